@@ -167,7 +167,7 @@ def test_for_a_damaged_entry_on_its_way_a_notice_goes_on() -> None:
     again.tell(2, Facts((Fact("b2", 9, "links", ("b1", "b3")),)))
     again.sync()
     (carry,) = (each for each in again.heard(Carry) if isinstance(each, Carry))
-    assert Notice.of(carry.parcel) == Notice("*", 0, 0, 0, ("b3",))
+    assert Notice.of(carry.parcel) == Notice("b1 1000000", 1, "*", 0, 0, 0, ())
     assert [each.details for each in again.reports if each.event == "entry_lost"] == [
         {
             "entry": entry.entry,
@@ -182,61 +182,6 @@ def test_for_a_damaged_entry_on_its_way_a_notice_goes_on() -> None:
     again.sync()
     assert not again.disk.held()
     assert again.node.status()["custody_entries"] == 0
-
-
-def gaps(alone: Alone) -> list[Gap]:
-    """What the client was told that it lost."""
-    return [gap for each in alone.heard(Gaps) if isinstance(each, Gaps) for gap in each.gaps]
-
-
-def test_a_notice_is_a_gap_of_all_that_live_at_its_home_and_of_those_that_left_it() -> None:
-    alone = subscribed()
-    alone.tell(1, Subscribe(4, 2, "x = 7", durable="other"))
-    alone.tell(1, Subscribe(5, 3, "x = 8", durable="gone"))
-    alone.sync()
-    moved = Fact("b2", 5, "alice/gone", (), "x = 8", 9_000_000)
-    alone.tell(2, Facts((moved, Fact("b2", 9, "links", ("b1",)))))
-    alone.sync()
-    alone.tell(2, Carry(Notice("*", 0, 0, 0, ("b1", "b4")).parcel, 1, ("b1",)))
-    assert gaps(alone) == [Gap("*", 0, 0, 0, 3)], "that one has left; the others wait for the disk"
-    alone.sync()
-    assert gaps(alone)[1:] == [Gap("*", 0, 0, 0, 1), Gap("*", 0, 0, 0, 2)]
-    (carry,) = (each for each in alone.heard(Carry) if isinstance(each, Carry))
-    assert carry.homes == ("b2",)
-    assert Notice.of(carry.parcel) == Notice("*", 0, 0, 0, ("b4", "alice/gone"))
-    again = Alone(alone.disk)
-    again.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
-    again.sync()
-    assert gaps(again) == [Gap("*", 0, 0, 0, 1)], "it is told until it is acknowledged"
-    (nothing,) = (each for each in again.heard(Deliver) if isinstance(each, Deliver))
-    again.tell(1, Acknowledge(1, nothing.entry))
-    again.tick()
-    again.sync()
-    third = Alone(again.disk)
-    third.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
-    third.sync()
-    assert not gaps(third)
-
-
-def test_a_notice_for_one_subscription_is_told_to_that_one() -> None:
-    alone = subscribed()
-    alone.tell(1, Subscribe(4, 2, "x = 7", durable="other"))
-    alone.sync()
-    alone.tell(2, Carry(Notice("far/p", 5, 7, 2, ("alice/other", "bob/x")).parcel, 1, ("b1",)))
-    alone.sync()
-    assert gaps(alone) == [Gap("far/p", 5, 7, 2, 2)]
-    assert all(each.event != "entry_lost" for each in alone.reports)
-    assert alone.heard(Took)
-
-
-@pytest.mark.parametrize("whose", ["[", "[1]", '"alice/d"'])
-def test_a_notice_that_nobody_makes_is_refused(whose: str) -> None:
-    alone = subscribed()
-    good = Notice("far/p", 5, 7, 2, ("alice/d",)).parcel
-    assert good.values is not None
-    alone.tell(2, Carry(Parcel.lone("far/p", good.shape, (*good.values[:-1], whose)), 1, ("b1",)))
-    assert alone.closed
-    assert not gaps(alone)
 
 
 def test_of_a_damaged_batch_a_subscription_is_told_how_many_were_its_own() -> None:

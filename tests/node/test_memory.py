@@ -36,7 +36,7 @@ def test_entries_are_there_until_they_are_dropped() -> None:
     store.write([PutEntry(2, EVENTS, ("b2",), 9), PutEntry(1, EVENTS, (), 9)])
     assert [each.entry for each in store.held()] == [1, 2]
     assert [each.homes for each in store.entries([2, 7])] == [("b2",)]
-    assert store.heading(1) == Heading("p", 5, 6)
+    assert store.heading(1) == Heading("p", 5, 6, 9)
     store.write([DropEntries((2, 7))])
     assert store.entries([2]) == []
     assert store.heading(2) is None

@@ -1,15 +1,39 @@
-"""What stands for events that a journal cannot give back."""
+"""What stands for events that a journal cannot give back, and where it goes."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
 
+from palio.language.parsing import parse_filter
+from palio.model.filters import FALSE, TRUE, Filter
 from palio.model.parcels import Parcel
-from palio.node.notices import ANYBODY, Notice
-from palio.protocol.messages import Gap
+from palio.node.authority import Principal
+from palio.node.effects import ANYBODY, Heading
+from palio.node.notices import MAX_WHOSE, Notice, heading_of
+from palio.node.publishing import Publishing
+from palio.node.sessions import Neighbour
+from palio.protocol.limits import MAX_NUMBER
+from palio.protocol.messages import (
+    Acknowledge,
+    Carry,
+    Deliver,
+    Fact,
+    Facts,
+    Gap,
+    Gaps,
+    Subscribe,
+    Took,
+)
+from palio.simulation.member import Member
+from palio.simulation.world import World
+from tests.node.alone import Alone, parcel, subscribed
+from tests.node.events import reports
+from tests.node.test_grants import brings, hears, network
 
-NOTICE = Notice("ann/1", 7, 9, 2, ("bob/prices", "b2"))
+NOTICE = Notice("b1 1000000", 12, "ann/1", 7, 9, 2, ("bob/prices", "carl/x"))
 
 
 def test_a_notice_is_what_it_was_after_its_way() -> None:
@@ -19,6 +43,7 @@ def test_a_notice_is_what_it_was_after_its_way() -> None:
     assert Notice.of(parcel) == NOTICE
     assert Notice.of(Parcel(parcel.publisher, parcel.batch)) == NOTICE
     assert NOTICE.gap(4) == Gap("ann/1", 7, 9, 2, 4)
+    assert NOTICE.anonymous.gap(4) == Gap("*", 0, 0, 0, 4)
 
 
 def test_events_are_no_notice() -> None:
@@ -28,20 +53,32 @@ def test_events_are_no_notice() -> None:
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        ("$seq", -1),
+        ("$first_seq", -1),
         ("$last_seq", 6),
+        ("$last_seq", MAX_NUMBER + 1),
         ("$events", 4),
         ("$events", -1),
         ("$whose", "{"),
+        ("$whose", "[1]"),
         ("$whose", None),
     ],
 )
 def test_a_broken_one_is_refused(column: str, value: object) -> None:
     batch = NOTICE.parcel.batch
     place = batch.schema.get_field_index(column)
-    broken = pa.array([value], batch.schema.types[place])
+    column_of_one = pa.array([value], batch.schema.types[place])
+    broken = Parcel("b1 1", batch.set_column(place, batch.schema.field(place), column_of_one))
     with pytest.raises(ValueError, match="a notice"):
-        Notice.of(Parcel("ann/1", batch.set_column(place, batch.schema.field(place), broken)))
+        Notice.of(broken)
+    alone = subscribed()
+    alone.tell(2, Carry(broken, 1, ("b1",)))
+    assert alone.closed
+    assert not gaps(alone)
+
+
+def test_the_largest_number_is_one() -> None:
+    largest = NOTICE._replace(first_seq=MAX_NUMBER, last_seq=MAX_NUMBER, events=1)
+    assert Notice.of(largest.parcel) == largest
 
 
 def test_a_notice_of_several_rows_or_of_other_types_is_refused() -> None:
@@ -50,10 +87,217 @@ def test_a_notice_of_several_rows_or_of_other_types_is_refused() -> None:
     texts = pa.record_batch({name: ["1"] for name in batch.schema.names})
     for broken in (twice, texts):
         with pytest.raises(ValueError, match="one row"):
-            Notice.of(Parcel("ann/1", broken))
+            Notice.of(Parcel("b1 1", broken))
 
 
-def test_who_has_heard_of_it_is_left_out_and_who_went_elsewhere_is_named() -> None:
-    left = NOTICE.without({"b2"}, ["carl/x", "bob/prices"])
-    assert left == NOTICE._replace(whose=("bob/prices", "carl/x"))
-    assert Notice(ANYBODY, 0, 0, 0, ()).without((), ()).whose == ()
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_notice_names_so_many_at_the_most(more: int) -> None:
+    names = [f"bob/{number}" for number in range(MAX_WHOSE + more)]
+    notices = list(NOTICE.naming(names))
+    assert len(notices) == (2 if more > 0 else 1)
+    assert [name for each in notices for name in each.whose] == names
+    longest = NOTICE._replace(whose=tuple(names)).parcel
+    if more > 0:
+        with pytest.raises(ValueError, match=f"more than {MAX_WHOSE}"):
+            Notice.of(longest)
+    else:
+        Notice.of(longest)
+
+
+def test_what_is_known_of_an_entry_that_cannot_be_read() -> None:
+    assert heading_of(parcel(5, 8), 9) == Heading("p/1", 5, 8, 9)
+    unknown = Heading(ANYBODY, 0, 0, 9)
+    assert heading_of(NOTICE.parcel, 9) == unknown, "of its own numbers nobody is told"
+    assert heading_of(Parcel("p", pa.record_batch({"x": [1]})), 9) == unknown
+
+
+# --- at a broker ---
+
+
+def gaps(alone: Alone) -> list[Gap]:
+    """What the client was told that it lost."""
+    return [gap for each in alone.heard(Gaps) if isinstance(each, Gaps) for gap in each.gaps]
+
+
+def carried(alone: Alone) -> list[tuple[tuple[str, ...], Notice | None]]:
+    """What the neighbour was handed: for which homes, and which notice it is."""
+    return [
+        (each.homes, Notice.of(each.parcel))
+        for each in alone.heard(Carry)
+        if isinstance(each, Carry)
+    ]
+
+
+def test_a_notice_is_a_gap_of_all_that_live_at_its_home_and_of_those_that_left_it() -> None:
+    alone = subscribed()
+    alone.tell(1, Subscribe(4, 2, "x = 7", durable="other"))
+    alone.tell(1, Subscribe(5, 3, "x = 8", durable="gone"))
+    alone.sync()
+    moved = Fact("b2", 5, "alice/gone", (), "x = 8", 9_000_000)
+    alone.tell(2, Facts((moved, Fact("b2", 9, "links", ("b1",)))))
+    alone.sync()
+    lost = Notice("b9 1", 4, ANYBODY, 0, 0, 0, ())
+    alone.tell(2, Carry(lost.parcel, 1, ("b1", "b4")))
+    assert gaps(alone) == [Gap("*", 0, 0, 0, 3)], "that one has left; the others wait for the disk"
+    alone.sync()
+    assert gaps(alone)[1:] == [Gap("*", 0, 0, 0, 1), Gap("*", 0, 0, 0, 2)]
+    assert carried(alone) == [(("b2",), lost._replace(whose=("alice/gone",)))]
+    alone.tell(2, Facts((Fact("b2", 10, "links", ("b1", "b4")), Fact("b4", 1, "links", ("b2",)))))
+    alone.sync()
+    assert carried(alone)[1:] == [(("b4",), lost)]
+    again = Alone(alone.disk)
+    again.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    again.sync()
+    assert gaps(again) == [Gap("*", 0, 0, 0, 1)], "it is told until it is acknowledged"
+    (nothing,) = (each for each in again.heard(Deliver) if isinstance(each, Deliver))
+    again.tell(1, Acknowledge(1, nothing.entry))
+    again.tick()
+    again.sync()
+    third = Alone(again.disk)
+    third.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    third.sync()
+    assert not gaps(third)
+
+
+def test_a_notice_for_some_is_told_to_these_and_once() -> None:
+    alone = subscribed()
+    alone.tell(1, Subscribe(4, 2, "x = 7", durable="other"))
+    alone.sync()
+    lost = NOTICE._replace(whose=("alice/other", "bob/x", "links", "/lapse"))
+    for flight in (1, 2):
+        alone.tell(2, Carry(lost.parcel, flight, ("b1",)))
+        alone.sync()
+    assert gaps(alone) == [Gap("ann/1", 7, 9, 2, 2)]
+    assert not carried(alone), "whoever never lived here has gone nowhere from here"
+    assert len(alone.heard(Took)) == 2
+    assert all(each.event != "entry_lost" for each in alone.reports)
+    alone.tell(2, Carry(lost._replace(entry=13).parcel, 3, ("b1",)))
+    alone.sync()
+    assert len(gaps(alone)) == 2, "that is another loss"
+
+
+def test_an_entry_that_cannot_be_carried_is_logged_once() -> None:
+    alone = Alone()
+    alone.tell(2, Facts((Fact("b3", 1, "links", ("b2",)), Fact("b3", 2, "far/d", (), "x = 1", 1))))
+    alone.tell(2, Carry(parcel(1), 1, ("b3",)))  # there is no way to b3 yet
+    alone.sync()
+    (entry,) = alone.disk.held()
+    alone.disk.flip(entry.entry)
+    again = Alone(alone.disk)
+    for number in range(3):
+        links = ("b1", "b3") if number % 2 == 0 else ("b1",)
+        again.tell(2, Facts((Fact("b2", 9 + number, "links", links),)))
+        again.sync()
+    again.do(again.node.lost(2, again.at))
+    again.greet(2, "broker", "b2")
+    again.sync()
+    assert [each.event for each in again.reports if each.level == "error"] == ["entry_lost"]
+
+
+def test_a_notice_that_was_damaged_too_is_a_gap_of_anybody() -> None:
+    alone = subscribed()
+    alone.tell(2, Carry(NOTICE._replace(whose=("alice/d",)).parcel, 1, ("b1",)))
+    alone.sync()
+    (entry,) = alone.disk.held()
+    alone.disk.flip(entry.entry)
+    again = Alone(alone.disk)
+    again.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    again.sync()
+    assert gaps(again) == [Gap("*", 0, 0, 0, 1)]
+
+
+# --- on a network ---
+
+
+NOBODY = Principal("b1", may_link=True)
+FROM_NOBODY = {
+    "what b1 may bring": {"b2": {"b1": replace(NOBODY, may_hear=TRUE)}},
+    "what b2 may hear": {"b1": {"b2": Principal("b2", TRUE, FALSE, may_link=True)}},
+    "denials": {"b2": {"b1": replace(NOBODY, may_publish=TRUE, may_hear=TRUE, deny_publish=TRUE)}},
+}
+
+
+def moves_away_from_a_damaged_entry(world: World) -> Member:
+    """A durable subscription moves from b1 to b2, and what waited for it cannot be read."""
+    bob, ann = world.client("bob", "b1"), world.client("ann", "b1")
+    bob.subscribe("EXISTS x", durable="d")
+    world.run(2.0)
+    bob.suspend()
+    world.run(1.0)
+    ann.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    (entry,) = world.disks["b1"].held()
+    world.disks["b1"].flip(entry.entry)
+    bob.resume("b2")
+    world.run(5.0)
+    return bob
+
+
+def limited(text: str) -> Filter:
+    return parse_filter(text)
+
+
+def test_who_may_bring_or_hear_some_events_does_not_say_or_learn_whose_they_were() -> None:
+    assert Gap("ann/1", 1, 1, 1, 1) in moves_away_from_a_damaged_entry(network(2)).gaps
+    for grants in ({"b2": brings("b1", limited("a = 1"))}, {"b1": hears("b2", "a = 1")}):
+        world = network(2, **grants)
+        bob = moves_away_from_a_damaged_entry(world)
+        assert Gap("*", 0, 0, 0, 1) in bob.gaps
+        assert all(each.publisher == "*" for each in bob.gaps)
+        assert sum(node.status()["custody_entries"] for node in world.nodes.values()) == 0
+        assert [name for name, _ in reports(world, "loss_told")] == ["b2"]
+
+
+@pytest.mark.parametrize("grants", FROM_NOBODY.values(), ids=FROM_NOBODY.keys())
+def test_nothing_is_told_by_or_to_whom_all_is_withheld(
+    grants: dict[str, dict[str, Principal]],
+) -> None:
+    world = network(2, **grants)
+    bob = moves_away_from_a_damaged_entry(world)
+    assert not [each for each in bob.gaps if each.key == 1]
+    assert not reports(world, "loss_told")
+
+
+def test_one_damaged_entry_is_told_once_to_each_though_all_have_moved_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of four brokers once had a subscription that lives at each other one now."""
+    carried: list[str] = []
+    carry = Publishing.carry
+
+    def counting(self: Publishing, neighbour: Neighbour, message: Carry) -> None:
+        if Notice.of(message.parcel) is not None:
+            carried.append(neighbour.name)
+        carry(self, neighbour, message)
+
+    world = World(seed=1)
+    homes = ("b1", "b2", "b3", "b4")
+    for name in ("b0", "hub", *homes):
+        world.add_broker(name)
+    for name in ("b0", *homes):
+        world.connect(name, "hub")
+    world.run(3.0)
+    members = [
+        world.client(f"{one}-{other}", one) for one in homes for other in homes if one != other
+    ]
+    for each in members:
+        each.subscribe("x = 1", durable="d")
+    ann = world.client("ann", "b0")
+    world.run(3.0)
+    for each in members:
+        each.move(each.name.partition("-")[2])
+    world.run(5.0)
+    world.cut("b0", "hub")
+    ann.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    for entry in world.disks["b0"].held():
+        world.disks["b0"].flip(entry.entry)
+    world.kill("b0")
+    monkeypatch.setattr(Publishing, "carry", counting)
+    world.start("b0")
+    world.heal("b0", "hub")
+    world.run(10.0)
+    assert len(carried) <= 2 * len(homes) ** 2
+    for each in members:
+        assert [gap for gap in each.gaps if gap.key == 1] == [Gap("*", 0, 0, 0, 1)], each.name
+    assert sum(node.status()["custody_entries"] for node in world.nodes.values()) == 0

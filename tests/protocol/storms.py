@@ -62,7 +62,7 @@ class Checked(Publication):
     """A publication that sees whether its broker has said what it is told."""
 
     def __init__(self, client: Client, first: int, last: int, *, durable: bool) -> None:
-        super().__init__(first, last, durable=durable)
+        super().__init__(first, last, durable=durable, now=lambda: client.world.now)
         self.client = client
         self.is_false = False
 

@@ -11,7 +11,7 @@ import pytest
 from palio.errors import IllegalMessage
 from palio.model.events import stamped, to_batch
 from palio.protocol.legal_parcels import batch_parcel, check_numbered, legal_shape, lone_parcel
-from palio.protocol.limits import MAX_BATCH_ROWS, MAX_PUBLISHER_CHARS
+from palio.protocol.limits import MAX_BATCH_ROWS, MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import Parcel
 from tests.protocol.test_ipc import LONG, overlapping
 
@@ -25,6 +25,18 @@ def test_numbers_begin_at_0(seq: int, rows: int) -> None:
     parcel = Parcel.of("", batch).stamped("p", seq, 0)
     assert (parcel.values is not None) == (rows == 1)
     if seq < 0:
+        with pytest.raises(IllegalMessage, match="from 0 on"):
+            check_numbered("b2", parcel)
+    else:
+        check_numbered("b2", parcel)
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_numbers_have_an_end(more: int, rows: int) -> None:
+    batch = pa.record_batch({"x": list(range(rows))})
+    parcel = Parcel.of("", batch).stamped("p", MAX_NUMBER + more - rows + 1, 0)
+    if more > 0:
         with pytest.raises(IllegalMessage, match="from 0 on"):
             check_numbered("b2", parcel)
     else:

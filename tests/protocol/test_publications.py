@@ -19,7 +19,7 @@ class Sender:
     def publish(self, *sizes: int, durable: bool = False) -> Publication:
         """Publish so many events, a part after another."""
         first = self.publications.next
-        receipt = Publication(first, first + sum(sizes) - 1, durable=durable)
+        receipt = Publication(first, first + sum(sizes) - 1, durable=durable, now=lambda: 0.0)
         for place, size in enumerate(sizes, start=1):
             self.publish_part(receipt, size, is_last=place == len(sizes))
         return receipt
@@ -138,7 +138,7 @@ def test_a_publication_in_parts_is_answered_once_and_after_its_error(
 ) -> None:
     sender = Sender()
     publications, error = sender.publications, NotPermitted("no")
-    receipt = Publication(1, 2, durable=durable)
+    receipt = Publication(1, 2, durable=durable, now=lambda: 0.0)
     sender.publish_part(receipt, 1, is_last=False)
     if how == "end":
         publications.end(error)

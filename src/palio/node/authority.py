@@ -164,6 +164,16 @@ class Principal:
         return self.may_publish == TRUE and self.deny_publish == FALSE
 
     @property
+    def hears_something(self) -> bool:
+        """Whether not all is withheld from it, as far as can be told from its grant alone."""
+        return self.may_hear != FALSE and self.deny_hear != TRUE
+
+    @property
+    def publishes_something(self) -> bool:
+        """Whether it may publish any event, as far as can be told from its grant alone."""
+        return self.may_publish != FALSE and self.deny_publish != TRUE
+
+    @property
     def grants(self) -> tuple[Filter, ...]:
         """What it may do, apart from who it is and for how long."""
         return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)

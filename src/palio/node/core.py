@@ -12,6 +12,8 @@ from itertools import chain
 from traceback import format_tb
 from typing import Final, TypeAlias
 
+import msgspec
+
 from palio.model.parcels import Parcel
 from palio.node.allowances import Allowances
 from palio.node.assembling import Assembling
@@ -20,6 +22,7 @@ from palio.node.complaints import Complaints
 from palio.node.custody import Lost
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import (
+    ANYBODY,
     Append,
     DropSubscription,
     Effect,
@@ -329,8 +332,10 @@ class Core:
         custody = self.durability.custody
         damaged, custody.damaged = custody.damaged, []
         for entry, whose in damaged:
-            heading = custody.heading(entry)
-            known = {} if heading is None else heading._asdict()
+            heading, known = custody.heading(entry), {}
+            if heading.publisher != ANYBODY:
+                known = heading._asdict()
+                del known["wall_us"]
             self.report("error", "entry_lost", entry=entry, **known, **whose)
 
     def _tell_facts(self, neighbour: Neighbour, facts: Facts) -> None:
@@ -404,8 +409,11 @@ class Core:
 
         The rest has no way to its homes that its grant allows: nobody waits for it.
         """
-        if neighbour.principal.hears_all or Notice.of(carry.parcel) is not None:
+        if neighbour.principal.hears_all:
             return carry
+        notice = Notice.of(carry.parcel)
+        if notice is not None and neighbour.principal.hears_something:
+            return msgspec.structs.replace(carry, parcel=notice.anonymous.parcel)
         mask = hearable(neighbour.principal, carry.parcel)
         withheld = len(mask) - int(mask.sum())
         if not withheld:

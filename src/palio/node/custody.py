@@ -21,6 +21,7 @@ from palio.matching.protocol import RowMask
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.bookmarks import Bookmarks
 from palio.node.effects import (
+    ANYBODY,
     Assign,
     DropEntries,
     Entry,
@@ -31,7 +32,7 @@ from palio.node.effects import (
     Store,
     Stored,
 )
-from palio.node.notices import ANYBODY, Notice
+from palio.node.notices import Notice
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Carry, Deliver, Gap, Gaps, Parcel, pack_mask
 
@@ -175,6 +176,8 @@ class Custody:
         self.damaged: list[tuple[int, dict[str, object]]] = []
         """Entries that the journal could not give back when their turn came, and for whom they are.
         Whoever reports it takes it out."""
+        self._unreadable: set[int] = set()
+        """Those on their way to other homes."""
         self._bookmarks = Bookmarks(stored.bookmarks)
         self._lines = {
             name: _Line(stored.waiting.get(name, ()))
@@ -275,8 +278,10 @@ class Custody:
             parcel = self._cache.get(entry, ahead)
             queue.popleft()  # once it was read: else it is sent another time
             if parcel is None and entry in self._homes:  # and was not abandoned
-                self.damaged.append((entry, {"homes": list(homes)}))
-                parcel = Notice(ANYBODY, 0, 0, 0, homes).parcel
+                if entry not in self._unreadable:
+                    self._unreadable.add(entry)
+                    self.damaged.append((entry, {"homes": list(homes)}))
+                parcel = Notice.at(self.name, entry, self.heading(entry), 0, ()).anonymous.parcel
             if parcel is not None:
                 return Carry(parcel, number, homes)
             self.took(neighbour, (number,))
@@ -377,25 +382,25 @@ class Custody:
             return Deliver(parcel, rows, key, entry)
         return None
 
-    def heading(self, entry: int) -> Heading | None:
+    def heading(self, entry: int) -> Heading:
         """Whose events an entry holds that cannot be read, if that can be."""
-        return self._store.heading(entry)
+        return self._store.heading(entry) or Heading(ANYBODY, 0, 0, 0)
 
     def _lost(self, subscription: str, entry: int) -> Notice:
         """What an entry that cannot be read was to a subscription: so many events, or fewer where
         it was to get all of a part of a publication, or where its rows cannot be read either.
         """
         self.damaged.append((entry, {"subscription": subscription}))
-        heading = self._store.heading(entry)
-        if heading is None:
-            return Notice(ANYBODY, 0, 0, 0, (subscription,))
+        heading = self.heading(entry)
         try:
             rows = self.rows(subscription, entry)
         except JournalDamaged:
             rows = None
         numbers = heading.last_seq - heading.first_seq + 1
-        count = numbers if rows is None else int.from_bytes(rows).bit_count()
-        return Notice(*heading, count, (subscription,))
+        events = numbers if rows is None else int.from_bytes(rows).bit_count()
+        if heading.publisher == ANYBODY:
+            events = 0
+        return Notice.at(self.name, entry, heading, events, (subscription,))
 
     def acknowledge(
         self, subscription: str, entry: int, held: int = 0, bookmark: bytes = b""
@@ -485,6 +490,7 @@ class Custody:
     def drop(self, entries: Iterable[int]) -> list[DropEntries]:
         """Write off those entries that nobody needs any longer."""
         over = tuple(entry for entry in entries if not self.is_needed(entry))
+        self._unreadable.difference_update(over)
         for entry in over:
             self._cache.drop(entry)
         return [DropEntries(over)] if over else []

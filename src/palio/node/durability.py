@@ -7,7 +7,7 @@ What it decides about the journal it returns as operations; the node writes and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -67,6 +67,8 @@ class Taken(NamedTuple):
     """What to write for it."""
     has_known: bool
     """Whether some had come before to a durable subscription of this broker."""
+    followers: Sequence[int] = ()
+    """Entries that go after durable subscriptions which lived here once."""
 
 
 class Durability:
@@ -213,35 +215,41 @@ class Durability:
         has_known = False
         homes = tuple(home for home in homes if home not in self.registry.retired)
         notice = Notice.of(parcel)
+        followers: list[int] = []
         if self.name in homes:
             if notice is not None:
-                assigned, followed, parcel = self._assign_lost(notice)
+                here = self._concerned(notice)
+            elif here is None:
+                here = routed(self._local, parcel)
+            assigned, followed, writes, has_known = self._assign(parcel, here)
+            if notice is None:
+                homes = (*homes, *(home for home in followed if home not in homes))
             else:
-                here = routed(self._local, parcel) if here is None else here
-                assigned, followed, writes, has_known = self._assign(parcel, here)
-            homes = (*homes, *(home for home in followed if home not in homes))
+                followers = self._send_after(notice, followed, writes, wall_us)
         if not assigned and all(home == self.name for home in homes):
-            return Taken(0, (), writes, has_known)
+            return Taken(0, (), writes, has_known, followers)
         entry, puts = self.custody.take(parcel, homes, assigned, wall_us)
-        return Taken(entry, tuple(assigned), [*puts, *writes], has_known)
+        return Taken(entry, tuple(assigned), [*puts, *writes], has_known, followers)
 
     def take_back(self, taken: Taken) -> None:
         """What was taken could not be written: it may come again."""
+        for entry in taken.followers:
+            self.custody.abandon(entry, ())
         self.custody.abandon(taken.entry, taken.assigned)
         self._windows.take_back(each for each in taken.writes if isinstance(each, AddNumbers))
 
     def _assign(
         self, parcel: Parcel, here: Mapping[int, RowMask]
-    ) -> tuple[dict[str, RowMask], dict[str, None], list[Operation], bool]:
-        """The rows that are new to each durable subscription here that they match, and where those
-        have gone that lived here once: whoever carried the events here may not have known. What to
-        write, and whether some had come before.
+    ) -> tuple[dict[str, RowMask], dict[str, list[str]], list[Operation], bool]:
+        """The rows that are new to each durable subscription here that they match, and those that
+        lived here once, by where they have gone: whoever carried the events here may not have
+        known. What to write, and whether some had come before.
         """
         numbers = parcel.numbers
         writes: list[Operation] = []
         has_known = False
         assigned: dict[str, RowMask] = {}
-        followed: dict[str, None] = {}
+        followed: dict[str, list[str]] = {}
         for number, mask in sorted(here.items()):
             subject = self._subjects[number]
             line = f"{subject}\n{parcel.publisher}"
@@ -254,20 +262,31 @@ class Durability:
                 if subject in self.here:
                     assigned[subject] = wanted
                 else:
-                    followed[self.home_of(subject)] = None
+                    followed.setdefault(self.home_of(subject), []).append(subject)
         return assigned, followed, writes, has_known
 
-    def _assign_lost(self, notice: Notice) -> tuple[dict[str, RowMask], dict[str, None], Parcel]:
-        """The durable subscriptions here that lost events may have been for, where those have gone
-        that lived here once, and the notice for these and for other brokers.
-        """
-        is_for_all = self.name in notice.whose
-        concerned = sorted(self._subjects.values() if is_for_all else notice.whose)
-        assigned: dict[str, RowMask] = {each: ONE_ROW for each in concerned if each in self.here}
-        homes = {each: self.home_of(each) for each in concerned if each not in assigned}
-        gone = {subject: home for subject, home in homes.items() if home != self.name}
-        left = notice.without({self.name, *assigned}, gone)
-        return assigned, dict.fromkeys(gone.values()), left.parcel
+    def _concerned(self, notice: Notice) -> dict[int, RowMask]:
+        """The durable subscriptions that live here, or lived here once, that it may be about."""
+        if not notice.whose:
+            return dict.fromkeys(self._subjects, ONE_ROW)
+        numbers = (self._numbers.get((self.name, subject), -1) for subject in notice.whose)
+        return {number: ONE_ROW for number in numbers if number in self._subjects}
+
+    def _send_after(
+        self,
+        notice: Notice,
+        followed: Mapping[str, Sequence[str]],
+        writes: list[Operation],
+        wall_us: int,
+    ) -> list[int]:
+        """Take a notice into custody for durable subscriptions that live elsewhere now."""
+        entries: list[int] = []
+        for home, subjects in followed.items():
+            for named in notice.naming(subjects) if home != self.name else ():
+                entry, puts = self.custody.take(named.parcel, (home,), {}, wall_us)
+                entries.append(entry)
+                writes += puts
+        return entries
 
     def home_of(self, subject: str) -> str:
         """Where a durable subscription that has moved away lives now, as far as is known."""

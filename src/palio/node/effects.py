@@ -216,12 +216,18 @@ class Entry(NamedTuple):
     wall_us: int
 
 
+ANYBODY: Final = "*"
+"""The publisher of a gap of which nobody knows whose events were lost, nor how many."""
+
+
 class Heading(NamedTuple):
-    """Whose events an entry holds, and the first and the last of their numbers."""
+    """Whose events an entry holds, the first and the last of their numbers, and when it came."""
 
     publisher: str
+    """`ANYBODY` of what has no numbers."""
     first_seq: int
     last_seq: int
+    wall_us: int
 
 
 class Stored(NamedTuple):
@@ -256,4 +262,4 @@ class Store(Protocol):
         """The rows of entries that a durable subscription waits for."""
 
     def heading(self, entry: int) -> Heading | None:
-        """What is known of an entry whose events are damaged; None if it is not there."""
+        """What is known of an entry whose events are damaged; None if that is so little."""

@@ -25,6 +25,7 @@ from palio.node.effects import (
     PutTime,
     Stored,
 )
+from palio.node.notices import heading_of
 from palio.protocol.messages import Fact
 from palio.protocol.seen_numbers import united
 
@@ -122,7 +123,4 @@ class MemoryStore:
     def heading(self, entry: int) -> Heading | None:
         """See `Store`."""
         held = self._entries.get(entry)
-        if held is None or not len(held.parcel):
-            return None
-        numbers = held.parcel.numbers
-        return Heading(held.parcel.publisher, int(numbers[0]), int(numbers[-1]))
+        return None if held is None else heading_of(held.parcel, held.wall_us)

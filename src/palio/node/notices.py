@@ -1,13 +1,13 @@
 """`Notice`: what stands for durable events that a journal cannot give back.
 
-It goes where they would have gone, as a parcel of one row: it is carried, kept on disks and handed
-over like an event, and each durable subscription that it concerns is told of a gap, which it
-acknowledges. No client can publish one, since its columns begin with `$`.
+It goes where they would have gone, as a parcel of one row: it is carried, kept on disks, handed
+over and known again like an event. Each durable subscription that it concerns is told of a gap,
+which it acknowledges. No client can publish one, since its columns begin with `$`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -16,13 +16,17 @@ import pyarrow as pa
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.model.parcels import Parcel, Shape
+from palio.node.effects import ANYBODY, Heading
+from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Gap
 
-__all__ = ["ANYBODY", "Notice"]
+__all__ = ["MAX_WHOSE", "Notice", "heading_of"]
 
-ANYBODY: Final = "*"
-"""The publisher of a gap of which nobody knows whose events were lost, nor how many."""
+MAX_WHOSE: Final = 100
+"""Durable subscriptions that one notice names. More take more notices: each reads all the names."""
 
+_PUBLISHER: Final = "$publisher"
+_FIRST: Final = "$first_seq"
 _LAST: Final = "$last_seq"
 _EVENTS: Final = "$events"
 _WHOSE: Final = "$whose"
@@ -30,6 +34,8 @@ _WHOSE: Final = "$whose"
 _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field(SEQ, pa.int64()),
     pa.field(TIME, TIMESTAMP),
+    pa.field(_PUBLISHER, pa.utf8()),
+    pa.field(_FIRST, pa.int64()),
     pa.field(_LAST, pa.int64()),
     pa.field(_EVENTS, pa.int64()),
     pa.field(_WHOSE, pa.utf8()),
@@ -41,19 +47,32 @@ _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Notice(NamedTuple):
-    """Lost are some events of a publisher, or of `ANYBODY`.
+    """Lost are some events that a broker had under the number of one of its entries.
 
-    >>> notice = Notice("ann/1", 7, 9, 2, ("bob/prices",))
+    >>> notice = Notice.at("b1", 12, Heading("ann/1", 7, 9, 0), 2, ("bob/prices",))
     >>> Notice.of(notice.parcel) == notice, Notice.of(Parcel("ann/1", pa.record_batch({"x": [1]})))
     (True, None)
     """
 
+    source: str
+    """Which broker, and when it took the entry: with its number that is the same notice for all,
+    and no other one, though the broker loses its disk."""
+    entry: int
     publisher: str
+    """Whose they were; `ANYBODY` if that is not known, and nothing else is then."""
     first_seq: int
     last_seq: int
     events: int
     whose: tuple[str, ...]
-    """Durable subscriptions that may have lost them, and brokers whose all may have."""
+    """The durable subscriptions that may have lost them; none for all at the homes it goes to."""
+
+    @classmethod
+    def at(
+        cls, broker: str, entry: int, heading: Heading, events: int, whose: tuple[str, ...]
+    ) -> Notice:
+        """Of an entry of a broker, of which its heading can be read at the most."""
+        publisher, first, last, wall_us = heading
+        return cls(f"{broker} {wall_us}", entry, publisher, first, last, events, whose)
 
     @classmethod
     def of(cls, parcel: Parcel) -> Notice | None:
@@ -63,31 +82,43 @@ class Notice(NamedTuple):
         row = parcel.rows[0] if len(parcel) == 1 else {}
         if parcel.shape != _SHAPE or len(row) != len(_SHAPE.names):
             raise ValueError("a notice of lost events has one row, and all of its values")
-        first, last, events = row[SEQ], row[_LAST], row[_EVENTS]
-        if not 0 <= first <= last or not 0 <= events <= last - first + 1:
+        first, last, events = row[_FIRST], row[_LAST], row[_EVENTS]
+        if not (0 <= first <= last <= MAX_NUMBER and 0 <= events <= last - first + 1):
             raise ValueError(f"a notice that {events} events were lost of {first} to {last}")
         try:
             whose = msgspec.json.decode(row[_WHOSE], type=tuple[str, ...])
         except msgspec.DecodeError as error:
             raise ValueError(f"a notice of lost events for nobody: {error}") from None
-        return cls(parcel.publisher, first, last, events, whose)
+        if len(whose) > MAX_WHOSE:
+            raise ValueError(f"a notice for {len(whose)} subscriptions, more than {MAX_WHOSE}")
+        return cls(parcel.publisher, row[SEQ], row[_PUBLISHER], first, last, events, whose)
 
     @property
     def parcel(self) -> Parcel:
         """The notice on its way."""
         whose = msgspec.json.encode(self.whose).decode()
-        values = (self.first_seq, _NO_TIME, self.last_seq, self.events, whose)
-        return Parcel.lone(self.publisher, _SHAPE, values)
+        lost = (self.publisher, self.first_seq, self.last_seq, self.events)
+        return Parcel.lone(self.source, _SHAPE, (self.entry, _NO_TIME, *lost, whose))
 
-    def without(self, done: Collection[str], gone: Iterable[str]) -> Notice:
-        """The notice for those who have not heard of it, and for durable subscriptions elsewhere.
+    @property
+    def anonymous(self) -> Notice:
+        """The same for those who may not know whose events they were."""
+        return self._replace(publisher=ANYBODY, first_seq=0, last_seq=0, events=0)
 
-        >>> Notice(ANYBODY, 0, 0, 0, ("b1", "b2")).without({"b1"}, ["bob/prices"]).whose
-        ('b2', 'bob/prices')
-        """
-        left = (each for each in self.whose if each not in done)
-        return self._replace(whose=tuple(dict.fromkeys((*left, *gone))))
+    def naming(self, subjects: Sequence[str]) -> Iterator[Notice]:
+        """The same for these durable subscriptions: as many notices as that takes."""
+        for first in range(0, len(subjects), MAX_WHOSE):
+            yield self._replace(whose=tuple(subjects[first : first + MAX_WHOSE]))
 
     def gap(self, key: int) -> Gap:
         """As the durable subscription of this key is told of it."""
         return Gap(self.publisher, self.first_seq, self.last_seq, self.events, key)
+
+
+def heading_of(parcel: Parcel, wall_us: int) -> Heading:
+    """What can be read of an entry though its events cannot: nothing of a notice."""
+    names = parcel.shape.names
+    if not len(parcel) or SEQ not in names or names == _SHAPE.names:
+        return Heading(ANYBODY, 0, 0, wall_us)
+    numbers = parcel.seqs
+    return Heading(parcel.publisher, numbers[0], numbers[-1], wall_us)

@@ -18,7 +18,6 @@ from palio.errors import (
 )
 from palio.matching.protocol import RowMask
 from palio.model.events import check_times, conform, refuse_system_names
-from palio.model.filters import FALSE
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.core import Core
@@ -290,13 +289,8 @@ class Publishing:
         check_numbered(neighbour.name, message.parcel)
         if neighbour.must_begin_anew:
             return  # not before that which could not be written
-        try:
-            notice = Notice.of(message.parcel)
-        except ValueError as error:
-            raise IllegalMessage(neighbour.name, str(error)) from None
-        parcel = message.parcel
-        if notice is None or neighbour.principal.may_publish == FALSE:
-            parcel = self._admitted(neighbour, parcel)
+        notice = self._notice(neighbour, message)
+        parcel = self._admitted(neighbour, message.parcel) if notice is None else notice.parcel
         if len(message.homes) > MAX_BROKERS:
             reason = f"Carry to more than {MAX_BROKERS} homes (MAX_BROKERS)"
             raise IllegalMessage(neighbour.name, reason)
@@ -308,6 +302,20 @@ class Publishing:
             self._into_custody(parcel, homes, giver)
         else:  # of what it may not bring nothing is kept, here or there
             giver.kept()
+
+    def _notice(self, neighbour: Neighbour, message: Carry) -> Notice | None:
+        """What is told of lost events, if that is what is carried. Whoever may not bring all events
+        does not say whose they were; whoever may bring none says nothing.
+        """
+        try:
+            notice = Notice.of(message.parcel)
+        except ValueError as error:
+            raise IllegalMessage(neighbour.name, str(error)) from None
+        principal = neighbour.principal
+        if notice is None or not principal.publishes_something:
+            return None
+        self._core.complain("loss_told", neighbour.name, 1, homes=list(message.homes[:3]))
+        return notice if principal.publishes_all else notice.anonymous
 
     def _know(self, neighbour: Neighbour, homes: tuple[str, ...]) -> bool:
         """Whether events may be kept for these homes, of some of which word may come late."""
@@ -355,8 +363,8 @@ class Publishing:
         """
         core = self._core
         taken = core.durability.take(parcel, homes, core.at.wall_us, here)
-        if taken.entry:
-            core.durability.custody.dispatch(taken.entry, core.durability.registry.next_hop)
+        for entry in (taken.entry, *taken.followers) if taken.entry else taken.followers:
+            core.durability.custody.dispatch(entry, core.durability.registry.next_hop)
         pending = _Pending(taken, parcel, homes, core.failures, giver)
         writes = [*taken.writes, *self.times.to_keep()] if taken.writes else []
         core.append(writes, partial(self._written, pending), partial(self._unwritten, pending))
@@ -372,6 +380,8 @@ class Publishing:
         else:
             _tell_giver(pending, core)
         custody.release(entry, assigned)
+        for follower in pending.taken.followers:
+            custody.release(follower, ())
         for subject in assigned:
             durable = core.durability.here.get(subject)
             if durable is not None:

@@ -13,7 +13,7 @@ from palio.errors import IllegalMessage
 from palio.model.events import SEQ, TIME, conform
 from palio.model.parcels import Parcel, Shape
 from palio.protocol.ipc import check_batch_message
-from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_PUBLISHER_CHARS
+from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_NUMBER, MAX_PUBLISHER_CHARS
 
 __all__ = ["batch_parcel", "check_numbered", "legal_shape", "lone_parcel"]
 
@@ -71,13 +71,14 @@ def check_numbered(sender: object, parcel: Parcel) -> None:
     values = parcel.values
     if values is not None:
         number = values[seq_at]
-        if number is None or number < 0 or values[time_at] is None:
+        if number is None or not 0 <= number <= MAX_NUMBER or values[time_at] is None:
             raise IllegalMessage(sender, f"an event without {TIME}, or a {SEQ} from 0 on")
         return
     if parcel.batch.column(seq_at).null_count or parcel.batch.column(time_at).null_count:
         raise IllegalMessage(sender, f"events without {SEQ} or {TIME}")
     numbers = parcel.numbers
-    if not len(numbers) or numbers[0] < 0 or not (numbers[1:] > numbers[:-1]).all():
+    is_in_range = len(numbers) and numbers[0] >= 0 and numbers[-1] <= MAX_NUMBER
+    if not is_in_range or not (numbers[1:] > numbers[:-1]).all():
         raise IllegalMessage(sender, f"events whose {SEQ} does not grow from 0 on")
 
 

@@ -33,6 +33,7 @@ from palio.node.effects import (
     PutTime,
 )
 from palio.node.memory import MemoryStore
+from palio.node.notices import Notice
 from palio.protocol.messages import Fact
 from palio.server.journal import format as journal_format
 from palio.server.journal.format import connect, create_or_check, payload_checksum
@@ -139,7 +140,16 @@ def test_an_event_by_itself_comes_back_as_its_values(tmp_path: Path) -> None:
         for before, entry in zip(parcels, found.entries([1, 2, 3]), strict=True):
             assert entry.parcel.values == before.values
             assert entry.parcel.batch.equals(before.batch)
-        assert found.heading(2) == Heading("alice", 2, 2)
+        assert found.heading(2) == Heading("alice", 2, 2, 0)
+
+
+def test_a_notice_has_no_numbers_of_its_own(tmp_path: Path) -> None:
+    notice = Notice("b1 7", 12, "ann/1", 5, 9, 3, ("bob/d",))
+    written(tmp_path, append(1, PutEntry(1, notice.parcel, ("b2",), 9)))
+    with journal(tmp_path) as found:
+        (entry,) = found.entries([1])
+        assert Notice.of(entry.parcel) == notice
+        assert found.heading(1) == Heading("*", 0, 0, 9)
 
 
 @pytest.mark.parametrize("values", [(1,), (1, 2, 3), ("a", "b"), 7])
@@ -342,7 +352,7 @@ def test_events_that_changed_on_the_disk_are_not_served(tmp_path: Path) -> None:
         with pytest.raises(JournalDamaged, match=r"entry 20 .* events 2000 to 2499 of 'alice'"):
             found.entries([1, 20])
         assert found.counters.damaged == 1
-        assert found.heading(20) == Heading("alice", 2_000, 2_499)
+        assert found.heading(20) == Heading("alice", 2_000, 2_499, 1_020)
         assert found.heading(21) is None
 
 

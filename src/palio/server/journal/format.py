@@ -32,9 +32,9 @@ import msgspec
 import pyarrow as pa
 
 from palio.errors import InvalidConfiguration, JournalDamaged
-from palio.model.events import SEQ
 from palio.model.parcels import Parcel, Shape
 from palio.node.effects import (
+    ANYBODY,
     AddNumbers,
     Assign,
     DropEntries,
@@ -47,6 +47,7 @@ from palio.node.effects import (
     PutSubscription,
     PutTime,
 )
+from palio.node.notices import heading_of
 from palio.protocol.seen_numbers import united
 from palio.server.journal.mark import Note, Span
 
@@ -314,9 +315,9 @@ class Scribe:
 
     def _put_entry(self, put: PutEntry) -> None:
         shape, schema = self._shape(put.parcel.shape)
-        first = last = None
-        if len(put.parcel) and SEQ in put.parcel.shape.names:
-            first, last = put.parcel.seqs[0], put.parcel.seqs[-1]
+        heading = heading_of(put.parcel, put.wall_us)
+        has_numbers = heading.publisher != ANYBODY
+        first, last = (heading.first_seq, heading.last_seq) if has_numbers else (None, None)
         payload = payload_of(put.parcel)
         homes = json.dumps(put.homes)
         head = (put.entry, homes, put.parcel.publisher, first, last, put.wall_us, shape)

@@ -29,6 +29,7 @@ from palio import files
 from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
 from palio.model.parcels import Shape
 from palio.node.effects import (
+    ANYBODY,
     AddNumbers,
     Append,
     Assign,
@@ -195,9 +196,11 @@ class Journal:
         except sqlite3.Error:
             return None
         for *head, found in rows:
-            _, _, publisher, first_seq, last_seq, *_ = head
+            _, _, publisher, first_seq, last_seq, wall_us, _ = head
             if found == checksum(*head) and first_seq is not None:
-                return Heading(publisher, first_seq, last_seq)
+                return Heading(publisher, first_seq, last_seq, wall_us)
+            if found == checksum(*head):
+                return Heading(ANYBODY, 0, 0, wall_us)
         return None
 
     # --- reading ---
