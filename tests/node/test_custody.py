@@ -208,7 +208,7 @@ def test_for_a_damaged_entry_a_notice_is_carried_and_it_does_not_hold_up_the_nex
     shelf.store.bad.add(bad)
     shelf.custody.reroute({"b2": "b2"}.get, ways=1)
     lost, carry = shelf.carried("b2")
-    assert Notice.of(lost.parcel) == Notice("b1 0", bad, "*", 0, 0, 0, ())
+    assert Notice.of(lost.parcel) == Notice("b1 0", bad, "*", 0, 0, 0)
     assert xs(carry.parcel) == [1]
     assert shelf.custody.damaged == [(bad, {"homes": ["b2"]})]
     assert shelf.custody.is_needed(bad)
@@ -353,7 +353,7 @@ def test_what_waits_and_is_damaged_is_reported_where_it_is_handed_over() -> None
     shelf.store.bad_rows.add(entries[1])
     waiting = shelf.custody.waiting("s")
     assert [each.entry for each in waiting] == entries
-    lost = [Notice("b1 0", entry, "p", 1, 1, 1, ("s",)) for entry in entries[:2]]
+    lost = [Notice("b1 0", entry, "p", 1, 1, 1) for entry in entries[:2]]
     assert [Notice.of(each.parcel) for each in waiting] == [*lost, None]
     assert shelf.custody.damaged == [(entry, {"subscription": "s"}) for entry in entries[:2]]
 

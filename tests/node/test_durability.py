@@ -17,7 +17,7 @@ from palio.node.memory import MemoryStore
 from palio.node.sessions import Budget, Durable, Session
 from palio.node.settings import Settings
 from palio.node.vouching import Vouching
-from palio.protocol.limits import WINDOW_BYTES
+from palio.protocol.limits import MAX_SUBJECTS, WINDOW_BYTES
 from palio.protocol.messages import NO_VISIT, Done, Fact, Facts, Parcel, Visit
 from palio.protocol.streams import Stream
 from palio.routing.acyclic import Acyclic
@@ -198,8 +198,49 @@ def test_events_follow_a_subscription_that_has_moved() -> None:
     assert place.homes(parcel(*EVENTS)) == {"b2": [False, True]}
     taken = place.durability.take(parcel(*EVENTS), ("b1",), 0)
     assert taken.assigned == ()
-    assert place.durability.custody.awaits("b2")
-    assert place.durability.custody.is_needed(taken.entry)
+    assert taken.entry == 0
+    (follower,) = taken.followers
+    assert place.durability.custody.is_needed(follower)
+    place.write(taken.writes)
+    (held,) = place.store.held()
+    assert (held.entry, held.homes, held.subjects) == (follower, ("b2",), ("alice/d",))
+    again = place.durability.take(parcel(*EVENTS), ("b1",), 0)
+    assert not again.followers, "they have gone after it"
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_so_many_are_followed_by_one_entry(more: int) -> None:
+    place = Place()
+    subjects = [f"alice/d{number:03}" for number in range(MAX_SUBJECTS + more)]
+    for subject in subjects:
+        place.put(subject, "x > 3")
+        place.drop(subject, moved_to="b2")
+    taken = place.durability.take(parcel(*EVENTS), ("b1", "b3"), 0)
+    assert len(taken.followers) == (2 if more > 0 else 1)
+    place.write(taken.writes)
+    after = [each for each in place.store.held() if each.entry != taken.entry]
+    assert [subject for each in after for subject in each.subjects] == subjects
+    place.durability.take_back(taken)
+    assert not place.durability.custody.awaits("b2")
+    assert not place.durability.custody.awaits("b3")
+
+
+def test_what_goes_where_a_subscription_has_moved_anyway_goes_once() -> None:
+    place = Place()
+    place.put("alice/d", "x > 3")
+    place.drop("alice/d", moved_to="b2")
+    taken = place.durability.take(parcel(*EVENTS), ("b1", "b2"), 0)
+    assert (taken.entry, list(taken.followers)) == (1, [])
+
+
+def test_what_is_for_some_alone_is_nobody_elses() -> None:
+    place = Place()
+    for subject in ("alice/d", "bob/d"):
+        place.put(subject, "x > 3")
+    taken = place.durability.take(parcel(*EVENTS), ("b1",), 0, None, ("bob/d", "carl/d"))
+    assert taken.assigned == ("bob/d",)
+    taken = place.durability.take(parcel(*EVENTS), ("b1",), 0)
+    assert taken.assigned == ("alice/d",), "bob has them"
 
 
 def test_what_waits_is_handed_over_to_the_new_home() -> None:
@@ -211,7 +252,7 @@ def test_what_waits_is_handed_over_to_the_new_home() -> None:
     (entry,) = entries
     assert not place.durability.custody.is_needed(old)
     (held,) = place.store.held()
-    assert (held.entry, held.homes) == (entry, ("b2",))
+    assert (held.entry, held.homes, held.subjects) == (entry, ("b2",), ("alice/d",))
     assert held.parcel.batch.column("x").to_pylist() == [5]  # what it did not match stays behind
 
 

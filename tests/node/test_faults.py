@@ -167,7 +167,7 @@ def test_for_a_damaged_entry_on_its_way_a_notice_goes_on() -> None:
     again.tell(2, Facts((Fact("b2", 9, "links", ("b1", "b3")),)))
     again.sync()
     (carry,) = (each for each in again.heard(Carry) if isinstance(each, Carry))
-    assert Notice.of(carry.parcel) == Notice("b1 1000000", 1, "*", 0, 0, 0, ())
+    assert Notice.of(carry.parcel) == Notice("b1 1000000", 1, "*", 0, 0, 0)
     assert [each.details for each in again.reports if each.event == "entry_lost"] == [
         {
             "entry": entry.entry,

@@ -101,5 +101,5 @@ def test_a_damaged_entry_goes_after_a_subscription_that_moves_as_a_notice() -> N
     alone.sync()
     assert carried(alone) == [[1], [2]]
     lost, _ = (each.parcel for each in alone.heard(Carry) if isinstance(each, Carry))
-    assert Notice.of(lost) == Notice("b1 1000000", 1, "p/1", 1, 1, 1, ("alice/d",))
+    assert Notice.of(lost) == Notice("b1 1000000", 1, "p/1", 1, 1, 1)
     assert [each.event for each in alone.reports if each.level == "error"] == ["entry_lost"]

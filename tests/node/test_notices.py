@@ -12,7 +12,7 @@ from palio.model.filters import FALSE, TRUE, Filter
 from palio.model.parcels import Parcel
 from palio.node.authority import Principal
 from palio.node.effects import ANYBODY, Heading
-from palio.node.notices import MAX_WHOSE, Notice, heading_of
+from palio.node.notices import Notice, heading_of
 from palio.node.publishing import Publishing
 from palio.node.sessions import Neighbour
 from palio.protocol.limits import MAX_NUMBER
@@ -33,7 +33,7 @@ from tests.node.alone import Alone, parcel, subscribed
 from tests.node.events import reports
 from tests.node.test_grants import brings, hears, network
 
-NOTICE = Notice("b1 1000000", 12, "ann/1", 7, 9, 2, ("bob/prices", "carl/x"))
+NOTICE = Notice("b1 1000000", 12, "ann/1", 7, 9, 2)
 
 
 def test_a_notice_is_what_it_was_after_its_way() -> None:
@@ -47,7 +47,7 @@ def test_a_notice_is_what_it_was_after_its_way() -> None:
 
 
 def test_events_are_no_notice() -> None:
-    assert Notice.of(Parcel("ann/1", pa.record_batch({"$seq": [1], "$whose": ["[]"]}))) is None
+    assert Notice.of(Parcel("ann/1", pa.record_batch({"$seq": [1], "$events": [1]}))) is None
 
 
 @pytest.mark.parametrize(
@@ -58,9 +58,7 @@ def test_events_are_no_notice() -> None:
         ("$last_seq", MAX_NUMBER + 1),
         ("$events", 4),
         ("$events", -1),
-        ("$whose", "{"),
-        ("$whose", "[1]"),
-        ("$whose", None),
+        ("$events", None),
     ],
 )
 def test_a_broken_one_is_refused(column: str, value: object) -> None:
@@ -90,20 +88,6 @@ def test_a_notice_of_several_rows_or_of_other_types_is_refused() -> None:
             Notice.of(Parcel("b1 1", broken))
 
 
-@pytest.mark.parametrize("more", [-1, 0, 1])
-def test_a_notice_names_so_many_at_the_most(more: int) -> None:
-    names = [f"bob/{number}" for number in range(MAX_WHOSE + more)]
-    notices = list(NOTICE.naming(names))
-    assert len(notices) == (2 if more > 0 else 1)
-    assert [name for each in notices for name in each.whose] == names
-    longest = NOTICE._replace(whose=tuple(names)).parcel
-    if more > 0:
-        with pytest.raises(ValueError, match=f"more than {MAX_WHOSE}"):
-            Notice.of(longest)
-    else:
-        Notice.of(longest)
-
-
 def test_what_is_known_of_an_entry_that_cannot_be_read() -> None:
     assert heading_of(parcel(5, 8), 9) == Heading("p/1", 5, 8, 9)
     unknown = Heading(ANYBODY, 0, 0, 9)
@@ -119,10 +103,10 @@ def gaps(alone: Alone) -> list[Gap]:
     return [gap for each in alone.heard(Gaps) if isinstance(each, Gaps) for gap in each.gaps]
 
 
-def carried(alone: Alone) -> list[tuple[tuple[str, ...], Notice | None]]:
-    """What the neighbour was handed: for which homes, and which notice it is."""
+def carried(alone: Alone) -> list[tuple[tuple[str, ...], tuple[str, ...], Notice | None]]:
+    """What the neighbour was handed: for which homes and subscriptions, and which notice it is."""
     return [
-        (each.homes, Notice.of(each.parcel))
+        (each.homes, each.subjects, Notice.of(each.parcel))
         for each in alone.heard(Carry)
         if isinstance(each, Carry)
     ]
@@ -136,15 +120,15 @@ def test_a_notice_is_a_gap_of_all_that_live_at_its_home_and_of_those_that_left_i
     moved = Fact("b2", 5, "alice/gone", (), "x = 8", 9_000_000)
     alone.tell(2, Facts((moved, Fact("b2", 9, "links", ("b1",)))))
     alone.sync()
-    lost = Notice("b9 1", 4, ANYBODY, 0, 0, 0, ())
+    lost = Notice("b9 1", 4, ANYBODY, 0, 0, 0)
     alone.tell(2, Carry(lost.parcel, 1, ("b1", "b4")))
     assert gaps(alone) == [Gap("*", 0, 0, 0, 3)], "that one has left; the others wait for the disk"
     alone.sync()
     assert gaps(alone)[1:] == [Gap("*", 0, 0, 0, 1), Gap("*", 0, 0, 0, 2)]
-    assert carried(alone) == [(("b2",), lost._replace(whose=("alice/gone",)))]
+    assert carried(alone) == [(("b2",), ("alice/gone",), lost)]
     alone.tell(2, Facts((Fact("b2", 10, "links", ("b1", "b4")), Fact("b4", 1, "links", ("b2",)))))
     alone.sync()
-    assert carried(alone)[1:] == [(("b4",), lost)]
+    assert carried(alone)[1:] == [(("b4",), (), lost)]
     again = Alone(alone.disk)
     again.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
     again.sync()
@@ -163,15 +147,15 @@ def test_a_notice_for_some_is_told_to_these_and_once() -> None:
     alone = subscribed()
     alone.tell(1, Subscribe(4, 2, "x = 7", durable="other"))
     alone.sync()
-    lost = NOTICE._replace(whose=("alice/other", "bob/x", "links", "/lapse"))
+    subjects = ("alice/other", "bob/x", "links", "/lapse")
     for flight in (1, 2):
-        alone.tell(2, Carry(lost.parcel, flight, ("b1",)))
+        alone.tell(2, Carry(NOTICE.parcel, flight, ("b1",), subjects))
         alone.sync()
     assert gaps(alone) == [Gap("ann/1", 7, 9, 2, 2)]
     assert not carried(alone), "whoever never lived here has gone nowhere from here"
     assert len(alone.heard(Took)) == 2
     assert all(each.event != "entry_lost" for each in alone.reports)
-    alone.tell(2, Carry(lost._replace(entry=13).parcel, 3, ("b1",)))
+    alone.tell(2, Carry(NOTICE._replace(entry=13).parcel, 3, ("b1",), subjects))
     alone.sync()
     assert len(gaps(alone)) == 2, "that is another loss"
 
@@ -196,7 +180,7 @@ def test_an_entry_that_cannot_be_carried_is_logged_once() -> None:
 
 def test_a_notice_that_was_damaged_too_is_a_gap_of_anybody() -> None:
     alone = subscribed()
-    alone.tell(2, Carry(NOTICE._replace(whose=("alice/d",)).parcel, 1, ("b1",)))
+    alone.tell(2, Carry(NOTICE.parcel, 1, ("b1",), ("alice/d",)))
     alone.sync()
     (entry,) = alone.disk.held()
     alone.disk.flip(entry.entry)

@@ -419,7 +419,8 @@ class Core:
         if not withheld:
             return carry
         self.complain("withheld", neighbour.name, withheld, homes=list(carry.homes))
-        return Carry(carry.parcel.select(mask), carry.flight, carry.homes) if mask.any() else None
+        some = carry.parcel.select(mask)
+        return msgspec.structs.replace(carry, parcel=some) if mask.any() else None
 
     def pump(self, durable: Durable) -> None:
         """Send what waits for a durable subscription to its owner, as far as the window allows."""

@@ -162,6 +162,7 @@ class Custody:
         self._cache = _Cache(store)
         self._next_entry = stored.last_entry + 1
         self._homes: dict[int, tuple[str, ...]] = {}
+        self._subjects = dict(stored.subjects)
         self._claims: dict[int, int] = {}
         self._under_way: dict[int, tuple[str, ...]] = {}
         self._flights: dict[str, dict[int, tuple[int, tuple[str, ...]]]] = {}
@@ -206,18 +207,23 @@ class Custody:
         homes: tuple[str, ...],
         assigned: Mapping[str, RowMask],
         wall_us: int,
+        subjects: tuple[str, ...] = (),
     ) -> tuple[int, list[Operation]]:
-        """Take events into custody: the entry, and what to write. Nothing is sent yet."""
+        """Take events into custody, for all or some at their homes (see `PutEntry`): the entry, and
+        what to write. Nothing is sent yet.
+        """
         entry = self._next_entry
         self._next_entry += 1
         away = tuple(home for home in homes if home != self.name)
-        operations: list[Operation] = [PutEntry(entry, parcel, away, wall_us)]
+        operations: list[Operation] = [PutEntry(entry, parcel, away, wall_us, subjects)]
         for subscription, mask in assigned.items():
             rows = pack_mask(mask)
             self._rows[subscription, entry] = rows
             operations.append(Assign(subscription, entry, rows))
         if away:
             self._homes[entry] = away
+            if subjects:
+                self._subjects[entry] = subjects
         if assigned:
             self._claims[entry] = len(assigned)
         self._cache.hold(entry, parcel)
@@ -242,6 +248,7 @@ class Custody:
         for subscription in subscriptions:
             self._rows.pop((subscription, entry), None)
         self._homes.pop(entry, None)
+        self._subjects.pop(entry, None)
         self._claims.pop(entry, None)
         self._cache.drop(entry)
 
@@ -281,9 +288,9 @@ class Custody:
                 if entry not in self._unreadable:
                     self._unreadable.add(entry)
                     self.damaged.append((entry, {"homes": list(homes)}))
-                parcel = Notice.at(self.name, entry, self.heading(entry), 0, ()).anonymous.parcel
+                parcel = Notice.at(self.name, entry, self.heading(entry), 0).anonymous.parcel
             if parcel is not None:
-                return Carry(parcel, number, homes)
+                return Carry(parcel, number, homes, self._subjects.get(entry, ()))
             self.took(neighbour, (number,))
         return None
 
@@ -400,7 +407,7 @@ class Custody:
         events = numbers if rows is None else int.from_bytes(rows).bit_count()
         if heading.publisher == ANYBODY:
             events = 0
-        return Notice.at(self.name, entry, heading, events, (subscription,))
+        return Notice.at(self.name, entry, heading, events)
 
     def acknowledge(
         self, subscription: str, entry: int, held: int = 0, bookmark: bytes = b""
@@ -492,6 +499,7 @@ class Custody:
         over = tuple(entry for entry in entries if not self.is_needed(entry))
         self._unreadable.difference_update(over)
         for entry in over:
+            self._subjects.pop(entry, None)
             self._cache.drop(entry)
         return [DropEntries(over)] if over else []
 

@@ -31,6 +31,7 @@ from palio.node.notices import Notice
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
 from palio.node.vouching import RETIRED, Vouching, is_subscription
+from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import NO_VISIT, Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.routing.protocol import routed
@@ -208,27 +209,24 @@ class Durability:
         homes: tuple[str, ...],
         wall_us: int,
         here: Mapping[int, RowMask] | None = None,
+        subjects: tuple[str, ...] = (),
     ) -> Taken:
-        """Take events into custody. `here` is what `addressees` has found."""
+        """Take events into custody, for all that they match, or for some `subjects` alone. `here`
+        is what `addressees` has found.
+        """
         assigned: dict[str, RowMask] = {}
         writes: list[Operation] = []
         has_known = False
-        homes = tuple(home for home in homes if home not in self.registry.retired)
-        notice = Notice.of(parcel)
         followers: list[int] = []
+        homes = tuple(home for home in homes if home not in self.registry.retired)
         if self.name in homes:
-            if notice is not None:
-                here = self._concerned(notice)
-            elif here is None:
-                here = routed(self._local, parcel)
+            here = self._here(parcel, subjects) if here is None else here
             assigned, followed, writes, has_known = self._assign(parcel, here)
-            if notice is None:
-                homes = (*homes, *(home for home in followed if home not in homes))
-            else:
-                followers = self._send_after(notice, followed, writes, wall_us)
+            elsewhere = {home: gone for home, gone in followed.items() if home not in homes}
+            followers = self._send_after(parcel, elsewhere, writes, wall_us)
         if not assigned and all(home == self.name for home in homes):
             return Taken(0, (), writes, has_known, followers)
-        entry, puts = self.custody.take(parcel, homes, assigned, wall_us)
+        entry, puts = self.custody.take(parcel, homes, assigned, wall_us, subjects)
         return Taken(entry, tuple(assigned), [*puts, *writes], has_known, followers)
 
     def take_back(self, taken: Taken) -> None:
@@ -265,25 +263,34 @@ class Durability:
                     followed.setdefault(self.home_of(subject), []).append(subject)
         return assigned, followed, writes, has_known
 
-    def _concerned(self, notice: Notice) -> dict[int, RowMask]:
-        """The durable subscriptions that live here, or lived here once, that it may be about."""
-        if not notice.whose:
-            return dict.fromkeys(self._subjects, ONE_ROW)
-        numbers = (self._numbers.get((self.name, subject), -1) for subject in notice.whose)
-        return {number: ONE_ROW for number in numbers if number in self._subjects}
+    def _here(self, parcel: Parcel, subjects: tuple[str, ...]) -> dict[int, RowMask]:
+        """The durable subscriptions that live here, or lived here once, and want some events: those
+        that alone they are for, if that is said. A notice may be about any.
+        """
+        if Notice.of(parcel) is not None:
+            here = dict.fromkeys(self._subjects, ONE_ROW)
+        else:
+            here = routed(self._local, parcel)
+        named = set(subjects)
+        if not named:
+            return here
+        return {number: mask for number, mask in here.items() if self._subjects[number] in named}
 
     def _send_after(
         self,
-        notice: Notice,
+        parcel: Parcel,
         followed: Mapping[str, Sequence[str]],
         writes: list[Operation],
         wall_us: int,
     ) -> list[int]:
-        """Take a notice into custody for durable subscriptions that live elsewhere now."""
+        """Take events into custody for durable subscriptions that have gone elsewhere, and for them
+        alone: who has always been there hears its publishers in order.
+        """
         entries: list[int] = []
         for home, subjects in followed.items():
-            for named in notice.naming(subjects) if home != self.name else ():
-                entry, puts = self.custody.take(named.parcel, (home,), {}, wall_us)
+            for first in range(0, len(subjects), MAX_SUBJECTS):
+                named = tuple(subjects[first : first + MAX_SUBJECTS])
+                entry, puts = self.custody.take(parcel, (home,), {}, wall_us, named)
                 entries.append(entry)
                 writes += puts
         return entries
@@ -342,7 +349,7 @@ class Durability:
             latest = self.latest_claim(subject)
             if latest is None or latest.origin == self.name:
                 continue
-            if durable.session is not None and _is_later(durable, latest):
+            if _is_later(durable, self.visit(durable), latest):
                 self._claim(durable)  # its owner came here after that; nobody here knew of it
             else:
                 found.append((subject, latest.origin))
@@ -406,7 +413,8 @@ class Durability:
         self, subject: str, entry: Entry, home: str, wall_us: int
     ) -> tuple[int, list[Operation]]:
         """Take into custody for its new home what an entry held for a durable subscription."""
-        return self.custody.take(self._part(subject, entry), (home,), {}, wall_us)
+        part = self._part(subject, entry)
+        return self.custody.take(part, (home,), {}, wall_us, (subject,))
 
     def keep(self, subject: str, entry: Entry, wall_us: int) -> tuple[int, list[Operation]]:
         """Take into custody anew what an entry held for a durable subscription that is back."""
@@ -415,9 +423,6 @@ class Durability:
 
     def _part(self, subject: str, entry: Entry) -> Parcel:
         """What an entry holds for a durable subscription."""
-        notice = Notice.of(entry.parcel)
-        if notice is not None:
-            return notice._replace(whose=(subject,)).parcel
         rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
         return entry.parcel.select(rows)
 
@@ -483,13 +488,16 @@ class Durability:
         return self._goal_numbers[goal]
 
 
-def _is_later(durable: Durable, claim: Fact) -> bool:
+def _is_later(durable: Durable, visit: Visit, claim: Fact) -> bool:
     """Whether the owner of a durable subscription came here after a broker had made this claim.
 
-    Where both are visits of one client that is known, whatever the clocks say; else they decide.
+    Where both are visits of one client that is known, whatever the clocks say and though it has
+    left; else the clocks decide, if it is here.
     """
-    follows = durable.visit.follows(claim.visit)
-    return durable.taken_us > claim.claimed_us if follows is None else follows
+    follows = visit.follows(claim.visit)
+    if follows is None:
+        return durable.session is not None and durable.taken_us > claim.claimed_us
+    return follows
 
 
 def _ends(end: Fact, visit: Visit, claimed_us: int) -> bool:

@@ -136,6 +136,8 @@ class PutEntry(NamedTuple):
     homes: tuple[str, ...]
     """Brokers with durable subscriptions that the events match, this one among them or not."""
     wall_us: int
+    subjects: tuple[str, ...] = ()
+    """The durable subscriptions that alone it is for; none for all there that the events match."""
 
 
 class Assign(NamedTuple):
@@ -214,6 +216,8 @@ class Entry(NamedTuple):
     parcel: Parcel
     homes: tuple[str, ...]
     wall_us: int
+    subjects: tuple[str, ...] = ()
+    """See `PutEntry`."""
 
 
 ANYBODY: Final = "*"
@@ -247,6 +251,8 @@ class Stored(NamedTuple):
     """The time of the last publication that is remembered."""
     bookmarks: Mapping[str, bytes] = MappingProxyType({})
     """Those of durable subscriptions that have one."""
+    subjects: Mapping[int, tuple[str, ...]] = MappingProxyType({})
+    """By entry, the durable subscriptions that alone it is for."""
 
 
 class Store(Protocol):

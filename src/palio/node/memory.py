@@ -62,9 +62,9 @@ class MemoryStore:
 
     def _write(self, operation: Operation) -> None:
         match operation:
-            case PutEntry(entry, parcel, homes, wall_us):
-                self._entries[entry] = Entry(entry, parcel, homes, wall_us)
-                self._last_entry = max(self._last_entry, entry)
+            case PutEntry():
+                self._entries[operation.entry] = Entry(*operation)
+                self._last_entry = max(self._last_entry, operation.entry)
             case Assign(subscription, entry, rows):
                 self._assigned.setdefault(subscription, {})[entry] = rows
             case DropEntries(entries):
@@ -109,6 +109,7 @@ class MemoryStore:
             list(self._facts.values()),
             self._time_us,
             dict(self._bookmarks),
+            {entry.entry: entry.subjects for entry in self._entries.values() if entry.subjects},
         )
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:

@@ -7,11 +7,9 @@ which it acknowledges. No client can publish one, since its columns begin with `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import pyarrow as pa
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
@@ -20,16 +18,12 @@ from palio.node.effects import ANYBODY, Heading
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Gap
 
-__all__ = ["MAX_WHOSE", "Notice", "heading_of"]
-
-MAX_WHOSE: Final = 100
-"""Durable subscriptions that one notice names. More take more notices: each reads all the names."""
+__all__ = ["Notice", "heading_of"]
 
 _PUBLISHER: Final = "$publisher"
 _FIRST: Final = "$first_seq"
 _LAST: Final = "$last_seq"
 _EVENTS: Final = "$events"
-_WHOSE: Final = "$whose"
 
 _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field(SEQ, pa.int64()),
@@ -38,7 +32,6 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
     pa.field(_FIRST, pa.int64()),
     pa.field(_LAST, pa.int64()),
     pa.field(_EVENTS, pa.int64()),
-    pa.field(_WHOSE, pa.utf8()),
 ]
 
 _SHAPE: Final = Shape(pa.schema(_FIELDS))
@@ -49,7 +42,7 @@ _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Notice(NamedTuple):
     """Lost are some events that a broker had under the number of one of its entries.
 
-    >>> notice = Notice.at("b1", 12, Heading("ann/1", 7, 9, 0), 2, ("bob/prices",))
+    >>> notice = Notice.at("b1", 12, Heading("ann/1", 7, 9, 0), 2)
     >>> Notice.of(notice.parcel) == notice, Notice.of(Parcel("ann/1", pa.record_batch({"x": [1]})))
     (True, None)
     """
@@ -63,16 +56,12 @@ class Notice(NamedTuple):
     first_seq: int
     last_seq: int
     events: int
-    whose: tuple[str, ...]
-    """The durable subscriptions that may have lost them; none for all at the homes it goes to."""
 
     @classmethod
-    def at(
-        cls, broker: str, entry: int, heading: Heading, events: int, whose: tuple[str, ...]
-    ) -> Notice:
+    def at(cls, broker: str, entry: int, heading: Heading, events: int) -> Notice:
         """Of an entry of a broker, of which its heading can be read at the most."""
         publisher, first, last, wall_us = heading
-        return cls(f"{broker} {wall_us}", entry, publisher, first, last, events, whose)
+        return cls(f"{broker} {wall_us}", entry, publisher, first, last, events)
 
     @classmethod
     def of(cls, parcel: Parcel) -> Notice | None:
@@ -85,30 +74,18 @@ class Notice(NamedTuple):
         first, last, events = row[_FIRST], row[_LAST], row[_EVENTS]
         if not (0 <= first <= last <= MAX_NUMBER and 0 <= events <= last - first + 1):
             raise ValueError(f"a notice that {events} events were lost of {first} to {last}")
-        try:
-            whose = msgspec.json.decode(row[_WHOSE], type=tuple[str, ...])
-        except msgspec.DecodeError as error:
-            raise ValueError(f"a notice of lost events for nobody: {error}") from None
-        if len(whose) > MAX_WHOSE:
-            raise ValueError(f"a notice for {len(whose)} subscriptions, more than {MAX_WHOSE}")
-        return cls(parcel.publisher, row[SEQ], row[_PUBLISHER], first, last, events, whose)
+        return cls(parcel.publisher, row[SEQ], row[_PUBLISHER], first, last, events)
 
     @property
     def parcel(self) -> Parcel:
         """The notice on its way."""
-        whose = msgspec.json.encode(self.whose).decode()
         lost = (self.publisher, self.first_seq, self.last_seq, self.events)
-        return Parcel.lone(self.source, _SHAPE, (self.entry, _NO_TIME, *lost, whose))
+        return Parcel.lone(self.source, _SHAPE, (self.entry, _NO_TIME, *lost))
 
     @property
     def anonymous(self) -> Notice:
         """The same for those who may not know whose events they were."""
         return self._replace(publisher=ANYBODY, first_seq=0, last_seq=0, events=0)
-
-    def naming(self, subjects: Sequence[str]) -> Iterator[Notice]:
-        """The same for these durable subscriptions: as many notices as that takes."""
-        for first in range(0, len(subjects), MAX_WHOSE):
-            yield self._replace(whose=tuple(subjects[first : first + MAX_WHOSE]))
 
     def gap(self, key: int) -> Gap:
         """As the durable subscription of this key is told of it."""

@@ -299,7 +299,7 @@ class Publishing:
             return  # the neighbour keeps it: there is no Took
         giver = _Carried(self._core, neighbour, message.flight)
         if len(parcel):
-            self._into_custody(parcel, homes, giver)
+            self._into_custody(parcel, homes, giver, subjects=message.subjects)
         else:  # of what it may not bring nothing is kept, here or there
             giver.kept()
 
@@ -356,13 +356,14 @@ class Publishing:
         homes: tuple[str, ...],
         giver: _Giver,
         here: Mapping[int, RowMask] | None = None,
+        subjects: tuple[str, ...] = (),
     ) -> None:
         """Write, send on at once, and tell the giver when it is known what came of it.
 
         What is sent before it is on our disk is still in the custody of whom we have it from.
         """
         core = self._core
-        taken = core.durability.take(parcel, homes, core.at.wall_us, here)
+        taken = core.durability.take(parcel, homes, core.at.wall_us, here, subjects)
         for entry in (taken.entry, *taken.followers) if taken.entry else taken.followers:
             core.durability.custody.dispatch(entry, core.durability.registry.next_hop)
         pending = _Pending(taken, parcel, homes, core.failures, giver)

@@ -142,6 +142,9 @@ PORTION_FACTS: Final = 128
 """Facts of one message. To verify a signature takes about 0.13 ms, and a fact may need two: so many
 keep a broker busy for 35 ms at the most."""
 
+MAX_SUBJECTS: Final = 100
+"""Durable subscriptions that one `Carry` names."""
+
 MAX_PUBLISHER_CHARS: Final = 2 * MAX_NAME_BYTES + 1
 """A publisher is called after its client and the incarnation of that."""
 

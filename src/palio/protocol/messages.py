@@ -29,6 +29,7 @@ from palio.protocol.limits import (
     MAX_NAME_BYTES,
     MAX_NUMBER,
     MAX_SECONDS,
+    MAX_SUBJECTS,
     MAX_URL_CHARS,
     MAX_URLS,
     MOST_TOGETHER,
@@ -110,6 +111,9 @@ __all__ = [
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
 """A number that came from outside may be reckoned with: what is none is refused by the codec."""
 
+
+Subject: TypeAlias = Annotated[str, msgspec.Meta(max_length=2 * MAX_NAME_BYTES + 1)]
+"""A durable subscription, as the network knows it: its owner and its name."""
 
 Bookmark: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_BOOKMARK_BYTES)]
 """How far the owner of a durable subscription has got, in its own words."""
@@ -598,6 +602,8 @@ class Carry(msgspec.Struct, frozen=True, tag=True):
     flight: Number
     """The sender's number for this carriage, never used twice."""
     homes: tuple[str, ...]
+    subjects: Annotated[tuple[Subject, ...], msgspec.Meta(max_length=MAX_SUBJECTS)] = ()
+    """The durable subscriptions that alone they are for; none for all there that they match."""
 
 
 class Took(msgspec.Struct, frozen=True, tag=True):
@@ -636,7 +642,7 @@ class Adopt(msgspec.Struct, frozen=True, tag=True):
     now on. That answers with a fact, its claim, or not at all.
     """
 
-    subject: Annotated[str, msgspec.Meta(max_length=2 * MAX_NAME_BYTES + 1)]
+    subject: Subject
     lease_s: Seconds
     visit: Visit
     """By which session of its owner it came to live with the sender."""

@@ -36,7 +36,7 @@ from palio.node.memory import MemoryStore
 from palio.node.notices import Notice
 from palio.protocol.messages import Fact
 from palio.server.journal import format as journal_format
-from palio.server.journal.format import connect, create_or_check, payload_checksum
+from palio.server.journal.format import FORMAT, connect, create_or_check, payload_checksum
 from palio.server.journal.journal import FILE, Diskless, Journal
 from tests.conftest import NIGHTLY
 from tests.modes import modes_below, umask
@@ -143,8 +143,23 @@ def test_an_event_by_itself_comes_back_as_its_values(tmp_path: Path) -> None:
         assert found.heading(2) == Heading("alice", 2, 2, 0)
 
 
+def test_an_entry_for_some_subscriptions_alone_stays_so(tmp_path: Path) -> None:
+    alone = PutEntry(1, lone(1), ("b2",), 9, ("alice/d", "bob/\u1e9e"))
+    written(tmp_path, append(1, alone, PutEntry(2, lone(2), ("b2",), 9)))
+    with journal(tmp_path) as found:
+        assert [(each.homes, each.subjects) for each in found.entries([1, 2])] == [
+            (("b2",), alone.subjects),
+            (("b2",), ()),
+        ]
+        stored = found.load()
+        assert (stored.pending, stored.subjects) == (
+            [(1, ("b2",)), (2, ("b2",))],
+            {1: alone.subjects},
+        )
+
+
 def test_a_notice_has_no_numbers_of_its_own(tmp_path: Path) -> None:
-    notice = Notice("b1 7", 12, "ann/1", 5, 9, 3, ("bob/d",))
+    notice = Notice("b1 7", 12, "ann/1", 5, 9, 3)
     written(tmp_path, append(1, PutEntry(1, notice.parcel, ("b2",), 9)))
     with journal(tmp_path) as found:
         (entry,) = found.entries([1])
@@ -217,28 +232,30 @@ def test_a_journal_belongs_to_one_broker(tmp_path: Path) -> None:
         Journal(tmp_path, "b2")
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_journal_of_a_version_before_is_read_and_becomes_one_of_this(
     tmp_path: Path, version: int
 ) -> None:
     written(tmp_path, append(1, put(4, "b2", rows=1)))  # a batch of one row, as all were then
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute("DROP TABLE bookmarks")
+        if version < 3:
+            connection.execute("DROP TABLE bookmarks")
         connection.execute(f"PRAGMA user_version = {version}")
     written(tmp_path, append(2, PutEntry(5, lone(1), ("b2",), 0), Forget("a/d", 0, b"here")))
     with journal(tmp_path) as found:
         assert [each.parcel.batch.num_rows for each in found.entries([4, 5])] == [1, 1]
         assert found.load().bookmarks == {"a/d": b"here"}
     with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT,)
 
 
 def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     connection = sqlite3.connect(tmp_path / FILE)
-    connection.execute("PRAGMA user_version = 4")
+    connection.execute(f"PRAGMA user_version = {FORMAT + 1}")
     connection.close()
-    with pytest.raises(InvalidConfiguration, match="newer Palio \\(format 4; this one reads 3\\)"):
+    told = f"newer Palio \\(format {FORMAT + 1}; this one reads {FORMAT}\\)"
+    with pytest.raises(InvalidConfiguration, match=told):
         Journal(tmp_path, "b1")
 
 

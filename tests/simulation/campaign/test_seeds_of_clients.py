@@ -554,3 +554,52 @@ def test_what_waited_for_its_publisher_to_be_back_was_published_when_it_was() ->
         sync_s=0.3,
     )
     assert play(script).breaches == ()
+
+
+def test_who_was_at_a_broker_hears_in_order_though_another_moves_there() -> None:
+    """Seed 908115: what went after the other came first, and was taken for both."""
+    script = Script(
+        seed=908115,
+        routing="flooded",
+        brokers=("b2", "b3", "b4"),
+        edges=(("b2", "b3"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b3")),
+            Step(0.0, "join", ("listener1", "b4")),
+            Step(0.0, "join", ("publisher1", "b2")),
+            Step(5.7, "hear", ("listener1", "durable11", "EXISTS kind", {}, True)),
+            Step(8.8, "torn", ("b3", 4.4)),
+            Step(10.8, "hear", ("listener0", "durable13", "x < 4 OR s = 'a'", {}, True)),
+            Step(13.1, "clog", ("b4", "b3", 4.7)),
+            Step(17.6, "publish", ("publisher1", True, {"kind": 0, "x": 4, "s": "ab"})),
+            Step(17.6, "torn", ("b3", 5.4)),
+            Step(18.8, "publish", ("publisher1", True, {"kind": 2, "x": 0})),
+            Step(20.3, "move", ("listener0", "b4")),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_an_owner_ended_where_he_came_last_has_ended() -> None:
+    """Seed 905374: a broker whose clock was ahead claimed it by an earlier visit."""
+    script = Script(
+        seed=905374,
+        routing="flooded",
+        brokers=("b1", "b2"),
+        edges=(("b1", "b2"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("publisher1", "b2")),
+            Step(0.6, "hear", ("listener0", "durable1", "EXISTS kind", {}, True)),
+            Step(7.4, "fsync", ("b2", 5.9)),
+            Step(9.3, "away", ("listener0", 1.546)),
+            Step(9.6, "clog", ("b1", "b2", 7.2)),
+            Step(10.1, "clock", ("b2", 600.0)),
+            Step(10.2, "change", ("listener0", "durable1", "kind = 2 AND x >= 0")),
+            Step(11.181, "move", ("listener0", "b1")),
+            Step(16.7, "end", ("listener0", "durable1")),
+            Step(22.0, "publish", ("publisher1", True, {"kind": 0, "x": 2, "s": "b"})),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()

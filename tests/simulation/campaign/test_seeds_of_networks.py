@@ -525,3 +525,28 @@ def test_a_broker_with_little_memory_sends_on() -> None:
         memory_bytes=8000,
     )
     assert play(script).breaches == ()
+
+
+def test_a_network_that_takes_itself_apart_keeps_the_order() -> None:
+    """Seed 903717: what followed a subscription of a drained broker was taken for another too."""
+    script = Script(
+        seed=903717,
+        routing="hierarchical",
+        brokers=("b1", "b2", "b3", "b4"),
+        edges=(("b1", "b2"), ("b2", "b3"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b4")),
+            Step(0.0, "join", ("listener1", "b2")),
+            Step(0.0, "join", ("publisher1", "b1")),
+            Step(0.8, "hear", ("listener0", "durable3", "EXISTS kind", {}, True)),
+            Step(0.9, "hear", ("listener1", "durable4", "kind = 1", {}, True)),
+            Step(4.8, "part", ("b4", "b3", 7.4)),
+            Step(6.0, "drain", ("b2", "restart", 9.5)),
+            Step(6.7, "part", ("b2", "b1", 7.3)),
+            Step(11.4, "publish", ("publisher1", True, {"kind": 0, "x": 2})),
+            Step(12.3, "publish", ("publisher1", True, {"kind": 1, "x": 0})),
+            Step(12.9, "drain", ("b3", "replace", 2.4)),
+        ),
+        find=True,
+    )
+    assert play(script).breaches == ()

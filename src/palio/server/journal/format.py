@@ -58,17 +58,19 @@ __all__ = [
     "checksum",
     "connect",
     "create_or_check",
+    "homes_of",
+    "homes_text",
     "parcel_of",
     "payload_checksum",
     "payload_of",
     "put_about",
 ]
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 
-OLDER: Final = frozenset({1, 2})
-"""Formats that are read, too: before 3 there were no bookmarks, before 2 an event by itself was a
-batch of one row."""
+OLDER: Final = frozenset({1, 2, 3})
+"""Formats that are read, too: before 4 all entries were for all subscriptions of their homes,
+before 3 there were no bookmarks, before 2 an event by itself was a batch of one row."""
 
 WINDOWS_AT_HAND: Final = 4_096
 """Rows of `windows` that are not read again before they are written; 512 bytes each at the most."""
@@ -121,6 +123,23 @@ def payload_checksum(entry: int, schema: Any, payload: Any) -> int:
 def payload_of(parcel: Parcel) -> Any:
     """Events as they are written."""
     return parcel.payload if parcel.values is None else msgspec.msgpack.encode(parcel.values)
+
+
+def homes_text(homes: tuple[str, ...], subjects: tuple[str, ...]) -> str:
+    """Where an entry is to go, and for whom there, as it is written.
+
+    >>> homes_text(("b2", "b3"), ()), homes_text(("b2",), ("bob/prices",))
+    ('["b2", "b3"]', '{"homes": ["b2"], "subjects": ["bob/prices"]}')
+    """
+    return json.dumps({"homes": homes, "subjects": subjects} if subjects else homes)
+
+
+def homes_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """`homes_text` undone."""
+    found = json.loads(text)
+    if isinstance(found, list):
+        return tuple(found), ()
+    return tuple(found["homes"]), tuple(found["subjects"])
 
 
 def parcel_of(publisher: str, shape: Shape, payload: bytes) -> Parcel:
@@ -179,7 +198,8 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
         )
     if version != FORMAT:
         connection.execute("BEGIN")
-        connection.execute(_BOOKMARKS)
+        if version < 3:
+            connection.execute(_BOOKMARKS)
         connection.execute(f"PRAGMA user_version = {FORMAT}")
         connection.execute("COMMIT")
 
@@ -319,7 +339,7 @@ class Scribe:
         has_numbers = heading.publisher != ANYBODY
         first, last = (heading.first_seq, heading.last_seq) if has_numbers else (None, None)
         payload = payload_of(put.parcel)
-        homes = json.dumps(put.homes)
+        homes = homes_text(put.homes, put.subjects)
         head = (put.entry, homes, put.parcel.publisher, first, last, put.wall_us, shape)
         self._execute(
             "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -47,6 +47,7 @@ from palio.server.journal.format import (
     checksum,
     connect,
     create_or_check,
+    homes_of,
     parcel_of,
     payload_checksum,
 )
@@ -147,6 +148,7 @@ class Journal:
     def load(self) -> Stored:
         """See `Store`. Reads no events, and checks everything that it reads."""
         with _damage_told(self.path):
+            pending = list(self._pending())
             waiting: dict[str, list[int]] = {}
             for subscription, entry, rows, found in self._rows("SELECT * FROM assigned"):
                 self._expect(found, checksum(subscription, entry, rows), "assigned", entry)
@@ -154,13 +156,14 @@ class Journal:
             return Stored(
                 epoch=self.epoch,
                 last_entry=int(about(self._reading, "last_entry")),
-                pending=list(self._pending()),
+                pending=[(entry, homes) for entry, homes, _ in pending],
                 subscriptions=list(self._subscriptions()),
                 waiting=dict(waiting),
                 windows=list(self._windows()),
                 facts=list(self._facts()),
                 time_us=int(about(self._reading, "time_us", 0)),
                 bookmarks=dict(self._bookmarks()),
+                subjects={entry: subjects for entry, _, subjects in pending if subjects},
             )
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
@@ -208,18 +211,18 @@ class Journal:
     def _rows(self, query: str, *values: object) -> list[Any]:
         return self._reading.execute(query, values).fetchall()
 
-    def _pending(self) -> Iterator[tuple[int, tuple[str, ...]]]:
+    def _pending(self) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
         query = (
             "SELECT entry, homes, publisher, first_seq, last_seq, wall_us, shape, sum "
             "FROM entries ORDER BY entry"
         )
-        read: dict[str, tuple[str, ...]] = {}  # a million entries have a handful of homes
+        read: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}  # a million have a handful
         for *head, found in self._rows(query):
             self._expect(found, checksum(*head), "entries", head[0])
             entry, homes = head[:2]
             if homes not in read:
-                read[homes] = tuple(json.loads(homes))
-            yield entry, read[homes]
+                read[homes] = homes_of(homes)
+            yield entry, *read[homes]
 
     def _subscriptions(self) -> Iterator[PutSubscription]:
         for *fields, found in self._rows("SELECT * FROM subscriptions"):
@@ -253,7 +256,8 @@ class Journal:
                 f"{first_seq} to {last_seq} of {publisher!r}"
             )
         parcel = parcel_of(publisher, known, payload)
-        return Entry(entry, parcel, tuple(json.loads(homes)), wall_us)
+        homes, subjects = homes_of(homes)
+        return Entry(entry, parcel, homes, wall_us, subjects)
 
     def _shape(self, number: int) -> tuple[Shape, bytes]:
         known = self._shapes.get(number)
