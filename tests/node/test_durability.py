@@ -10,7 +10,7 @@ import pytest
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.node.authority import OpenAuthority, Principal
-from palio.node.durability import NOWHERE, Durability, lives
+from palio.node.durability import NOWHERE, Durability
 from palio.node.effects import Moment, Operation, PutFacts
 from palio.node.identity import NOBODY
 from palio.node.memory import MemoryStore
@@ -387,9 +387,3 @@ def test_an_end_says_by_which_visit_the_subscription_was_there() -> None:
     said = place.durability.registry.fact("b1", "alice/d")
     assert said is not None
     assert (said.filter, said.visit, said.claimed_us) == ("", Visit("alice/1", 4), 5)
-
-
-def test_a_fact_says_whether_a_subscription_lives_at_its_origin() -> None:
-    assert lives(Fact("b1", 1, "alice/d", filter="x > 1"))
-    assert not lives(Fact("b1", 1, "alice/d", filter="x > 1", links=("b2",)))
-    assert not lives(Fact("b1", 1, "alice/d"))

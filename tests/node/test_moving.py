@@ -9,7 +9,7 @@ import pytest
 from palio.model.events import SEQ
 from palio.node import moving
 from palio.node.notices import Notice
-from palio.protocol.messages import Carry, Fact, Facts, Subscribe
+from palio.protocol.messages import Bye, Carry, Fact, Facts, Failed, Subscribe, Visit
 from tests.node.alone import Alone, parcel, subscribed
 
 MOVED: Final = Facts(
@@ -103,3 +103,59 @@ def test_a_damaged_entry_goes_after_a_subscription_that_moves_as_a_notice() -> N
     lost, _ = (each.parcel for each in alone.heard(Carry) if isinstance(each, Carry))
     assert Notice.of(lost) == Notice("b1 1000000", 1, "p/1", 1, 1, 1)
     assert [each.event for each in alone.reports if each.level == "error"] == ["entry_lost"]
+
+
+def test_what_a_full_disk_refuses_lives_where_it_did() -> None:
+    """Also in what is told: else its home would give it away to a broker that has it not."""
+    alone = Alone()
+    home = Fact("b2", 5, "alice/d", (), "x = 1", 500)
+    alone.tell(2, Facts((home, Fact("b2", 6, "links", ("b1",)))))
+    alone.sync()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.sync(fails=True)
+    assert [each.id for each in alone.heard(Failed) if isinstance(each, Failed)] == [1]
+    for _ in range(3):
+        alone.tick()
+        alone.sync()
+    told = [
+        fact
+        for each in alone.heard(Facts)
+        if isinstance(each, Facts)
+        for fact in each.facts
+        if fact.subject == "alice/d" and fact.origin == "b1"
+    ]
+    assert told
+    assert all(fact.links == ("b2",) for fact in told)
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    assert carried(alone) == [[1]], "whoever carried it here did not know"
+
+
+def test_a_broker_that_stops_as_a_subscription_moves_knows_that_it_has_moved() -> None:
+    alone = subscribed()
+    alone.tell(2, MOVED)
+    alone.sync(steps=2)  # what it learned, and the end of what it had; not what it says of that
+    again = Alone(alone.disk)
+    assert not alone.disk.load().subscriptions
+    again.tell(2, Facts((Fact("b2", 6, "links", ("b1",)),)))
+    again.tell(2, Carry(parcel(1), 1, ("b1",)))
+    again.sync()
+    assert carried(again) == [[1]]
+
+
+@pytest.mark.parametrize(("visit", "moves"), [(1, False), (2, False), (3, True)])
+def test_of_two_claims_of_one_client_that_of_the_later_visit_counts(
+    visit: int, moves: bool
+) -> None:
+    """Whatever the clocks say, and though it has left since. Of one visit the clocks decide."""
+    alone = Alone()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
+    alone.sync()
+    alone.tell(1, Bye("done"))
+    alone.sync()
+    claim = Fact("b2", 5, "alice/d", (), "x = 1", 900_000_000, Visit("alice/1", visit))
+    alone.tell(2, Facts((claim, Fact("b2", 6, "links", ("b1",)))))
+    alone.sync()
+    assert [each.event for each in alone.reports if each.event == "durable_moved"] == (
+        ["durable_moved"] if moves or visit == 2 else []
+    )

@@ -15,7 +15,7 @@ from palio.node.effects import Moment
 from palio.node.identity import Identity, fact_text
 from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
-from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, is_subscription
+from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, is_subscription, lives
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
@@ -547,3 +547,9 @@ def test_origins_that_are_not_believed_are_remembered_within_bounds(
     b.again(Moment(AT.now + ASK_AGAIN_S, AT.wall_us))
     b.receive("n", late, AT)
     assert b.links("far") == ("n",)
+
+
+def test_a_fact_says_whether_a_subscription_lives_at_its_origin() -> None:
+    assert lives(Fact("b1", 1, "alice/d", filter="x > 1"))
+    assert not lives(Fact("b1", 1, "alice/d", filter="x > 1", links=("b2",)))
+    assert not lives(Fact("b1", 1, "alice/d"))

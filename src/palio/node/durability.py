@@ -24,19 +24,20 @@ from palio.node.effects import (
     DropSubscription,
     Entry,
     Operation,
+    PutFacts,
     PutSubscription,
     Store,
 )
 from palio.node.notices import Notice
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
-from palio.node.vouching import RETIRED, Vouching, is_subscription
+from palio.node.vouching import RETIRED, Vouching, is_subscription, lives
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import NO_VISIT, Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.routing.protocol import routed
 
-__all__ = ["NOWHERE", "Addressees", "Durability", "MatcherFactory", "Taken", "lives"]
+__all__ = ["NOWHERE", "Addressees", "Durability", "MatcherFactory", "Taken"]
 
 MatcherFactory: TypeAlias = Callable[[], Matcher]
 
@@ -167,10 +168,18 @@ class Durability:
         filter = str(durable.bound) if moved_to else ""
         self.registry.announce(subject, filter=filter, moved_to=moved_to, visit=visit)
         return [
+            *self.said_of(subject),
             DropSubscription(subject),
             *self.custody.drop(lined_up),
             *self._windows.forget(f"{subject}\n"),
         ]
+
+    def said_of(self, subject: str) -> list[Operation]:
+        """Write what this broker says of a durable subscription with what it says: a broker that
+        stops between must not take it for its own, and have nothing of it.
+        """
+        fact = self.registry.fact(self.name, subject)
+        return [] if fact is None else [PutFacts((fact,))]
 
     def was_here(self, subject: str) -> bool:
         """Whether a durable subscription of this name lived here once and has ended."""
@@ -396,8 +405,12 @@ class Durability:
 
     def latest_claim(self, subject: str) -> Fact | None:
         """What the broker says where a durable subscription lives, if it lives anywhere."""
-        claims = filter(lives, self.registry.about(subject))
-        return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
+        return _latest(self.registry.about(subject))
+
+    def claim_elsewhere(self, subject: str) -> Fact | None:
+        """The same, of other brokers."""
+        about = self.registry.about(subject)
+        return _latest(fact for fact in about if fact.origin != self.name)
 
     def hand_over(self, subject: str, home: str, wall_us: int) -> tuple[list[int], list[Operation]]:
         """A durable subscription lives at `home` now: what waits for it here goes there."""
@@ -513,9 +526,10 @@ def _is_end(fact: Fact) -> bool:
     return is_subscription(fact.subject) and not fact.filter
 
 
-def lives(fact: Fact) -> bool:
-    """Whether a fact is about a durable subscription that lives at its origin."""
-    return is_subscription(fact.subject) and bool(fact.filter) and not fact.links
+def _latest(facts: Iterable[Fact]) -> Fact | None:
+    """The latest claim among facts about a durable subscription."""
+    claims = filter(lives, facts)
+    return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
 
 
 def _readable(text: str) -> Filter | None:

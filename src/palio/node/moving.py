@@ -16,7 +16,7 @@ from typing import Final
 
 from palio.node.core import Core
 from palio.node.durability import NOWHERE
-from palio.node.effects import DropNumbers, DropSubscription, Entry, Operation
+from palio.node.effects import DropNumbers, DropSubscription, Entry, Operation, PutFacts
 from palio.node.limits import CARRIED_AT_ONCE
 from palio.node.sessions import Durable
 from palio.protocol.messages import Gap, Gaps
@@ -24,6 +24,7 @@ from palio.protocol.messages import Gap, Gaps
 __all__ = ["Moving"]
 
 _OF_SUBSCRIPTIONS: Final = (DropSubscription, DropNumbers)
+"""What is left undone if a durable subscription is back."""
 
 
 class Moving:
@@ -116,8 +117,11 @@ class Moving:
         that is back by then stays: only what waited for it goes on.
         """
         durability = self._core.durability
+        operations = [each for each in operations if not isinstance(each, PutFacts)]
         if subject in durability.here:
             operations = [each for each in operations if not isinstance(each, _OF_SUBSCRIPTIONS)]
+        elif subject:  # it may say something newer of it by now
+            operations += durability.said_of(subject)
 
         def carry() -> None:
             for entry in entries:

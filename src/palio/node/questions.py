@@ -30,12 +30,11 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.model.events import rows, stamped, to_batch
 from palio.node.authority import NO_MONITOR, hearable, narrow
 from palio.node.core import Core
-from palio.node.durability import lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.publishing import Publishing
 from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
-from palio.node.vouching import FOUND, SHORTCUTS
+from palio.node.vouching import FOUND, SHORTCUTS, lives
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.routing.protocol import Hierarchy, Peer

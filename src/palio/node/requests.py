@@ -346,13 +346,19 @@ class RequestHandler:
         self._core.pump(pending.durable)
 
     def _not_subscribed(self, pending: _PendingSubscribe, reason: str) -> None:
-        """A durable subscription could not be written: one that is new is none."""
+        """A durable subscription could not be written: one that is new is none, or lives where it
+        did before its owner came here.
+        """
         core, session, durable = self._core, pending.session, pending.durable
         if durable.session is session and durable.key == pending.request.key:
             core.release(durable)
         is_here = core.durability.here.get(durable.subject) is durable
         if pending.is_new and is_here and durable.session is None:
-            core.append(core.durability.drop(durable.subject))
+            before = core.durability.claim_elsewhere(durable.subject)
+            if before is None:
+                core.append(core.durability.drop(durable.subject))
+            else:
+                core.durables_moved([(durable.subject, before.origin)])
         session.say(core.out, Failed(pending.request.id, _not_stored(reason)))
 
     def _unsubscribe(self, session: Session, request: Unsubscribe) -> None:

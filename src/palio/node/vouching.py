@@ -43,6 +43,7 @@ __all__ = [
     "Trust",
     "Vouching",
     "is_subscription",
+    "lives",
 ]
 
 ADDRESS: Final = "/address"
@@ -86,6 +87,11 @@ TOKEN: Final = "/token"
 def is_subscription(subject: str) -> bool:
     """Whether a fact is about a durable subscription."""
     return subject != LINKS and not subject.startswith("/")
+
+
+def lives(fact: Fact) -> bool:
+    """Whether a fact is about a durable subscription that lives at its origin."""
+    return is_subscription(fact.subject) and bool(fact.filter) and not fact.links
 
 
 class Trust(Enum):

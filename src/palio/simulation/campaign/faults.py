@@ -122,8 +122,6 @@ class Faults:
         self.operators = Operators(world, edges, self, is_smooth=is_smooth)
         self.flipped: set[tuple[str, int]] = set()
         """Events of which some copy was damaged: publisher and number."""
-        self.flips_s: list[float] = []
-        """When."""
         self.wiped: set[tuple[str, int]] = set()
         """Events that were on a disk that was lost."""
         self.blanks: list[Blank] = []
@@ -352,7 +350,6 @@ class Faults:
         if entries:
             entry = entries[which % len(entries)]
             disk.flip(entry.entry)
-            self.flips_s.append(self.world.now)
             self.flipped |= _events_in(entry)
 
     def _fsync(self, broker: str, seconds: float) -> None:

@@ -6,8 +6,9 @@ Safety, for all that happened:
   and what it was granted. What is over is over: a change that was answered counts for all that is
   published after the answer.
 - *lost*: a durable event that was acknowledged is heard by every durable subscription that it
-  matches, unless it was on a disk that is gone; if a bit of it turned round, a gap is told. Who has
-  lost its disk knows of no subscription until it is linked to another broker.
+  matches, unless it was on a disk that is gone; if a bit of it turned round, a gap tells that
+  subscription of it. Who has lost its disk knows of no subscription until it is linked to another
+  broker.
 - *untold*: a live event that did not come was lost with a gap.
 - *unsettled*: none is lost at all if nothing broke since it was asked whether all is in force.
 - *doubled*: no durable subscription hears anything twice, and nobody hears a live event twice, but
@@ -34,6 +35,8 @@ from typing import Final
 from palio.model.filters import TRUE
 from palio.model.patterns import Occurrence
 from palio.model.relations import covers
+from palio.node.effects import ANYBODY
+from palio.protocol.messages import Gap
 from palio.routing.algorithms import GraphKind, find_algorithm
 from palio.simulation.campaign.actors import Actor, Debt, HeardEvent, Interest, Wish
 from palio.simulation.campaign.casting import out_of_use
@@ -325,9 +328,14 @@ class _Verdict:
             for each, _ in self._owed(actor, interest)
             if each.durable and (each.publisher, each.seq) not in heard | faults.wiped
         ]
-        if actor.gaps_s and faults.flips_s and max(actor.gaps_s) > min(faults.flips_s):
-            lost = [each for each in lost if (each.publisher, each.seq) not in faults.flipped]
-        if lost and not (actor.moves_s and self.faults & {"full", "fsync"}):
+        told = [gap for gap in actor.gaps if gap.key == interest.key]
+        lost = [
+            each
+            for each in lost
+            if (each.publisher, each.seq) not in faults.flipped
+            or not any(_covers(gap, each) for gap in told)
+        ]
+        if lost:
             had = [str(each) for each in interest.versions]
             yield Breach("lost", f"{actor.name} {interest.name} {had} did not hear {lost}")
 
@@ -510,6 +518,12 @@ class _Verdict:
 def _may_be_at(broker: str, actor: Actor) -> bool:
     """Whether a client was at a broker at some time: one that moves may have been anywhere."""
     return bool(actor.moves_s) or actor.broker == broker
+
+
+def _covers(gap: Gap, event: PublishedEvent) -> bool:
+    """Whether an event may be one of those that a gap tells of."""
+    is_theirs = gap.publisher == event.publisher and gap.first_seq <= event.seq <= gap.last_seq
+    return is_theirs or gap.publisher == ANYBODY
 
 
 def _was_sent(publisher: Actor, event: PublishedEvent) -> float:
