@@ -2,87 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from palio.language.parsing import parse_filter
-from palio.matching.index import Index
-from palio.node.authority import OpenAuthority, Principal
-from palio.node.durability import NOWHERE, Durability
-from palio.node.effects import Moment, Operation, PutFacts
-from palio.node.identity import NOBODY
-from palio.node.memory import MemoryStore
-from palio.node.sessions import Budget, Durable, Session
-from palio.node.settings import Settings
-from palio.node.vouching import Vouching
-from palio.protocol.limits import MAX_SUBJECTS, WINDOW_BYTES
-from palio.protocol.messages import NO_VISIT, Done, Fact, Facts, Parcel, Visit
-from palio.protocol.streams import Stream
-from palio.routing.acyclic import Acyclic
-from palio.routing.protocol import Peer
-from palio.simulation.topologies import line
-from palio.simulation.world import World
+from palio.node.effects import Moment
+from palio.protocol.limits import MAX_SUBJECTS
+from palio.protocol.messages import NO_VISIT, Fact
 from tests.node.events import parcel
-
-QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
-
-
-class Place:
-    """Durability over a journal that writes at once."""
-
-    def __init__(self, store: MemoryStore | None = None, name: str = "b1") -> None:
-        self.store = store or MemoryStore()
-        self.durability = Durability(
-            name, self.store, Index, Vouching(name, NOBODY, OpenAuthority())
-        )
-        self.learn()
-
-    def write(self, operations: list[Operation]) -> None:
-        self.store.write(operations)
-
-    def learn(self) -> list[tuple[str, str]]:
-        """Take up what the registry has heard, as a node does after each input."""
-        registry = self.durability.registry
-        moved: list[tuple[str, str]] = []
-        while registry.news:
-            news, registry.news = registry.news, []
-            operations, gone = self.durability.learn(news)
-            self.write([PutFacts(tuple(news)), *operations])
-            moved += gone
-        return moved
-
-    def put(
-        self, subject: str, text: str, wall_us: int = 1, visit: Visit = NO_VISIT, **values: Any
-    ) -> Durable:
-        durable, operations = self.durability.put(
-            subject, parse_filter(text), values, 60.0, wall_us, visit
-        )
-        self.write(operations)
-        self.learn()
-        return durable
-
-    def hear(self, fact: Fact) -> list[tuple[str, str]]:
-        """A neighbour tells something: what has moved."""
-        self.durability.registry.receive("b2", Facts((fact,)), Moment(0.0, 1_000))
-        return self.learn()
-
-    def drop(self, subject: str, *, moved_to: str = "") -> None:
-        self.write(self.durability.drop(subject, moved_to=moved_to))
-        self.learn()
-
-    def homes(self, events: Parcel) -> dict[str, list[bool]]:
-        return {
-            home: mask.tolist() for home, mask in self.durability.addressees(events).homes.items()
-        }
-
-    def take(self, events: Parcel) -> tuple[int, tuple[str, ...]]:
-        taken = self.durability.take(events, ("b1",), 0)
-        self.write(taken.writes)
-        self.durability.custody.release(taken.entry, taken.assigned)
-        return taken.entry, taken.assigned
-
+from tests.node.place import Place
 
 EVENTS = ({"x": 1}, {"x": 5})
 
@@ -194,7 +122,7 @@ def test_events_follow_a_subscription_that_has_moved() -> None:
     place = Place()
     place.put("alice/d", "x > 3")
     place.drop("alice/d", moved_to="b2")
-    assert place.durability.home_of("alice/d") == "b2"
+    assert place.durability.homes.of("alice/d") == "b2"
     assert place.homes(parcel(*EVENTS)) == {"b2": [False, True]}
     taken = place.durability.take(parcel(*EVENTS), ("b1",), 0)
     assert taken.assigned == ()
@@ -266,124 +194,3 @@ def test_what_a_retired_broker_was_to_have_is_given_up() -> None:
     place.learn()
     assert place.homes(parcel(*EVENTS)) == {}
     assert not place.durability.custody.awaits("b2")
-
-
-def session() -> Session:
-    """Of the owner of a subscription, who is here."""
-    peer, stream = Peer.session("s1"), Stream(WINDOW_BYTES)
-    return Session(
-        "s1", peer, Principal("p"), 1, stream, Budget(1 << 20), owner="alice", publisher="alice/1"
-    )
-
-
-@pytest.mark.parametrize(
-    ("claimed_us", "visit", "is_over"),
-    [
-        (4, Visit("alice/1", 1), False),
-        (6, Visit("alice/1", 1), False),
-        (4, Visit("alice/1", 3), True),
-        (6, Visit("alice/1", 3), True),
-        (4, Visit("alice/1", 2), False),
-        (5, Visit("alice/1", 2), True),
-        (4, Visit("alice/2", 9), False),
-        (6, Visit("alice/2", 1), True),
-        (6, Visit("alice/1", 0), True),
-        (4, NO_VISIT, False),
-        (6, NO_VISIT, True),
-    ],
-)
-def test_of_two_homes_that_of_the_later_visit_counts_or_else_of_the_later_time(
-    claimed_us: int, visit: Visit, *, is_over: bool
-) -> None:
-    place = Place()
-    place.durability.registry.join("b2", Moment(0.0, 1))
-    durable = place.put("alice/d", "x > 3", 1, Visit("alice/1", 1))
-    durable.session = session()
-    place.put("alice/d", "x > 3", 5, Visit("alice/1", 2))
-    claim = Fact("b2", 1, "alice/d", (), "x > 3", claimed_us, visit)
-    assert place.hear(claim) == ([("alice/d", "b2")] if is_over else [])
-    mine = place.durability.registry.fact("b1", "alice/d")
-    assert mine is not None
-    assert (mine.claimed_us > claimed_us, mine.visit.number == 2) == (not is_over,) * 2
-
-
-@pytest.mark.parametrize(
-    ("claimed_us", "visit", "is_over"),
-    [
-        (4, Visit("alice/1", 2), True),
-        (4, Visit("alice/1", 1), False),
-        (6, Visit("alice/1", 1), True),
-        (6, Visit("alice/1", 0), True),
-        (4, Visit("bob/1", 7), False),
-        (6, Visit("bob/1", 1), True),
-        (6, NO_VISIT, False),
-    ],
-    ids=["later visit", "same visit, before", "adopted", "not counted", "before", "after", "lost"],
-)
-def test_what_was_ended_elsewhere_is_over_if_that_was_later(
-    claimed_us: int, visit: Visit, *, is_over: bool
-) -> None:
-    """A broker that has lost its disk says that nothing lives there, and ends nothing."""
-    first = Place()
-    first.put("alice/d", "x > 3", 5, Visit("alice/1", 1))
-    for place in (first, Place(first.store)):  # also after a restart
-        place.durability.registry.join("b2", Moment(0.0, 1))
-        end = Fact("b2", 1, "alice/d", claimed_us=claimed_us, visit=visit)
-        assert place.hear(end) == ([("alice/d", NOWHERE)] if is_over else [])
-        assert place.durability.moved(["alice/d"]) == ([("alice/d", NOWHERE)] if is_over else [])
-
-
-def test_an_owner_that_came_back_after_an_end_elsewhere_keeps_what_it_asked_for() -> None:
-    """The broker did not know of that end, and claims again: it would believe it after a restart,
-    for which visit the owner came last is in its claim alone.
-    """
-    place = Place()
-    place.durability.registry.join("b2", Moment(0.0, 1))
-    place.put("alice/d", "x > 3", 1, Visit("alice/1", 1))
-    place.put("alice/d", "x > 3", 2, Visit("alice/1", 3))
-    end = Fact("b2", 1, "alice/d", claimed_us=9, visit=Visit("alice/1", 2))
-    assert place.hear(end) == []
-    mine = place.durability.registry.fact("b1", "alice/d")
-    assert mine is not None
-    assert (mine.visit.number, mine.claimed_us) == (3, 10)
-    assert Place(place.store).durability.moved(["alice/d"]) == []
-
-
-@pytest.mark.parametrize("is_away", [False, True], ids=["unconnected", "home away"])
-def test_what_its_owner_has_ended_at_another_broker_is_over_where_it_was(*, is_away: bool) -> None:
-    """Its owner has left that broker, which was away then; or has no connection as it ends it, and
-    goes elsewhere after that.
-    """
-    world = World.of(line(2), Acyclic, settings=QUICK)
-    owner, publisher = world.client("ann", "b1"), world.client("p", "b2")
-    key = owner.subscribe("x > 0", durable="d")
-    world.run(2.0)
-    if is_away:
-        world.kill("b1")
-        owner.move("b2")
-        world.run(4.0)
-    else:
-        owner.vanish()
-    asked = owner.unsubscribe(key, forget=True)
-    owner.move("b2")
-    world.run(2.0)
-    assert owner.answers[asked] == Done(asked)
-    if is_away:
-        world.start("b1")
-    world.run(6.0)
-    publisher.publish({"x": 1}, durable=True)
-    world.run(2.0)
-    assert [node.status()["durable_subscriptions"] for node in world.nodes.values()] == [0, 0]
-    assert [node.status()["custody_entries"] for node in world.nodes.values()] == [0, 0]
-    assert not world.disks["b1"].load().subscriptions
-
-
-def test_an_end_says_by_which_visit_the_subscription_was_there() -> None:
-    first = Place()
-    first.put("alice/d", "x > 3", 5, Visit("alice/1", 4))
-    place = Place(first.store)
-    place.write(place.durability.end("alice/d"))
-    place.learn()
-    said = place.durability.registry.fact("b1", "alice/d")
-    assert said is not None
-    assert (said.filter, said.visit, said.claimed_us) == ("", Visit("alice/1", 4), 5)

@@ -9,7 +9,7 @@ import pytest
 from palio.model.events import SEQ
 from palio.node import moving
 from palio.node.notices import Notice
-from palio.protocol.messages import Bye, Carry, Fact, Facts, Failed, Subscribe, Visit
+from palio.protocol.messages import Carry, Fact, Facts, Failed, Subscribe
 from tests.node.alone import Alone, parcel, subscribed
 
 MOVED: Final = Facts(
@@ -141,21 +141,3 @@ def test_a_broker_that_stops_as_a_subscription_moves_knows_that_it_has_moved() -
     again.tell(2, Carry(parcel(1), 1, ("b1",)))
     again.sync()
     assert carried(again) == [[1]]
-
-
-@pytest.mark.parametrize(("visit", "moves"), [(1, False), (2, False), (3, True)])
-def test_of_two_claims_of_one_client_that_of_the_later_visit_counts(
-    visit: int, moves: bool
-) -> None:
-    """Whatever the clocks say, and though it has left since. Of one visit the clocks decide."""
-    alone = Alone()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
-    alone.sync()
-    alone.tell(1, Bye("done"))
-    alone.sync()
-    claim = Fact("b2", 5, "alice/d", (), "x = 1", 900_000_000, Visit("alice/1", visit))
-    alone.tell(2, Facts((claim, Fact("b2", 6, "links", ("b1",)))))
-    alone.sync()
-    assert [each.event for each in alone.reports if each.event == "durable_moved"] == (
-        ["durable_moved"] if moves or visit == 2 else []
-    )

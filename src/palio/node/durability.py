@@ -8,7 +8,7 @@ What it decides about the journal it returns as operations; the node writes and 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -28,6 +28,7 @@ from palio.node.effects import (
     PutSubscription,
     Store,
 )
+from palio.node.homes import Homes, is_end
 from palio.node.notices import Notice
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
@@ -37,12 +38,9 @@ from palio.protocol.messages import NO_VISIT, Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers
 from palio.routing.protocol import routed
 
-__all__ = ["NOWHERE", "Addressees", "Durability", "MatcherFactory", "Taken"]
+__all__ = ["Addressees", "Durability", "MatcherFactory", "Taken"]
 
 MatcherFactory: TypeAlias = Callable[[], Matcher]
-
-NOWHERE: Final = ""
-"""Where a durable subscription lives that is over."""
 
 
 class Addressees(NamedTuple):
@@ -85,6 +83,7 @@ class Durability:
         self.last_time_us = stored.time_us
         """The time of the last publication of an earlier life, as far as the journal knows."""
         self.registry = Registry(name, stored.facts, vouching)
+        self.homes = Homes(self.registry)
         self.custody = Custody(name, store, stored)
         for broker in self.registry.retired:
             self.custody.give_up(broker)
@@ -131,7 +130,7 @@ class Durability:
         operations: list[Operation] = []
         if durable is None:
             durable = Durable(subject, owner, filter, values, lease_s)
-            home = self.registry.fact(self.home_of(subject), subject)
+            home = self.registry.fact(self.homes.of(subject), subject)
             durable.has_returned = home is not None and home.origin != self.name and lives(home)
             # What was passed on while it lived elsewhere may come back with it.
             operations += self._windows.forget(f"{subject}\n")
@@ -140,9 +139,9 @@ class Durability:
         self._enter(durable)
         durable.taken_us, durable.visit = wall_us, visit
         known = self.registry.fact(self.name, subject)
-        latest = self.latest_claim(subject)
+        latest = self.homes.latest_claim(subject)
         if known is None or latest is not known or known.filter != str(durable.bound):
-            self._claim(durable)
+            self.homes.claim(durable, visit)
         else:  # it is known so, though perhaps not from the disk: that had refused the change
             self._place(known)
         packed = msgspec.msgpack.encode(durable.values)
@@ -153,7 +152,7 @@ class Durability:
         """A durable subscription of this broker is over, by the word of its owner or as its lease
         is. It is at others where it was before: they hear after which visit that came.
         """
-        return self._close(self.here[subject], visit=self.visit(self.here[subject]))
+        return self._close(self.here[subject], visit=self.homes.visit(self.here[subject]))
 
     def drop(self, subject: str, *, moved_to: str = "") -> list[Operation]:
         """A durable subscription is at this broker no longer, or lives elsewhere now."""
@@ -269,7 +268,7 @@ class Durability:
                 if subject in self.here:
                     assigned[subject] = wanted
                 else:
-                    followed.setdefault(self.home_of(subject), []).append(subject)
+                    followed.setdefault(self.homes.of(subject), []).append(subject)
         return assigned, followed, writes, has_known
 
     def _here(self, parcel: Parcel, subjects: tuple[str, ...]) -> dict[int, RowMask]:
@@ -304,16 +303,6 @@ class Durability:
                 writes += puts
         return entries
 
-    def home_of(self, subject: str) -> str:
-        """Where a durable subscription that has moved away lives now, as far as is known."""
-        home, seen = self.name, {self.name}
-        while True:
-            fact = self.registry.fact(home, subject)
-            if fact is None or not fact.links or fact.links[0] in seen | self.registry.retired:
-                return home
-            home = fact.links[0]
-            seen.add(home)
-
     # --- news of the network ---
 
     def learn(self, facts: list[Fact]) -> tuple[list[Operation], list[tuple[str, str]]]:
@@ -324,12 +313,16 @@ class Durability:
         for fact in facts:
             if fact.subject.startswith(RETIRED):
                 operations += self._give_up(fact.subject.removeprefix(RETIRED))
-            elif fact.origin == self.name and fact.subject not in self.here and _is_end(fact):
+            elif fact.origin == self.name and fact.subject not in self.here and is_end(fact):
                 # A disk that was full may not have taken it when it ended: then it is said again.
                 operations.append(DropSubscription(fact.subject))
             self._index(fact)
         subjects = dict.fromkeys(fact.subject for fact in facts)
         return operations, self.moved(subjects)
+
+    def moved(self, subjects: Iterable[str]) -> list[tuple[str, str]]:
+        """Those durable subscriptions of this broker that have gone elsewhere: see `Homes`."""
+        return self.homes.moved(self.here[each] for each in subjects if each in self.here)
 
     def _give_up(self, broker: str) -> list[Operation]:
         """A broker is retired: it is nobody's home, and nothing is kept for it."""
@@ -342,75 +335,6 @@ class Durability:
             if fact.links and is_subscription(fact.subject):  # it may have moved there
                 self._index(fact)
         return [*self.custody.drop(self.custody.give_up(broker))]
-
-    def moved(self, subjects: Iterable[str]) -> list[tuple[str, str]]:
-        """Those durable subscriptions of this broker that a later claim has taken elsewhere, with
-        whereto; nowhere if their owner has ended them at another broker after they came here.
-        """
-        found = []
-        for subject in subjects:
-            durable = self.here.get(subject)
-            if durable is None:
-                continue
-            if self._is_over(durable):
-                found.append((subject, NOWHERE))
-                continue
-            latest = self.latest_claim(subject)
-            if latest is None or latest.origin == self.name:
-                continue
-            if _is_later(durable, self.visit(durable), latest):
-                self._claim(durable)  # its owner came here after that; nobody here knew of it
-            else:
-                found.append((subject, latest.origin))
-        return found
-
-    def _is_over(self, durable: Durable) -> bool:
-        """Whether it was ended at another broker since its owner was here last. A claim of an
-        earlier visit than that end is renewed, for this broker may forget that the owner was here.
-        """
-        claim = self.registry.fact(self.name, durable.subject)
-        ends = [
-            each
-            for each in self.registry.about(durable.subject)
-            if each.origin != self.name and _is_end(each) and each.visit != NO_VISIT
-        ]
-        claimed_us = max(durable.taken_us, claim.claimed_us if claim is not None else 0)
-        visit = self.visit(durable)
-        if any(_ends(each, visit, claimed_us) for each in ends):
-            return True
-        if claim is not None and any(_ends(each, claim.visit, claim.claimed_us) for each in ends):
-            self._claim(durable)
-        return False
-
-    def is_over(self, claim: Fact, visit: Visit) -> bool:
-        """Whether what a broker claims was ended at another, after this visit of its owner."""
-        return any(
-            each.origin != claim.origin and _ends(each, visit, claim.claimed_us)
-            for each in self.registry.about(claim.subject)
-            if _is_end(each) and each.visit != NO_VISIT
-        )
-
-    def visit(self, durable: Durable) -> Visit:
-        """In which session its owner spoke of it last, as far as that is remembered."""
-        claim = self.registry.fact(self.name, durable.subject)
-        return durable.visit if claim is None or durable.visit != NO_VISIT else claim.visit
-
-    def _claim(self, durable: Durable) -> None:
-        """Tell the network that a durable subscription lives here."""
-        claims = (fact.claimed_us for fact in self.registry.about(durable.subject))
-        claim = max(durable.taken_us, 1 + max(claims, default=0))
-        self.registry.announce(
-            durable.subject, filter=str(durable.bound), claimed_us=claim, visit=durable.visit
-        )
-
-    def latest_claim(self, subject: str) -> Fact | None:
-        """What the broker says where a durable subscription lives, if it lives anywhere."""
-        return _latest(self.registry.about(subject))
-
-    def claim_elsewhere(self, subject: str) -> Fact | None:
-        """The same, of other brokers."""
-        about = self.registry.about(subject)
-        return _latest(fact for fact in about if fact.origin != self.name)
 
     def hand_over(self, subject: str, home: str, wall_us: int) -> tuple[list[int], list[Operation]]:
         """A durable subscription lives at `home` now: what waits for it here goes there."""
@@ -499,37 +423,6 @@ class Durability:
             self._goal_numbers[goal] = len(self._goals)
             self._goals.append(goal)
         return self._goal_numbers[goal]
-
-
-def _is_later(durable: Durable, visit: Visit, claim: Fact) -> bool:
-    """Whether the owner of a durable subscription came here after a broker had made this claim.
-
-    Where both are visits of one client that is known, whatever the clocks say and though it has
-    left; else the clocks decide, if it is here.
-    """
-    follows = visit.follows(claim.visit)
-    if follows is None:
-        return durable.session is not None and durable.taken_us > claim.claimed_us
-    return follows
-
-
-def _ends(end: Fact, visit: Visit, claimed_us: int) -> bool:
-    """Whether a broker has ended a durable subscription after it came to live at another by this
-    visit and claim. Who adopts one claims it by the visit that it came by.
-    """
-    follows = None if end.visit == visit else end.visit.follows(visit)
-    return end.claimed_us > claimed_us if follows is None else follows
-
-
-def _is_end(fact: Fact) -> bool:
-    """Whether a broker says that a durable subscription is there no longer, nor elsewhere."""
-    return is_subscription(fact.subject) and not fact.filter
-
-
-def _latest(facts: Iterable[Fact]) -> Fact | None:
-    """The latest claim among facts about a durable subscription."""
-    claims = filter(lives, facts)
-    return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
 
 
 def _readable(text: str) -> Filter | None:

@@ -266,7 +266,7 @@ class Leaving:
             self._offered[durable.subject] = now
             self._turn += 1
             bookmark = core.durability.custody.bookmark(durable.subject)
-            visit = core.durability.visit(durable)
+            visit = core.durability.homes.visit(durable)
             offer = Adopt(durable.subject, durable.lease_s, visit, bookmark)
             takers[self._turn % len(takers)].say(core.out, offer)
             yield STEPS // ADOPTED_AT_ONCE
@@ -279,10 +279,10 @@ class Leaving:
         """
         core, durability = self._core, self._core.durability
         claim = durability.registry.fact(neighbour.name, offer.subject)
-        is_its_own = claim is not None and claim is durability.latest_claim(offer.subject)
+        is_its_own = claim is not None and claim is durability.homes.latest_claim(offer.subject)
         if self.is_leaving or claim is None or not is_its_own:
             return
-        if durability.is_over(claim, offer.visit):
+        if durability.homes.is_over(claim, offer.visit):
             return
         try:
             filter = parse_filter(claim.filter)

@@ -15,8 +15,8 @@ from functools import partial
 from typing import Final
 
 from palio.node.core import Core
-from palio.node.durability import NOWHERE
 from palio.node.effects import DropNumbers, DropSubscription, Entry, Operation, PutFacts
+from palio.node.homes import NOWHERE
 from palio.node.limits import CARRIED_AT_ONCE
 from palio.node.sessions import Durable
 from palio.protocol.messages import Gap, Gaps
@@ -80,7 +80,7 @@ class Moving:
         entries, operations = list[int](), list[Operation]()
         kept: dict[str, int] = {}
         for subject in subjects:
-            home, durable = durability.home_of(subject), durability.here.get(subject)
+            home, durable = durability.homes.of(subject), durability.here.get(subject)
             if home != core.name:
                 number, puts = durability.pass_on(subject, entry, home, core.at.wall_us)
                 entries.append(number)

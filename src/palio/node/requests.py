@@ -354,7 +354,7 @@ class RequestHandler:
             core.release(durable)
         is_here = core.durability.here.get(durable.subject) is durable
         if pending.is_new and is_here and durable.session is None:
-            before = core.durability.claim_elsewhere(durable.subject)
+            before = core.durability.homes.claim_elsewhere(durable.subject)
             if before is None:
                 core.append(core.durability.drop(durable.subject))
             else:

@@ -1,0 +1,138 @@
+"""`Homes`: at which broker a durable subscription lives, as all of them say.
+
+A broker where its owner registers it claims it, by a fact that names the owner's visit. The latest
+claim counts: of one client that of the later visit, else that of the later time. Where it lived
+before says that it has moved, and whoever ends it says by which visit that was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from palio.node.registry import Registry
+from palio.node.sessions import Durable
+from palio.node.vouching import is_subscription, lives
+from palio.protocol.messages import NO_VISIT, Fact, Visit
+
+__all__ = ["NOWHERE", "Homes", "is_end"]
+
+NOWHERE: Final = ""
+"""Where a durable subscription lives that is over."""
+
+
+class Homes:
+    """What the facts of a network say of its durable subscriptions, seen from one broker."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._name = registry.name
+
+    def latest_claim(self, subject: str) -> Fact | None:
+        """What the broker says where a durable subscription lives, if it lives anywhere."""
+        return _latest(self._registry.about(subject))
+
+    def claim_elsewhere(self, subject: str) -> Fact | None:
+        """The same, of other brokers."""
+        about = self._registry.about(subject)
+        return _latest(fact for fact in about if fact.origin != self._name)
+
+    def of(self, subject: str) -> str:
+        """Where a durable subscription that has moved away lives now, as far as is known."""
+        home, seen = self._name, {self._name}
+        while True:
+            fact = self._registry.fact(home, subject)
+            if fact is None or not fact.links or fact.links[0] in seen | self._registry.retired:
+                return home
+            home = fact.links[0]
+            seen.add(home)
+
+    def claim(self, durable: Durable, visit: Visit) -> None:
+        """Tell the network that a durable subscription lives here, by a visit of its owner."""
+        claims = (fact.claimed_us for fact in self._registry.about(durable.subject))
+        claim = max(durable.taken_us, 1 + max(claims, default=0))
+        self._registry.announce(
+            durable.subject, filter=str(durable.bound), claimed_us=claim, visit=visit
+        )
+
+    def visit(self, durable: Durable) -> Visit:
+        """In which session its owner spoke of it last, as far as that is remembered."""
+        claim = self._registry.fact(self._name, durable.subject)
+        return durable.visit if claim is None or durable.visit != NO_VISIT else claim.visit
+
+    def moved(self, durables: Iterable[Durable]) -> list[tuple[str, str]]:
+        """Those of some durable subscriptions here that a later claim has taken elsewhere, with
+        whereto; nowhere if their owner has ended them at another broker after they came here.
+        """
+        found = []
+        for durable in durables:
+            subject = durable.subject
+            if self._is_over(durable):
+                found.append((subject, NOWHERE))
+                continue
+            latest = self.latest_claim(subject)
+            if latest is None or latest.origin == self._name:
+                continue
+            visit = self.visit(durable) if durable.session is None else durable.visit
+            if _is_later(durable, visit, latest):
+                self.claim(durable, visit)  # its owner came after that; nobody here knew of it
+            else:
+                found.append((subject, latest.origin))
+        return found
+
+    def _is_over(self, durable: Durable) -> bool:
+        """Whether it was ended at another broker since its owner was here last. A claim of an
+        earlier visit than that end is renewed, for this broker may forget that the owner was here.
+        """
+        claim = self._registry.fact(self._name, durable.subject)
+        ends = [
+            each
+            for each in self._registry.about(durable.subject)
+            if each.origin != self._name and is_end(each) and each.visit != NO_VISIT
+        ]
+        claimed_us = max(durable.taken_us, claim.claimed_us if claim is not None else 0)
+        visit = self.visit(durable)
+        if any(_ends(each, visit, claimed_us) for each in ends):
+            return True
+        if claim is not None and any(_ends(each, claim.visit, claim.claimed_us) for each in ends):
+            self.claim(durable, durable.visit)
+        return False
+
+    def is_over(self, claim: Fact, visit: Visit) -> bool:
+        """Whether what a broker claims was ended at another, after this visit of its owner."""
+        return any(
+            each.origin != claim.origin and _ends(each, visit, claim.claimed_us)
+            for each in self._registry.about(claim.subject)
+            if is_end(each) and each.visit != NO_VISIT
+        )
+
+
+def _is_later(durable: Durable, visit: Visit, claim: Fact) -> bool:
+    """Whether the owner of a durable subscription came here after a broker had made this claim.
+
+    Where both are visits of one client that is known, whatever the clocks say and though it has
+    left; else the clocks decide, if it is here.
+    """
+    follows = visit.follows(claim.visit)
+    if follows is None:
+        return durable.session is not None and durable.taken_us > claim.claimed_us
+    return follows
+
+
+def _ends(end: Fact, visit: Visit, claimed_us: int) -> bool:
+    """Whether a broker has ended a durable subscription after it came to live at another by this
+    visit and claim. Who adopts one claims it by the visit that it came by.
+    """
+    follows = None if end.visit == visit else end.visit.follows(visit)
+    return end.claimed_us > claimed_us if follows is None else follows
+
+
+def is_end(fact: Fact) -> bool:
+    """Whether a broker says that a durable subscription is there no longer, nor elsewhere."""
+    return is_subscription(fact.subject) and not fact.filter
+
+
+def _latest(facts: Iterable[Fact]) -> Fact | None:
+    """The latest claim among facts about a durable subscription."""
+    claims = filter(lives, facts)
+    return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)
