@@ -378,6 +378,18 @@ class Core:
 
         self.append((PutFacts(tuple(written)), *operations), told, untold)
 
+    def not_kept(self, durable: Durable) -> None:
+        """A durable subscription could not be written. One that is new here lives where it did, if
+        it lived anywhere.
+        """
+        if durable.is_written:
+            return
+        before = self.durability.lived_at(durable)
+        if before:
+            self.durables_moved([(durable.subject, before)])
+        else:
+            self.append(self.durability.undo(durable))
+
     def release(self, durable: Durable) -> None:
         """The owner of a durable subscription is here no longer."""
         session = durable.session

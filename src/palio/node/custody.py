@@ -341,6 +341,32 @@ class Custody:
         """Whether something is kept for a home."""
         return any(home in homes for homes in self._homes.values())
 
+    def named_at(self, home: str) -> list[tuple[int, tuple[str, ...]]]:
+        """What is kept for a home and for some durable subscriptions there alone, with these."""
+        return [
+            (entry, subjects)
+            for entry, subjects in self._subjects.items()
+            if home in self._homes.get(entry, ())
+        ]
+
+    def redirect(self, entry: int, home: str, homes: tuple[str, ...]) -> list[PutEntry]:
+        """An entry is to go to other homes in the stead of one; what to write."""
+        try:
+            (read,) = self._store.entries([entry]) or (None,)
+        except JournalDamaged:
+            read = None
+        parcel = self._cache.get(entry, ()) if read is None else read.parcel
+        if parcel is None:
+            parcel = Notice.at(self.name, entry, self.heading(entry), 0).anonymous.parcel
+        wall_us = self.heading(entry).wall_us
+        self._shrink(self._homes, entry, (home,))
+        self._shrink(self._under_way, entry, (home,))
+        left = self._homes.get(entry, ())
+        self._homes[entry] = (*left, *(each for each in homes if each not in left))
+        self._stranded[entry] = None
+        self._ways = -1
+        return [PutEntry(entry, parcel, self._homes[entry], wall_us, self._subjects[entry])]
+
     def give_up(self, home: str) -> list[int]:
         """A home is gone for good: the entries that it has not taken, now without it."""
         entries = [entry for entry, homes in self._homes.items() if home in homes]
@@ -452,6 +478,10 @@ class Custody:
                 self._rows[subscription, entry] = None
             found += read
         return found
+
+    def forget_before(self, subscription: str) -> Forget:
+        """Take off the disk what was assigned to a durable subscription before it lived here."""
+        return Forget(subscription, self._lines[subscription].first - 1)
 
     def line(self, subscription: str) -> int:
         """How many entries wait for a durable subscription."""

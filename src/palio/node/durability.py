@@ -28,7 +28,7 @@ from palio.node.effects import (
     PutSubscription,
     Store,
 )
-from palio.node.homes import Homes, is_end
+from palio.node.homes import Homes, ends, is_end
 from palio.node.notices import Notice
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
@@ -86,6 +86,7 @@ class Durability:
         self.homes = Homes(self.registry)
         self.custody = Custody(name, store, stored)
         for broker in self.registry.retired:
+            self._redirect(broker)
             self.custody.give_up(broker)
         self.here: dict[str, Durable] = {}
         self._windows = SeenNumbers(stored.windows)
@@ -102,11 +103,10 @@ class Durability:
         self._indexed: set[int] = set()
         for each in stored.subscriptions:
             values = msgspec.msgpack.decode(each.values)
-            self._enter(
-                Durable(
-                    each.subscription, each.owner, parse_filter(each.filter), values, each.lease_s
-                )
-            )
+            filter = parse_filter(each.filter)
+            durable = Durable(each.subscription, each.owner, filter, values, each.lease_s)
+            durable.is_written = True
+            self._enter(durable)
         for fact in self.registry.facts():
             self._index(fact)
 
@@ -133,12 +133,14 @@ class Durability:
             home = self.registry.fact(self.homes.of(subject), subject)
             durable.has_returned = home is not None and home.origin != self.name and lives(home)
             # What was passed on while it lived elsewhere may come back with it.
-            operations += self._windows.forget(f"{subject}\n")
+            operations.append(self._windows.forget(f"{subject}\n"))
         else:
             durable.filter, durable.values, durable.lease_s = filter, dict(values), lease_s
         self._enter(durable)
         durable.taken_us, durable.visit = wall_us, visit
         known = self.registry.fact(self.name, subject)
+        if known is not None and is_end(known) and known.visit != NO_VISIT:
+            durable.ended = known
         latest = self.homes.latest_claim(subject)
         if known is None or latest is not known or known.filter != str(durable.bound):
             self.homes.claim(durable, visit)
@@ -158,6 +160,35 @@ class Durability:
         """A durable subscription is at this broker no longer, or lives elsewhere now."""
         return self._close(self.here[subject], moved_to=moved_to)
 
+    def lived_at(self, durable: Durable) -> str:
+        """Where one lives that could not be written here; empty if nowhere."""
+        claim = self.homes.claim_elsewhere(durable.subject)
+        if claim is None or (durable.ended is not None and ends(durable.ended, claim)):
+            return ""
+        return claim.origin
+
+    def undo(self, durable: Durable) -> list[Operation]:
+        """A new one could not be written: what was said of an earlier one of its name still is."""
+        ended = durable.ended
+        return self._close(durable, visit=NO_VISIT if ended is None else ended.visit)
+
+    def disclaim(self) -> None:
+        """The broker starts: what it said to live here and is not on its disk lives elsewhere, or
+        nowhere. It stopped between two writes, or one of them failed.
+        """
+        for fact in list(self.registry.facts()):
+            if fact.origin == self.name and lives(fact) and fact.subject not in self.here:
+                claim = self.homes.claim_elsewhere(fact.subject)
+                if claim is None:
+                    self.registry.announce(fact.subject)
+                else:
+                    self.registry.announce(
+                        fact.subject,
+                        filter=fact.filter,
+                        claimed_us=_before(claim),
+                        moved_to=claim.origin,
+                    )
+
     def _close(
         self, durable: Durable, *, moved_to: str = "", visit: Visit = NO_VISIT
     ) -> list[Operation]:
@@ -165,12 +196,16 @@ class Durability:
         del self.here[subject]
         lined_up = self.custody.close(subject)
         filter = str(durable.bound) if moved_to else ""
-        self.registry.announce(subject, filter=filter, moved_to=moved_to, visit=visit)
+        claim = None if durable.is_written else self.homes.claim_elsewhere(subject)
+        claimed_us = _before(claim) if moved_to and claim is not None else 0
+        self.registry.announce(
+            subject, filter=filter, claimed_us=claimed_us, moved_to=moved_to, visit=visit
+        )
         return [
             *self.said_of(subject),
             DropSubscription(subject),
             *self.custody.drop(lined_up),
-            *self._windows.forget(f"{subject}\n"),
+            self._windows.forget(f"{subject}\n"),
         ]
 
     def said_of(self, subject: str) -> list[Operation]:
@@ -334,7 +369,20 @@ class Durability:
         for fact in self.registry.facts():
             if fact.links and is_subscription(fact.subject):  # it may have moved there
                 self._index(fact)
-        return [*self.custody.drop(self.custody.give_up(broker))]
+        redirected = self._redirect(broker)
+        return [*redirected, *self.custody.drop(self.custody.give_up(broker))]
+
+    def _redirect(self, broker: str) -> list[Operation]:
+        """What is kept for durable subscriptions that have moved on from a retired broker goes
+        where they live now.
+        """
+        operations: list[Operation] = []
+        for entry, subjects in self.custody.named_at(broker):
+            homes = dict.fromkeys(self.homes.of(subject) for subject in subjects)
+            homes.pop(self.name, None)
+            if homes:
+                operations += self.custody.redirect(entry, broker, tuple(homes))
+        return operations
 
     def hand_over(self, subject: str, home: str, wall_us: int) -> tuple[list[int], list[Operation]]:
         """A durable subscription lives at `home` now: what waits for it here goes there."""
@@ -367,20 +415,26 @@ class Durability:
         """Keep the engine that finds homes in step with what is known of a subject."""
         if not is_subscription(fact.subject):
             return
-        if fact.origin == self.name and fact.subject not in self.here:
-            self._follow(fact)
+        said = self.registry.fact(self.name, fact.subject)
+        if said is not None and fact.subject not in self.here:
+            self._follow(said, is_news=fact is said)
         for known in self.registry.about(fact.subject):
             self._place(known)
 
-    def _follow(self, fact: Fact) -> None:
+    def _follow(self, said: Fact, *, is_news: bool) -> None:
         """Go on matching for a durable subscription that has moved away; not for one that ended."""
-        number = self._number((self.name, fact.subject))
-        has_gone_on = bool(fact.links) and fact.links[0] not in self.registry.retired
-        filter = _readable(fact.filter) if has_gone_on else None
+        number = self._number((self.name, said.subject))
+        home = self.homes.of(said.subject)
+        has_gone_on, was_followed = home != self.name, number in self._subjects
+        if has_gone_on == was_followed and not is_news:
+            return
+        claim = self.registry.fact(home, said.subject)
+        text = said.filter or ("" if claim is None else claim.filter)
+        filter = _readable(text) if has_gone_on else None
         if filter is not None:
-            self._subjects[number] = fact.subject
+            self._subjects[number] = said.subject
             self._local.add(number, filter)
-        elif number in self._subjects:
+        elif was_followed:
             del self._subjects[number]
             self._local.remove(number)
 
@@ -423,6 +477,11 @@ class Durability:
             self._goal_numbers[goal] = len(self._goals)
             self._goals.append(goal)
         return self._goal_numbers[goal]
+
+
+def _before(claim: Fact) -> int:
+    """When a broker claimed it that never had it: before whoever has it, who speaks for itself."""
+    return max(1, claim.claimed_us - 1)
 
 
 def _readable(text: str) -> Filter | None:

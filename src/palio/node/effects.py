@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from palio.multicast.datagrams import Datagram
 from palio.protocol.messages import Fact, Message, Parcel
-from palio.protocol.seen_numbers import AddNumbers, DropNumbers
+from palio.protocol.seen_numbers import AddNumbers, DropNumbers, ForgetNumbers
 
 __all__ = [
     "RELEASING",
@@ -28,6 +28,7 @@ __all__ = [
     "Effect",
     "Entry",
     "Forget",
+    "ForgetNumbers",
     "Heading",
     "Moment",
     "Operation",
@@ -200,12 +201,13 @@ Operation: TypeAlias = (
     | DropSubscription
     | AddNumbers
     | DropNumbers
+    | ForgetNumbers
     | PutFacts
     | PutTime
 )
 
 
-RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers)
+RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers, ForgetNumbers)
 """Operations that make room: a disk that is full takes steps of nothing else."""
 
 

@@ -15,7 +15,7 @@ from palio.node.sessions import Durable
 from palio.node.vouching import is_subscription, lives
 from palio.protocol.messages import NO_VISIT, Fact, Visit
 
-__all__ = ["NOWHERE", "Homes", "is_end"]
+__all__ = ["NOWHERE", "Homes", "ends", "is_end"]
 
 NOWHERE: Final = ""
 """Where a durable subscription lives that is over."""
@@ -38,14 +38,18 @@ class Homes:
         return _latest(fact for fact in about if fact.origin != self._name)
 
     def of(self, subject: str) -> str:
-        """Where a durable subscription that has moved away lives now, as far as is known."""
-        home, seen = self._name, {self._name}
-        while True:
-            fact = self._registry.fact(home, subject)
-            if fact is None or not fact.links or fact.links[0] in seen | self._registry.retired:
-                return home
-            home = fact.links[0]
-            seen.add(home)
+        """Where a durable subscription that has moved away lives now, as far as is known: where
+        brokers say that it has gone; if that leads nowhere, where it is claimed.
+        """
+        home, passed = self._name, {self._name, *self._registry.retired}
+        said = self._registry.fact(home, subject)
+        while said is not None and said.links and said.links[0] not in passed:
+            home = said.links[0]
+            passed.add(home)
+            said = self._registry.fact(home, subject)
+        leads_on = said is None or lives(said) or (is_end(said) and said.visit != NO_VISIT)
+        claim = None if leads_on else self.claim_elsewhere(subject)
+        return home if claim is None else claim.origin
 
     def claim(self, durable: Durable, visit: Visit) -> None:
         """Tell the network that a durable subscription lives here, by a visit of its owner."""
@@ -125,6 +129,11 @@ def _ends(end: Fact, visit: Visit, claimed_us: int) -> bool:
     """
     follows = None if end.visit == visit else end.visit.follows(visit)
     return end.claimed_us > claimed_us if follows is None else follows
+
+
+def ends(end: Fact, claim: Fact) -> bool:
+    """Whether a broker has ended a durable subscription after another had made this claim."""
+    return _ends(end, claim.visit, claim.claimed_us)
 
 
 def is_end(fact: Fact) -> bool:

@@ -293,11 +293,15 @@ class Leaving:
         )
         durable.away_since = core.at.now
         kept = durability.custody.acknowledge(offer.subject, 0, 0, offer.bookmark)
-        core.append((*operations, *(kept or ())), otherwise=lambda _reason: self._leave(durable))
+
+        def adopted() -> None:
+            durable.is_written = True
+
+        core.append((*operations, *(kept or ())), adopted, lambda _reason: self._leave(durable))
         core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)
 
     def _leave(self, durable: Durable) -> None:
         """It could not be written: it lives where it did, unless its owner is here by now."""
-        durability = self._core.durability
-        if durable.session is None and durability.here.get(durable.subject) is durable:
-            self._core.append(durability.drop(durable.subject))
+        here = self._core.durability.here
+        if durable.session is None and here.get(durable.subject) is durable:
+            self._core.not_kept(durable)

@@ -17,6 +17,7 @@ from palio.node.effects import (
     DropSubscription,
     Entry,
     Forget,
+    ForgetNumbers,
     Heading,
     Operation,
     PutEntry,
@@ -78,12 +79,20 @@ class MemoryStore:
                 self._subscriptions.pop(subscription, None)
                 self._assigned.pop(subscription, None)
                 self._bookmarks.pop(subscription, None)
+            case AddNumbers() | DropNumbers() | ForgetNumbers():
+                self._write_numbers(operation)
+            case PutFacts(facts):
+                self._facts.update({(fact.origin, fact.subject): fact for fact in facts})
+
+    def _write_numbers(self, operation: AddNumbers | DropNumbers | ForgetNumbers) -> None:
+        match operation:
             case AddNumbers(key, bits):
                 self._windows[key] = united(self._windows.get(key, b""), bits)
             case DropNumbers(key):
                 self._windows.pop(key, None)
-            case PutFacts(facts):
-                self._facts.update({(fact.origin, fact.subject): fact for fact in facts})
+            case ForgetNumbers(prefix):
+                for key in [each for each in self._windows if each.startswith(prefix)]:
+                    del self._windows[key]
 
     def _forget(self, over: Forget) -> None:
         lines = self._assigned.get(over.subscription, {})

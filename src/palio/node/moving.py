@@ -15,7 +15,7 @@ from functools import partial
 from typing import Final
 
 from palio.node.core import Core
-from palio.node.effects import DropNumbers, DropSubscription, Entry, Operation, PutFacts
+from palio.node.effects import DropSubscription, Entry, ForgetNumbers, Operation, PutFacts
 from palio.node.homes import NOWHERE
 from palio.node.limits import CARRIED_AT_ONCE
 from palio.node.sessions import Durable
@@ -23,8 +23,8 @@ from palio.protocol.messages import Gap, Gaps
 
 __all__ = ["Moving"]
 
-_OF_SUBSCRIPTIONS: Final = (DropSubscription, DropNumbers)
-"""What is left undone if a durable subscription is back."""
+_OF_SUBSCRIPTIONS: Final = (DropSubscription, ForgetNumbers)
+"""What is left undone if a durable subscription is back: it has begun anew with that."""
 
 
 class Moving:
@@ -120,6 +120,7 @@ class Moving:
         operations = [each for each in operations if not isinstance(each, PutFacts)]
         if subject in durability.here:
             operations = [each for each in operations if not isinstance(each, _OF_SUBSCRIPTIONS)]
+            operations.append(durability.custody.forget_before(subject))
         elif subject:  # it may say something newer of it by now
             operations += durability.said_of(subject)
 

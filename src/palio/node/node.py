@@ -194,6 +194,7 @@ class Node:
         self._finding.begin()
         self._membership.begin()
         core.durability.registry.begin(at.wall_us)
+        core.durability.disclaim()
         self._publishing.times.begin()
         self._publishing.multicasting.begin()
         self._moving.move(core.durability.moved(list(core.durability.here)))

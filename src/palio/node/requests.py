@@ -93,7 +93,6 @@ class _PendingSubscribe(NamedTuple):
     session: Session
     request: Subscribe
     durable: Durable
-    is_new: bool
     had_ended: bool
     """Whether one of this name had ended here before."""
 
@@ -332,13 +331,14 @@ class RequestHandler:
             what, dict(request.values), durable=subject
         )
 
-        pending = _PendingSubscribe(session, request, durable, known is None, had_ended)
+        pending = _PendingSubscribe(session, request, durable, had_ended)
         core.append(
             operations, partial(self._subscribed, pending), partial(self._not_subscribed, pending)
         )
 
     def _subscribed(self, pending: _PendingSubscribe) -> None:
         """A durable subscription is on the disk."""
+        pending.durable.is_written = True
         session, request, out = pending.session, pending.request, self._core.out
         session.say(out, Done(request.id))
         if pending.had_ended:
@@ -353,12 +353,8 @@ class RequestHandler:
         if durable.session is session and durable.key == pending.request.key:
             core.release(durable)
         is_here = core.durability.here.get(durable.subject) is durable
-        if pending.is_new and is_here and durable.session is None:
-            before = core.durability.homes.claim_elsewhere(durable.subject)
-            if before is None:
-                core.append(core.durability.drop(durable.subject))
-            else:
-                core.durables_moved([(durable.subject, before.origin)])
+        if is_here and durable.session is None:
+            core.not_kept(durable)
         session.say(core.out, Failed(pending.request.id, _not_stored(reason)))
 
     def _unsubscribe(self, session: Session, request: Unsubscribe) -> None:

@@ -25,6 +25,7 @@ from palio.protocol.messages import (
     NO_VISIT,
     Assembled,
     Deliver,
+    Fact,
     Forward,
     Gap,
     Gaps,
@@ -467,6 +468,10 @@ class Durable:
         """...and in which session."""
         self.is_ending = False
         """Whether it is being written that it is over."""
+        self.is_written = False
+        """Whether it is on the disk."""
+        self.ended: Fact | None = None
+        """What was said here of the end of an earlier one of its name."""
         self.has_returned = False
         """Whether it lived here before, and elsewhere since: what was taken here is its own."""
 

@@ -18,7 +18,7 @@ from palio.model.events import RowMask
 from palio.model.parcels import ONE_ROW, runs
 from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
-__all__ = ["AddNumbers", "DropNumbers", "SeenNumbers", "united"]
+__all__ = ["AddNumbers", "DropNumbers", "ForgetNumbers", "SeenNumbers", "united"]
 
 BLOCK: Final = 1 << 12
 """Numbers of one block: what a single number costs the journal is a bit for each."""
@@ -40,6 +40,14 @@ class DropNumbers(NamedTuple):
     """All that is known under this key is to be forgotten."""
 
     key: str
+
+
+class ForgetNumbers(NamedTuple):
+    """All that is known under keys that begin so is to be forgotten: what is known here, and what
+    an earlier step that failed was to take off the disk.
+    """
+
+    prefix: str
 
 
 Writes: TypeAlias = "list[AddNumbers | DropNumbers]"
@@ -136,10 +144,11 @@ class SeenNumbers:
             if place in blocks:
                 blocks[place] &= ~int.from_bytes(bits, "little")
 
-    def forget(self, prefix: str) -> Writes:
+    def forget(self, prefix: str) -> ForgetNumbers:
         """Forget all publishers whose name begins so, and what to write for it."""
-        gone = [name for name in self._blocks if name.startswith(prefix)]
-        return [DropNumbers(f"{name}#{place}") for name in gone for place in self._blocks.pop(name)]
+        for name in [each for each in self._blocks if each.startswith(prefix)]:
+            del self._blocks[name]
+        return ForgetNumbers(prefix)
 
     def _forgotten(self) -> Writes:
         """Let go of the publisher heard of longest ago where there are too many."""

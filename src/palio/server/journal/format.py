@@ -41,6 +41,7 @@ from palio.node.effects import (
     DropNumbers,
     DropSubscription,
     Forget,
+    ForgetNumbers,
     Operation,
     PutEntry,
     PutFacts,
@@ -264,11 +265,8 @@ class Scribe:
                 self._execute("DELETE FROM subscriptions WHERE subscription = ?", (subscription,))
                 self._execute("DELETE FROM assigned WHERE subscription = ?", (subscription,))
                 self._execute("DELETE FROM bookmarks WHERE subscription = ?", (subscription,))
-            case AddNumbers():
-                self._add_numbers(operation)
-            case DropNumbers(key):
-                self._windows.pop(key, None)
-                self._execute("DELETE FROM windows WHERE key = ?", (key,))
+            case AddNumbers() | DropNumbers() | ForgetNumbers():
+                self._write_numbers(operation)
             case PutTime(time_us):
                 self._note.time_us = time_us
             case PutFacts(facts):
@@ -314,6 +312,19 @@ class Scribe:
         if bookmark:
             row = (subscription, bookmark, checksum(subscription, bookmark))
             self._execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?, ?)", row)
+
+    def _write_numbers(self, operation: AddNumbers | DropNumbers | ForgetNumbers) -> None:
+        match operation:
+            case AddNumbers():
+                self._add_numbers(operation)
+            case DropNumbers(key):
+                self._windows.pop(key, None)
+                self._execute("DELETE FROM windows WHERE key = ?", (key,))
+            case ForgetNumbers(prefix):
+                for key in [each for each in self._windows if each.startswith(prefix)]:
+                    del self._windows[key]
+                span = prefix, f"{prefix}\U0010ffff"
+                self._execute("DELETE FROM windows WHERE key >= ? AND key < ?", span)
 
     def _add_numbers(self, added: AddNumbers) -> None:
         key, bits = added
