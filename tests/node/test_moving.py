@@ -9,7 +9,19 @@ import pytest
 from palio.model.events import SEQ
 from palio.node import moving
 from palio.node.notices import Notice
-from palio.protocol.messages import Carry, Fact, Facts, Failed, Subscribe
+from palio.node.vouching import RETIRED
+from palio.protocol.messages import (
+    Adopt,
+    Carry,
+    Deliver,
+    Fact,
+    Facts,
+    Failed,
+    Subscribe,
+    Took,
+    Unsubscribe,
+    Visit,
+)
 from tests.node.alone import Alone, parcel, subscribed
 
 MOVED: Final = Facts(
@@ -141,3 +153,210 @@ def test_a_broker_that_stops_as_a_subscription_moves_knows_that_it_has_moved() -
     again.tell(2, Carry(parcel(1), 1, ("b1",)))
     again.sync()
     assert carried(again) == [[1]]
+
+
+# --- a disk that refuses one write of several, and a broker that stops after that ---
+
+LINKS_OF_B2: Final = Fact("b2", 6, "links", ("b1", "b5"))
+
+
+def claimed(by: str, version: int, visit: int, *, claimed_us: int = 9_000_000) -> Fact:
+    """A broker says that alice's subscription lives there, by a visit of hers."""
+    return Fact(by, version, "alice/d", (), "x = 1", claimed_us, Visit("alice/1", visit))
+
+
+def delivered(alone: Alone) -> list[list[Any]]:
+    """The numbers that the client was given."""
+    return [
+        each.parcel.batch.column(SEQ).to_pylist()
+        for each in alone.heard(Deliver)
+        if isinstance(each, Deliver)
+    ]
+
+
+def wait(alone: Alone) -> None:
+    """Time for what could not be written."""
+    for _ in range(3):
+        alone.tick()
+        alone.sync()
+
+
+def said_of(alone: Alone) -> Fact | None:
+    """What the broker has on its disk that it says of alice's subscription."""
+    facts = alone.disk.load().facts
+    return next((each for each in facts if (each.origin, each.subject) == ("b1", "alice/d")), None)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_what_is_handed_over_late_for_one_that_is_back_comes_back_to_it(stops: bool) -> None:
+    alone = Alone()
+    alone.greet(3, "client", "bob")
+    alone.tell(3, Subscribe(1, 1, "x = 1", durable="d"))  # keeps the entry on the disk
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=1))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
+    alone.sync(fails=True)
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d", visit=3))
+    alone.sync()
+    wait(alone)
+    assert alone.disk.load().waiting.get("alice/d", []) == []
+    (handed,) = (each for each in alone.heard(Carry) if isinstance(each, Carry))
+    alone.tell(2, Took((handed.flight,)))
+    wait(alone)
+    alone = Alone(alone.disk) if stops else alone
+    alone.tell(2, Facts((Fact("b2", 7, "alice/d", ("b1",), "x = 1", 9_000_000), LINKS_OF_B2)))
+    before = len(delivered(alone))
+    alone.tell(2, Carry(parcel(1), 2, ("b1",), ("alice/d",)))
+    if stops:
+        alone.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=4))
+    alone.sync()
+    assert delivered(alone)[before:] == [[1]]
+
+
+def test_what_a_disk_did_not_forget_is_not_taken_for_known() -> None:
+    """Numbers of a subscription that moved on are forgotten once it is back, on the disk too."""
+    alone = subscribed()
+    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    assert carried(alone) == [[1]]
+    assert alone.disk.load().windows
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d", visit=3))
+    alone.sync(fails=True)
+    alone.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=3))
+    alone.sync()
+    assert not alone.disk.load().windows
+    again = Alone(alone.disk)
+    again.tell(2, Carry(parcel(1), 2, ("b1",), ("alice/d",)))
+    again.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=4))
+    again.sync()
+    assert delivered(again) == [[1]]
+
+
+def test_of_two_questions_that_a_disk_refuses_nothing_stays() -> None:
+    alone = Alone()
+    alone.tell(2, Facts((claimed("b2", 5, 1, claimed_us=500_000), LINKS_OF_B2)))
+    alone.sync()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
+    alone.greet(3, "client", "alice")
+    alone.tell(3, Subscribe(1, 1, "x = 1", durable="d", visit=3))
+    alone.sync(fails=True)
+    wait(alone)
+    assert alone.node.status()["durable_subscriptions"] == 0
+    said = said_of(alone)
+    assert said is not None
+    assert said.links == ("b2",)
+
+
+def test_what_a_full_disk_did_not_adopt_is_followed_as_before() -> None:
+    alone = subscribed()
+    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
+    alone.sync()
+    alone.tell(2, Adopt("alice/d", 60.0, Visit("alice/1", 2)))
+    alone.sync(fails=True)
+    wait(alone)
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    assert carried(alone) == [[1]]
+
+
+def test_an_end_stays_one_though_a_new_one_of_its_name_was_refused() -> None:
+    alone = Alone()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
+    alone.sync()
+    alone.tell(1, Unsubscribe(2, 1, forget=True))
+    alone.sync()
+    alone.tell(2, Facts((claimed("b2", 5, 1, claimed_us=500_000), LINKS_OF_B2)))
+    alone.sync()
+    alone.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=2))
+    alone.sync(fails=True)
+    wait(alone)
+    said = said_of(alone)
+    assert said is not None
+    assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))
+
+
+@pytest.mark.parametrize("home", ["b2", ""])
+def test_what_a_broker_claims_and_has_not_is_taken_back_as_it_starts(home: str) -> None:
+    """Its disk refused the subscription, and took what is said of it; or its end was half done."""
+    alone = Alone()
+    if home:
+        alone.tell(2, Facts((claimed(home, 5, 1, claimed_us=500_000), LINKS_OF_B2)))
+        alone.sync()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
+    alone.sync(fails=True, steps=1)
+    alone.sync(steps=1)
+    again = Alone(alone.disk)
+    again.tell(2, Facts((LINKS_OF_B2,)))
+    again.sync()
+    said = said_of(again)
+    assert said is not None
+    assert said.links == ((home,) if home else ())
+    assert bool(said.filter) == bool(home)
+    again.tell(2, Carry(parcel(1), 1, ("b1",)))
+    again.sync()
+    assert carried(again) == ([[1]] if home else [])
+
+
+# --- brokers between that are gone ---
+
+
+def moved_on(how: Fact) -> Alone:
+    """A subscription went over b4 to b5. One event waits for it at b4; then b4 is heard of."""
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    alone.tell(2, Facts((LINKS_OF_B2, Fact("b5", 4, "links", ("b2",)), claimed("b4", 5, 2))))
+    alone.sync()
+    alone.tell(2, Facts((claimed("b5", 5, 3, claimed_us=9_500_000),)))
+    alone.tell(2, Facts((Fact("b4", 7, "alice/d", ("b5",), "x = 1", 9_000_000),)))
+    alone.sync()
+    alone.tell(2, Facts((how,)))
+    alone.sync()
+    wait(alone)
+    return alone
+
+
+def homes(alone: Alone) -> list[tuple[list[Any], tuple[str, ...]]]:
+    return [
+        (each.parcel.batch.column(SEQ).to_pylist(), each.homes)
+        for each in alone.heard(Carry)
+        if isinstance(each, Carry)
+    ]
+
+
+def test_what_a_retired_broker_was_to_have_goes_where_its_subscription_lives() -> None:
+    alone = moved_on(Fact("b2", 9, f"{RETIRED}b4", claimed_us=20_000_000))
+    assert homes(alone) == [([1], ("b5",))]
+    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
+    alone.sync()
+    assert homes(alone) == [([1], ("b5",)), ([2], ("b5",))]
+    again = Alone(alone.disk)
+    again.tell(2, Facts((LINKS_OF_B2,)))
+    again.sync()
+    assert sorted(homes(again)) == [([1], ("b5",)), ([2], ("b5",))], "also after a restart"
+
+
+def test_what_a_damaged_entry_of_a_retired_broker_held_is_told_where_it_lives() -> None:
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    alone.tell(2, Facts((LINKS_OF_B2, Fact("b5", 4, "links", ("b2",)), claimed("b4", 5, 2))))
+    alone.sync()
+    (entry,) = alone.disk.held()
+    alone.disk.flip(entry.entry)
+    again = Alone(alone.disk)
+    again.tell(2, Facts((claimed("b5", 5, 3, claimed_us=9_500_000), LINKS_OF_B2)))
+    again.tell(2, Facts((Fact("b2", 9, f"{RETIRED}b4", claimed_us=20_000_000),)))
+    again.sync()
+    (carry,) = (each for each in again.heard(Carry) if isinstance(each, Carry))
+    assert (carry.homes, carry.subjects) == (("b5",), ("alice/d",))
+    assert Notice.of(carry.parcel) is not None
+
+
+def test_where_a_broker_lost_its_disk_the_latest_claim_counts() -> None:
+    alone = moved_on(Fact("b4", 9, "alice/d", claimed_us=9_000_000))
+    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
+    alone.sync()
+    assert homes(alone)[-1] == ([2], ("b5",))
