@@ -9,6 +9,7 @@ from palio.node.effects import (
     DropNumbers,
     DropSubscription,
     Forget,
+    ForgetNumbers,
     Heading,
     PutEntry,
     PutFacts,
@@ -66,6 +67,7 @@ def test_the_newest_of_each_counts() -> None:
     old, new, other = Fact("b1", 1, "links"), Fact("b1", 2, "links"), Fact("b2", 1, "links")
     store.write([OF_ALICE, changed, AddNumbers("p", b"1"), AddNumbers("q", b"1"), PutTime(1)])
     store.write([PutFacts((old, other)), PutFacts((new,)), DropNumbers("p"), PutTime(7)])
+    store.write([AddNumbers("a\np#0", b"1"), AddNumbers("a\nq#7", b"1"), ForgetNumbers("a\n")])
     loaded = store.load()
     assert loaded.subscriptions == [changed]
     assert loaded.windows == [AddNumbers("q", b"1")]

@@ -26,6 +26,7 @@ from palio.node.effects import (
     DropNumbers,
     DropSubscription,
     Forget,
+    ForgetNumbers,
     Heading,
     PutEntry,
     PutFacts,
@@ -393,6 +394,19 @@ def test_numbers_are_added_to_those_that_are_on_the_disk(
         scribe.write(AddNumbers("r", b"\x02"))
         rows = connection.execute("SELECT key, ranges FROM windows").fetchall()
     assert rows == [("p", b"\x2b"), ("q", b"\x05"), ("r", b"\x02")]
+
+
+def test_all_numbers_of_a_subscription_are_forgotten_known_or_not(tmp_path: Path) -> None:
+    others = [AddNumbers(key, b"\x01") for key in ("a/d", "a/c\np#0", "a/d2\np#0", "a/e\np#0")]
+    mine = [
+        AddNumbers(f"a/d\n{key}", b"\x01") for key in ("p#0", "p#1", "\u1e9e#0", "\U0010fffd#9")
+    ]
+    written(tmp_path, append(1, *mine, *others))
+    with journal(tmp_path) as found:
+        found.append(append(2, AddNumbers("a/d\nr#0", b"\x01"), ForgetNumbers("a/d\n")))
+        found.append(append(3, AddNumbers("a/d\np#0", b"\x04")))
+        found.flush()
+        assert sorted(found.load().windows) == sorted([*others, AddNumbers("a/d\np#0", b"\x04")])
 
 
 def test_nothing_is_added_to_numbers_that_changed_on_the_disk(tmp_path: Path) -> None:
