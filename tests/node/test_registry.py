@@ -614,6 +614,20 @@ def test_what_was_known_is_not_answered_before_what_the_same_neighbour_waits_for
     assert registry.outbox == [("b2", Echo("b0", 2))], "nothing is owed any more: at once"
 
 
+def test_a_broker_does_not_name_itself_though_others_had_no_way_to_it() -> None:
+    registry = Registry("b0")
+    registry.join("b1", AT)
+    registry.tell(99)
+    registry.receive("b1", Known({}), AT)
+    registry.receive("b1", Facts((Fact("b2", 1, "links", ("b1",)),)), AT)
+    registry.settle(1)
+    registry.tell(99)
+    registry.outbox.clear()
+    newest = max(fact.version for fact in registry.facts() if fact.origin == "b0")
+    registry.receive("b1", Echo("b0", newest, ("b0", "b2")), AT)
+    assert registry.settled == [(1, ("b2",))]
+
+
 def test_what_is_said_about_a_subscription_is_the_newest_of_each_broker() -> None:
     registry = Registry(
         "b0", [Fact("b2", 1, "o/d", (), "x = 1"), Fact("b1", 1, "o/d", (), "x = 1")]

@@ -419,6 +419,7 @@ class Registry(SaidFacts):
         unreached = dict.fromkeys(each for each in echo.unreached if each in self._versions)
         if len(unreached) < len(echo.unreached):  # some that nobody has heard of
             unreached[neighbour] = None
+        unreached.pop(self.name, None)  # who had no way to this broker may say so
         self._echoes.note_unreached(echo.origin, echo.version, neighbour, unreached)
         self._reply_if_complete(echo.origin)
 
