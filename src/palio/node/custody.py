@@ -9,7 +9,7 @@ links may come and go.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice, takewhile
 from typing import Final, NamedTuple
@@ -33,13 +33,11 @@ from palio.node.effects import (
     Stored,
 )
 from palio.node.notices import Notice
+from palio.node.parcel_cache import ParcelCache
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Carry, Deliver, Gap, Gaps, Parcel, pack_mask
 
 __all__ = ["Custody", "Lost"]
-
-CACHE_BYTES: Final = 64 << 20
-"""Parcels kept in memory; others are read from the journal when their turn comes."""
 
 READ_AHEAD: Final = 64
 """Entries read from the journal at once."""
@@ -49,60 +47,6 @@ _NO_EVENTS: Final = pa.RecordBatch.from_arrays(  # of lists of values Arrow asks
 )
 
 NextHop = Callable[[str], "str | None"]
-
-
-class _Cache:
-    """The newest parcels, by entry, and all that are not on the disk yet."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._parcels: OrderedDict[int, Parcel] = OrderedDict()
-        self._unwritten: dict[int, Parcel] = {}
-        self._bytes = 0
-
-    def hold(self, entry: int, parcel: Parcel) -> None:
-        """Keep a parcel until it is `written`."""
-        self._unwritten[entry] = parcel
-
-    def written(self, entry: int) -> None:
-        """An entry can be read from the journal from now on."""
-        parcel = self._unwritten.pop(entry, None)
-        if parcel is not None:
-            self.put(entry, parcel)
-
-    def put(self, entry: int, parcel: Parcel) -> None:
-        self._parcels[entry] = parcel
-        self._bytes += parcel.nbytes
-        while self._bytes > CACHE_BYTES and len(self._parcels) > 1:
-            _, old = self._parcels.popitem(last=False)
-            self._bytes -= old.nbytes
-
-    def get(self, entry: int, after: Iterable[int]) -> Parcel | None:
-        """A parcel; `after` are entries likely to be asked for next. None for a damaged one."""
-        for parcels in (self._parcels, self._unwritten):
-            held = parcels.get(entry)
-            if held is not None:
-                return held
-        found: Parcel | None = None
-        numbers = [each for each in (entry, *after) if each not in self._parcels]
-        try:
-            entries = self._store.entries(numbers)
-        except JournalDamaged:  # one of them; whether it is this one shows when it is read alone
-            try:
-                entries = self._store.entries([entry])
-            except JournalDamaged:
-                return None
-        for read in entries:
-            self.put(read.entry, read.parcel)
-            if read.entry == entry:
-                found = read.parcel
-        return found
-
-    def drop(self, entry: int) -> None:
-        self._unwritten.pop(entry, None)
-        parcel = self._parcels.pop(entry, None)
-        if parcel is not None:
-            self._bytes -= parcel.nbytes
 
 
 class Lost(NamedTuple):
@@ -159,7 +103,7 @@ class Custody:
     def __init__(self, name: str, store: Store, stored: Stored) -> None:
         self.name = name
         self._store = store
-        self._cache = _Cache(store)
+        self._cache = ParcelCache(store)
         self._next_entry = stored.last_entry + 1
         self._homes: dict[int, tuple[str, ...]] = {}
         self._subjects = dict(stored.subjects)
