@@ -175,10 +175,14 @@ def test_what_waits_is_handed_over_to_the_new_home() -> None:
     place = Place()
     place.put("alice/d", "x > 3")
     old, _ = place.take(parcel(*EVENTS))
-    entries, operations = place.durability.hand_over("alice/d", "b2", 0)
+    entries, operations, olds = place.durability.hand_over("alice/d", "b2", 0)
+    custody = place.durability.custody
+    assert custody.is_needed(old), "until what goes on is on the disk"
     place.write(operations)
     (entry,) = entries
-    assert not place.durability.custody.is_needed(old)
+    custody.let_go(olds)
+    assert not custody.is_needed(old)
+    place.write([*custody.drop(olds)])
     (held,) = place.store.held()
     assert (held.entry, held.homes, held.subjects) == (entry, ("b2",), ("alice/d",))
     assert held.parcel.batch.column("x").to_pylist() == [5]  # what it did not match stays behind
@@ -187,7 +191,7 @@ def test_what_waits_is_handed_over_to_the_new_home() -> None:
 def test_what_a_retired_broker_was_to_have_is_given_up() -> None:
     place = Place()
     place.put("alice/d", "x > 3")
-    _, operations = place.durability.hand_over("alice/d", "b2", 0)
+    _, operations, _ = place.durability.hand_over("alice/d", "b2", 0)
     place.take(parcel(*EVENTS))
     place.write(operations)
     place.durability.registry.retire("b2", 2)

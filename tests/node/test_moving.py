@@ -11,9 +11,11 @@ from palio.node import moving
 from palio.node.notices import Notice
 from palio.node.vouching import RETIRED
 from palio.protocol.messages import (
+    Acknowledge,
     Adopt,
     Carry,
     Deliver,
+    Done,
     Fact,
     Facts,
     Failed,
@@ -56,6 +58,8 @@ def test_what_waits_for_a_subscription_that_moves_is_on_the_disk_until_it_is_han
     assert carried(alone) == []
     alone.sync()
     assert carried(alone) == [[1]]
+    alone.tick()
+    alone.sync()
     (handed_over,) = alone.disk.held()
     assert handed_over.homes == ("b2",)
     assert [each.subscription for each in alone.disk.load().subscriptions] == (
@@ -344,6 +348,7 @@ def test_what_a_damaged_entry_of_a_retired_broker_held_is_told_where_it_lives() 
     alone.sync()
     alone.tell(2, Facts((LINKS_OF_B2, Fact("b5", 4, "links", ("b2",)), claimed("b4", 5, 2))))
     alone.sync()
+    wait(alone)
     (entry,) = alone.disk.held()
     alone.disk.flip(entry.entry)
     again = Alone(alone.disk)
@@ -360,3 +365,36 @@ def test_where_a_broker_lost_its_disk_the_latest_claim_counts() -> None:
     alone.tell(2, Carry(parcel(2), 2, ("b1",)))
     alone.sync()
     assert homes(alone)[-1] == ([2], ("b5",))
+
+
+def test_what_waits_is_on_the_disk_until_what_goes_on_is() -> None:
+    """Also what another subscription has dealt with meanwhile."""
+    alone = Alone()
+    alone.greet(3, "client", "bob")
+    alone.tell(3, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=1))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
+    alone.sync(fails=True)
+    (entry,) = alone.disk.held()
+    alone.tell(3, Acknowledge(1, entry.entry))
+    alone.sync()
+    again = Alone(alone.disk)
+    again.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
+    again.sync()
+    assert carried(again) == [[1]]
+
+
+def test_who_ends_what_a_full_disk_refused_ends_it_where_it_lives() -> None:
+    alone = Alone()
+    alone.tell(2, Facts((claimed("b2", 5, 1, claimed_us=500_000), LINKS_OF_B2)))
+    alone.sync()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
+    alone.tell(1, Unsubscribe(2, 1, forget=True))
+    alone.sync(fails=True, steps=1)
+    alone.sync()
+    assert [each.id for each in alone.heard(Done) if isinstance(each, Done)] == [2]
+    said = said_of(alone)
+    assert said is not None
+    assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))

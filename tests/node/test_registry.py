@@ -593,27 +593,6 @@ def test_answers_are_given_in_the_order_of_versions_whoever_said_them_first() ->
     assert ("b2", Echo("b0", 2)) in registry.outbox
 
 
-def test_what_was_known_is_not_answered_before_what_the_same_neighbour_waits_for() -> None:
-    """It would take that for answered: who is slow had not heard it, and `settle` was."""
-    registry = Registry("b1")
-    for name in ("b0", "b2", "slow"):
-        registry.join(name, AT)
-        registry.receive(name, Known({}), AT)
-    older, newer = Fact("b0", 1, "a/d", filter="x = 1"), Fact("b0", 2, "c/d", filter="x = 2")
-    registry.receive("b2", Facts((older,)), AT)
-    registry.receive("b0", Facts((older, newer)), AT)
-    registry.outbox.clear()
-    registry.receive("b2", Facts((newer,)), AT)
-    assert not registry.outbox
-    registry.receive("b0", Echo("b0", 2), AT)
-    assert not registry.outbox
-    registry.receive("slow", Echo("b0", 1), AT)
-    assert registry.outbox == [("b2", Echo("b0", 2))]
-    registry.outbox.clear()
-    registry.receive("b2", Facts((newer,)), AT)
-    assert registry.outbox == [("b2", Echo("b0", 2))], "nothing is owed any more: at once"
-
-
 def test_a_broker_does_not_name_itself_though_others_had_no_way_to_it() -> None:
     registry = Registry("b0")
     registry.join("b1", AT)

@@ -380,9 +380,10 @@ class Core:
 
     def not_kept(self, durable: Durable) -> None:
         """A durable subscription could not be written. One that is new here lives where it did, if
-        it lived anywhere.
+        it lived anywhere; unless its owner has asked again, and waits for an answer.
         """
-        if durable.is_written:
+        is_here = self.durability.here.get(durable.subject) is durable
+        if durable.is_written or not is_here or durable.session is not None:
             return
         before = self.durability.lived_at(durable)
         if before:

@@ -396,6 +396,16 @@ class Custody:
         line.hold(held)
         return [Forget(subscription, entry, bookmark)] if is_news else []
 
+    def hold(self, entries: Iterable[int]) -> None:
+        """Keep entries, whoever needs them, until they are `let_go`."""
+        for entry in entries:
+            self._claims[entry] = self._claims.get(entry, 0) + 1
+
+    def let_go(self, entries: Iterable[int]) -> None:
+        """Undo a `hold`."""
+        for entry in entries:
+            self._unclaim(entry)
+
     def lined_up(self, subscription: str, entry: int) -> list[int]:
         """What waits for a durable subscription, up to an entry."""
         return list(takewhile(lambda each: each <= entry, self._lines[subscription].entries))
@@ -451,6 +461,9 @@ class Custody:
 
     def _leave(self, subscription: str, entry: int) -> None:
         self._rows.pop((subscription, entry), None)
+        self._unclaim(entry)
+
+    def _unclaim(self, entry: int) -> None:
         left = self._claims.get(entry, 0) - 1
         if left > 0:
             self._claims[entry] = left

@@ -384,15 +384,22 @@ class Durability:
                 operations += self.custody.redirect(entry, broker, tuple(homes))
         return operations
 
-    def hand_over(self, subject: str, home: str, wall_us: int) -> tuple[list[int], list[Operation]]:
-        """A durable subscription lives at `home` now: what waits for it here goes there."""
+    def hand_over(
+        self, subject: str, home: str, wall_us: int
+    ) -> tuple[list[int], list[Operation], list[int]]:
+        """A durable subscription lives at `home` now: what waits for it here goes there. The new
+        entries, what to write, and the old entries, which are held until that is on the disk.
+        """
         entries: list[int] = []
         operations: list[Operation] = []
+        held: list[int] = []
         for waiting in self.custody.waiting(subject):
             entry, puts = self.pass_on(subject, waiting, home, wall_us)
             entries.append(entry)
+            held.append(waiting.entry)
             operations += puts
-        return entries, [*operations, *self.drop(subject, moved_to=home)]
+        self.custody.hold(held)
+        return entries, [*operations, *self.drop(subject, moved_to=home)], held
 
     def pass_on(
         self, subject: str, entry: Entry, home: str, wall_us: int

@@ -15,14 +15,12 @@ __all__ = ["Echoes", "KnownNeighbour", "PendingEcho"]
 class PendingEcho:
     """An answer that is owed to whom a fact came from, or to ourselves (`parent` is None)."""
 
-    __slots__ = ("about", "parent", "said", "ticket", "unreached", "version")
+    __slots__ = ("about", "parent", "ticket", "unreached", "version")
 
     def __init__(
         self, version: int, parent: str | None, ticket: int = 0, about: frozenset[str] = frozenset()
     ) -> None:
         self.version = version
-        self.said = version
-        """Up to which version it answers: nothing that came later is waited for."""
         self.parent = parent
         self.ticket = ticket
         self.about = about
@@ -70,25 +68,13 @@ class Echoes:
             place -= 1
         pending.insert(place, echo)
 
-    def join(self, origin: str, version: int, parent: str, unreached: Iterable[str] = ()) -> bool:
-        """Something that was known is to be answered: with the last answer that is owed to the same
-        neighbour for something earlier, as that would be taken for answered. False if none is.
-        """
-        pending = self._pending.get(origin, ())
-        earlier = [each for each in pending if each.parent == parent and each.version < version]
-        if not earlier:
-            return False
-        earlier[-1].said = max(earlier[-1].said, version)
-        earlier[-1].unreached.update(dict.fromkeys(unreached))
-        return True
-
     def call_off(self, origin: str, subject: str, newest: int) -> list[PendingEcho]:
         """What an origin said of a subject is not told: nothing newer than `newest` is to be
         answered. Take out the answers that are asked for about just that.
         """
         pending = self._pending.get(origin, ())
         for echo in pending:
-            echo.version = echo.said = min(echo.version, newest)
+            echo.version = min(echo.version, newest)
         if pending:
             self._pending[origin] = deque(each for each in pending if subject not in each.about)
         return [each for each in pending if subject in each.about]

@@ -27,7 +27,7 @@ from palio.node.holding import Holding
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
 from palio.node.peers import STEPS, Peers
 from palio.node.requests import check_free
-from palio.node.sessions import Durable, Neighbour, Session
+from palio.node.sessions import Neighbour, Session
 from palio.node.vouching import LEAVING
 from palio.protocol.limits import MAX_URLS
 from palio.protocol.messages import Adopt, Answer, Drain, Redirect
@@ -297,11 +297,5 @@ class Leaving:
         def adopted() -> None:
             durable.is_written = True
 
-        core.append((*operations, *(kept or ())), adopted, lambda _reason: self._leave(durable))
+        core.append((*operations, *(kept or ())), adopted, lambda _reason: core.not_kept(durable))
         core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)
-
-    def _leave(self, durable: Durable) -> None:
-        """It could not be written: it lives where it did, unless its owner is here by now."""
-        here = self._core.durability.here
-        if durable.session is None and here.get(durable.subject) is durable:
-            self._core.not_kept(durable)

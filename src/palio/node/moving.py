@@ -57,8 +57,13 @@ class Moving:
         is_same_client = claim is not None and claim.visit.follows(durable.visit)
         self._part(durable, is_told=not is_same_client)
         core.report("info", "durable_moved", subscription=subject, to=home)
-        entries, operations = core.durability.hand_over(subject, home, core.at.wall_us)
-        self._carry_on(subject, entries, operations)
+        entries, operations, held = core.durability.hand_over(subject, home, core.at.wall_us)
+
+        def handed_over() -> None:
+            core.durability.custody.let_go(held)
+            core.dismiss(held)
+
+        self._carry_on(subject, entries, operations, handed_over)
 
     def _part(self, durable: Durable, *, is_told: bool) -> None:
         """Whoever has it here has it no longer, and is told that it hears no more: another program,

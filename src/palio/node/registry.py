@@ -313,7 +313,7 @@ class Registry(SaidFacts):
     def _learn(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> None:
         fresh, known = self._sift(neighbour, facts, at)
         for origin, version in known.items():
-            self._answer(neighbour, Echo(origin, version))
+            self.outbox.append((neighbour, Echo(origin, version)))
         self._answer_hearsay(neighbour)
         if not fresh:
             return
@@ -383,7 +383,7 @@ class Registry(SaidFacts):
                 return True
             self.unbelieved.append((neighbour, fact, problem))
             state.unbelieved[origin] = None
-        self._answer(neighbour, Echo(origin, fact.version, (self.name,)))
+        self.outbox.append((neighbour, Echo(origin, fact.version, (self.name,))))
         return False
 
     def _answer_hearsay(self, origin: str) -> None:
@@ -406,11 +406,6 @@ class Registry(SaidFacts):
                         state.missing.get(fact.origin, set()).discard(fact.subject)
 
     # --- answers ---
-
-    def _answer(self, neighbour: str, echo: Echo) -> None:
-        """Answer for what others are not waited for, though not before what they are waited for."""
-        if not self._echoes.join(echo.origin, echo.version, neighbour, echo.unreached):
-            self.outbox.append((neighbour, echo))
 
     def _echoed(self, neighbour: str, echo: Echo) -> None:
         self._hear(self._neighbours[neighbour], echo.origin, echo.version)
@@ -438,7 +433,7 @@ class Registry(SaidFacts):
                 self.settled.append((echo.ticket, tuple(sorted(echo.unreached))))
             else:
                 self.outbox.append(
-                    (echo.parent, Echo(origin, echo.said, tuple(sorted(echo.unreached))))
+                    (echo.parent, Echo(origin, echo.version, tuple(sorted(echo.unreached))))
                 )
 
     def _name_lost(self, echo: PendingEcho) -> None:

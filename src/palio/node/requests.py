@@ -352,8 +352,7 @@ class RequestHandler:
         core, session, durable = self._core, pending.session, pending.durable
         if durable.session is session and durable.key == pending.request.key:
             core.release(durable)
-        is_here = core.durability.here.get(durable.subject) is durable
-        if is_here and durable.session is None:
+        if not durable.is_ending:  # else it ends, here and where it lives
             core.not_kept(durable)
         session.say(core.out, Failed(pending.request.id, _not_stored(reason)))
 
@@ -399,6 +398,7 @@ class RequestHandler:
     def _still_there(self, session: Session, id: int, durable: Durable, reason: str) -> None:
         """A durable subscription could not be taken off the disk: it is not over."""
         durable.is_ending = False
+        self._core.not_kept(durable)
         self._not_unsubscribed(session, id, reason)
 
     def _not_unsubscribed(self, session: Session, id: int, reason: str) -> None:

@@ -37,6 +37,11 @@ _SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEER
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 
+SKIPPED: Final = 1 << 20
+"""So many versions a broker leaves out as it starts, if its clock was put back: no number is used
+for two facts, though the disk does not know of all that were told."""
+
+
 class SaidFacts(KnownFacts):
     """The facts of a network, and what one broker adds to them."""
 
@@ -67,8 +72,10 @@ class SaidFacts(KnownFacts):
         """The broker starts, with no links."""
         if self._is_new:
             self._versions[self.name] = self._begins_at = wall_us
-        elif self.links(self.name):  # from before a restart
-            self._announce(LINKS)
+        else:  # what a full disk did not take may have been told all the same
+            self._versions[self.name] = max(self._version(self.name) + SKIPPED, wall_us)
+            if self.links(self.name):  # from before a restart
+                self._announce(LINKS)
         if self.is_leaving(self.name):
             self._announce(LEAVING)
         token = tuple(filter(None, (self.vouching.token,)))

@@ -550,27 +550,3 @@ def test_a_network_that_takes_itself_apart_keeps_the_order() -> None:
         find=True,
     )
     assert play(script).breaches == ()
-
-
-def test_a_broker_is_not_answered_for_by_who_knew_something_newer_already() -> None:
-    """Seed 937782: `settled()` was true though a broker was told of nothing yet."""
-    script = Script(
-        seed=937782,
-        routing="general",
-        brokers=("ob1", "ob2", "b1", "b2", "b4"),
-        edges=(("ob1", "ob2"), ("ob2", "b1"), ("b1", "b2"), ("b2", "b4"), ("b1", "b4")),
-        steps=(
-            Step(0.0, "join", ("listener0", "b1")),
-            Step(0.0, "join", ("listener2", "b2", "team")),
-            Step(0.0, "join", ("publisher1", "ob1")),
-            Step(0.0, "join", ("publisher2", "b2")),
-            Step(5.3, "wipe", ("ob2", 5.9)),
-            Step(8.7, "unreadable", ("listener0", "poison1", 9.9)),
-            Step(10.4, "hear", ("listener2", "durable10", "EXISTS kind", {}, True)),
-            Step(10.9, "unreadable", ("publisher2", "poison1", 1.4)),
-            Step(11.5, "publish", ("publisher0", False, {"kind": 0, "x": 1, "s": "b"})),
-            Step(11.9, "publish", ("publisher1", True, {"kind": 1, "x": 1, "s": "b"})),
-        ),
-        gate=Border(broker="b1", routing="hierarchical", beyond=("ob1", "ob2")),
-    )
-    assert play(script).breaches == ()
