@@ -550,3 +550,23 @@ def test_a_network_that_takes_itself_apart_keeps_the_order() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_what_is_published_before_links_stand_again_may_be_lost_with_a_gap() -> None:
+    """Seed 962831: by that algorithm `settled()` asks nobody below."""
+    script = Script(
+        seed=962831,
+        routing="hierarchical",
+        brokers=("ob3", "b1"),
+        edges=(("ob3", "b1"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("publisher2", "ob3")),
+            Step(1.1, "hear", ("listener0", "durable3", "EXISTS kind", {}, False)),
+            Step(8.7, "pause", ("b1", 5.6)),
+            Step(14.332, "hear", ("listener0", "live9", "EXISTS kind", {}, False)),
+            Step(14.5, "publish", ("publisher2", False, {"kind": 1, "x": 3})),
+        ),
+        gate=Border(broker="b1", routing="hierarchical", beyond=("ob3",)),
+    )
+    assert play(script).breaches == ()

@@ -63,6 +63,9 @@ ASSEMBLED_S: Final = 3.0
 CALMS_S: Final = 10.0
 """So long after the last fault ways do not change for it any more."""
 
+RELINKED_S: Final = 1.0
+"""Links that broke stand again so long after nothing keeps them from it."""
+
 UNAWARES_S: Final = 5.0
 """A client has found out by then that its connection is dead: after 3 heartbeats of silence."""
 
@@ -106,6 +109,7 @@ class _Verdict:
         gate = play.script.gate
         names = [play.script.routing, *([gate.routing] if gate is not None else [])]
         self.is_advertised = any(find_algorithm(name).is_advertised for name in names)
+        self.tells_all = all(name in TELL_ALL for name in names)
         self.on_trees = all(find_algorithm(name).graph is not GraphKind.GRAPH for name in names)
 
     def _refused(self) -> set[tuple[str, int]]:
@@ -401,9 +405,11 @@ class _Verdict:
         """
         publisher = self.play.actors[event.publisher.partition("/")[0]]
         from_s, to_s = debt.asked_s, _was_sent(publisher, event) + ARRIVES_S
+        # By the others a broker says that all is in force without asking those it hears from.
+        broke_s = from_s if self.tells_all else from_s - RELINKED_S
         moves_s = [*actor.moves_s, *publisher.moves_s]
         return (
-            self.play.faults.broke(from_s, to_s)
+            self.play.faults.broke(broke_s, to_s)
             or self.play.script.window_bytes < SMALL_BYTES
             or any(from_s - ARRIVES_S <= move_s <= to_s for move_s in moves_s)
         )
