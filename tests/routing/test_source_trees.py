@@ -10,7 +10,7 @@ from palio.model.row_parcels import RowParcel
 from palio.routing import source_trees
 from palio.routing.graphs import MAX_VERSION
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe
-from palio.routing.protocol import IllegalMessage
+from palio.routing.protocol import IllegalMessage, Peer
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, Topology, ring
 from tests.routing.helpers import ALICE, BOB, ONE, UA
@@ -159,6 +159,21 @@ def test_parts_are_applied_when_the_last_one_has_come() -> None:
     assert answer.message == Settled(4)
     assert is_wanted(broker)
     broker.receive(ONE, Flood("s1", (), version=8))  # the next version follows on the whole
+
+
+def test_an_answer_is_legal_though_whoever_asked_is_gone() -> None:
+    broker = neighbour()
+    two = Peer.broker("s2")
+    broker.attach(two)
+    broker.receive(two, LinkState("s2", 1, ("s0",)))
+    (asked,) = broker.receive(ONE, part(7, 1, fresh=True, more=False, wave=4))
+    assert isinstance(asked.message, Flood)
+    assert asked.message.wave is not None
+    broker.detach(ONE)
+    answer = Settled(asked.message.wave)
+    assert not [each for each in broker.receive(two, answer) if isinstance(each.message, Settled)]
+    with pytest.raises(IllegalMessage, match="is not open there"):
+        broker.receive(two, answer)
 
 
 def test_parts_of_a_link_that_went_down_are_forgotten() -> None:

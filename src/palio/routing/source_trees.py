@@ -80,13 +80,15 @@ class _Waiting(NamedTuple):
 class _Echo:
     """A wave on its way: who asked, and which neighbours have still to answer."""
 
-    __slots__ = ("requester", "unreached", "waiting", "wave")
+    __slots__ = ("is_moot", "requester", "unreached", "waiting", "wave")
 
     def __init__(self, requester: Peer, wave: int, waiting: list[Peer]) -> None:
         self.requester = requester
         self.wave = wave
         self.waiting = dict.fromkeys(waiting)
         self.unreached: set[str] = set()
+        self.is_moot = False
+        """Whether whoever asked is gone."""
 
     def answer(self) -> Send:
         return Send(self.requester, Settled(self.wave, tuple(sorted(self.unreached))))
@@ -453,6 +455,8 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         if echo.waiting:
             return []
         del self._echoes[number]
+        if echo.is_moot:
+            return []
         if self.is_behind:
             self._answers.append(echo.answer())
             return []
@@ -468,7 +472,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         answers: list[Send] = []
         for number, echo in list(self._echoes.items()):
             if echo.requester == peer:
-                del self._echoes[number]
+                echo.is_moot = True  # answers to it are on their way, and legal
             elif peer in echo.waiting:
                 answers += self._close(number, peer, (peer.name,))
         return answers

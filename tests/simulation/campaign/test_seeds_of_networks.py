@@ -570,3 +570,27 @@ def test_what_is_published_before_links_stand_again_may_be_lost_with_a_gap() -> 
         gate=Border(broker="b1", routing="hierarchical", beyond=("ob3",)),
     )
     assert play(script).breaches == ()
+
+
+def test_a_wave_is_answered_though_whoever_asked_is_gone() -> None:
+    """Seed 965149: the answer was taken for illegal, and a good link went down."""
+    script = Script(
+        seed=965149,
+        routing="source-trees",
+        brokers=("b1", "b2", "b4", "b5", "b6"),
+        edges=(("b1", "b2"), ("b2", "b4"), ("b5", "b4"), ("b5", "b6")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b2")),
+            Step(0.0, "join", ("publisher0", "b6")),
+            Step(0.0, "join", ("publisher2", "b5")),
+            Step(0.7, "hear", ("listener0", "live1", "EXISTS kind", {}, False)),
+            Step(7.8, "link", ("b6", "b1", 7.8)),
+            Step(10.5, "publish", ("publisher0", False, {"kind": 2, "x": 4, "s": "a"})),
+            Step(10.6, "link", ("b1", "b6", 2.8)),
+            Step(13.0, "part", ("b1", "b2", 3.2)),
+            Step(13.3, "publish", ("publisher2", False, {"kind": 0, "x": 2})),
+        ),
+        sync_s=0.3,
+        find=True,
+    )
+    assert play(script).breaches == ()
