@@ -15,7 +15,7 @@ from palio.node.effects import ANYBODY, Heading
 from palio.node.notices import Notice, heading_of
 from palio.node.publishing import Publishing
 from palio.node.sessions import Neighbour
-from palio.protocol.limits import MAX_NUMBER
+from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Carry,
@@ -59,6 +59,7 @@ def test_events_are_no_notice() -> None:
         ("$events", 4),
         ("$events", -1),
         ("$events", None),
+        ("$publisher", "p" * (MAX_PUBLISHER_CHARS + 1)),
     ],
 )
 def test_a_broken_one_is_refused(column: str, value: object) -> None:
@@ -74,7 +75,9 @@ def test_a_broken_one_is_refused(column: str, value: object) -> None:
     assert not gaps(alone)
 
 
-def test_the_largest_number_is_one() -> None:
+def test_the_largest_number_is_one_and_the_longest_name_too() -> None:
+    longest = NOTICE._replace(publisher="p" * MAX_PUBLISHER_CHARS)
+    assert Notice.of(longest.parcel) == longest
     largest = NOTICE._replace(first_seq=MAX_NUMBER, last_seq=MAX_NUMBER, events=1)
     assert Notice.of(largest.parcel) == largest
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.model.parcels import Parcel, Shape
 from palio.node.effects import ANYBODY, Heading
-from palio.protocol.limits import MAX_NUMBER
+from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import Gap
 
 __all__ = ["Notice", "heading_of"]
@@ -74,6 +74,8 @@ class Notice(NamedTuple):
         first, last, events = row[_FIRST], row[_LAST], row[_EVENTS]
         if not (0 <= first <= last <= MAX_NUMBER and 0 <= events <= last - first + 1):
             raise ValueError(f"a notice that {events} events were lost of {first} to {last}")
+        if len(row[_PUBLISHER]) > MAX_PUBLISHER_CHARS:
+            raise ValueError("a notice that events were lost of a publisher that nobody is called")
         return cls(parcel.publisher, row[SEQ], row[_PUBLISHER], first, last, events)
 
     @property
