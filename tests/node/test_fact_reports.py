@@ -52,13 +52,13 @@ def test_a_few_are_told_at_once_and_then_all_that_came_in_a_while() -> None:
     assert told.one.before is None
 
 
-def test_of_a_subject_the_newest_is_told_and_each_origin_is_in_order() -> None:
+def test_all_is_told_in_order_for_each_is_answered_by_itself() -> None:
     told = Told()
     said = [fact("a", 1), fact("b", 5), fact("a", 2, LINKS), fact("a", 3)]
     for each in said:
         told.reports.put(told.one, Facts((each,)))
     told.reports.look(0.0)
-    assert told.facts == [(told.one, Facts((said[1], said[2], said[3])))]
+    assert told.facts == [(told.one, Facts(tuple(said)))]
 
 
 def test_what_is_durable_goes_at_once_behind_what_waits_for_that_neighbour() -> None:
@@ -73,7 +73,7 @@ def test_what_is_durable_goes_at_once_behind_what_waits_for_that_neighbour() -> 
 def test_nothing_that_a_neighbour_is_told_overtakes_facts() -> None:
     told = Told()
     told.reports.put(told.one, Facts((fact("a", 1),)))
-    told.one.say([], Echo("b", 1))
+    told.one.say([], Echo("b", (1,)))
     assert len(told.facts) == 1
     assert told.one.before is None
 
@@ -86,22 +86,33 @@ def test_a_message_that_is_full_goes_at_once(count: int, messages: int) -> None:
     assert len(told.facts) == messages
 
 
-def test_the_newest_of_answers_that_say_the_same_stands_for_those_beside_it() -> None:
-    """An older one may come later: what was known is answered at once, what was not is asked on."""
+def test_answers_beside_each_other_that_are_alike_are_told_as_one() -> None:
     told = Told()
     for version, unreached in ((2, ()), (1, ()), (3, ("x",)), (4, ()), (5, ()), (4, ())):
-        told.reports.put(told.one, Echo("a", version, unreached))
+        told.reports.put(told.one, Echo("a", (version,), unreached))
     told.reports.look(0.0)
     ((answers,),) = [told.answers]
-    assert answers == {told.one: {"a": [Echo("a", 2), Echo("a", 3, ("x",)), Echo("a", 5)]}}
+    said = [Echo("a", (2, 1)), Echo("a", (3,), ("x",)), Echo("a", (4, 5, 4))]
+    assert answers == {told.one: {"a": said}}
+
+
+def test_an_answer_has_as_many_versions_as_a_neighbour_takes() -> None:
+    told = Told()
+    for version in range(PORTION_FACTS + 1):
+        told.reports.put(told.one, Echo("a", (version,)))
+    told.reports.look(0.0)
+    ((answers,),) = [told.answers]
+    assert [len(each.versions) for each in answers[told.one]["a"]] == [PORTION_FACTS, 1]
 
 
 @pytest.mark.parametrize(("lost", "messages"), [(MAX_BROKERS // 2, 1), (MAX_BROKERS // 2 + 1, 2)])
 def test_answers_go_in_messages_that_a_neighbour_takes(lost: int, messages: int) -> None:
     unreached = tuple(f"x{number}" for number in range(lost))
-    assert len(list(bundled([Echo("a", 1, unreached), Echo("b", 1, unreached)]))) == messages
-    many = [Echo(f"b{number}", 1) for number in range(PORTION_FACTS + 1)]
+    assert len(list(bundled([Echo("a", (1,), unreached), Echo("b", (1,), unreached)]))) == messages
+    many = [Echo(f"b{number}", (1,)) for number in range(PORTION_FACTS + 1)]
     assert [type(each) for each in bundled(many)] == [Echoed, Echo]
+    full = Echo("a", tuple(range(PORTION_FACTS)))
+    assert list(bundled([full, Echo("b", (1,))])) == [full, Echo("b", (1,))]
 
 
 def test_a_change_of_the_whole_network_takes_few_messages() -> None:

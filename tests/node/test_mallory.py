@@ -182,7 +182,7 @@ class Mallory:
         random = self.world.random
         origin = random.choice((*BROKERS, "b9"))
         answers: tuple[Message, ...] = (
-            Echo(origin, random.choice((0, EPOCH_US * 2)), ("b9",)),
+            Echo(origin, (random.choice((0, EPOCH_US * 2)),), ("b9",)),
             Took(tuple(range(random.below(3)))),
             Probed(random.below(5), ({"broker": "b1"},)),
             Seek(random.below(5), parse_filter("kind = 'secret'")),

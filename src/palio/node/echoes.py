@@ -1,37 +1,65 @@
-"""`Echoes`: answers that are owed for facts, until all beyond have answered.
+"""`Echoes`: answers for facts: those that neighbours owe here, and those that are owed to them.
 
-Whoever learned a fact passes it on, and answers once all its other neighbours have. Answers of one
-origin are given in the order of its versions.
+Whoever learns a fact passes it on, and answers whoever it came from once all others have answered.
+An answer is for the facts it names and for nothing else: a broker that knew a fact from elsewhere
+answers at once, and may still owe an answer for an older one.
+
+Nobody waits in a circle. An answer waits for answers to messages that were sent after the fact was
+learned, and these wait, at other brokers, for what was learned from such a message: always for
+something later.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
+from typing import TypeAlias
 
-__all__ = ["Echoes", "KnownNeighbour", "PendingEcho"]
+from palio.node.limits import MAX_FACTS, MAX_UNANSWERED
+from palio.protocol.messages import Fact
+
+__all__ = ["Echoes", "KnownNeighbour", "Owed", "Question"]
+
+_Key: TypeAlias = tuple[str, int]
+"""The origin and the version of a fact."""
 
 
-class PendingEcho:
-    """An answer that is owed to whom a fact came from, or to ourselves (`parent` is None)."""
+class Owed:
+    """An answer that is owed for facts of one origin, which came in one message."""
 
-    __slots__ = ("about", "parent", "ticket", "unreached", "version")
+    __slots__ = ("awaited", "origin", "subjects", "to", "unreached")
 
-    def __init__(
-        self, version: int, parent: str | None, ticket: int = 0, about: frozenset[str] = frozenset()
-    ) -> None:
+    def __init__(self, origin: str) -> None:
+        self.origin = origin
+        self.subjects: dict[int, str] = {}
+        """By version, what the facts are about."""
+        self.to: dict[str, tuple[int, ...]] = {}
+        """Who is to be answered, for which versions."""
+        self.awaited = 0
+        """How many answers of neighbours are awaited, one for each fact."""
+        self.unreached: dict[str, None] = {}
+
+
+class Question:
+    """A ticket of `Registry.settle`: have all heard what this broker told, up to a version?"""
+
+    __slots__ = ("about", "since", "ticket", "unreached", "version")
+
+    def __init__(self, since: int, version: int, ticket: int, about: frozenset[str]) -> None:
+        self.since = since
+        """From which version on answers tell who is not reached now."""
         self.version = version
-        self.parent = parent
         self.ticket = ticket
         self.about = about
-        """Of our own facts, the subjects that it is asked about."""
+        """The subjects that it is asked about."""
         self.unreached: dict[str, None] = {}
 
 
 class KnownNeighbour:
-    """What a neighbour has, and what all beyond it have."""
+    """What a neighbour has, and what it is yet to answer for."""
 
-    __slots__ = ("asked_at", "heard", "is_equal", "known_at", "missing", "unbelieved")
+    __slots__ = ("asked_at", "awaited", "is_equal", "known_at", "missing", "own", "unbelieved")
 
     def __init__(self, now: float) -> None:
         self.asked_at = now
@@ -42,76 +70,203 @@ class KnownNeighbour:
         """Origins of which it said something that was not believed."""
         self.is_equal = False
         """Whether it has said what it knows and was sent the rest."""
-        self.heard: dict[str, int] = {}
-        """By origin, the version that it has answered for."""
+        self.awaited: OrderedDict[_Key, tuple[Owed, ...]] = OrderedDict()
+        """Facts of others that it is to answer for, with the answers that wait for that."""
+        self.own: OrderedDict[int, None] = OrderedDict()
+        """Versions of this broker's facts that it is to answer for, in their order."""
         self.missing: dict[str, set[str]] = {}
         """By origin, the subjects of facts that it could not take."""
 
 
 class Echoes:
-    """What is owed, by origin. `neighbours` are those of the registry, which come and go."""
+    """What is owed. `neighbours` are those of the registry, which come and go.
 
-    def __init__(self, neighbours: Mapping[str, KnownNeighbour]) -> None:
+    >>> near = {"a": KnownNeighbour(0.0), "c": KnownNeighbour(0.0)}
+    >>> for each in near.values():
+    ...     each.is_equal = True
+    >>> echoes = Echoes("b", near)
+    >>> fact = Fact("a", 5, "links")
+    >>> owed = echoes.owe([fact], "a")
+    >>> echoes.sent("c", [fact])
+    >>> echoes.answered("c", "a", [5], ["d"])
+    0
+    >>> [(each.to, list(each.unreached)) for each in echoes.take()]
+    [({'a': (5,)}, ['d'])]
+    """
+
+    def __init__(self, name: str, neighbours: Mapping[str, KnownNeighbour]) -> None:
+        self._name = name
         self._neighbours = neighbours
-        self._pending: dict[str, deque[PendingEcho]] = {}
+        self._owed: dict[_Key, Owed] = {}
+        self._done: list[Owed] = []
+        self._questions: deque[Question] = deque()
 
-    @property
-    def origins(self) -> list[str]:
-        """Those for whose facts something is owed."""
-        return list(self._pending)
+    # --- what is owed to neighbours ---
 
-    def owe(self, origin: str, echo: PendingEcho) -> None:
-        """An answer is owed for what an origin said, before those for what it said later."""
-        pending = self._pending.setdefault(origin, deque())
-        place = len(pending)
-        while place and pending[place - 1].version > echo.version:
-            place -= 1
-        pending.insert(place, echo)
+    def owe(self, facts: Iterable[Fact], source: str) -> dict[str, Owed]:
+        """Answers are owed for facts, which are new: by origin. They are yet to be `sent`."""
+        found: dict[str, Owed] = {}
+        for fact in facts:
+            owed = found.setdefault(fact.origin, Owed(fact.origin))
+            owed.subjects[fact.version] = fact.subject
+            owed.to[source] = (*owed.to.get(source, ()), fact.version)
+            self._owed[fact.origin, fact.version] = owed
+        return found
 
-    def call_off(self, origin: str, subject: str, newest: int) -> list[PendingEcho]:
-        """What an origin said of a subject is not told: nothing newer than `newest` is to be
-        answered. Take out the answers that are asked for about just that.
+    def is_owed(self, source: str, fact: Fact) -> bool:
+        """Whether a neighbour will be answered for a fact."""
+        owed = self._owed.get((fact.origin, fact.version))
+        return owed is not None and fact.version in owed.to.get(source, ())
+
+    def take(self) -> list[Owed]:
+        """Take out the answers that can be given."""
+        done, self._done = self._done, []
+        for owed in done:
+            lacking = self._lacking(owed.origin)
+            owed.unreached |= dict.fromkeys(name for name in lacking if name not in owed.to)
+        return done
+
+    def _lacking(self, origin: str) -> Iterator[str]:
+        """Neighbours that could not take something that an origin said."""
+        return (name for name, state in self._neighbours.items() if state.missing.get(origin))
+
+    def look(self, owed: Iterable[Owed]) -> None:
+        """These may wait for nobody."""
+        strangers = {name for name, state in self._neighbours.items() if not state.is_equal}
+        for each in owed:
+            if not each.awaited and strangers <= {each.origin, *each.to}:
+                self._forget(each)
+                self._done.append(each)
+
+    def _forget(self, owed: Owed) -> None:
+        for version in owed.subjects:
+            if self._owed.get((owed.origin, version)) is owed:
+                del self._owed[owed.origin, version]
+
+    # --- what neighbours owe ---
+
+    def sent(self, name: str, facts: Iterable[Fact]) -> None:
+        """Facts are sent to a neighbour. It answers for all but its own."""
+        state = self._neighbours[name]
+        for fact in facts:
+            if fact.origin == self._name:
+                state.own[fact.version] = None
+            elif fact.origin != name:
+                owed = self._owed.get((fact.origin, fact.version))
+                if owed is not None:
+                    self._await(name, (fact.origin, fact.version), owed)
+        self._give_up(name, state)
+
+    def _await(self, name: str, key: _Key, owed: Owed) -> None:
+        awaited = self._neighbours[name].awaited
+        waiting = awaited.get(key, ())
+        if owed not in waiting and key[1] not in owed.to.get(name, ()):
+            owed.awaited += 1
+            awaited[key] = (*waiting, owed)
+
+    def _give_up(self, name: str, state: KnownNeighbour) -> None:
+        """A neighbour that answers for nothing is not waited for without bound: it is named, and
+        counts for the oldest as one that is gone.
         """
-        pending = self._pending.get(origin, ())
-        for echo in pending:
-            echo.version = min(echo.version, newest)
-        if pending:
-            self._pending[origin] = deque(each for each in pending if subject not in each.about)
-        return [each for each in pending if subject in each.about]
+        while len(state.awaited) > MAX_UNANSWERED:
+            _, waiting = state.awaited.popitem(last=False)
+            self._answer_came(waiting, {name: None})
+        while len(state.own) > MAX_FACTS:
+            version, _ = state.own.popitem(last=False)
+            for question in self._questions:
+                if question.version >= version:
+                    question.unreached[name] = None
 
-    def note_unreached(
-        self, origin: str, version: int, source: str, unreached: Iterable[str]
+    def _answer_came(self, waiting: Iterable[Owed], unreached: Mapping[str, None]) -> None:
+        for owed in waiting:
+            owed.unreached |= unreached
+            owed.awaited -= 1
+        self.look(waiting)
+
+    def linked(
+        self,
+        name: str,
+        versions: Mapping[str, int],
+        newest: Callable[[str, str], Fact | None],
+        newest_told: int,
     ) -> None:
-        """A neighbour answers up to a version that some brokers beyond it were not reached."""
-        for echo in self._pending.get(origin, ()):
-            if echo.version <= version and echo.parent != source:
-                echo.unreached.update(dict.fromkeys(unreached))
+        """A neighbour has said what it knows, and was sent the rest: of each subject the `newest`.
+        That is awaited in place of what it has outdone, and of this broker's own facts all up to
+        the `newest_told`.
+        """
+        for (origin, version), owed in self._owed.items():
+            if origin != name and version > versions.get(origin, 0) and name not in owed.to:
+                fact = newest(origin, owed.subjects[version])
+                if fact is not None and fact.version > versions.get(origin, 0):
+                    self._await(name, (origin, fact.version), owed)
+        for question in self._questions:
+            if question.version > versions.get(self._name, 0):
+                question.version = max(question.version, newest_told)
+        self._neighbours[name].own = OrderedDict.fromkeys(sorted(self._neighbours[name].own))
+        self.look(dict.fromkeys(self._owed.values()))
 
-    def leave(self, origin: str, name: str, gone: KnownNeighbour) -> None:
-        """A neighbour is gone: it answers for nothing more, and is owed nothing."""
-        pending = self._pending[origin]
-        for echo in pending:
-            if echo.version > gone.heard.get(origin, 0) and echo.parent != name:
-                echo.unreached[name] = None
-        self._pending[origin] = deque(echo for echo in pending if echo.parent != name)
+    def answered(
+        self, name: str, origin: str, versions: Iterable[int], unreached: Iterable[str] = ()
+    ) -> int:
+        """A neighbour answers that some brokers beyond it were not reached. Up to which version of
+        this broker's own facts that is awaited; 0 if it is for none of them.
+        """
+        state = self._neighbours[name]
+        names = dict.fromkeys(unreached)
+        if origin == self._name:
+            newest = max((each for each in versions if each in state.own), default=0)
+            for version in versions:
+                state.own.pop(version, None)
+            for question in self._questions:
+                if question.since <= newest:
+                    question.unreached |= names
+            return newest
+        for version in versions:
+            self._answer_came(state.awaited.pop((origin, version), ()), names)
+        return 0
 
-    def complete(self, origin: str) -> Iterator[PendingEcho]:
-        """Take out the answers for which all others have answered, in the order of versions."""
-        pending = self._pending.get(origin)
-        while pending:
-            echo = pending[0]
-            if not self._is_everywhere(origin, echo):
-                return
-            pending.popleft()
-            for name, state in self._neighbours.items():
-                if state.missing.get(origin) and name != echo.parent:
-                    echo.unreached[name] = None
-            yield echo
-        self._pending.pop(origin, None)
+    def leave(self, name: str, gone: KnownNeighbour, untold: float) -> None:
+        """A neighbour is gone: it answers for nothing more, and is owed nothing. `untold`: from
+        which version on this broker has yet to tell what it said.
+        """
+        waiting = [owed for each in gone.awaited.values() for owed in each]
+        for owed in waiting:
+            owed.awaited -= 1
+        for owed in waiting if gone.is_equal else self._owed.values():
+            if name not in owed.to:
+                owed.unreached[name] = None
+        asked_since = min((untold, *gone.own)) if gone.is_equal else 0
+        for question in self._questions:
+            if question.version >= asked_since:
+                question.unreached[name] = None
+        for owed in dict.fromkeys(self._owed.values()):
+            if owed.to.pop(name, None) and not owed.to:
+                self._forget(owed)
+        self.look(dict.fromkeys(self._owed.values()))
 
-    def _is_everywhere(self, origin: str, echo: PendingEcho) -> bool:
-        return all(
-            state.is_equal and state.heard.get(origin, 0) >= echo.version
-            for name, state in self._neighbours.items()
-            if name not in (echo.parent, origin)
-        )
+    # --- what this broker asks ---
+
+    def ask(self, question: Question) -> None:
+        """Somebody waits until all have answered, behind those who asked before."""
+        self._questions.append(question)
+
+    def call_off(self, subject: str, newest: int) -> list[Question]:
+        """What this broker said of a subject is not told: nothing newer than `newest` is to be
+        answered. Take out the questions about just that.
+        """
+        found = [each for each in self._questions if subject in each.about]
+        for question in self._questions:
+            question.version = min(question.version, newest)
+        self._questions = deque(each for each in self._questions if subject not in each.about)
+        return found
+
+    def answers(self, untold: float) -> Iterator[Question]:
+        """Take out the questions that all neighbours have answered. `untold`: from which version on
+        this broker has yet to tell what it said.
+        """
+        for state in self._neighbours.values():
+            untold = min(untold, next(iter(state.own), inf) if state.is_equal else 0)
+        while self._questions and (self._questions[0].version < untold or not self._neighbours):
+            question = self._questions.popleft()
+            question.unreached |= dict.fromkeys(self._lacking(self._name))
+            yield question

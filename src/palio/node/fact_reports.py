@@ -3,8 +3,8 @@
 When the tree of a hundred brokers changes, each of them says who its neighbours are and that events
 may have been lost. All of that crosses every link, and is answered on each. One message for each
 would be tens of thousands. So what comes is told on at once a few times (`FACTS_AT_ONCE`); where
-more comes, once in `FACTS_S` all of it in one message a neighbour: facts in their order, of a
-subject the newest, and then the answers, of which the newest stands for others like it.
+more comes, once in `FACTS_S` all of it in one message a neighbour: facts in their order, and then
+the answers, those that are alike as one.
 
 Facts about durable subscriptions go at once. Nothing but routing tables, which do not depend on
 facts, overtakes what waits (`Neighbour.before`).
@@ -39,8 +39,8 @@ class FactReports:
     ) -> None:
         self._tell = tell
         self._answer = answer
-        self._facts: dict[Neighbour, dict[tuple[str, str], Fact]] = {}
-        """By origin and subject, in the order in which they are to be told."""
+        self._facts: dict[Neighbour, list[Fact]] = {}
+        """In the order in which they are to be told."""
         self._answers: Answers = {}
         self._spent_until = -inf
         """By when it has not been told more often than once in `FACTS_S`."""
@@ -49,16 +49,15 @@ class FactReports:
         """A neighbour is to be told something: with the next `look` that is due."""
         if isinstance(message, Echo):
             said = self._answers.setdefault(neighbour, {}).setdefault(message.origin, [])
-            if said and said[-1].unreached == message.unreached:
-                said[-1] = max(said[-1], message, key=_version)
-            else:
+            last = said[-1] if said else None
+            if last is None or last.unreached != message.unreached or _is_too_much(last, message):
                 said.append(message)
+            else:
+                said[-1] = Echo(last.origin, (*last.versions, *message.versions), last.unreached)
             return
-        waiting = self._facts.setdefault(neighbour, {})
+        waiting = self._facts.setdefault(neighbour, [])
         neighbour.before = partial(self.hurry, neighbour)
-        for fact in message.facts:
-            waiting.pop((fact.origin, fact.subject), None)
-            waiting[fact.origin, fact.subject] = fact
+        waiting += message.facts
         if len(waiting) >= PORTION_FACTS or any(map(is_subscription, _subjects(message.facts))):
             self.hurry(neighbour)
 
@@ -67,7 +66,7 @@ class FactReports:
         neighbour.before = None
         facts = self._facts.pop(neighbour, None)
         if facts:
-            self._tell(neighbour, Facts(tuple(facts.values())))
+            self._tell(neighbour, Facts(tuple(facts)))
 
     @property
     def wake_at(self) -> float:
@@ -92,20 +91,22 @@ class FactReports:
 def bundled(echoes: Iterable[Echo]) -> Iterator[Echo | Echoed]:
     """Answers as messages, each of which a neighbour takes.
 
-    >>> [type(each).__name__ for each in bundled([Echo("b1", 4)])]
+    >>> [type(each).__name__ for each in bundled([Echo("b1", (4,))])]
     ['Echo']
-    >>> [each.echoes for each in bundled([Echo("b1", 4), Echo("b2", 7)])]
-    [(Echo(origin='b1', version=4, unreached=()), Echo(origin='b2', version=7, unreached=()))]
+    >>> for each in next(bundled([Echo("b1", (4, 5)), Echo("b2", (7,))])).echoes:
+    ...     print(each)
+    Echo(origin='b1', versions=(4, 5), unreached=())
+    Echo(origin='b2', versions=(7,), unreached=())
     """
     part: list[Echo] = []
-    names = 0
+    versions = names = 0
     for echo in echoes:
-        is_full = len(part) == PORTION_FACTS or names + len(echo.unreached) > MAX_BROKERS
-        if part and is_full:
-            yield _joined(part)
-            part, names = [], 0
-        part.append(echo)
+        versions += len(echo.versions)
         names += len(echo.unreached)
+        if part and (versions > PORTION_FACTS or names > MAX_BROKERS):
+            yield _joined(part)
+            part, versions, names = [], len(echo.versions), len(echo.unreached)
+        part.append(echo)
     if part:
         yield _joined(part)
 
@@ -114,8 +115,8 @@ def _joined(part: list[Echo]) -> Echo | Echoed:
     return part[0] if len(part) == 1 else Echoed(tuple(part))
 
 
-def _version(echo: Echo) -> int:
-    return echo.version
+def _is_too_much(one: Echo, other: Echo) -> bool:
+    return len(one.versions) + len(other.versions) > PORTION_FACTS
 
 
 def _subjects(facts: Iterable[Fact]) -> Iterator[str]:

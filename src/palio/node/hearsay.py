@@ -18,7 +18,7 @@ class Hearsay:
 
     >>> hearsay = Hearsay()
     >>> hearsay.hold("c", Fact("a", 5, "links")), hearsay.answered("a", 4), hearsay.answered("a", 5)
-    (True, {}, {'c': 5})
+    (True, {}, {'c': (5,)})
     """
 
     def __init__(self) -> None:
@@ -36,19 +36,19 @@ class Hearsay:
         self._chars[source] = chars
         return True
 
-    def answered(self, origin: str, version: int) -> dict[str, int]:
-        """The origin has spoken up to a version: to whom that may be answered, and up to where."""
-        answers: dict[str, int] = {}
+    def answered(self, origin: str, version: int) -> dict[str, tuple[int, ...]]:
+        """The origin has spoken up to a version: whom to answer, for which versions."""
+        answers: dict[str, dict[int, None]] = {}
         kept = []
         for source, fact in self._held.pop(origin, ()):
             if fact.version > version:
                 kept.append((source, fact))
             else:
-                answers[source] = max(fact.version, answers.get(source, 0))
+                answers.setdefault(source, {})[fact.version] = None
                 self._chars[source] -= fact.chars
         if kept:
             self._held[origin] = kept
-        return answers
+        return {source: tuple(versions) for source, versions in answers.items()}
 
     def believed(self, gone: str) -> dict[str, list[Fact]]:
         """A neighbour is gone: what the others say that it said; what it said of others is not."""

@@ -160,6 +160,10 @@ MAX_PEERS: Final = 100
 MAX_FACTS: Final = 1_000_000
 """What one broker may have said of itself, durable subscriptions that have ended among it."""
 
+MAX_UNANSWERED: Final = 100_000
+"""Facts of others that a neighbour may have been told and not have answered for. An honest one is
+some thousands behind where it is told all at once; beyond, it is named as not reached."""
+
 MAX_FACT_CHARS: Final = 1 << 20
 """One fact: a filter of the most characters fits several times, in canonical form."""
 

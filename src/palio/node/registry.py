@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, KeysView, Sequence
 
 from palio.errors import IllegalMessage
-from palio.node.echoes import Echoes, KnownNeighbour, PendingEcho
+from palio.node.echoes import Echoes, KnownNeighbour, Owed, Question
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
 from palio.node.later import Later
@@ -89,22 +89,26 @@ class Registry(SaidFacts):
         self.later = Later()
         """What `go_on` has yet to learn."""
         self._neighbours: dict[str, KnownNeighbour] = {}
-        self._echoes = Echoes(self._neighbours)
+        self._echoes = Echoes(name, self._neighbours)
         self._found: ShortestWays | None = None
         self._found_at = 0
         """The state of `ways` when that was found."""
         self._asked_at = 0
         """The state of `ways` when all brokers were last asked for an answer..."""
+        self._asked = 0
+        """...for this version and those behind it..."""
         self._unreached: dict[str, None] = {}
-        """...and those who did not answer. If a way leads there now, they are asked again, and not
-        with each question: one may lack something for long."""
+        """...and those who were not reached. If a way leads there now, they are asked again, and
+        not with each question: one may lack something for long."""
         self._may_ask_again = True
         self._put_off: list[tuple[int, frozenset[str]]] = []
         """Tickets of `settle` that wait for what could not be written."""
         self.is_behind = False
         """Whether its links are others than it has told."""
+        self._lost: dict[str, None] = {}
+        """Neighbours that are gone, which the others are yet to be told."""
         self._bides = False
-        self._asked: dict[str, None] = {}
+        self._asked_back: dict[str, None] = {}
         """Neighbours that were asked what an earlier life of this broker had said."""
 
     # --- what is known ---
@@ -152,11 +156,11 @@ class Registry(SaidFacts):
         is_back = any(self.next_hop(each) is not None for each in self._unreached)
         if self._asked_at != self.ways or (is_back and self._may_ask_again):
             self._ask_all()
-        echo = PendingEcho(self._newest_told, None, ticket, about)
-        echo.unreached |= self._unreached
-        self._name_lost(echo)
-        self._echoes.owe(self.name, echo)
-        self._reply_if_complete(self.name)
+        question = Question(self._asked, self._newest_told, ticket, about)
+        question.unreached |= self._unreached
+        self._name_lost(question)
+        self._echoes.ask(question)
+        self._reply()
 
     def _ask_all(self) -> None:
         """Say something new, that all answer: who was behind a link that has come back may be cut
@@ -166,7 +170,8 @@ class Registry(SaidFacts):
         links = self.fact(self.name, LINKS)
         if self._neighbours and (links is None or not self._untold.holds(links)):
             self._announce(LINKS, self.links(self.name))
-        self._asked_at, self._unreached, self._may_ask_again = self.ways, {}, False
+        self._asked_at, self._asked = self.ways, self._version(self.name)
+        self._unreached, self._may_ask_again = {}, False
 
     def tell(self, version: int, *, only: Collection[str] = ()) -> None:
         """What this broker has announced up to a version is on its disk: the others may know.
@@ -180,12 +185,14 @@ class Registry(SaidFacts):
             told, failed = self._untold.write(version), []
         if told:
             self._flood(told, None)
+        for links in (fact.links for fact in told if fact.subject == LINKS):
+            self._lost = {name: None for name in self._lost if name in links}
         for subject in failed:
             if subject not in self._repeating:
                 self._repeating.append(subject)
-            for echo in self._echoes.call_off(self.name, subject, self._newest_told):
-                self._put_off.append((echo.ticket, echo.about))
-        self._reply_if_complete(self.name)
+            for question in self._echoes.call_off(subject, self._newest_told):
+                self._put_off.append((question.ticket, question.about))
+        self._reply()
         if self._put_off and not failed:
             put_off, self._put_off = self._put_off, []
             for ticket, about in put_off:
@@ -208,19 +215,21 @@ class Registry(SaidFacts):
     def join(self, neighbour: str, at: Moment) -> None:
         """A link is up."""
         self._neighbours[neighbour] = KnownNeighbour(at.now)
+        self._lost.pop(neighbour, None)
         known = dict(self._versions)
-        if self._is_new and neighbour not in self._asked:
+        if self._is_new and neighbour not in self._asked_back:
             known.pop(self.name, None)
-            self._asked[neighbour] = None
+            self._asked_back[neighbour] = None
         self.outbox.append((neighbour, Known(known)))
         self._links_changed()
 
     def leave(self, neighbour: str, at: Moment) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
-        for origin in self._echoes.origins:
-            self._echoes.leave(origin, neighbour, gone)
-            self._reply_if_complete(origin)
+        self._lost[neighbour] = None
+        self.ways += 1
+        self._echoes.leave(neighbour, gone, self._untold.first)
+        self._reply()
         self.later.forget(neighbour)
         for source, facts in self._hearsay.believed(neighbour).items():
             self.later.put(source, facts)
@@ -266,8 +275,8 @@ class Registry(SaidFacts):
         """
         state = self._neighbours[neighbour]
         state.missing.setdefault(fact.origin, set()).add(fact.subject)
-        state.heard[fact.origin] = max(fact.version, state.heard.get(fact.origin, 0))
-        self._reply_if_complete(fact.origin)
+        self._echoes.answered(neighbour, fact.origin, (fact.version,))
+        self._reply()
 
     def _links_changed(self) -> None:
         self.ways += 1
@@ -293,8 +302,6 @@ class Registry(SaidFacts):
         if len(versions) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Known of more than {MAX_BROKERS} (MAX_BROKERS)")
         state.is_equal, state.known_at = True, at.now
-        for origin, version in versions.items():
-            self._hear(state, origin, version)
         lacking = [
             fact
             for fact in self._facts.values()
@@ -302,43 +309,41 @@ class Registry(SaidFacts):
         ]
         if lacking:
             lacking.sort(key=lambda fact: fact.version)
-            self.outbox.append((neighbour, Facts(tuple(lacking))))
+            self._send(neighbour, lacking)
+        self._echoes.linked(neighbour, versions, self.fact, self._newest_told)
         self.ways += 1
         for origin in list(self._forgetful):
             if self.next_hop(origin) == neighbour:
                 self._remind_of(origin, neighbour, at)
-        for origin in self._echoes.origins:
-            self._reply_if_complete(origin)
+        self._reply()
 
     def _learn(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> None:
         fresh, known = self._sift(neighbour, facts, at)
-        for origin, version in known.items():
-            self.outbox.append((neighbour, Echo(origin, version)))
-        self._answer_hearsay(neighbour)
+        for origin, versions in known.items():
+            self._answer(neighbour, origin, versions)
+        owed = self._echoes.owe(fresh, neighbour)
+        self._answer_hearsay(neighbour, owed.get(neighbour))
         if not fresh:
             return
         self.news += fresh
         self._flood(fresh, neighbour)
-        newest: dict[str, int] = {}
-        for each in fresh:
-            newest[each.origin] = max(each.version, newest.get(each.origin, 0))
-        for origin, version in newest.items():
-            self._echoes.owe(origin, PendingEcho(version, neighbour))
-            self._reply_if_complete(origin)
-        for origin in newest.keys() & self._forgetful.keys():
+        self._echoes.look(owed.values())
+        self._reply()
+        for origin in owed.keys() & self._forgetful.keys():
             if at.now - self._forgetful[origin] >= ASK_AGAIN_S:
                 self._remind_of(origin, neighbour, at)
 
     def _sift(
         self, neighbour: str, facts: Sequence[Fact], at: Moment
-    ) -> tuple[list[Fact], dict[str, int]]:
-        """Take in what is new: that, and by origin up to which version all was known."""
+    ) -> tuple[list[Fact], dict[str, list[int]]]:
+        """Take in what is new: that, and by origin the versions to answer for at once."""
         fresh: list[Fact] = []
-        known: dict[str, int] = {}
+        known: dict[str, list[int]] = {}
         reminders: dict[str, list[Fact]] = {}
         for fact in facts:
             if not self._is_news(fact):
-                known[fact.origin] = max(fact.version, known.get(fact.origin, 0))
+                if not self._echoes.is_owed(neighbour, fact):
+                    known.setdefault(fact.origin, []).append(fact.version)
                 hop = self.next_hop(fact.origin) if self._is_forgotten(fact) else None
                 if hop not in (None, neighbour) and not self._doubt(fact, at):
                     reminders.setdefault(hop, []).append(fact)
@@ -349,9 +354,6 @@ class Registry(SaidFacts):
                     self._take_in(fact)
                     fresh.append(fact)
         self.outbox += [(hop, Facts(tuple(said))) for hop, said in reminders.items()]
-        for fact in fresh:
-            if known.get(fact.origin, 0) <= fact.version:
-                known.pop(fact.origin, None)
         return fresh, known
 
     def _remind_of(self, origin: str, towards: str, at: Moment) -> None:
@@ -383,63 +385,69 @@ class Registry(SaidFacts):
                 return True
             self.unbelieved.append((neighbour, fact, problem))
             state.unbelieved[origin] = None
-        self.outbox.append((neighbour, Echo(origin, fact.version, (self.name,))))
+        self._answer(neighbour, origin, (fact.version,), (self.name,))
         return False
 
-    def _answer_hearsay(self, origin: str) -> None:
-        """A neighbour has spoken: others that had said so before it are answered too. None of them
-        is waited for, since they had it: it would wait for the answer itself.
+    def _answer_hearsay(self, origin: str, owed: Owed | None) -> None:
+        """A neighbour has spoken: others that had said so before it are answered too, together with
+        it. None of them is waited for, since they had it.
         """
-        answers = self._hearsay.answered(origin, self._version(origin))
-        for source, version in answers.items():
-            self._hear(self._neighbours[source], origin, version)
-        for source, version in answers.items():
-            self._echoes.owe(origin, PendingEcho(version, source))
-            self._reply_if_complete(origin)
+        for source, versions in self._hearsay.answered(origin, self._version(origin)).items():
+            if owed is not None:
+                owed.to[source] = versions
+            else:
+                self._answer(source, origin, versions)
 
     def _flood(self, facts: Sequence[Fact], source: str | None) -> None:
         for name, state in self._neighbours.items():
             if name != source and state.is_equal:
-                self.outbox.append((name, Facts(tuple(facts))))
+                self._send(name, facts)
                 if state.missing:
                     for fact in facts:
                         state.missing.get(fact.origin, set()).discard(fact.subject)
 
+    def _send(self, neighbour: str, facts: Sequence[Fact]) -> None:
+        self.outbox.append((neighbour, Facts(tuple(facts))))
+        self._echoes.sent(neighbour, facts)
+
     # --- answers ---
 
     def _echoed(self, neighbour: str, echo: Echo) -> None:
-        self._hear(self._neighbours[neighbour], echo.origin, echo.version)
         if len(echo.unreached) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Echo without more than {MAX_BROKERS} (MAX_BROKERS)")
         unreached = dict.fromkeys(each for each in echo.unreached if each in self._versions)
         if len(unreached) < len(echo.unreached):  # some that nobody has heard of
             unreached[neighbour] = None
         unreached.pop(self.name, None)  # who had no way to this broker may say so
-        self._echoes.note_unreached(echo.origin, echo.version, neighbour, unreached)
-        self._reply_if_complete(echo.origin)
+        own = self._echoes.answered(neighbour, echo.origin, echo.versions, unreached)
+        if own >= self._asked:
+            self._unreached |= unreached
+        self._reply()
 
-    def _hear(self, state: KnownNeighbour, origin: str, version: int) -> None:
-        """A neighbour answers for an origin, as far as that was heard of here."""
-        known = self._versions.get(origin)
-        if known is not None:
-            state.heard[origin] = max(min(version, known), state.heard.get(origin, 0))
-
-    def _reply_if_complete(self, origin: str) -> None:
+    def _reply(self) -> None:
         """Answer for what all others have answered for."""
-        for echo in self._echoes.complete(origin):
-            if echo.parent is None:
-                self._name_lost(echo)
-                self._unreached |= echo.unreached
-                self.settled.append((echo.ticket, tuple(sorted(echo.unreached))))
-            else:
-                self.outbox.append(
-                    (echo.parent, Echo(origin, echo.version, tuple(sorted(echo.unreached))))
-                )
+        for question in self._echoes.answers(self._untold.first):
+            self._name_lost(question)
+            self._unreached |= question.unreached
+            self.settled.append((question.ticket, tuple(sorted(question.unreached))))
+        for owed in self._echoes.take():
+            besides = {owed.origin, *owed.to}
+            owed.unreached |= dict.fromkeys(name for name in self._lost if name not in besides)
+            for name, versions in owed.to.items():
+                self._answer(name, owed.origin, versions, owed.unreached)
 
-    def _name_lost(self, echo: PendingEcho) -> None:
+    def _answer(
+        self, name: str, origin: str, versions: Sequence[int], unreached: Iterable[str] = ()
+    ) -> None:
+        names = tuple(sorted(unreached))
+        for start in range(0, len(versions), PORTION_FACTS):
+            part = tuple(versions[start : start + PORTION_FACTS])
+            self.outbox.append((name, Echo(origin, part, names)))
+
+    def _name_lost(self, question: Question) -> None:
         """Name the brokers to which no way leads: as it is asked, and as it is answered, since one
         that was lost before its neighbour heard the question is named by nobody else.
         """
         for broker in self.brokers:
             if broker != self.name and self.next_hop(broker) is None:
-                echo.unreached[broker] = None
+                question.unreached[broker] = None

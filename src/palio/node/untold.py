@@ -8,6 +8,7 @@ asked about just that.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import inf
 
 from palio.node.vouching import is_subscription, lives
 from palio.protocol.messages import Fact
@@ -43,6 +44,11 @@ class Untold:
     def holds(self, fact: Fact) -> bool:
         """Whether a fact of this broker may not be told."""
         return fact.version in self._pending or fact.subject in self.unwritten
+
+    @property
+    def first(self) -> float:
+        """The oldest version that is being written; infinite if all is."""
+        return next(iter(self._pending), inf)
 
     def newest(self, said: int) -> int:
         """The newest version that others hear of, as far as is known; `said`: the newest of all."""

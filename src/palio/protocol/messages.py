@@ -690,10 +690,10 @@ class Known(msgspec.Struct, frozen=True, tag=True):
 
 
 class Echo(msgspec.Struct, frozen=True, tag=True):
-    """Facts of an origin up to a version are known beyond the sender, but for some brokers."""
+    """Facts of an origin are known to all beyond the sender, but for some brokers."""
 
     origin: str
-    version: Number
+    versions: Annotated[tuple[Number, ...], msgspec.Meta(max_length=PORTION_FACTS)]
     unreached: tuple[str, ...] = ()
 
 

@@ -149,7 +149,7 @@ def _as_a_broker(random: Randomness) -> Sequence[Message]:
         Route(routing.Batch((wish,), fresh=True)),
         Facts((Fact("b1", 1 << 60, "links", ()),)),
         Known({"b1": 1 << 60}),
-        Echo("b1", 1),
+        Echo("b1", (1,)),
     )
     return [random.choice(said)]
 

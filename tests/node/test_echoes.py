@@ -1,0 +1,309 @@
+"""Answers for facts: each is for what it names, `settle` is true, and nobody waits for ever."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from msgspec import structs
+
+from palio.node.echoes import Echoes, KnownNeighbour, Question
+from palio.node.limits import MAX_FACTS, MAX_UNANSWERED
+from palio.node.registry import Registry
+from palio.node.vouching import LINKS, Vouching
+from palio.protocol.messages import Echo, Fact, Facts, Known
+from palio.simulation.randomness import Randomness
+from tests.node.mesh import AT, Mesh, VouchingFor, by_links
+
+NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
+SEEDS: Final = 3_000 if NIGHTLY else 150
+
+
+def registry(*neighbours: str) -> Registry:
+    """A broker b with neighbours that know nothing."""
+    found = Registry("b")
+    found.begin(10)
+    for name in neighbours:
+        found.join(name, AT)
+        found.receive(name, Known({}), AT)
+    found.tell(10**9)
+    found.outbox.clear()
+    return found
+
+
+def answers(found: Registry, name: str) -> list[tuple[tuple[int, ...], tuple[str, ...]]]:
+    """What a neighbour is answered for facts of `far`."""
+    said = (each for to, each in found.outbox if to == name and isinstance(each, Echo))
+    return [(each.versions, each.unreached) for each in said if each.origin == "far"]
+
+
+def fact(version: int, subject: str = "a/d") -> Fact:
+    return Fact("far", version, subject, filter=f"x = {version}")
+
+
+def test_an_answer_for_something_newer_is_none_for_what_is_older() -> None:
+    """Seed 937782: the neighbour knew the newer from elsewhere, and waits for others still."""
+    b = registry("m", "n")
+    b.receive("m", Facts((fact(5),)), AT)
+    b.receive("m", Facts((fact(6, "a/e"),)), AT)
+    b.receive("n", Echo("far", (6,)), AT)
+    assert answers(b, "m") == [((6,), ())]
+    b.receive("n", Echo("far", (5,)), AT)
+    assert answers(b, "m") == [((6,), ()), ((5,), ())]
+
+
+def test_what_was_known_is_answered_at_once_though_something_older_is_owed() -> None:
+    b = registry("m", "n", "o")
+    b.receive("m", Facts((fact(5),)), AT)
+    b.receive("n", Facts((fact(6, "a/e"),)), AT)
+    b.receive("m", Facts((fact(6, "a/e"),)), AT)
+    assert answers(b, "m") == [((6,), ())]
+
+
+def test_who_is_owed_an_answer_is_not_answered_before_for_the_same() -> None:
+    b = registry("m", "n")
+    b.receive("m", Facts((fact(5),)), AT)
+    b.receive("m", Facts((fact(5),)), AT)
+    assert answers(b, "m") == []
+    b.receive("n", Echo("far", (5,)), AT)
+    assert answers(b, "m") == [((5,), ())]
+
+
+def test_a_new_neighbour_answers_for_the_newest_in_place_of_what_that_has_outdone() -> None:
+    b = registry("m", "n")
+    b.receive("m", Facts((fact(5),)), AT)
+    b.receive("m", Facts((fact(6),)), AT)
+    b.join("o", AT)
+    b.receive("n", Echo("far", (5, 6)), AT)
+    assert answers(b, "m") == []  # it has not said what it knows
+    b.receive("o", Known({"far": 4}), AT)
+    assert answers(b, "m") == []
+    b.receive("o", Echo("far", (6,), ("b9",)), AT)
+    found = sorted(answers(b, "m"))
+    assert [versions for versions, _ in found] == [(5,), (6,)]
+    assert all(unreached == ("o",) for _, unreached in found)  # nobody has heard of b9
+
+
+def test_a_new_neighbour_that_knows_a_fact_is_not_waited_for() -> None:
+    b = registry("m", "n")
+    b.receive("m", Facts((fact(5),)), AT)
+    b.join("o", AT)
+    b.receive("n", Echo("far", (5,)), AT)
+    b.receive("o", Known({"far": 5}), AT)
+    assert answers(b, "m") == [((5,), ())]
+
+
+@pytest.mark.parametrize("has_synced", [True, False])
+def test_a_neighbour_that_goes_is_named_in_the_answers_it_owed(has_synced: bool) -> None:
+    b = registry("m", "n")
+    if not has_synced:
+        b.join("o", AT)
+    b.receive("m", Facts((fact(5),)), AT)
+    if not has_synced:
+        b.receive("n", Echo("far", (5,)), AT)
+    b.leave("n" if has_synced else "o", AT)
+    assert answers(b, "m") == [((5,), ("n" if has_synced else "o",))]
+
+
+def test_a_neighbour_that_is_gone_is_owed_nothing() -> None:
+    b = registry("m", "n")
+    b.receive("m", Facts((fact(5),)), AT)
+    b.leave("m", AT)
+    b.join("m", AT)
+    b.receive("m", Known({"far": 5}), AT)
+    b.outbox.clear()
+    b.receive("n", Echo("far", (5,)), AT)
+    assert b.outbox == []
+
+
+def test_a_neighbour_of_which_others_do_not_know_yet_that_it_is_gone_is_named() -> None:
+    """What was answered before they hear of the links names it: nobody else would."""
+    b = registry("m", "n", "o")
+    b.bide()
+    b.leave("o", AT)
+    b.receive("m", Facts((fact(5),)), AT)
+    b.receive("n", Echo("far", (5,)), AT)
+    assert answers(b, "m") == [((5,), ("o",))]
+    b.catch_up()
+    b.receive("m", Facts((fact(6),)), AT)
+    b.receive("n", Echo("far", (6,)), AT)
+    assert answers(b, "m")[-1] == ((6,), ("o",)), "it is said, and not on the disk yet"
+    b.tell(10**9)
+    b.receive("m", Facts((fact(7),)), AT)
+    b.receive("n", Echo("far", (7,)), AT)
+    assert answers(b, "m")[-1] == ((7,), ())
+
+
+def test_who_was_not_reached_is_named_to_those_who_ask_later() -> None:
+    b = registry("n")
+    b.receive("n", Facts((Fact("far", 1, LINKS, ("n",)), Fact("n", 1, LINKS, ("b", "far")))), AT)
+    b.settle(1)
+    b.tell(10**9)
+    b.receive("n", Echo("b", tuple(range(10, 20))), AT)
+    b.announce("a/d", filter="x = 1")
+    b.tell(10**9)
+    b.receive("n", Echo("b", tuple(range(10, 20)), ("far",)), AT)
+    b.settle(2)
+    assert b.settled == [(1, ()), (2, ("far",))]
+
+
+def test_the_last_neighbour_to_go_is_named_though_it_was_told_nothing_yet() -> None:
+    b = registry("n")
+    b.announce("a/d", filter="x = 1")
+    b.settle(1)
+    b.receive("n", Echo("b", tuple(range(10, 20))), AT)
+    assert b.settled == []  # not on the disk
+    b.leave("n", AT)
+    assert b.settled == [(1, ("n",))]
+
+
+def test_a_question_waits_for_what_a_new_neighbour_is_told_in_place_of_what_was_asked() -> None:
+    near = {"m": KnownNeighbour(0.0), "n": KnownNeighbour(0.0)}
+    near["m"].is_equal = True
+    echoes = Echoes("b", near)
+    echoes.sent("m", [Fact("b", 5, "a/d")])
+    echoes.ask(Question(0, 5, 1, frozenset()))
+    echoes.sent("m", [Fact("b", 6, "a/d")])  # takes the place of the other
+    echoes.answered("m", "b", [5])
+    near["n"].is_equal = True
+    echoes.sent("n", [Fact("b", 6, "a/d")])
+    echoes.linked("n", {"b": 4}, lambda _origin, _subject: None, 6)
+    echoes.answered("m", "b", [6])
+    assert list(echoes.answers(7)) == []
+    echoes.answered("n", "b", [6])
+    assert [each.ticket for each in echoes.answers(7)] == [1]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_who_answers_for_nothing_is_waited_for_with_so_much_and_then_named(more: int) -> None:
+    near = {"m": KnownNeighbour(0.0), "n": KnownNeighbour(0.0)}
+    for each in near.values():
+        each.is_equal = True
+    echoes = Echoes("b", near)
+    for version in range(1, MAX_UNANSWERED + more + 1):
+        said = [fact(version)]
+        echoes.owe(said, "m")
+        echoes.sent("n", said)
+    given_up = [{"m": (version,)} for version in range(1, more + 1)]
+    assert [(each.to, list(each.unreached)) for each in echoes.take()] == [
+        (to, ["n"]) for to in given_up
+    ]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_who_answers_for_nothing_that_this_broker_said_is_named_to_who_asked(more: int) -> None:
+    near = {"n": KnownNeighbour(0.0)}
+    near["n"].is_equal = True
+    echoes = Echoes("b", near)
+    echoes.ask(Question(0, 1, 1, frozenset()))
+    said = Fact("b", 0, "a/d")
+    count = MAX_FACTS + more
+    echoes.sent("n", (structs.replace(said, version=each) for each in range(1, count + 1)))
+    assert [(each.ticket, list(each.unreached)) for each in echoes.answers(count + 1)] == [
+        (1, ["n"])
+    ] * max(more, 0)
+
+
+# --- in any order ---
+
+
+class Play:
+    """Facts, questions, links that come and go, and links on which nothing moves for a while."""
+
+    def __init__(self, seed: int, vouching: VouchingFor, *, links_change: bool) -> None:
+        self.random = Randomness(seed)
+        self.links_change = links_change
+        size = self.random.between(3, 6)
+        self.mesh = Mesh(seed, size, vouching)
+        self.names = list(self.mesh.members)
+        for number in range(1, size):
+            self.mesh.join(self.names[number], self.names[self.random.below(number)])
+        for _ in range(self.random.below(size)):
+            self.mesh.join(*self.random.sample(self.names, 2))
+        self.mesh.rest()
+        self.asked: dict[tuple[str, int], dict[str, int]] = {}
+        """By question, the facts that all are to know."""
+        self.checked: set[tuple[str, int]] = set()
+        self.held: dict[tuple[str, str], int] = {}
+        """By link, for how many steps nothing moves on it."""
+
+    def step(self) -> None:
+        one, other = self.random.sample(self.names, 2)
+        match self.random.below(20):
+            case 0 if self.links_change:
+                self.mesh.cut(one, other)
+            case 1 if self.links_change:
+                self.mesh.join(one, other)
+            case 2 | 3:
+                for _ in range(self.random.between(1, 3)):
+                    text = f"x = {self.random.below(9)}"
+                    self.mesh.members[one].announce(f"a/{self.random.below(2)}", filter=text)
+            case 4:
+                self.ask(one)
+            case 5 if self.mesh.links:
+                self.held[self.random.choice(list(self.mesh.links))] = self.random.between(5, 60)
+            case 6:
+                for member in self.mesh.members.values():
+                    member.again(AT)
+            case _:
+                self.move(self.random.below(6))
+        self.mesh.collect()
+        self.held = {ends: left - 1 for ends, left in self.held.items() if left > 1}
+        self.check()
+
+    def ask(self, name: str) -> None:
+        member = self.mesh.members[name]
+        said = {each.subject: each.version for each in member.facts() if each.origin == name}
+        ticket = len(self.asked)
+        self.asked[name, ticket] = said
+        member.settle(ticket)
+
+    def move(self, count: int) -> None:
+        for _ in range(count):
+            if self.random.chance(0.5):
+                self.mesh.write()
+            waiting = [ends for ends, queue in self.mesh.links.items() if queue]
+            free = [ends for ends in waiting if ends not in self.held]
+            if free:
+                self.mesh.receive(*self.random.choice(free))
+            self.check()
+
+    def check(self) -> None:
+        """What is answered without a name is known to all."""
+        for question in self.mesh.settled.keys() - self.checked:
+            self.checked.add(question)
+            if self.mesh.settled[question]:
+                continue
+            for subject, version in self.asked[question].items():
+                for name in self.names:
+                    known = self.mesh.members[name].fact(question[0], subject)
+                    assert known is not None, (question, subject, name)
+                    assert known.version >= version, (question, subject, name)
+
+
+@pytest.mark.parametrize("links_change", [True, False])
+@pytest.mark.parametrize("vouching", [Vouching, by_links])
+def test_what_is_settled_is_known_to_all_and_everything_is_answered(
+    vouching: Callable[[str], Vouching], links_change: bool
+) -> None:
+    clean = 0
+    for seed in range(SEEDS):
+        try:
+            play = Play(seed, vouching, links_change=links_change)
+            for _ in range(play.random.between(20, 150)):
+                play.step()
+            play.mesh.rest()
+            play.check()
+            assert play.mesh.settled.keys() == play.asked.keys(), "some are not answered"
+            for name in play.names:
+                play.ask(name)
+            play.mesh.collect()
+            play.mesh.rest()
+            play.check()
+            assert play.mesh.settled.keys() == play.asked.keys(), "some are not answered"
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
+        clean += sum(not unreached for unreached in play.mesh.settled.values())
+    assert clean > 3 * SEEDS, "hardly anything was settled"
