@@ -105,6 +105,10 @@ class MemoryStore:
         """All entries, in order."""
         return [entry for _, entry in sorted(self._entries.items())]
 
+    def facts(self) -> list[Fact]:
+        """What is known of all brokers."""
+        return list(self._facts.values())
+
     def load(self) -> Stored:
         """See `Store`."""
         self._epoch += 1
@@ -115,7 +119,7 @@ class MemoryStore:
             list(self._subscriptions.values()),
             {name: sorted(lines) for name, lines in self._assigned.items()},
             list(starmap(AddNumbers, self._windows.items())),
-            list(self._facts.values()),
+            self.facts(),
             self._time_us,
             dict(self._bookmarks),
             {entry.entry: entry.subjects for entry in self._entries.values() if entry.subjects},

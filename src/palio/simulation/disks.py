@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from palio.errors import JournalDamaged
 from palio.node.effects import RELEASING, Entry, Heading, Operation, Stored
 from palio.node.memory import MemoryStore
+from palio.protocol.messages import Fact
 from palio.simulation.randomness import Randomness
 
 __all__ = ["Disk"]
@@ -75,6 +76,10 @@ class Disk:
     def held(self) -> list[Entry]:
         """The entries that are safe, damaged or not."""
         return self.synced.held()
+
+    def facts(self) -> list[Fact]:
+        """What is known of all brokers, and safe."""
+        return self.synced.facts()
 
     # --- Store ---
 

@@ -603,3 +603,24 @@ def test_what_an_owner_ended_where_he_came_last_has_ended() -> None:
         sync_s=0.3,
     )
     assert play(script).breaches == ()
+
+
+def test_an_end_that_is_gone_with_the_only_disk_that_had_it_is_not_waited_for() -> None:
+    """Seed 980232: its broker was cut off from the end until it lost its disk."""
+    script = Script(
+        seed=980232,
+        routing="acyclic",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener2", "b2")),
+            Step(0.0, "join", ("publisher0", "b2")),
+            Step(6.5, "hear", ("listener2", "durable10", "EXISTS kind", {}, True)),
+            Step(10.0, "partition", (("b3",), 5.7)),
+            Step(10.7, "move", ("listener2", "b3")),
+            Step(12.6, "end", ("listener2", "durable10")),
+            Step(15.6, "wipe", ("b3", 1.0)),
+            Step(16.0, "publish", ("publisher0", True, {"kind": 0, "x": 0, "s": "a"})),
+        ),
+    )
+    assert play(script).breaches == ()

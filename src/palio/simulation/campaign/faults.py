@@ -13,6 +13,7 @@ from math import inf
 from typing import Any, Final
 
 from palio.node.effects import Entry
+from palio.node.homes import is_end
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.campaign.operators import Operators
@@ -124,6 +125,9 @@ class Faults:
         """Events of which some copy was damaged: publisher and number."""
         self.wiped: set[tuple[str, int]] = set()
         """Events that were on a disk that was lost."""
+        self.lost_ends: set[str] = set()
+        """Durable subscriptions that a broker had ended, and told nobody of, when it lost its
+        disk: others keep them until their lease is over."""
         self.blanks: list[Blank] = []
         self.stops: list[tuple[str, float]] = []
         """Which broker stopped, and when: what it had in memory alone is gone."""
@@ -335,6 +339,7 @@ class Faults:
 
     def _wipe(self, broker: str, seconds: float) -> None:
         self.wiped |= _events_on(self.world.disks[broker])
+        self.lost_ends |= _ends_only_on(broker, self.world.disks)
         for client in self.world.clients.values():
             if isinstance(client, Actor):
                 client.forget_home(broker)
@@ -445,3 +450,25 @@ def _told(linked: Iterable[tuple[str, str]], ignorant: set[str]) -> set[str]:
 def _events_on(disk: Disk) -> set[tuple[str, int]]:
     """Publisher and number of all that is on a disk."""
     return {event for entry in disk.held() for event in _events_in(entry)}
+
+
+def _ends_only_on(broker: str, disks: Mapping[str, Disk]) -> set[str]:
+    """Durable subscriptions of which only the disk of the broker that ended them knows that.
+
+    >>> from palio.node.effects import PutFacts
+    >>> from palio.protocol.messages import Fact
+    >>> gone, other = Disk(), Disk()
+    >>> ends = tuple(Fact("b1", version, f"ann/{version}") for version in (1, 2))
+    >>> gone.synced.write([PutFacts(ends)])
+    >>> other.synced.write([PutFacts(ends[:1])])
+    >>> _ends_only_on("b1", {"b1": gone, "b2": other})
+    {'ann/2'}
+    """
+    mine = [fact for fact in disks[broker].facts() if fact.origin == broker and is_end(fact)]
+    known = {
+        (fact.subject, fact.version)
+        for name, disk in disks.items()
+        for fact in disk.facts()
+        if name != broker and fact.origin == broker
+    }
+    return {fact.subject for fact in mine if (fact.subject, fact.version) not in known}

@@ -346,7 +346,7 @@ class Play:
             f"{actor.name}/{each.name}"
             for actor in self.actors.values()
             for each in actor.ended_untold
-        }
+        } | self.faults.lost_ends
         may_wait = {line for line in lines if line in left or line.startswith(HOSTILE)}
         moved = any(actor.moves_s for actor in self.actors.values())
         stuck = moved and bool(self.script.faults & {"full", "fsync"})
