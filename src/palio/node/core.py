@@ -29,11 +29,11 @@ from palio.node.effects import (
     Forget,
     Moment,
     Operation,
-    PutFacts,
     Report,
     Store,
 )
 from palio.node.fact_reports import Answers, FactReports, bundled
+from palio.node.fact_writer import FactWriter
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
 from palio.node.limits import SHOWN_CHARS
@@ -45,7 +45,6 @@ from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.settling import Settling
 from palio.node.telling import Telling
-from palio.node.unkept import Unkept
 from palio.node.vouching import LAPSE, LINKS, Vouching
 from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import (
@@ -120,7 +119,7 @@ class Core:
         something no longer. It is told once all is said that this input led to: what follows from
         that is newer."""
         self.releases = Releases()
-        self.unkept = Unkept(self.durability.registry)
+        self.fact_writer = FactWriter(self.durability.registry, self.append)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have said that is new."""
         self.durables_moved: Callable[[Iterable[tuple[str, str]]], None] = lambda _moved: None
@@ -345,38 +344,24 @@ class Core:
     def _echo(self, answers: Answers) -> None:
         """Answer for facts once they are on our own disk: after a crash we still know them."""
 
-        def answer(_reason: str = "") -> None:
+        def answer() -> None:
             for neighbour, said in answers.items():
                 if self.neighbours.get(neighbour.name) is neighbour:
                     for message in bundled(chain.from_iterable(said.values())):
                         neighbour.say(self.out, message)
 
-        self.append((), answer, answer)
-
-    def write_unkept(self) -> None:
-        """Time has passed, or the disk takes something: write what others have said after all."""
-        facts = self.unkept.take()
-        if facts:
-            self.append(
-                (PutFacts(tuple(facts)),), self.write_unkept, lambda _: self.unkept.refuse(facts)
-            )
+        self.fact_writer.when_written(answer)
 
     def _write_facts(
         self, operations: Iterable[Operation], version: int, facts: list[Fact]
     ) -> None:
         registry = self.durability.registry
-        written = self.unkept.before(facts)
 
         def untold(_reason: str) -> None:
             """A full disk does not keep a broker from telling of its links, and what was lost."""
             registry.tell(version, only=(LINKS, LAPSE))
-            self.unkept.refuse(written)
 
-        def told() -> None:
-            registry.tell(version)
-            self.write_unkept()
-
-        self.append((PutFacts(tuple(written)), *operations), told, untold)
+        self.fact_writer.write(facts, operations, partial(registry.tell, version), untold)
 
     def not_kept(self, durable: Durable) -> None:
         """A durable subscription could not be written. One that is new here lives where it did, if

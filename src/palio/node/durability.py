@@ -28,11 +28,11 @@ from palio.node.effects import (
     PutSubscription,
     Store,
 )
-from palio.node.homes import Homes, ends, is_end
+from palio.node.homes import Homes, ends
 from palio.node.notices import Notice
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
-from palio.node.vouching import RETIRED, Vouching, is_subscription, lives
+from palio.node.vouching import RETIRED, Vouching, is_end, is_subscription, lives
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import NO_VISIT, Fact, Parcel, Visit, unpack_mask
 from palio.protocol.seen_numbers import SeenNumbers

@@ -12,10 +12,10 @@ from typing import Final
 
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
-from palio.node.vouching import is_subscription, lives
+from palio.node.vouching import is_end, lives
 from palio.protocol.messages import NO_VISIT, Fact, Visit
 
-__all__ = ["NOWHERE", "Homes", "ends", "is_end"]
+__all__ = ["NOWHERE", "Homes", "ends"]
 
 NOWHERE: Final = ""
 """Where a durable subscription lives that is over."""
@@ -134,11 +134,6 @@ def _ends(end: Fact, visit: Visit, claimed_us: int) -> bool:
 def ends(end: Fact, claim: Fact) -> bool:
     """Whether a broker has ended a durable subscription after another had made this claim."""
     return _ends(end, claim.visit, claim.claimed_us)
-
-
-def is_end(fact: Fact) -> bool:
-    """Whether a broker says that a durable subscription is there no longer, nor elsewhere."""
-    return is_subscription(fact.subject) and not fact.filter
 
 
 def _latest(facts: Iterable[Fact]) -> Fact | None:

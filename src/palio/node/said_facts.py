@@ -27,6 +27,7 @@ from palio.node.vouching import (
     SHORTCUTS,
     TOKEN,
     Vouching,
+    is_end,
     is_subscription,
 )
 from palio.protocol.messages import NO_VISIT, Fact, Visit
@@ -160,7 +161,8 @@ class SaidFacts(KnownFacts):
             self._is_outdone = True
         if (self.name, fact.subject) in self._facts:
             return
-        if fact.subject == PLAN or fact.subject.startswith(RETIRED):  # which is for others to end
+        is_for_others = fact.subject == PLAN or fact.subject.startswith(RETIRED)
+        if is_for_others or is_end(fact):  # of a durable subscription, by the visit that ended it
             self._say(fact)
         else:
             self._announce(fact.subject, claimed_us=fact.claimed_us)

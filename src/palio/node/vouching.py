@@ -42,6 +42,7 @@ __all__ = [
     "TOKEN",
     "Trust",
     "Vouching",
+    "is_end",
     "is_subscription",
     "lives",
 ]
@@ -92,6 +93,11 @@ def is_subscription(subject: str) -> bool:
 def lives(fact: Fact) -> bool:
     """Whether a fact is about a durable subscription that lives at its origin."""
     return is_subscription(fact.subject) and bool(fact.filter) and not fact.links
+
+
+def is_end(fact: Fact) -> bool:
+    """Whether a broker says that a durable subscription is there no longer, nor elsewhere."""
+    return is_subscription(fact.subject) and not fact.filter
 
 
 class Trust(Enum):

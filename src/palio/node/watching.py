@@ -128,7 +128,7 @@ class Watch:
                 core.append(core.durability.end(subject))
                 yield LEASE_STEPS
         core.durability.registry.again(core.at)
-        core.write_unkept()
+        core.fact_writer.again()
         self._moving.again()
         core.complain_again()
         self._publishing.times.keep()

@@ -7,6 +7,7 @@ flipped bit is found when the entry is read.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from palio.errors import JournalDamaged
@@ -32,6 +33,8 @@ class Disk:
         self._flipped: dict[int, None] = {}
         self.is_full = False
         self.fails_to_sync = False
+        self.refusals: deque[bool] = deque()
+        """Of the next steps that need room, which find none."""
         self.written: Callable[[], object] = lambda: None
         """Called when a step was handed over, before it is safe."""
 
@@ -41,13 +44,17 @@ class Disk:
         """Hand a step over, with what is over; whether there is room for it. A full disk has room
         for what is over, and for steps that make room.
         """
-        if self.is_full and not all(isinstance(each, RELEASING) for each in operations):
+        needs_room = not all(isinstance(each, RELEASING) for each in operations)
+        if needs_room and (self.is_full or self._refuses()):
             self.synced.write(released)
             return False
         self._unsynced.append(operations)
         self._over.append(released)
         self.written()
         return True
+
+    def _refuses(self) -> bool:
+        return bool(self.refusals) and self.refusals.popleft()
 
     def sync(self) -> bool:
         """Make the oldest step safe; whether it is. A step that could not be synced is gone, and

@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from palio.multicast.datagrams import Datagram
+from palio.node.effects import DropEntries, PutTime
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.campaign.faults import CAST_FAULTS, FAULTS, TOLD_S, Faults
 from palio.simulation.topologies import line
@@ -111,6 +112,15 @@ def test_disks_fail_for_a_while(world: World, faults: Faults, kind: str, attribu
     assert getattr(world.disks["b1"], attribute)
     world.run(1.1)
     assert not getattr(world.disks["b1"], attribute)
+
+
+def test_a_disk_refuses_some_writes_for_a_while(world: World, faults: Faults) -> None:
+    disk = world.disks["b1"]
+    faults.cause("spotty", ("b1", (False, True, True, True), 1.0))
+    assert [disk.write((PutTime(1),)) for _ in range(3)] == [True, False, False]
+    assert disk.write((DropEntries((1,)),)), "what makes room has some"
+    world.run(1.1)
+    assert disk.write((PutTime(1),)), "what was left of it is over"
 
 
 def test_a_disk_in_the_place_of_one_that_failed_heals_with_it(world: World, faults: Faults) -> None:

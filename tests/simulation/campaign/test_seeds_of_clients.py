@@ -624,3 +624,26 @@ def test_an_end_that_is_gone_with_the_only_disk_that_had_it_is_not_waited_for() 
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_an_end_that_a_neighbour_remembers_outlives_the_disk_of_its_broker() -> None:
+    """Seed 1002114: it was taken back without the visit that had ended it, and ended nothing."""
+    script = Script(
+        seed=1002114,
+        routing="hierarchical",
+        brokers=("ob2", "ob3", "b1", "b3"),
+        edges=(("ob2", "ob3"), ("ob3", "ob2"), ("ob3", "b1"), ("b1", "b3")),
+        steps=(
+            Step(0.0, "join", ("listener1", "ob2")),
+            Step(0.0, "join", ("publisher1", "ob2")),
+            Step(1.4, "hear", ("listener1", "durable6", "EXISTS kind", {}, True)),
+            Step(7.3, "silence", (("ob2", "b3", "b1"), 2.9)),
+            Step(8.0, "move", ("listener1", "b1")),
+            Step(8.2, "end", ("listener1", "durable6")),
+            Step(9.3, "clog", ("b1", "ob3", 1.3)),
+            Step(10.4, "wipe", ("b1", 2.2)),
+            Step(11.6, "publish", ("publisher1", True, {"kind": 0, "x": 3})),
+        ),
+        gate=Border(broker="b1", routing="general", beyond=("ob2", "ob3")),
+    )
+    assert play(script).breaches == ()

@@ -69,7 +69,7 @@ class _Draft:
         self.kinds = self._kinds()
         is_upkept = not set(UPKEEP).isdisjoint(self.kinds)
         self.find = is_upkept or (self.gate is None and random.chance(0.3))
-        self.moves = random.chance(0.3)
+        self.moves = random.chance(0.8 if "spotty" in self.kinds else 0.3)
         if self.moves and not APART.isdisjoint(self.kinds) and random.chance(0.8):
             self.kinds.append("clock")
         self.harms = random.sample(tuple(HARMS), 3) if random.chance(0.25) else []
@@ -362,6 +362,8 @@ class _Draft:
             return self._while_one_is_away(fault)
         if kind in APART and self.moves and random.chance(0.6):
             return self._while_one_moves(fault)
+        if kind == "spotty":
+            return self._while_much_is_written(fault)
         return [fault]
 
     def _while_one_is_away(self, stop: Step) -> list[Step]:
@@ -394,6 +396,29 @@ class _Draft:
             steps.insert(0, Step(at_s, "clock", clock))
         return steps
 
+    def _while_much_is_written(self, fault: Step) -> list[Step]:
+        """A client moves to a broker or away from it, or changes what it hears, amid durable events
+        of which its disk refuses some; and perhaps it stops before it has said that again.
+        """
+        random = self.random
+        broker, at_s = fault.words[0], fault.at_s
+        listener, soon_s = random.choice(self.listeners), round(at_s + random.uniform() * 0.4, 3)
+        name = f"durable{random.between(1, max(1, self.named))}"
+        steps = [fault, *self._stream(at_s, random.choice(self.publishers), durable=True)]
+        if self.moves and random.chance(0.6):
+            verb = random.choice(("move", "move over"))
+            to = random.choice((broker, self._place()))
+            steps.append(Step(soon_s, verb, (listener, to)))
+        else:
+            deed = random.choice(("change", "end", "hear"))
+            words = {"change": (listener, name, self._text()), "end": (listener, name)}
+            hear = self._hear(soon_s, listener)
+            steps.append(hear if deed == "hear" else Step(soon_s, deed, words[deed]))
+        if random.chance(0.5):
+            stop_s = round(at_s + 3 * random.uniform() ** 3, 3)
+            steps.append(Step(stop_s, "crash", (broker, round(random.uniform() * 3, 3))))
+        return steps
+
     def _place(self) -> str:
         return self.random.choice(self.shape.brokers)
 
@@ -418,6 +443,7 @@ class _Draft:
             "one way": (part, seconds),
             "swizzle": (broker, tuple(round(random.uniform() * 5, 3) for _ in edges)),
             "flip": (broker, random.below(100)),
+            "spotty": (broker, tuple(random.chance(0.5) for _ in range(8)), seconds),
             "clock": (broker, random.choice((-3600.0, -5.0, -0.1, 0.0, 2.0, 600.0, 90_000.0))),
             "lossy": (*(round(random.uniform() * most, 2) for most in (0.6, 0.3, 0.5)), seconds),
             "deaf": (broker, seconds),

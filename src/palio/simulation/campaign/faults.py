@@ -7,13 +7,14 @@ it breaks nothing by itself (`Operators`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import combinations
 from math import inf
 from typing import Any, Final
 
 from palio.node.effects import Entry
-from palio.node.homes import is_end
+from palio.node.vouching import is_end
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.campaign.operators import Operators
@@ -27,6 +28,7 @@ __all__ = [
     "DISK_FAULTS",
     "FAULTS",
     "GARBLED_NAME",
+    "REFUSALS",
     "UNREADABLE_FILTER",
     "UPKEEP",
     "Faults",
@@ -56,6 +58,7 @@ FAULTS: Final[Mapping[str, str]] = {
     "flip": "a bit of an entry on a disk turns round",
     "fsync": "a disk takes what is written, and cannot sync it",
     "full": "a disk is full",
+    "spotty": "a disk refuses some of the next writes",
     "clock": "the clock on a broker's wall jumps",
     "lossy": "datagrams are lost, doubled and late",
     "deaf": "a broker hears no datagrams",
@@ -78,7 +81,10 @@ UNNOTICED_S: Final = 4.0
 """An end of a link that was not told that it broke has found out by then, after 3 heartbeats of
 silence, and is linked again."""
 
-DISK_FAULTS: Final = frozenset({"wipe", "flip", "fsync", "full"})
+REFUSALS: Final = frozenset({"fsync", "full", "spotty"})
+"""Those by which a disk does not take what is written."""
+
+DISK_FAULTS: Final = frozenset({"wipe", "flip", *REFUSALS})
 """Those after which something durable may be missing, if that is told."""
 
 CLIENT_FAULTS: Final = ("stall", "away", "unreadable", "garbled")
@@ -179,6 +185,7 @@ class Faults:
             "flip": self._flip,
             "fsync": self._fsync,
             "full": self._full,
+            "spotty": self._spotty,
             "clock": self._clock,
             "lossy": self._lossy,
             "deaf": self._deaf,
@@ -368,6 +375,11 @@ class Faults:
         disks = self.world.disks  # of a broker that is given another disk that one fails
         disks[broker].is_full = True
         self._for(seconds, ("full", broker), lambda: setattr(disks[broker], "is_full", False))
+
+    def _spotty(self, broker: str, refusals: tuple[bool, ...], seconds: float) -> None:
+        disk = self.world.disks[broker]
+        disk.refusals = deque(refusals)
+        self._for(seconds, ("spotty", broker), disk.refusals.clear)
 
     def _clock(self, broker: str, ahead_s: float) -> None:
         self.world.set_clock(broker, ahead_s)

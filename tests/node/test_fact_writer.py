@@ -1,0 +1,208 @@
+"""`FactWriter`: a disk has nothing newer of a broker without what came before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from palio.node.effects import AddNumbers, Moment, Operation, PutFacts
+from palio.node.fact_writer import FactWriter
+from palio.node.registry import Registry
+from palio.protocol.limits import PORTION_FACTS
+from palio.protocol.messages import Fact, Facts
+from palio.simulation.campaign import Border, Script, Step, play
+
+
+class Written:
+    """A writer whose appends a test lets succeed or fail, in order."""
+
+    def __init__(self) -> None:
+        self.registry = Registry("b1")
+        self.registry.join("b2", Moment(0.0, 0))
+        self.open: deque[tuple[tuple[Operation, ...], Callable[[], None], Callable[[str], None]]]
+        self.open = deque()
+        self.told: list[str] = []
+        self.writer = FactWriter(self.registry, self._append)
+
+    def _append(
+        self,
+        operations: Iterable[Operation],
+        then: Callable[[], None],
+        otherwise: Callable[[str], None],
+    ) -> None:
+        self.open.append((tuple(operations), then, otherwise))
+
+    def write(self, *facts: Fact, operations: tuple[Operation, ...] = ()) -> None:
+        for start in range(0, len(facts), PORTION_FACTS):
+            others = tuple(fact for fact in facts if fact.origin != "b1")
+            said = others[start : start + PORTION_FACTS]
+            self.registry.receive("b2", Facts(said), Moment(0.0, 0))
+        told = [f"{fact.origin} {fact.version}" for fact in facts[:1]]
+        self.writer.write(
+            facts,
+            operations,
+            lambda: self.told.extend(told),
+            lambda reason: self.told.extend(f"{each} {reason}" for each in told),
+        )
+
+    def facts(self) -> list[list[Fact]]:
+        """What the appends that are open write."""
+        return [
+            [fact for each in operations if isinstance(each, PutFacts) for fact in each.facts]
+            for operations, _, _ in self.open
+        ]
+
+    def succeed(self) -> None:
+        _, then, _ = self.open.popleft()
+        then()
+
+    def fail(self) -> None:
+        _, _, otherwise = self.open.popleft()
+        otherwise("full")
+
+
+@pytest.fixture
+def written() -> Written:
+    return Written()
+
+
+FACTS = [Fact("b2", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FACTS + 5)]
+OWN = Fact("b1", 1, "links")
+
+
+def test_of_others_one_part_is_written_at_a_time(written: Written) -> None:
+    written.write(*FACTS[:2], OWN)
+    written.write(FACTS[2])
+    written.write(FACTS[3], OWN)
+    assert written.facts() == [[OWN, *FACTS[:2]], [OWN]]
+    written.succeed()
+    assert written.facts() == [[OWN], FACTS[2:4]]
+    written.succeed()
+    written.succeed()
+    assert written.facts() == []
+    assert written.told == ["b2 1", "b2 4"]
+    written.write(FACTS[4])
+    assert written.facts() == [[FACTS[4]]]
+
+
+def test_what_goes_with_facts_does_not_wait_for_their_turn(written: Written) -> None:
+    mark = AddNumbers("p", b"x")
+    written.write(FACTS[0])
+    written.write(FACTS[1], operations=(mark,))
+    assert [operations for operations, _, _ in written.open] == [
+        (PutFacts((FACTS[0],)),),
+        (mark,),
+    ]
+
+
+def test_what_was_refused_is_written_before_what_is_newer(written: Written) -> None:
+    """Or a broker that starts again would know the new, and be told nothing of what came before."""
+    written.write(FACTS[0])
+    written.write(FACTS[1])
+    written.fail()
+    assert written.facts() == []
+    assert len(written.writer) == 2
+    written.writer.again()
+    assert written.facts() == [FACTS[:2]]
+    written.fail()
+    written.write(FACTS[2])
+    assert written.facts() == [FACTS[:3]]
+    assert written.told == ["b2 1 full"]
+
+
+def test_it_is_written_as_it_is_known_then_and_in_portions(written: Written) -> None:
+    newer = Fact("b2", 999, "ann/0", filter="x > 1")
+    written.write(*FACTS)
+    written.fail()
+    written.registry.receive("b2", Facts((newer,)), Moment(0.0, 0))
+    written.writer.again()
+    assert written.facts() == [[newer, *FACTS[1:PORTION_FACTS]]]
+    written.succeed()
+    assert written.facts() == [FACTS[PORTION_FACTS:]]
+
+
+def test_what_was_forgotten_is_not_written(written: Written) -> None:
+    unknown = [Fact("b3", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FACTS)]
+    written.writer.write(unknown, (), lambda: None, lambda _reason: None)
+    written.write(FACTS[0])
+    written.fail()
+    written.writer.again()
+    assert written.facts() == [[FACTS[0]]]
+
+
+def test_what_is_answered_for_was_written_or_refused(written: Written) -> None:
+    done: list[int] = []
+
+    def ask() -> None:
+        number = len(done)
+        written.writer.when_written(lambda: done.append(number))
+
+    written.write(FACTS[0])
+    ask()  # behind what is on its way
+    assert [operations for operations, _, _ in written.open][1:] == [()]
+    written.open.pop()[1]()
+    assert done == [0]
+    written.write(FACTS[1])
+    ask()
+    assert len(written.open) == 1, "what it is about waits for its turn"
+    written.succeed()
+    assert written.facts() == [[FACTS[1]], []]
+    written.open.pop()[1]()
+    assert done == [0, 1]
+    written.write(FACTS[2])
+    ask()
+    written.fail()
+    assert written.facts() == [[]], "a full disk keeps nobody waiting"
+    written.fail()
+    assert done == [0, 1, 2]
+
+
+def test_a_broker_whose_disk_was_full_knows_after_a_restart_who_wants_durable_events() -> None:
+    script = Script(
+        seed=129,
+        routing="proxies",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b3")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(4.5, "fsync", ("b2", 6.8)),
+            Step(5.2, "hear", ("listener0", "durable5", "EXISTS kind", {}, True)),
+            Step(7.3, "hear", ("listener0", "live6", "EXISTS kind", {}, False)),
+            Step(8.3, "crash", ("b3", 2.6)),
+            Step(18.1, "crash", ("b2", 0.6)),
+            Step(18.8, "publish", ("publisher2", True, {"kind": 0, "x": 5})),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_broker_has_nothing_newer_on_its_disk_without_what_came_before() -> None:
+    """Seed 1002301: the newer was on its way as the older was refused, and then its broker stopped:
+    nobody told it of the older again.
+    """
+    script = Script(
+        seed=1002301,
+        routing="acyclic",
+        brokers=("ob3", "ob4", "b1", "b2"),
+        edges=(("ob3", "ob4"), ("ob3", "b1"), ("b1", "b2")),
+        steps=(
+            Step(0.0, "join", ("listener1", "b1")),
+            Step(0.0, "join", ("listener2", "ob3", "team")),
+            Step(0.0, "join", ("publisher1", "ob3")),
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(0.5, "hear", ("listener1", "durable5", "EXISTS kind", {}, True)),
+            Step(0.8, "hear", ("listener2", "durable8", "EXISTS kind", {}, True)),
+            Step(11.2, "fsync", ("b1", 7.8)),
+            Step(12.3, "publish", ("publisher1", True, {"kind": 2, "x": 3, "s": "a"})),
+            Step(13.018, "move", ("listener2", "b1")),
+            Step(14.8, "publish", ("publisher2", True, {"kind": 1, "x": 4})),
+            Step(17.6, "fsync", ("ob3", 4.3)),
+            Step(21.557, "torn", ("ob3", 2.2)),
+        ),
+        sync_s=0.3,
+        gate=Border(broker="b1", routing="general", beyond=("ob3", "ob4")),
+    )
+    assert play(script).breaches == ()
