@@ -75,7 +75,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "language/cesql/weighing.py": "language/cesql/test_filters.py",
     "language/documents.py": "language/test_hostile_texts.py",
     "model/parameters.py": "client/test_bus.py",
-    "node/echoes.py": "node/test_registry.py",
     "node/missing.py": "node/test_refusals.py",
     "node/peers.py": "node/test_node.py",
     "server/counters.py": "server/test_metrics.py",

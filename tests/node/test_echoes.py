@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from msgspec import structs
 
-from palio.node.echoes import Echoes, KnownNeighbour, Question
+from palio.node.echoes import Echoes, KnownNeighbour, PendingSettle
 from palio.node.limits import MAX_FACTS, MAX_UNANSWERED
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, Vouching
@@ -164,7 +164,7 @@ def test_a_question_waits_for_what_a_new_neighbour_is_told_in_place_of_what_was_
     near["m"].is_equal = True
     echoes = Echoes("b", near)
     echoes.sent("m", [Fact("b", 5, "a/d")])
-    echoes.ask(Question(0, 5, 1, frozenset()))
+    echoes.ask(PendingSettle(0, 5, 1, frozenset()))
     echoes.sent("m", [Fact("b", 6, "a/d")])  # takes the place of the other
     echoes.answered("m", "b", [5])
     near["n"].is_equal = True
@@ -197,7 +197,7 @@ def test_who_answers_for_nothing_that_this_broker_said_is_named_to_who_asked(mor
     near = {"n": KnownNeighbour(0.0)}
     near["n"].is_equal = True
     echoes = Echoes("b", near)
-    echoes.ask(Question(0, 1, 1, frozenset()))
+    echoes.ask(PendingSettle(0, 1, 1, frozenset()))
     said = Fact("b", 0, "a/d")
     count = MAX_FACTS + more
     echoes.sent("n", (structs.replace(said, version=each) for each in range(1, count + 1)))

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from palio.node.limits import MAX_FACTS, MAX_UNANSWERED
 from palio.protocol.messages import Fact
 
-__all__ = ["Echoes", "KnownNeighbour", "Owed", "Question"]
+__all__ = ["Echoes", "KnownNeighbour", "Owed", "PendingSettle"]
 
 _Key: TypeAlias = tuple[str, int]
 """The origin and the version of a fact."""
@@ -41,7 +41,7 @@ class Owed:
         self.unreached: dict[str, None] = {}
 
 
-class Question:
+class PendingSettle:
     """A ticket of `Registry.settle`: have all heard what this broker told, up to a version?"""
 
     __slots__ = ("about", "since", "ticket", "unreached", "version")
@@ -99,7 +99,7 @@ class Echoes:
         self._neighbours = neighbours
         self._owed: dict[_Key, Owed] = {}
         self._done: list[Owed] = []
-        self._questions: deque[Question] = deque()
+        self._questions: deque[PendingSettle] = deque()
 
     # --- what is owed to neighbours ---
 
@@ -246,11 +246,11 @@ class Echoes:
 
     # --- what this broker asks ---
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: PendingSettle) -> None:
         """Somebody waits until all have answered, behind those who asked before."""
         self._questions.append(question)
 
-    def call_off(self, subject: str, newest: int) -> list[Question]:
+    def call_off(self, subject: str, newest: int) -> list[PendingSettle]:
         """What this broker said of a subject is not told: nothing newer than `newest` is to be
         answered. Take out the questions about just that.
         """
@@ -260,7 +260,7 @@ class Echoes:
         self._questions = deque(each for each in self._questions if subject not in each.about)
         return found
 
-    def answers(self, untold: float) -> Iterator[Question]:
+    def answers(self, untold: float) -> Iterator[PendingSettle]:
         """Take out the questions that all neighbours have answered. `untold`: from which version on
         this broker has yet to tell what it said.
         """

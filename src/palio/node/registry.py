@@ -38,7 +38,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, KeysView, Sequence
 
 from palio.errors import IllegalMessage
-from palio.node.echoes import Echoes, KnownNeighbour, Owed, Question
+from palio.node.echoes import Echoes, KnownNeighbour, Owed, PendingSettle
 from palio.node.effects import Moment
 from palio.node.hearsay import Hearsay
 from palio.node.later import Later
@@ -156,7 +156,7 @@ class Registry(SaidFacts):
         is_back = any(self.next_hop(each) is not None for each in self._unreached)
         if self._asked_at != self.ways or (is_back and self._may_ask_again):
             self._ask_all()
-        question = Question(self._asked, self._newest_told, ticket, about)
+        question = PendingSettle(self._asked, self._newest_told, ticket, about)
         question.unreached |= self._unreached
         self._name_lost(question)
         self._echoes.ask(question)
@@ -444,7 +444,7 @@ class Registry(SaidFacts):
             part = tuple(versions[start : start + PORTION_FACTS])
             self.outbox.append((name, Echo(origin, part, names)))
 
-    def _name_lost(self, question: Question) -> None:
+    def _name_lost(self, question: PendingSettle) -> None:
         """Name the brokers to which no way leads: as it is asked, and as it is answered, since one
         that was lost before its neighbour heard the question is named by nobody else.
         """

@@ -123,6 +123,21 @@ def test_a_disk_refuses_some_writes_for_a_while(world: World, faults: Faults) ->
     assert disk.write((PutTime(1),)), "what was left of it is over"
 
 
+def test_who_stops_before_its_disk_took_what_others_said_does_not_know_of_it(
+    world: World, faults: Faults
+) -> None:
+    bob = world.client("bob", "b3")
+    for broker, expected in (("b2", []), ("b1", ["b1"])):
+        if expected:
+            faults.cause("fsync", (broker, 3.0))
+            bob.subscribe("x = 1", durable="d")
+            world.run(1.0)
+        faults.cause("crash", (broker, 0.5))
+        assert [each.broker for each in faults.blanks] == expected
+        world.run(3.0)
+    assert all(each.until_s < world.now for each in faults.blanks)
+
+
 def test_a_disk_in_the_place_of_one_that_failed_heals_with_it(world: World, faults: Faults) -> None:
     faults.cause("fsync", ("b1", 3.0))
     faults.cause("wipe", ("b1", 0.1))

@@ -647,3 +647,24 @@ def test_an_end_that_a_neighbour_remembers_outlives_the_disk_of_its_broker() -> 
         gate=Border(broker="b1", routing="general", beyond=("ob2", "ob3")),
     )
     assert play(script).breaches == ()
+
+
+def test_a_broker_that_stops_with_a_disk_that_refuses_may_not_know_what_others_said() -> None:
+    """Seed 2001027: events came before it was linked again."""
+    script = Script(
+        seed=2001027,
+        routing="source-trees",
+        brokers=("b1", "b2", "b3", "b4"),
+        edges=(("b1", "b3"), ("b2", "b4"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b4")),
+            Step(0.0, "join", ("listener1", "b1")),
+            Step(0.0, "join", ("publisher0", "b3")),
+            Step(7.5, "fsync", ("b3", 7.4)),
+            Step(11.1, "hear", ("listener1", "durable8", "EXISTS kind", {}, True)),
+            Step(14.5, "torn", ("b3", 7.463)),
+            Step(21.0, "publish", ("publisher0", True, {"kind": 2, "x": 4, "s": "b"})),
+            Step(21.2, "one way", (("b3", "b2"), 1.4)),
+        ),
+    )
+    assert play(script).breaches == ()

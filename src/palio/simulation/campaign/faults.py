@@ -13,10 +13,9 @@ from itertools import combinations
 from math import inf
 from typing import Any, Final
 
-from palio.node.effects import Entry
-from palio.node.vouching import is_end
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
+from palio.simulation.campaign.on_disks import ends_only_on, events_in, events_on, lacks_claims
 from palio.simulation.campaign.operators import Operators
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Weather
@@ -101,8 +100,9 @@ TOLD_S: Final = 2.0
 
 
 class Blank:
-    """A broker that has lost its disk, until it is linked to one that has not, or to one that is:
-    it knows of nobody. A link that is gone within `TOLD_S` may have told it nothing.
+    """A broker that has lost its disk, or has stopped before that took what others had said, until
+    it is linked to one that has not, or to one that is: it knows of nobody, or not of all. A link
+    that is gone within `TOLD_S` may have told it nothing.
     """
 
     def __init__(self, broker: str, from_s: float) -> None:
@@ -135,6 +135,8 @@ class Faults:
         """Durable subscriptions that a broker had ended, and told nobody of, when it lost its
         disk: others keep them until their lease is over."""
         self.blanks: list[Blank] = []
+        self._refusing: set[str] = set()
+        """Brokers whose disks have refused something."""
         self.stops: list[tuple[str, float]] = []
         """Which broker stopped, and when: what it had in memory alone is gone."""
         self.breaks: list[tuple[float, float]] = []
@@ -316,6 +318,8 @@ class Faults:
         if broker in self.world.nodes:
             self.world.kill(broker)
             self.stopped(broker)
+            if broker in self._refusing and lacks_claims(broker, self.world.disks):
+                self.blanks.append(Blank(broker, self.world.now))
 
     def _start(self, broker: str) -> None:
         if broker not in self.world.nodes:
@@ -345,8 +349,8 @@ class Faults:
             self._for(seconds, ("pause", broker), lambda: None)
 
     def _wipe(self, broker: str, seconds: float) -> None:
-        self.wiped |= _events_on(self.world.disks[broker])
-        self.lost_ends |= _ends_only_on(broker, self.world.disks)
+        self.wiped |= events_on(self.world.disks[broker])
+        self.lost_ends |= ends_only_on(broker, self.world.disks)
         for client in self.world.clients.values():
             if isinstance(client, Actor):
                 client.forget_home(broker)
@@ -362,9 +366,10 @@ class Faults:
         if entries:
             entry = entries[which % len(entries)]
             disk.flip(entry.entry)
-            self.flipped |= _events_in(entry)
+            self.flipped |= events_in(entry)
 
     def _fsync(self, broker: str, seconds: float) -> None:
+        self._refusing.add(broker)
         disks = self.world.disks  # of a broker that is given another disk that one fails
         disks[broker].fails_to_sync = True
         self._for(
@@ -372,11 +377,13 @@ class Faults:
         )
 
     def _full(self, broker: str, seconds: float) -> None:
+        self._refusing.add(broker)
         disks = self.world.disks  # of a broker that is given another disk that one fails
         disks[broker].is_full = True
         self._for(seconds, ("full", broker), lambda: setattr(disks[broker], "is_full", False))
 
     def _spotty(self, broker: str, refusals: tuple[bool, ...], seconds: float) -> None:
+        self._refusing.add(broker)
         disk = self.world.disks[broker]
         disk.refusals = deque(refusals)
         self._for(seconds, ("spotty", broker), disk.refusals.clear)
@@ -436,10 +443,6 @@ class Faults:
             actor.publish({GARBLED_NAME: 1}, durable=durable)
 
 
-def _events_in(entry: Entry) -> set[tuple[str, int]]:
-    return {(entry.parcel.publisher, seq) for seq in entry.parcel.numbers.tolist()}
-
-
 def _told(linked: Iterable[tuple[str, str]], ignorant: set[str]) -> set[str]:
     """Of brokers that know of nobody, those to which links lead from one that does.
 
@@ -457,30 +460,3 @@ def _told(linked: Iterable[tuple[str, str]], ignorant: set[str]) -> set[str]:
         if not more:
             return told
         told |= more
-
-
-def _events_on(disk: Disk) -> set[tuple[str, int]]:
-    """Publisher and number of all that is on a disk."""
-    return {event for entry in disk.held() for event in _events_in(entry)}
-
-
-def _ends_only_on(broker: str, disks: Mapping[str, Disk]) -> set[str]:
-    """Durable subscriptions of which only the disk of the broker that ended them knows that.
-
-    >>> from palio.node.effects import PutFacts
-    >>> from palio.protocol.messages import Fact
-    >>> gone, other = Disk(), Disk()
-    >>> ends = tuple(Fact("b1", version, f"ann/{version}") for version in (1, 2))
-    >>> gone.synced.write([PutFacts(ends)])
-    >>> other.synced.write([PutFacts(ends[:1])])
-    >>> _ends_only_on("b1", {"b1": gone, "b2": other})
-    {'ann/2'}
-    """
-    mine = [fact for fact in disks[broker].facts() if fact.origin == broker and is_end(fact)]
-    known = {
-        (fact.subject, fact.version)
-        for name, disk in disks.items()
-        for fact in disk.facts()
-        if name != broker and fact.origin == broker
-    }
-    return {fact.subject for fact in mine if (fact.subject, fact.version) not in known}

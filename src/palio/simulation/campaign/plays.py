@@ -18,13 +18,7 @@ from palio.routing.shortcuts import Price
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.campaign.casting import packed_plan
-from palio.simulation.campaign.faults import (
-    DISK_FAULTS,
-    FAULTS,
-    GARBLED_NAME,
-    REFUSALS,
-    Faults,
-)
+from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, GARBLED_NAME, Faults
 from palio.simulation.campaign.grants import doors_with
 from palio.simulation.campaign.hostile import HOSTILE, Hostile
 from palio.simulation.campaign.scripts import Script, Step
@@ -354,9 +348,7 @@ class Play:
             for each in actor.ended_untold
         } | self.faults.lost_ends
         may_wait = {line for line in lines if line in left or line.startswith(HOSTILE)}
-        moved = any(actor.moves_s for actor in self.actors.values())
-        stuck = moved and bool(self.script.faults & REFUSALS)
-        if stuck or any(lines[line] for line in may_wait):
+        if any(lines[line] for line in may_wait):
             kept.clear()
         return {name: count for name, count in (lines + kept).items() if name not in may_wait}
 
