@@ -116,9 +116,14 @@ class Membership:
             self._up(url, name)
 
     def _remove(self, session: Session, request: RemovePeer) -> None:
-        """Part from a neighbour once ways lead round it, and answer then."""
+        """Part from a neighbour once ways lead round it, and answer then. Who is away
+        or refuses this broker is dialled no more.
+        """
         core, name = self._core, request.name
         if name not in core.neighbours:
+            if self._dialled_at(name):
+                self._parted(session, request)
+                return
             known = ", ".join(sorted(core.neighbours)) or "none"
             raise InvalidInput(f"{name!r:.80} is no neighbour of {core.name!r}; there are: {known}")
         if name in self._partings:
@@ -162,10 +167,16 @@ class Membership:
     def _shun(self, name: str) -> list[str]:
         """Dial a broker no more; the addresses at which it was dialled."""
         self._finding.shun(name)
-        urls = [url for url in self._names if self._names[url] == name]
+        urls = self._dialled_at(name)
         for url in urls:
             self._drop(url)
         return urls
+
+    def _dialled_at(self, name: str) -> list[str]:
+        """Where a broker has answered, or says that it is."""
+        said = str(self._core.whereabouts.of(name))
+        known = dict.fromkeys((*self._names, *self._configured, *self._added))
+        return [url for url in known if self._names.get(url, name if url == said else "") == name]
 
     def peers(self) -> list[dict[str, Any]]:
         """The neighbours of this broker and the addresses that it dials, for people."""
