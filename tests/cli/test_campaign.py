@@ -78,7 +78,8 @@ def test_one_that_is_interrupted_tells_what_it_has(
     assert "palio: seed 0: lost: an event" in err, "told at once, not at the end"
 
 
-def test_ctrl_c_ends_all_its_processes() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_its_processes(number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "campaign", "--seeds", "100000", "--jobs", "2"],
         stdout=subprocess.PIPE,
@@ -88,8 +89,8 @@ def test_ctrl_c_ends_all_its_processes() -> None:
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(4.0)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=30.0)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30.0)  # until all that have its output have ended
         assert process.returncode == INTERRUPTED
         assert b"Traceback" not in err
         assert b"seeds (" in out or not out

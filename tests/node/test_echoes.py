@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from time import perf_counter
 from typing import Final
 
 import pytest
@@ -12,7 +13,8 @@ from msgspec import structs
 from palio.node.echoes import Echoes, KnownNeighbour, PendingSettle
 from palio.node.limits import MAX_FACTS, MAX_UNANSWERED
 from palio.node.registry import Registry
-from palio.node.vouching import LINKS, Vouching
+from palio.node.vouching import LINKS, RETIRED, Vouching
+from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.randomness import Randomness
 from tests.node.mesh import AT, Mesh, VouchingFor, by_links
@@ -166,30 +168,123 @@ def test_a_question_waits_for_what_a_new_neighbour_is_told_in_place_of_what_was_
     echoes.sent("m", [Fact("b", 5, "a/d")])
     echoes.ask(PendingSettle(0, 5, 1, frozenset()))
     echoes.sent("m", [Fact("b", 6, "a/d")])  # takes the place of the other
-    echoes.answered("m", "b", [5])
+    echoes.answered_own("m", [5])
     near["n"].is_equal = True
     echoes.sent("n", [Fact("b", 6, "a/d")])
-    echoes.linked("n", {"b": 4}, lambda _origin, _subject: None, 6)
-    echoes.answered("m", "b", [6])
-    assert list(echoes.answers(7)) == []
-    echoes.answered("n", "b", [6])
+    echoes.linked("n", {"b": 4}, lambda _origin, _subject: None, ())
+    assert list(echoes.answers(7)) == []  # n has not answered for that; m has for what was asked
+    echoes.answered_own("n", [6])
     assert [each.ticket for each in echoes.answers(7)] == [1]
 
 
+@pytest.mark.parametrize("is_equal", [True, False])
 @pytest.mark.parametrize("more", [-1, 0, 1])
-def test_who_answers_for_nothing_is_waited_for_with_so_much_and_then_named(more: int) -> None:
-    near = {"m": KnownNeighbour(0.0), "n": KnownNeighbour(0.0)}
-    for each in near.values():
-        each.is_equal = True
+def test_who_answers_for_nothing_is_waited_for_with_so_much_and_then_named(
+    more: int, is_equal: bool
+) -> None:
+    near = {"m": KnownNeighbour(0.0), "n": KnownNeighbour(0.0), "o": KnownNeighbour(0.0)}
+    for name in ("m", "n", "o"):
+        near[name].is_equal = name != "n" or is_equal
     echoes = Echoes("b", near)
     for version in range(1, MAX_UNANSWERED + more + 1):
         said = [fact(version)]
-        echoes.owe(said, "m")
-        echoes.sent("n", said)
+        owed = echoes.owe(said, "m")
+        for name in ("n", "o") if is_equal else ("o",):
+            echoes.sent(name, said)
+        echoes.answered("o", "far", [version])
+        echoes.look(owed.values())
     given_up = [{"m": (version,)} for version in range(1, more + 1)]
     assert [(each.to, list(each.unreached)) for each in echoes.take()] == [
         (to, ["n"]) for to in given_up
     ]
+    echoes.answered("n", "far", [1])
+    assert len(echoes.take()) == (is_equal and more <= 0), "if it is late that says nothing"
+
+
+def test_a_neighbour_that_comes_and_goes_keeps_nobody_waiting_for_others() -> None:
+    b = registry("m")
+    b.settle(1)
+    b.tell(10**9)
+    for _ in range(3):
+        b.join("h", AT)
+        b.receive("h", Known({}), AT)
+        b.leave("h", AT)
+    b.receive("m", Echo("b", tuple(range(10, 14))), AT)
+    assert b.settled == [(1, ("h",))], "what was said of its links since was not asked about"
+
+
+@pytest.mark.parametrize("is_refused", [True, False])
+def test_a_new_neighbour_is_waited_for_until_it_was_told_what_is_being_written(
+    is_refused: bool,
+) -> None:
+    """It is not told of what was asked about, which something newer has outdone."""
+    b = registry("m")
+    b.announce("a/d", filter="x = 1")
+    b.settle(1)
+    b.tell(10**9)
+    b.announce("a/d", filter="x = 2")
+    b.join("n", AT)
+    b.receive("n", Known({}), AT)
+    b.receive("m", Echo("b", tuple(range(10, 30))), AT)
+    assert b.settled == []
+    newest = max(each.version for each in b.facts() if each.origin == "b")
+    b.tell(newest, only=(LINKS,) if is_refused else ())
+    assert b.settled == []
+    b.receive("n", Echo("b", tuple(range(10, newest + 1))), AT)
+    assert b.settled == [(1, ("n",) if is_refused else ())]
+
+
+def test_a_fact_that_is_twice_in_a_message_is_answered_for_once_all_have() -> None:
+    b = registry("m", "n")
+    b.receive("m", Facts((fact(5), fact(5))), AT)
+    assert answers(b, "m") == []
+    b.receive("n", Echo("far", (5,)), AT)
+    assert answers(b, "m") == [((5,), ())]
+
+
+def test_what_an_origin_says_twice_under_one_version_is_answered_once() -> None:
+    b = registry("m", "n")
+    for until in (5, 6):
+        b.receive("m", Facts((Fact("far", 3, f"{RETIRED}x", claimed_us=until),)), AT)
+    b.receive("n", Echo("far", (3,)), AT)
+    assert answers(b, "m") == [((3,), ())]
+
+
+def test_who_is_not_reached_is_named_though_the_question_could_not_be_written() -> None:
+    """The links are told where a disk is full, and answers for them count."""
+    b = registry("n")
+    b.receive("n", Facts((Fact("far", 1, LINKS, ("n",)), Fact("n", 1, LINKS, ("b", "far")))), AT)
+    b.announce("a/d", filter="x = 1")
+    b.tell(10**9, only=(LINKS,))
+    b.settle(1)
+    links = b.fact("b", LINKS)
+    assert links is not None
+    b.tell(10**9, only=(LINKS,))
+    b.receive("n", Echo("b", tuple(range(10, links.version + 1)), ("far",)), AT)
+    b.tell(10**9)
+    assert b.settled == [(1, ("far",))]
+
+
+def test_who_came_and_went_before_it_was_told_of_is_not_named_for_ever() -> None:
+    b = registry("m", "n")
+    b.bide()
+    b.join("o", AT)
+    b.leave("o", AT)
+    b.catch_up()
+    b.receive("m", Facts((fact(5),)), AT)
+    b.receive("n", Echo("far", (5,)), AT)
+    assert answers(b, "m") == [((5,), ())]
+
+
+def test_a_new_neighbour_costs_no_more_for_many_facts_about_one_subject() -> None:
+    b = registry("m", "n")
+    for start in range(1, MAX_UNANSWERED, PORTION_FACTS):
+        facts = tuple(fact(each, LINKS) for each in range(start, start + PORTION_FACTS))
+        b.receive("m", Facts(facts), AT)
+    b.join("o", AT)
+    began = perf_counter()
+    b.receive("o", Known({}), AT)
+    assert perf_counter() - began < 1.0, "a square of it takes seconds"
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])

@@ -112,15 +112,45 @@ def test_what_was_refused_is_written_before_what_is_newer(written: Written) -> N
     assert written.told == ["b2 1 full"]
 
 
-def test_it_is_written_as_it_is_known_then_and_in_portions(written: Written) -> None:
+def test_it_is_written_in_portions_and_what_is_newer_stays_behind_what_came_before(
+    written: Written,
+) -> None:
     newer = Fact("b2", 999, "ann/0", filter="x > 1")
-    written.write(*FACTS)
-    written.fail()
-    written.registry.receive("b2", Facts((newer,)), Moment(0.0, 0))
+    written.write(FACTS[0])
+    written.write(*FACTS[1:])
+    written.write(newer)
+    written.fail()  # of that subject the newer waits, behind all others
     written.writer.again()
-    assert written.facts() == [[newer, *FACTS[1:PORTION_FACTS]]]
+    assert written.facts() == [FACTS[1 : PORTION_FACTS + 1]]
     written.succeed()
-    assert written.facts() == [FACTS[PORTION_FACTS:]]
+    assert written.facts() == [[*FACTS[PORTION_FACTS + 1 :], newer]]
+
+
+def test_what_was_refused_is_written_as_it_was_while_what_is_newer_is_only_known(
+    written: Written,
+) -> None:
+    """Time may pass between: what is newer is written with all that came before it."""
+    written.write(FACTS[0])
+    written.fail()
+    newer = Fact("b2", 999, "ann/0", filter="x > 1")
+    written.registry.receive("b2", Facts((FACTS[1], newer)), Moment(0.0, 0))
+    written.writer.again()
+    assert written.facts() == [[FACTS[0]]]
+
+
+def test_a_fault_of_who_waits_keeps_nothing_from_the_disk(written: Written) -> None:
+    def fault(_reason: str = "") -> None:
+        raise RuntimeError
+
+    for is_stored in (True, False):
+        written.registry.receive("b2", Facts((FACTS[0],)), Moment(0.0, 0))
+        written.writer.write([FACTS[0]], (), fault, fault)
+        written.write(FACTS[1])
+        with pytest.raises(RuntimeError):
+            written.succeed() if is_stored else written.fail()
+        written.writer.again()
+        assert written.facts() == [[FACTS[1]] if is_stored else FACTS[:2]]
+        written.succeed()
 
 
 def test_what_was_forgotten_is_not_written(written: Written) -> None:

@@ -332,9 +332,11 @@ def test_what_cannot_be_added_is_told_in_words_and_changes_nothing(
 
 def test_who_is_no_neighbour_cannot_be_removed() -> None:
     world = world_of(line(2))
-    kind, words = asked(world, world.client("ann", "b1"), RemovePeer(0, "b7"))
-    assert kind == "InvalidInput"
-    assert "there are: b2" in words
+    ann = world.client("ann", "b1")
+    for name in ("b7", ""):
+        kind, words = asked(world, ann, RemovePeer(0, name))
+        assert kind == "InvalidInput"
+        assert "there are: b2" in words
 
 
 def test_so_many_are_added_and_no_more() -> None:

@@ -108,7 +108,7 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
         )
     tally = CampaignTally()
     try:
-        with _progress(seeds) as bar:
+        with _ended_by_sigterm(), _progress(seeds) as bar:
             for outcome in _outcomes(range(first, first + seeds), routing, jobs):
                 tally.add(outcome)
                 bar.update(1)
@@ -130,6 +130,16 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
     return 1
 
 
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C: other processes would go on without this one."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _outcomes(seeds: range, routing: str, jobs: int) -> Iterator[Ending]:
     if jobs == 1:
         yield from (_outcome(routing, seed) for seed in seeds)
@@ -144,7 +154,7 @@ def _outcomes(seeds: range, routing: str, jobs: int) -> Iterator[Ending]:
 
 
 def _leave_it() -> None:
-    """Ctrl-C is for the process that has the terminal."""
+    """Ctrl-C is for the process that has the terminal, which ends this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

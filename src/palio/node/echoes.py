@@ -6,7 +6,7 @@ answers at once, and may still owe an answer for an older one.
 
 Nobody waits in a circle. An answer waits for answers to messages that were sent after the fact was
 learned, and these wait, at other brokers, for what was learned from such a message: always for
-something later.
+something later. Whoever has not said what it knows (`Known`) is waited for too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Key: TypeAlias = tuple[str, int]
 class Owed:
     """An answer that is owed for facts of one origin, which came in one message."""
 
-    __slots__ = ("awaited", "origin", "subjects", "to", "unreached")
+    __slots__ = ("awaited", "is_given", "origin", "subjects", "to", "unreached")
 
     def __init__(self, origin: str) -> None:
         self.origin = origin
@@ -39,6 +39,7 @@ class Owed:
         self.awaited = 0
         """How many answers of neighbours are awaited, one for each fact."""
         self.unreached: dict[str, None] = {}
+        self.is_given = False
 
 
 class PendingSettle:
@@ -48,7 +49,7 @@ class PendingSettle:
 
     def __init__(self, since: int, version: int, ticket: int, about: frozenset[str]) -> None:
         self.since = since
-        """From which version on answers tell who is not reached now."""
+        """Answers for older versions may name brokers that have been reached since."""
         self.version = version
         self.ticket = ticket
         self.about = about
@@ -59,7 +60,10 @@ class PendingSettle:
 class KnownNeighbour:
     """What a neighbour has, and what it is yet to answer for."""
 
-    __slots__ = ("asked_at", "awaited", "is_equal", "known_at", "missing", "own", "unbelieved")
+    __slots__ = (
+        *("asked_at", "awaited", "is_equal", "known_at", "missing", "own", "promised"),
+        "unbelieved",
+    )
 
     def __init__(self, now: float) -> None:
         self.asked_at = now
@@ -70,10 +74,13 @@ class KnownNeighbour:
         """Origins of which it said something that was not believed."""
         self.is_equal = False
         """Whether it has said what it knows and was sent the rest."""
-        self.awaited: OrderedDict[_Key, tuple[Owed, ...]] = OrderedDict()
+        self.awaited: dict[_Key, dict[Owed, None]] = {}
         """Facts of others that it is to answer for, with the answers that wait for that."""
-        self.own: OrderedDict[int, None] = OrderedDict()
-        """Versions of this broker's facts that it is to answer for, in their order."""
+        self.own: OrderedDict[int, int] = OrderedDict()
+        """Versions of this broker's facts that it is to answer for, in their order; and the oldest
+        that each stands for, as it lacked all from there on..."""
+        self.promised: dict[int, int] = {}
+        """...and those that it is told once they are on the disk, in place of what they outdo."""
         self.missing: dict[str, set[str]] = {}
         """By origin, the subjects of facts that it could not take."""
 
@@ -89,7 +96,6 @@ class Echoes:
     >>> owed = echoes.owe([fact], "a")
     >>> echoes.sent("c", [fact])
     >>> echoes.answered("c", "a", [5], ["d"])
-    0
     >>> [(each.to, list(each.unreached)) for each in echoes.take()]
     [({'a': (5,)}, ['d'])]
     """
@@ -107,10 +113,14 @@ class Echoes:
         """Answers are owed for facts, which are new: by origin. They are yet to be `sent`."""
         found: dict[str, Owed] = {}
         for fact in facts:
-            owed = found.setdefault(fact.origin, Owed(fact.origin))
+            key = fact.origin, fact.version
+            if key not in self._owed:  # else it comes again, under another subject
+                self._owed[key] = found.setdefault(fact.origin, Owed(fact.origin))
+            owed = self._owed[key]
             owed.subjects[fact.version] = fact.subject
-            owed.to[source] = (*owed.to.get(source, ()), fact.version)
-            self._owed[fact.origin, fact.version] = owed
+            if fact.version not in owed.to.get(source, ()):
+                owed.to[source] = (*owed.to.get(source, ()), fact.version)
+        self._give_up()
         return found
 
     def is_owed(self, source: str, fact: Fact) -> bool:
@@ -135,13 +145,33 @@ class Echoes:
         strangers = {name for name, state in self._neighbours.items() if not state.is_equal}
         for each in owed:
             if not each.awaited and strangers <= {each.origin, *each.to}:
-                self._forget(each)
-                self._done.append(each)
+                self._give(each)
+
+    def _give(self, owed: Owed) -> None:
+        if not owed.is_given:
+            owed.is_given = True
+            self._forget(owed)
+            self._done.append(owed)
 
     def _forget(self, owed: Owed) -> None:
         for version in owed.subjects:
             if self._owed.get((owed.origin, version)) is owed:
                 del self._owed[owed.origin, version]
+
+    def _give_up(self) -> None:
+        """Where neighbours answer for nothing, the oldest answers are given without theirs."""
+        while len(self._owed) > MAX_UNANSWERED:
+            owed = next(iter(self._owed.values()))
+            for name, state in self._neighbours.items():
+                silent = [key for key, waiting in state.awaited.items() if owed in waiting]
+                for key in silent:
+                    del state.awaited[key][owed]
+                    if not state.awaited[key]:
+                        del state.awaited[key]
+                if silent or not state.is_equal:
+                    owed.unreached[name] = None
+            owed.unreached = {name: None for name in owed.unreached if name not in owed.to}
+            self._give(owed)
 
     # --- what neighbours owe ---
 
@@ -150,80 +180,71 @@ class Echoes:
         state = self._neighbours[name]
         for fact in facts:
             if fact.origin == self._name:
-                state.own[fact.version] = None
+                state.own[fact.version] = state.promised.pop(fact.version, fact.version)
             elif fact.origin != name:
                 owed = self._owed.get((fact.origin, fact.version))
                 if owed is not None:
-                    self._await(name, (fact.origin, fact.version), owed)
-        self._give_up(name, state)
-
-    def _await(self, name: str, key: _Key, owed: Owed) -> None:
-        awaited = self._neighbours[name].awaited
-        waiting = awaited.get(key, ())
-        if owed not in waiting and key[1] not in owed.to.get(name, ()):
-            owed.awaited += 1
-            awaited[key] = (*waiting, owed)
-
-    def _give_up(self, name: str, state: KnownNeighbour) -> None:
-        """A neighbour that answers for nothing is not waited for without bound: it is named, and
-        counts for the oldest as one that is gone.
-        """
-        while len(state.awaited) > MAX_UNANSWERED:
-            _, waiting = state.awaited.popitem(last=False)
-            self._answer_came(waiting, {name: None})
+                    self._await(state, (fact.origin, fact.version), owed, name)
         while len(state.own) > MAX_FACTS:
             version, _ = state.own.popitem(last=False)
-            for question in self._questions:
-                if question.version >= version:
-                    question.unreached[name] = None
+            self._count_out(name, version)
 
-    def _answer_came(self, waiting: Iterable[Owed], unreached: Mapping[str, None]) -> None:
-        for owed in waiting:
-            owed.unreached |= unreached
-            owed.awaited -= 1
-        self.look(waiting)
+    def _count_out(self, name: str, since: float) -> None:
+        """A neighbour is not waited for, by those who ask about a version or what came after."""
+        for question in self._questions:
+            if question.version >= since:
+                question.unreached[name] = None
+
+    def _await(self, state: KnownNeighbour, key: _Key, owed: Owed, name: str) -> None:
+        waiting = state.awaited.setdefault(key, {})
+        if owed not in waiting and key[1] not in owed.to.get(name, ()):
+            owed.awaited += 1
+            waiting[owed] = None
 
     def linked(
         self,
         name: str,
         versions: Mapping[str, int],
         newest: Callable[[str, str], Fact | None],
-        newest_told: int,
+        untold: Iterable[int],
     ) -> None:
-        """A neighbour has said what it knows, and was sent the rest: of each subject the `newest`.
-        That is awaited in place of what it has outdone, and of this broker's own facts all up to
-        the `newest_told`.
+        """A neighbour has said what it knows, and was sent the rest: of each subject the `newest`,
+        or it will be, of what is `untold` yet. That is awaited in place of what it has outdone.
         """
+        state = self._neighbours[name]
         for (origin, version), owed in self._owed.items():
             if origin != name and version > versions.get(origin, 0) and name not in owed.to:
                 fact = newest(origin, owed.subjects[version])
                 if fact is not None and fact.version > versions.get(origin, 0):
-                    self._await(name, (origin, fact.version), owed)
-        for question in self._questions:
-            if question.version > versions.get(self._name, 0):
-                question.version = max(question.version, newest_told)
-        self._neighbours[name].own = OrderedDict.fromkeys(sorted(self._neighbours[name].own))
+                    self._await(state, (origin, fact.version), owed, name)
+        lacks = versions.get(self._name, 0) + 1
+        state.own = OrderedDict((each, min(state.own[each], lacks)) for each in sorted(state.own))
+        state.promised = {each: min(state.promised.get(each, lacks), lacks) for each in untold}
         self.look(dict.fromkeys(self._owed.values()))
 
     def answered(
         self, name: str, origin: str, versions: Iterable[int], unreached: Iterable[str] = ()
-    ) -> int:
-        """A neighbour answers that some brokers beyond it were not reached. Up to which version of
-        this broker's own facts that is awaited; 0 if it is for none of them.
-        """
-        state = self._neighbours[name]
-        names = dict.fromkeys(unreached)
-        if origin == self._name:
-            newest = max((each for each in versions if each in state.own), default=0)
-            for version in versions:
-                state.own.pop(version, None)
-            for question in self._questions:
-                if question.since <= newest:
-                    question.unreached |= names
-            return newest
+    ) -> None:
+        """A neighbour answers for facts of another broker; some beyond it were not reached."""
+        awaited = self._neighbours[name].awaited
         for version in versions:
-            self._answer_came(state.awaited.pop((origin, version), ()), names)
-        return 0
+            waiting = awaited.pop((origin, version), {})
+            for owed in waiting:
+                owed.unreached |= dict.fromkeys(unreached)
+                owed.awaited -= 1
+            self.look(waiting)
+
+    def answered_own(
+        self, name: str, versions: Iterable[int], unreached: Iterable[str] = ()
+    ) -> int | None:
+        """A neighbour answers for what this broker said: the newest that was awaited, if any."""
+        own = self._neighbours[name].own
+        found = [each for each in versions if own.pop(each, None) is not None]
+        newest = max(found, default=None)
+        for question in self._questions:
+            if newest is not None and question.since <= newest:
+                question.unreached |= dict.fromkeys(unreached)
+        return newest
 
     def leave(self, name: str, gone: KnownNeighbour, untold: float) -> None:
         """A neighbour is gone: it answers for nothing more, and is owed nothing. `untold`: from
@@ -235,10 +256,8 @@ class Echoes:
         for owed in waiting if gone.is_equal else self._owed.values():
             if name not in owed.to:
                 owed.unreached[name] = None
-        asked_since = min((untold, *gone.own)) if gone.is_equal else 0
-        for question in self._questions:
-            if question.version >= asked_since:
-                question.unreached[name] = None
+        asked_since = min(untold, _oldest(gone)) if gone.is_equal else 0
+        self._count_out(name, asked_since)
         for owed in dict.fromkeys(self._owed.values()):
             if owed.to.pop(name, None) and not owed.to:
                 self._forget(owed)
@@ -257,16 +276,28 @@ class Echoes:
         found = [each for each in self._questions if subject in each.about]
         for question in self._questions:
             question.version = min(question.version, newest)
+            question.since = min(question.since, newest)
         self._questions = deque(each for each in self._questions if subject not in each.about)
         return found
+
+    def told(self, newest: int) -> None:
+        """All up to a version was told, or never will be: of that nothing is promised any more."""
+        for name, state in self._neighbours.items():
+            for version in [each for each in state.promised if each <= newest]:
+                self._count_out(name, state.promised.pop(version))
 
     def answers(self, untold: float) -> Iterator[PendingSettle]:
         """Take out the questions that all neighbours have answered. `untold`: from which version on
         this broker has yet to tell what it said.
         """
         for state in self._neighbours.values():
-            untold = min(untold, next(iter(state.own), inf) if state.is_equal else 0)
+            untold = min(untold, _oldest(state) if state.is_equal else 0)
         while self._questions and (self._questions[0].version < untold or not self._neighbours):
             question = self._questions.popleft()
             question.unreached |= dict.fromkeys(self._lacking(self._name))
             yield question
+
+
+def _oldest(state: KnownNeighbour) -> float:
+    """From which version on a neighbour is to answer for what this broker said."""
+    return min(next(iter(each.values()), inf) for each in (state.own, state.promised))

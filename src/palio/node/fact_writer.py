@@ -34,7 +34,7 @@ class Appending(Protocol):
 
 
 class FactWriter:
-    """What is yet to be written, by origin and subject. This broker's own facts wait for nothing:
+    """What is yet to be written, of each subject the newest. This broker's own facts do not wait:
     what becomes of those that are refused is for `Untold` to say.
 
     >>> from palio.node.registry import Registry
@@ -49,7 +49,7 @@ class FactWriter:
     def __init__(self, registry: Registry, append: Appending) -> None:
         self._registry = registry
         self._append = append
-        self._waiting: dict[tuple[str, str], None] = {}
+        self._waiting: dict[tuple[str, str], Fact] = {}
         self._is_writing = False
         """Whether facts of others are on their way to the disk."""
         self._afterwards: list[Callable[[], None]] = []
@@ -75,13 +75,17 @@ class FactWriter:
             written = (PutFacts((*own, *others)), *written)
 
         def stored() -> None:
-            then()
             self._over(others)
-            self.again()
+            try:
+                then()
+            finally:
+                self.again()
 
         def refused(reason: str) -> None:
-            otherwise(reason)
-            self._refused(others)
+            try:
+                otherwise(reason)
+            finally:
+                self._refused(others)
 
         if written:
             self._append(written, stored, refused)
@@ -110,23 +114,18 @@ class FactWriter:
         if not self._waiting and not self._is_writing:
             self._is_writing = bool(news)
             return news
-        later = _keys(news)
-        for key in later:
-            self._waiting.pop(key, None)
-        self._waiting |= later
+        for fact in news:
+            self._waiting.pop(_key(fact), None)
+            self._waiting[_key(fact)] = fact
         return self._take()
 
     def _take(self) -> list[Fact]:
-        """Some of what waits as it is known now, if nothing is being written; none that was
-        forgotten meanwhile.
-        """
+        """Some of what waits, if nothing is being written; none that was forgotten meanwhile."""
         taken: list[Fact] = []
         while self._waiting and not self._is_writing:
-            keys = list(islice(self._waiting, PORTION_FACTS))
-            for key in keys:
-                del self._waiting[key]
-            found = (self._registry.fact(*key) for key in keys)
-            taken = [fact for fact in found if fact is not None]
+            first = list(islice(self._waiting, PORTION_FACTS))
+            waiting = [self._waiting.pop(key) for key in first]
+            taken = [fact for fact in waiting if self._registry.fact(*_key(fact)) is not None]
             self._is_writing = bool(taken)
         return taken
 
@@ -136,9 +135,12 @@ class FactWriter:
             self._is_writing = False
 
     def _refused(self, facts: list[Fact]) -> None:
-        """They could not be written, and go before what waits already."""
+        """They could not be written, and go before what waits already, but for those of which
+        something newer waits: that stays behind what came before it.
+        """
         self._over(facts)
-        self._waiting = _keys(facts) | self._waiting
+        first = {_key(fact): fact for fact in facts if _key(fact) not in self._waiting}
+        self._waiting = first | self._waiting
         self._go_on()
 
     def _go_on(self) -> None:
@@ -154,5 +156,5 @@ class FactWriter:
         self._append((), go_on, go_on)
 
 
-def _keys(facts: Iterable[Fact]) -> dict[tuple[str, str], None]:
-    return dict.fromkeys((each.origin, each.subject) for each in facts)
+def _key(fact: Fact) -> tuple[str, str]:
+    return fact.origin, fact.subject

@@ -174,9 +174,13 @@ class Membership:
 
     def _dialled_at(self, name: str) -> list[str]:
         """Where a broker has answered, or says that it is."""
-        said = str(self._core.whereabouts.of(name))
+        said = str(self._core.whereabouts.of(name) or "")
         known = dict.fromkeys((*self._names, *self._configured, *self._added))
-        return [url for url in known if self._names.get(url, name if url == said else "") == name]
+        return [
+            url
+            for url in known
+            if self._names.get(url) == name or (url == said and url not in self._names)
+        ]
 
     def peers(self) -> list[dict[str, Any]]:
         """The neighbours of this broker and the addresses that it dials, for people."""

@@ -170,7 +170,9 @@ class Registry(SaidFacts):
         links = self.fact(self.name, LINKS)
         if self._neighbours and (links is None or not self._untold.holds(links)):
             self._announce(LINKS, self.links(self.name))
-        self._asked_at, self._asked = self.ways, self._version(self.name)
+        links = self.fact(self.name, LINKS)  # which are told also where a disk is full
+        self._asked_at = self.ways
+        self._asked = links.version if links is not None else self._version(self.name)
         self._unreached, self._may_ask_again = {}, False
 
     def tell(self, version: int, *, only: Collection[str] = ()) -> None:
@@ -185,6 +187,7 @@ class Registry(SaidFacts):
             told, failed = self._untold.write(version), []
         if told:
             self._flood(told, None)
+        self._echoes.told(version)
         for links in (fact.links for fact in told if fact.subject == LINKS):
             self._lost = {name: None for name in self._lost if name in links}
         for subject in failed:
@@ -275,12 +278,18 @@ class Registry(SaidFacts):
         """
         state = self._neighbours[neighbour]
         state.missing.setdefault(fact.origin, set()).add(fact.subject)
-        self._echoes.answered(neighbour, fact.origin, (fact.version,))
+        if fact.origin == self.name:
+            self._echoes.answered_own(neighbour, (fact.version,))
+        else:
+            self._echoes.answered(neighbour, fact.origin, (fact.version,))
         self._reply()
 
     def _links_changed(self) -> None:
         self.ways += 1
         self.is_behind = self._neighbours.keys() != set(self.links(self.name))
+        links = self.fact(self.name, LINKS)
+        if not self.is_behind and (links is None or not self._untold.holds(links)):
+            self._lost.clear()  # who came and went was never told of
         if not self._bides:
             self.catch_up()
 
@@ -310,7 +319,7 @@ class Registry(SaidFacts):
         if lacking:
             lacking.sort(key=lambda fact: fact.version)
             self._send(neighbour, lacking)
-        self._echoes.linked(neighbour, versions, self.fact, self._newest_told)
+        self._echoes.linked(neighbour, versions, self.fact, self._untold.versions)
         self.ways += 1
         for origin in list(self._forgetful):
             if self.next_hop(origin) == neighbour:
@@ -340,7 +349,10 @@ class Registry(SaidFacts):
         fresh: list[Fact] = []
         known: dict[str, list[int]] = {}
         reminders: dict[str, list[Fact]] = {}
+        taken: set[tuple[str, int]] = set()
         for fact in facts:
+            if (fact.origin, fact.version) in taken:
+                continue  # twice in a message: it will be answered for
             if not self._is_news(fact):
                 if not self._echoes.is_owed(neighbour, fact):
                     known.setdefault(fact.origin, []).append(fact.version)
@@ -353,6 +365,7 @@ class Registry(SaidFacts):
                 else:
                     self._take_in(fact)
                     fresh.append(fact)
+                    taken.add((fact.origin, fact.version))
         self.outbox += [(hop, Facts(tuple(said))) for hop, said in reminders.items()]
         return fresh, known
 
@@ -419,9 +432,12 @@ class Registry(SaidFacts):
         if len(unreached) < len(echo.unreached):  # some that nobody has heard of
             unreached[neighbour] = None
         unreached.pop(self.name, None)  # who had no way to this broker may say so
-        own = self._echoes.answered(neighbour, echo.origin, echo.versions, unreached)
-        if own >= self._asked:
-            self._unreached |= unreached
+        if echo.origin != self.name:
+            self._echoes.answered(neighbour, echo.origin, echo.versions, unreached)
+        else:
+            newest = self._echoes.answered_own(neighbour, echo.versions, unreached)
+            if newest is not None and newest >= self._asked:
+                self._unreached |= unreached
         self._reply()
 
     def _reply(self) -> None:

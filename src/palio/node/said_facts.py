@@ -161,11 +161,13 @@ class SaidFacts(KnownFacts):
             self._is_outdone = True
         if (self.name, fact.subject) in self._facts:
             return
-        is_for_others = fact.subject == PLAN or fact.subject.startswith(RETIRED)
-        if is_for_others or is_end(fact):  # of a durable subscription, by the visit that ended it
+        if fact.subject == PLAN or fact.subject.startswith(RETIRED):  # which is for others to end
             self._say(fact)
-        else:
-            self._announce(fact.subject, claimed_us=fact.claimed_us)
+            return
+        # It ends others by the visit that ended it, if this broker may have forgotten that.
+        is_forgotten_end = is_end(fact) and fact.version < self._begins_at
+        visit = fact.visit if is_forgotten_end else NO_VISIT
+        self.announce(fact.subject, claimed_us=fact.claimed_us, visit=visit)
 
     def _take_in(self, fact: Fact) -> None:
         """From now on this counts."""

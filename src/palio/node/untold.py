@@ -46,6 +46,11 @@ class Untold:
         return fact.version in self._pending or fact.subject in self.unwritten
 
     @property
+    def versions(self) -> tuple[int, ...]:
+        """What is being written, the oldest first."""
+        return tuple(self._pending)
+
+    @property
     def first(self) -> float:
         """The oldest version that is being written; infinite if all is."""
         return next(iter(self._pending), inf)
