@@ -61,7 +61,13 @@ class KnownNeighbour:
     """What a neighbour has, and what it is yet to answer for."""
 
     __slots__ = (
-        *("asked_at", "awaited", "is_equal", "known_at", "missing", "own", "promised"),
+        "asked_at",
+        "awaited",
+        "is_equal",
+        "known_at",
+        "missing",
+        "own",
+        "promised",
         "unbelieved",
     )
 

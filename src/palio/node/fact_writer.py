@@ -66,7 +66,7 @@ class FactWriter:
         otherwise: Callable[[str], None],
     ) -> None:
         """Write what is new and what goes with it; of others what has waited longest, if it is its
-        turn.
+        turn. `then` and `otherwise` are for what goes to the disk now, which this broker's own is.
         """
         own = [fact for fact in news if fact.origin == self._registry.name]
         others = self._before([fact for fact in news if fact.origin != self._registry.name])
@@ -92,14 +92,7 @@ class FactWriter:
 
     def again(self) -> None:
         """Time has passed, or the disk takes something: write what waits."""
-        facts = self._take()
-        if facts:
-
-            def stored() -> None:
-                self._over(facts)
-                self.again()
-
-            self._append((PutFacts(tuple(facts)),), stored, lambda _reason: self._refused(facts))
+        self.write((), (), lambda: None, lambda _reason: None)
         self._go_on()
 
     def when_written(self, then: Callable[[], None]) -> None:
