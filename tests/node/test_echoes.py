@@ -197,6 +197,7 @@ def test_who_answers_for_nothing_is_waited_for_with_so_much_and_then_named(
     assert [(each.to, list(each.unreached)) for each in echoes.take()] == [
         (to, ["n"]) for to in given_up
     ]
+    assert all(len(each.awaited) <= MAX_UNANSWERED for each in near.values())
     echoes.answered("n", "far", [1])
     assert len(echoes.take()) == (is_equal and more <= 0), "if it is late that says nothing"
 

@@ -36,8 +36,8 @@ class Owed:
         """By version, what the facts are about."""
         self.to: dict[str, tuple[int, ...]] = {}
         """Who is to be answered, for which versions."""
-        self.awaited = 0
-        """How many answers of neighbours are awaited, one for each fact."""
+        self.awaited: set[tuple[str, _Key]] = set()
+        """Which neighbours are yet to answer, and for which facts."""
         self.unreached: dict[str, None] = {}
         self.is_given = False
 
@@ -168,14 +168,14 @@ class Echoes:
         """Where neighbours answer for nothing, the oldest answers are given without theirs."""
         while len(self._owed) > MAX_UNANSWERED:
             owed = next(iter(self._owed.values()))
-            for name, state in self._neighbours.items():
-                silent = [key for key, waiting in state.awaited.items() if owed in waiting]
-                for key in silent:
-                    del state.awaited[key][owed]
-                    if not state.awaited[key]:
-                        del state.awaited[key]
-                if silent or not state.is_equal:
-                    owed.unreached[name] = None
+            silent = {name for name, state in self._neighbours.items() if not state.is_equal}
+            for name, key in owed.awaited:
+                awaited = self._neighbours[name].awaited
+                del awaited[key][owed]
+                if not awaited[key]:
+                    del awaited[key]
+                silent.add(name)
+            owed.unreached |= dict.fromkeys(sorted(silent))
             owed.unreached = {name: None for name in owed.unreached if name not in owed.to}
             self._give(owed)
 
@@ -204,7 +204,7 @@ class Echoes:
     def _await(self, state: KnownNeighbour, key: _Key, owed: Owed, name: str) -> None:
         waiting = state.awaited.setdefault(key, {})
         if owed not in waiting and key[1] not in owed.to.get(name, ()):
-            owed.awaited += 1
+            owed.awaited.add((name, key))
             waiting[owed] = None
 
     def linked(
@@ -237,7 +237,7 @@ class Echoes:
             waiting = awaited.pop((origin, version), {})
             for owed in waiting:
                 owed.unreached |= dict.fromkeys(unreached)
-                owed.awaited -= 1
+                owed.awaited.discard((name, (origin, version)))
             self.look(waiting)
 
     def answered_own(
@@ -256,9 +256,11 @@ class Echoes:
         """A neighbour is gone: it answers for nothing more, and is owed nothing. `untold`: from
         which version on this broker has yet to tell what it said.
         """
-        waiting = [owed for each in gone.awaited.values() for owed in each]
-        for owed in waiting:
-            owed.awaited -= 1
+        waiting = []
+        for key, each in gone.awaited.items():
+            for owed in each:
+                owed.awaited.discard((name, key))
+                waiting.append(owed)
         for owed in waiting if gone.is_equal else self._owed.values():
             if name not in owed.to:
                 owed.unreached[name] = None

@@ -163,11 +163,10 @@ class SaidFacts(KnownFacts):
             return
         if fact.subject == PLAN or fact.subject.startswith(RETIRED):  # which is for others to end
             self._say(fact)
-            return
-        # It ends others by the visit that ended it, if this broker may have forgotten that.
-        is_forgotten_end = is_end(fact) and fact.version < self._begins_at
-        visit = fact.visit if is_forgotten_end else NO_VISIT
-        self.announce(fact.subject, claimed_us=fact.claimed_us, visit=visit)
+        elif is_end(fact) and fact.version < self._begins_at:  # it ends others by that visit
+            self.announce(fact.subject, claimed_us=fact.claimed_us, visit=fact.visit)
+        else:
+            self._announce(fact.subject, claimed_us=fact.claimed_us)
 
     def _take_in(self, fact: Fact) -> None:
         """From now on this counts."""
