@@ -11,7 +11,7 @@ import pytest
 from palio.errors import IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
-from palio.node import publishing, questions
+from palio.node import carrying, questions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.custody import Custody
 from palio.node.effects import Append, Effect, Moment, Send
@@ -203,7 +203,7 @@ def test_events_for_homes_that_nobody_knows_are_kept_within_bounds(more: int) ->
 def test_a_carriage_names_no_more_homes_than_there_can_be(
     more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "MAX_BROKERS", 3)
+    monkeypatch.setattr(carrying, "MAX_BROKERS", 3)
     near = Near()
     homes = tuple(f"home{number}" for number in range(3 + more))
     byes = sent(near.say(Carry(parcel({"x": 1}), 1, homes)), Bye)

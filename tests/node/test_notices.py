@@ -11,9 +11,9 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.model.parcels import Parcel
 from palio.node.authority import Principal
+from palio.node.carrying import Carrying
 from palio.node.effects import ANYBODY, Heading
 from palio.node.notices import Notice, heading_of
-from palio.node.publishing import Publishing
 from palio.node.sessions import Neighbour
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import (
@@ -250,9 +250,9 @@ def test_one_damaged_entry_is_told_once_to_each_though_all_have_moved_often(
 ) -> None:
     """Each of four brokers once had a subscription that lives at each other one now."""
     carried: list[str] = []
-    carry = Publishing.carry
+    carry = Carrying.carry
 
-    def counting(self: Publishing, neighbour: Neighbour, message: Carry) -> None:
+    def counting(self: Carrying, neighbour: Neighbour, message: Carry) -> None:
         if Notice.of(message.parcel) is not None:
             carried.append(neighbour.name)
         carry(self, neighbour, message)
@@ -280,7 +280,7 @@ def test_one_damaged_entry_is_told_once_to_each_though_all_have_moved_often(
     for entry in world.disks["b0"].held():
         world.disks["b0"].flip(entry.entry)
     world.kill("b0")
-    monkeypatch.setattr(Publishing, "carry", counting)
+    monkeypatch.setattr(Carrying, "carry", counting)
     world.start("b0")
     world.heal("b0", "hub")
     world.run(10.0)

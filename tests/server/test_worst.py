@@ -2,30 +2,68 @@
 
 What is asserted is the part of a delay that the loop's own thread was computing, so that other
 processes of a busy machine do not count, and with a bound that is far above what is measured on a
-quiet one and far below what each of these did before it was mended.
+quiet one and far below what each of these did before it was mended. On a slower machine the bound
+is wider by as much as that is slower.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from palio.client.connection import connect
-from tests.server.worst import INPUTS, target
+from palio.language.parsing import parse
+from tests.server.worst import INPUTS, Held, target
 
 HELD_S: Final = 0.4
-"""What is measured is 10 to 70 ms; it was 0.4 to 17 s."""
+"""What is measured is 10 to 70 ms; it was 0.4 to 17 s, where `slowness` is 1."""
+
+WORK_S: Final = 0.025
+"""What the work of `slowness` takes there."""
+
+TRIES: Final = 3
+"""Where a machine is given to others for a moment, that counts as computing: an input is tried
+again. What holds the loop does so each time."""
 
 READY_S: Final = 60.0
 
 
+def slowness() -> float:
+    """How much slower this machine is now than the one on which `HELD_S` was found; 1 if it is not.
+    What is timed is what brokers do with most of the inputs.
+    """
+    texts = [f"n{number} = 1 OR n LIKE '%{number}%_' AND m != {number}" for number in range(400)]
+    begun = time.thread_time()
+    for text in texts:
+        parse(text)
+    return max(1.0, (time.thread_time() - begun) / WORK_S)
+
+
 @pytest.mark.parametrize("name", INPUTS)
 async def test_no_input_holds_the_loop(name: str, tmp_path: Path) -> None:
-    async with target(tmp_path) as broker, connect(broker.url, name="honest") as honest:
+    tried = []
+    for number in range(TRIES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        held, count = await held_by(name, folder)
+        most_s = HELD_S * slowness()
+        figures = f"held {held.seconds * 1e3:.0f} ms, computing {held.computing_s * 1e3:.0f} ms"
+        tried.append(f"{figures} of {most_s * 1e3:.0f} ms")
+        sys.stderr.write(f"{name}: {tried[-1]}\n")
+        assert count > 0
+        if held.computing_s < most_s:
+            return
+    pytest.fail(f"{name} held the loop: {'; '.join(tried)}")
+
+
+async def held_by(name: str, folder: Path) -> tuple[Held, int]:
+    """How long an input holds the loop, and how often an honest client was served meanwhile."""
+    async with target(folder) as broker, connect(broker.url, name="honest") as honest:
         peace = await honest.subscribe("EXISTS peace")
         for number in range(50):  # code is loaded when it is first needed
             await honest.publish({"peace": number})
@@ -47,8 +85,4 @@ async def test_no_input_holds_the_loop(name: str, tmp_path: Path) -> None:
         held = await broker.held()
         done.set()
         async with asyncio.timeout(READY_S):
-            count = await living
-        figures = f"held {held.seconds * 1e3:.0f} ms, computing {held.computing_s * 1e3:.0f} ms"
-        sys.stderr.write(f"{name}: {figures}\n")
-        assert held.computing_s < HELD_S
-        assert count > 0
+            return held, await living

@@ -1,4 +1,4 @@
-"""All studies at their small scale, from runs to report, as `palio study` does it."""
+"""Each study at its small scale, from runs to report, as `palio study` does it."""
 
 from __future__ import annotations
 
@@ -23,23 +23,22 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def test_all_studies_run_and_report(spark: SparkSession, tmp_path: Path) -> None:
-    """In one test, so that it is done once however many processes share the tests."""
-    for name in STUDIES:
-        swept = sweep(study_named(name), Scale.SMALL, tmp_path, spark)
-        assert not swept.failures, swept.failures[0].problem
-    reports = write_report(tmp_path)
-    assert [each.study.name for each in reports] == list(STUDIES)
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_runs_and_is_reported(name: str, spark: SparkSession, tmp_path: Path) -> None:
+    swept = sweep(study_named(name), Scale.SMALL, tmp_path, spark)
+    assert not swept.failures, swept.failures[0].problem
+    (report,) = write_report(tmp_path)
+    study = report.study
+    assert study.name == name
+    run = {each.name for each in study.experiments if report.results.rows(each.name)}
+    assert run == {
+        point.experiment for each in study.experiments for point in each.points(Scale.SMALL)
+    }
+    # What little was run for may stay open, but not most of it.
+    decided = [each for each in report.judged if each.evidence.holds is not None]
+    assert 2 * len(decided) > len(report.judged)
     text = (tmp_path / "report.md").read_text()
-    for each in reports:
-        run = {one.name for one in each.study.experiments if each.results.rows(one.name)}
-        assert run == {
-            point.experiment for one in each.study.experiments for point in one.points(Scale.SMALL)
-        }
-        # What little was run for may stay open, but not most of it.
-        decided = [one for one in each.judged if one.evidence.holds is not None]
-        assert 2 * len(decided) > len(each.judged)
-        for figure in each.study.figures:
-            assert f"#### {figure.title}" in text
-            drawn = f"/{each.study.name}-{figure.name}.svg)" in text
-            assert drawn == bool(series_of(figure, each.results))
+    for figure in study.figures:
+        assert f"#### {figure.title}" in text
+        drawn = f"/{study.name}-{figure.name}.svg)" in text
+        assert drawn == bool(series_of(figure, report.results))

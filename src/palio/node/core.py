@@ -45,7 +45,7 @@ from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.settling import Settling
 from palio.node.telling import Telling
-from palio.node.vouching import LAPSE, LINKS, Vouching
+from palio.node.vouching import LAPSE, OF_A_LIFE, Vouching
 from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import (
     Carry,
@@ -358,8 +358,8 @@ class Core:
         registry = self.durability.registry
 
         def untold(_reason: str) -> None:
-            """A full disk does not keep a broker from telling of its links, and what was lost."""
-            registry.tell(version, only=(LINKS, LAPSE))
+            """A full disk does not keep a broker from telling what live events go by."""
+            registry.tell(version, only=OF_A_LIFE)
 
         self.fact_writer.write(facts, operations, partial(registry.tell, version), untold)
 

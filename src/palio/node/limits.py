@@ -167,6 +167,10 @@ some thousands behind where it is told all at once; beyond, the oldest answers n
 MAX_FACT_CHARS: Final = 1 << 20
 """One fact: a filter of the most characters fits several times, in canonical form."""
 
+UNWRITTEN_BYTES: Final = 8 << 20
+"""Durable events of each neighbour that wait here while the disk refuses them. What comes beyond
+comes again in a new session, so that live events are lost once."""
+
 MAX_STRANGERS: Final = 16
 """Homes that nobody here has heard of and for which events are kept all the same: word of a new
 broker may be late. More of them are made up, or for the neighbour to keep."""

@@ -492,9 +492,9 @@ class Node:
     def _kept(self, neighbour: Neighbour, message: Carry | Took | Adopt) -> None:
         """A neighbour hands something over that is kept, or says that it has it."""
         if isinstance(message, Carry):
-            self._publishing.carry(neighbour, message)
+            self._publishing.carrying.carry(neighbour, message)
         elif isinstance(message, Took):
-            self._publishing.took(neighbour, message)
+            self._publishing.carrying.took(neighbour, message)
         else:
             self._leaving.adopt(neighbour, message)
 

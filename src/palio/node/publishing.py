@@ -20,30 +20,27 @@ from palio.matching.protocol import RowMask
 from palio.model.events import check_times, conform, refuse_system_names
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
+from palio.node.carrying import Carried, Carrying
 from palio.node.core import Core
 from palio.node.detours import Detours
 from palio.node.durability import Addressees, Taken
 from palio.node.effects import Entry
 from palio.node.holding import Holding
-from palio.node.limits import MAX_BROKERS, MAX_STRANGERS
 from palio.node.moving import Moving
 from palio.node.multicasting import Multicasting
-from palio.node.notices import Notice
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.times import Times
 from palio.protocol.batches import check_size
 from palio.protocol.failures import failure
 from palio.protocol.legal_parcels import check_numbered
-from palio.protocol.limits import MAX_NAME_BYTES, MAX_SHAPES
+from palio.protocol.limits import MAX_SHAPES
 from palio.protocol.messages import (
     Accepted,
-    Carry,
     Deliver,
     Forward,
     Parcel,
     Publish,
     Refused,
-    Took,
     pack_mask,
     unpack_mask,
 )
@@ -56,7 +53,7 @@ _NO_WAYS: Final = Destined({}, {})
 """Nobody listens."""
 
 
-class _Giver(Protocol):
+class Giver(Protocol):
     """Whoever gave events into custody, to be told what came of it."""
 
     def kept(self) -> None:
@@ -74,7 +71,7 @@ class _Pending(NamedTuple):
     homes: tuple[str, ...]
     failures: int
     """How many writes had failed before."""
-    giver: _Giver
+    giver: Giver
 
 
 class _Publication(NamedTuple):
@@ -88,32 +85,15 @@ class _Publication(NamedTuple):
     last: int
 
     def kept(self) -> None:
-        """See `_Giver`."""
+        """See `Giver`."""
         self.publishing.keep_promise(self.session, self.ticket)
 
     def refused(self, reason: str, /) -> None:
-        """See `_Giver`."""
+        """See `Giver`."""
         error = NotStored(f"the broker could not write to its disk: {reason}")
         refusal = Refused(self.first, self.last, failure(error))
         self.session.say(self.core.out, refusal)
         self.kept()
-
-
-class _Carried(NamedTuple):
-    """A neighbour carried them here."""
-
-    core: Core
-    neighbour: Neighbour
-    flight: int
-
-    def kept(self) -> None:
-        """See `_Giver`."""
-        if self.core.neighbours.get(self.neighbour.name) is self.neighbour:
-            self.neighbour.say(self.core.out, Took((self.flight,)))
-
-    def refused(self, _reason: str, /) -> None:
-        """They stay where they are, and come again in the neighbour's next session."""
-        self.neighbour.must_begin_anew = True
 
 
 class Publishing:
@@ -126,10 +106,9 @@ class Publishing:
         self.holding = Holding(core, self._go)
         self.detours = Detours(core, self._go)
         self.multicasting = Multicasting(core, self._arrived)
+        self.carrying = Carrying(core, self._take_over)
         self._next_ticket = 0
         self._sound: set[Shape] = set()
-        self._strangers: dict[str, None] = {}
-        """Homes for which events are kept here and of which nobody here has heard."""
         self.published = 0
         """Events that clients published here."""
         self.routed = 0
@@ -272,7 +251,7 @@ class Publishing:
         parcel.source = message.source or None
         if message.rows is not None:
             parcel = parcel.select(unpack_mask(message.rows, len(parcel)))
-        parcel = self._admitted(neighbour, parcel)
+        parcel = self.carrying.admitted(neighbour, parcel)
         if not len(parcel):
             return
         if message.addressed is not None:
@@ -284,77 +263,16 @@ class Publishing:
         else:
             self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
 
-    def carry(self, neighbour: Neighbour, message: Carry) -> None:
-        """A neighbour gives events into our custody; it is told once they are on the disk."""
-        check_numbered(neighbour.name, message.parcel)
-        if neighbour.must_begin_anew:
-            return  # not before that which could not be written
-        notice = self._notice(neighbour, message)
-        parcel = self._admitted(neighbour, message.parcel) if notice is None else notice.parcel
-        if len(message.homes) > MAX_BROKERS:
-            reason = f"Carry to more than {MAX_BROKERS} homes (MAX_BROKERS)"
-            raise IllegalMessage(neighbour.name, reason)
-        homes = tuple(dict.fromkeys(message.homes))
-        if not self._know(neighbour, homes):
-            return  # the neighbour keeps it: there is no Took
-        giver = _Carried(self._core, neighbour, message.flight)
-        if len(parcel):
-            self._into_custody(parcel, homes, giver, subjects=message.subjects)
-        else:  # of what it may not bring nothing is kept, here or there
-            giver.kept()
-
-    def _notice(self, neighbour: Neighbour, message: Carry) -> Notice | None:
-        """What is told of lost events, if that is what is carried. Whoever may not bring all events
-        does not say whose they were; whoever may bring none says nothing.
-        """
-        try:
-            notice = Notice.of(message.parcel)
-        except ValueError as error:
-            raise IllegalMessage(neighbour.name, str(error)) from None
-        principal = neighbour.principal
-        if notice is None or not principal.publishes_something:
-            return None
-        self._core.complain("loss_told", neighbour.name, 1, homes=list(message.homes[:3]))
-        return notice if principal.publishes_all else notice.anonymous
-
-    def _know(self, neighbour: Neighbour, homes: tuple[str, ...]) -> bool:
-        """Whether events may be kept for these homes, of some of which word may come late."""
-        registry, strangers = self._core.durability.registry, self._strangers
-        unknown = [home for home in homes if not registry.has_heard_of(home)]
-        if not unknown:
-            return True
-        for home in [each for each in strangers if registry.has_heard_of(each)]:
-            del strangers[home]
-        is_bearable = len(strangers.keys() | set(unknown)) <= MAX_STRANGERS
-        if is_bearable:
-            strangers.update(dict.fromkeys(unknown))
-        named = [home[:MAX_NAME_BYTES] for home in unknown[:3]]
-        self._core.complain(
-            "home_unknown", neighbour.name, len(unknown), homes=named, kept=is_bearable
-        )
-        return is_bearable
-
-    def took(self, neighbour: Neighbour, message: Took) -> None:
-        """A neighbour has them on its disk."""
-        custody = self._core.durability.custody
-        self._core.dismiss(custody.took(neighbour.name, message.flights))
-
-    def _admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
-        """What the neighbour may bring here."""
-        principal = neighbour.principal
-        if principal.publishes_all:
-            return parcel
-        mask = publishable(principal, parcel)
-        if not mask.all():
-            denied = int((~mask).sum())
-            self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
-        return parcel.select(mask)
+    def _take_over(self, carried: Carried) -> None:
+        """What a neighbour carries here comes into custody."""
+        subjects = carried.message.subjects
+        self._into_custody(carried.parcel, carried.homes, carried, subjects=subjects)
 
     def _into_custody(
         self,
         parcel: Parcel,
         homes: tuple[str, ...],
-        giver: _Giver,
+        giver: Giver,
         here: Mapping[int, RowMask] | None = None,
         subjects: tuple[str, ...] = (),
     ) -> None:

@@ -317,8 +317,8 @@ class Neighbour(PeerSession):
     MAY_SAY = ALLOWED[Speaker.NEIGHBOUR, State.ESTABLISHED]
 
     must_begin_anew = False
-    """Something that it carried could not be written: its session ends with the next `tick`, and
-    in a new one that is carried again."""
+    """It carried more than may wait for the disk: its session ends with the next `tick`, and in a
+    new one that is carried again."""
 
     before: Callable[[], None] | None = None
     """Called before anything is said to it but what its router says."""

@@ -34,6 +34,7 @@ __all__ = [
     "LAPSE",
     "LEAVING",
     "LINKS",
+    "OF_A_LIFE",
     "PART",
     "PEERS",
     "PLAN",
@@ -83,6 +84,10 @@ branch come straight (`palio.node.shortcutting`)."""
 
 TOKEN: Final = "/token"
 """The subject of a broker's bound token."""
+
+OF_A_LIFE: Final = frozenset({LINKS, LAPSE, PART})
+"""What a broker says of its present life. It is told though the disk refuses it: live events go by
+it, and one that starts says it anew, or is told by others and takes it back."""
 
 
 def is_subscription(subject: str) -> bool:

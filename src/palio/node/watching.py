@@ -129,6 +129,7 @@ class Watch:
                 yield LEASE_STEPS
         core.durability.registry.again(core.at)
         core.fact_writer.again()
+        self._publishing.carrying.again()
         self._moving.again()
         core.complain_again()
         self._publishing.times.keep()

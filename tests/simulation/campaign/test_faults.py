@@ -7,7 +7,7 @@ import pytest
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import DropEntries, PutTime
 from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.faults import CAST_FAULTS, FAULTS, TOLD_S, Faults
+from palio.simulation.campaign.faults import CAST_FAULTS, FAULTS, REFUSALS, TOLD_S, Faults
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
@@ -121,6 +121,24 @@ def test_a_disk_refuses_some_writes_for_a_while(world: World, faults: Faults) ->
     assert disk.write((DropEntries((1,)),)), "what makes room has some"
     world.run(1.1)
     assert disk.write((PutTime(1),)), "what was left of it is over"
+
+
+def test_what_it_refuses_next_is_over_with_what_it_refused_first(
+    world: World, faults: Faults
+) -> None:
+    faults.cause("spotty", ("b1", (True,), 1.0))
+    faults.cause("spotty", ("b1", (True, True), 0.0))
+    world.run(1.1)
+    assert not faults.is_broken
+    assert world.disks["b1"].write((PutTime(1),))
+
+
+@pytest.mark.parametrize("kind", REFUSALS)
+def test_nothing_live_breaks_for_a_disk(world: World, faults: Faults, kind: str) -> None:
+    faults.cause(kind, ("b1", (True,), 1.0) if kind == "spotty" else ("b1", 1.0))
+    assert faults.is_broken
+    world.run(1.1)
+    assert not faults.broke(0.0, world.now)
 
 
 def test_who_stops_before_its_disk_took_what_others_said_does_not_know_of_it(

@@ -594,3 +594,48 @@ def test_a_wave_is_answered_though_whoever_asked_is_gone() -> None:
         find=True,
     )
     assert play(script).breaches == ()
+
+
+def test_a_disk_that_refuses_what_is_carried_costs_no_live_event() -> None:
+    """Seed 2500462: the link was made anew whenever the disk refused it, five times a second."""
+    script = Script(
+        seed=2500462,
+        routing="acyclic",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b3")),
+            Step(0.0, "join", ("listener1", "b2")),
+            Step(0.0, "join", ("publisher0", "b3")),
+            Step(0.0, "join", ("publisher1", "b2")),
+            Step(0.8, "hear", ("listener1", "durable5", "EXISTS kind", {}, True)),
+            Step(1.1, "hear", ("listener0", "live1", "EXISTS kind", {}, False)),
+            Step(5.7, "full", ("b2", 2.0)),
+            Step(5.7, "publish", ("publisher0", True, {"kind": 2, "x": 4, "s": "a"})),
+            Step(6.4, "publish", ("publisher1", False, {"kind": 1, "x": 4})),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_broker_tells_of_its_new_life_though_its_disk_is_full() -> None:
+    """Seed 2500220: events went to the flow of its last life, and nobody heard them."""
+    script = Script(
+        seed=2500220,
+        routing="flooded",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener2", "b3")),
+            Step(0.0, "join", ("publisher0", "b2")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(0.5, "hear", ("listener2", "wide", "EXISTS kind", {}, False)),
+            Step(
+                11.7, "apply", ("publisher2", ("b3", "b2"), (("b3",), ("b3", "b2"), ("b2", "b3")))
+            ),
+            Step(16.4, "full", ("b3", 5.3)),
+            Step(18.0, "crash", ("b3", 0.5)),
+            Step(20.8, "publish", ("publisher0", False, {"kind": 0, "x": 2, "s": "b"})),
+        ),
+    )
+    assert play(script).breaches == ()

@@ -9,7 +9,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.simulation.campaign.faults import CAST_FAULTS, CLIENT_FAULTS, FAULTS, UPKEEP
+from palio.simulation.campaign.faults import (
+    CAST_FAULTS,
+    CLIENT_FAULTS,
+    FAULTS,
+    REFUSALS,
+    UPKEEP,
+)
 from palio.simulation.campaign.grants import TEAM
 from palio.simulation.campaign.hostile import HARMS, HOSTILE
 from palio.simulation.campaign.operators import AFTERWARDS
@@ -93,13 +99,15 @@ class _Draft:
         return UPKEEP if is_graph else tuple(each for each in UPKEEP if each != "link")
 
     def _kinds(self) -> list[str]:
-        """A few kinds of faults, none at all, or those of clients alone."""
+        """A few kinds of faults, none at all, or those of clients or disks alone."""
         random = self.random
         draw = random.uniform()
         if draw < (0.2 if self.assembles else 0.05):
             return []
         if draw < 0.15:
             return random.sample(CLIENT_FAULTS, random.between(1, 2))
+        if draw < 0.2:
+            return list(REFUSALS)  # of what is live nothing is lost
         if self.casts and draw < 0.4:
             return list(CAST_FAULTS)
         if draw < 0.5 and self.upkept:

@@ -80,7 +80,7 @@ UNNOTICED_S: Final = 4.0
 """An end of a link that was not told that it broke has found out by then, after 3 heartbeats of
 silence, and is linked again."""
 
-REFUSALS: Final = frozenset({"fsync", "full", "spotty"})
+REFUSALS: Final = ("fsync", "full", "spotty")
 """Those by which a disk does not take what is written."""
 
 DISK_FAULTS: Final = frozenset({"wipe", "flip", *REFUSALS})
@@ -205,7 +205,7 @@ class Faults:
 
     def _changes(self, kind: str) -> None:
         """Something begins or ends, which may upset things if they are upset easily."""
-        if kind not in (*UPKEEP, "restart") or self._upset_s:
+        if kind not in (*UPKEEP, *REFUSALS, "restart") or self._upset_s:
             self._note(self._upset_s)
 
     def _note(self, seconds: float) -> None:
@@ -369,24 +369,24 @@ class Faults:
             self.flipped |= events_in(entry)
 
     def _fsync(self, broker: str, seconds: float) -> None:
-        self._refusing.add(broker)
-        disks = self.world.disks  # of a broker that is given another disk that one fails
-        disks[broker].fails_to_sync = True
-        self._for(
-            seconds, ("fsync", broker), lambda: setattr(disks[broker], "fails_to_sync", False)
-        )
+        self.world.disks[broker].fails_to_sync = True
+        self._refuses(broker, "fsync", seconds, lambda disk: setattr(disk, "fails_to_sync", False))
 
     def _full(self, broker: str, seconds: float) -> None:
-        self._refusing.add(broker)
-        disks = self.world.disks  # of a broker that is given another disk that one fails
-        disks[broker].is_full = True
-        self._for(seconds, ("full", broker), lambda: setattr(disks[broker], "is_full", False))
+        self.world.disks[broker].is_full = True
+        self._refuses(broker, "full", seconds, lambda disk: setattr(disk, "is_full", False))
 
     def _spotty(self, broker: str, refusals: tuple[bool, ...], seconds: float) -> None:
+        self.world.disks[broker].refusals = deque(refusals)
+        self._refuses(broker, "spotty", seconds, lambda disk: disk.refusals.clear())
+
+    def _refuses(
+        self, broker: str, kind: str, seconds: float, undo: Callable[[Disk], object]
+    ) -> None:
+        """A disk does not take what is written. What is live goes on, so nothing is broken."""
         self._refusing.add(broker)
-        disk = self.world.disks[broker]
-        disk.refusals = deque(refusals)
-        self._for(seconds, ("spotty", broker), disk.refusals.clear)
+        disks = self.world.disks  # of a broker that is given another disk that one is whole, too
+        self.lasts(seconds, (kind, broker), lambda: undo(disks[broker]))
 
     def _clock(self, broker: str, ahead_s: float) -> None:
         self.world.set_clock(broker, ahead_s)

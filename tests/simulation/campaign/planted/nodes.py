@@ -9,6 +9,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from palio.node import requests
+from palio.node.carrying import Carried, Carrying
 from palio.node.core import Core
 from palio.node.custody import Custody
 from palio.node.durability import Durability
@@ -181,10 +182,20 @@ def _past_the_queue(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
+def _begun_anew(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Where a disk refuses what a neighbour carries, the neighbour's session ends."""
+
+    def wrong(_self: Carrying, carried: Carried) -> None:
+        carried.neighbour.must_begin_anew = True
+
+    return wrong
+
+
 IN_NODES: Final = (
     Mutation("acknowledged before it is written", Core, "append", _promised_before_it_is_written),
     Mutation("what was not taken is dropped", Custody, "detach", _nothing_stranded),
     Mutation("one word clears the line", Custody, "acknowledge", _acknowledges_all),
+    Mutation("a full disk ends sessions", Carrying, "refused", _begun_anew),
     Mutation("taken for one is taken for all", Custody, "_shrink", _taken_at_once),
     Mutation("what still waits is written off", Custody, "is_needed", _needed_by_homes_only),
     Mutation("the next entry is forgotten, too", Releases, "add", _one_too_far),

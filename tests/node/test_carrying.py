@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from collections import Counter, deque
+
+import pytest
+
+from palio.node import carrying
+from palio.node.settings import Settings
+from palio.simulation.member import Member
+from palio.simulation.randomness import Randomness
+from palio.simulation.topologies import line
+from palio.simulation.world import World
+from tests.conftest import SEED
+
+QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+
+
+class House:
+    """A publisher at one end of a line, a durable and a live listener at the other."""
+
+    def __init__(self, size: int = 2) -> None:
+        self.world = World.of(line(size), settings=QUICK)
+        self.home = f"b{size}"
+        self.owner = self.world.client("owner", self.home)
+        self.owner.subscribe("d > 0", durable="d")
+        self.live = self.world.client("live", self.home)
+        self.live.subscribe("x > 0")
+        self.publisher = self.world.client("p", "b1")
+        self.world.run(1.0)
+
+    def publish(self, count: int, first: int = 1) -> None:
+        for number in range(first, first + count):
+            self.publisher.publish({"d": number}, durable=True)
+            self.publisher.publish({"x": number})
+            self.world.run(0.05)
+
+    def count(self, event: str) -> int:
+        return Counter(each.event for _, each in self.world.reports)[event]
+
+    @property
+    def durable(self) -> list[int]:
+        return heard(self.owner, "d")
+
+
+def heard(member: Member, name: str) -> list[int]:
+    return [row[name] for _, _, row in member.heard]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_what_a_full_disk_refuses_waits_and_no_live_event_is_lost(size: int) -> None:
+    house = House(size)
+    house.world.disks["b2"].is_full = True
+    house.publish(60)
+    # Who is on the way passes events on before it knows whether it can write them.
+    assert house.durable == ([] if size == 2 else [1])
+    assert house.world.nodes["b1"].status()["custody_entries"] == 60
+    assert heard(house.live, "x") == list(range(1, 61))
+    house.world.disks["b2"].is_full = False
+    house.world.run(2.0)
+    assert house.durable == list(range(1, 61))
+    assert house.count("peer_down") == 0
+    assert house.world.nodes["b1"].status()["custody_entries"] == 0
+
+
+def test_all_comes_once_whatever_a_disk_refuses() -> None:
+    """Not always in order: some are being written when what came before is refused."""
+    random = Randomness(SEED)
+    for _ in range(20):
+        house = House()
+        house.world.sync_us = random.choice([500, 30_000, 200_000])
+        refusals = [random.chance(0.5) for _ in range(30)]
+        house.world.disks["b2"].refusals = deque(refusals)
+        house.publish(30)
+        house.world.run(60.0)
+        assert heard(house.live, "x") == list(range(1, 31)), (SEED, refusals)
+        assert sorted(house.durable) == list(range(1, 31)), (SEED, refusals)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_is_too_much_comes_again_in_one_new_session(
+    monkeypatch: pytest.MonkeyPatch, *, fits: bool
+) -> None:
+    house = House()
+    house.world.disks["b2"].is_full = True
+    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 1 << 20 if fits else 3_000)
+    house.publish(100)
+    house.world.run(10.0)
+    assert heard(house.live, "x") == list(range(1, 101))
+    assert house.count("peer_down") == 0
+    house.world.disks["b2"].is_full = False
+    house.world.run(5.0)
+    assert house.durable == list(range(1, 101))
+    assert house.count("peer_down") == (0 if fits else 2)  # each of the two says so
+
+
+def test_one_that_is_larger_than_all_that_may_wait_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 10)
+    house.world.disks["b2"].is_full = True
+    house.publisher.publish({"d": 1}, durable=True)
+    house.world.run(5.0)
+    house.world.disks["b2"].is_full = False
+    house.world.run(1.0)
+    assert house.durable == [1]
+    assert house.count("peer_down") == 0
+
+
+def test_where_the_session_ends_meanwhile_they_are_carried_again() -> None:
+    world = World.of(line(2), settings=QUICK)
+    owner, publisher = world.client("owner", "b2"), world.client("p", "b1")
+    owner.subscribe("d > 0", durable="d")
+    world.run(1.0)
+    world.disks["b2"].is_full = True
+    publisher.publish({"d": 1}, {"d": 2}, durable=True)
+    world.run(1.0)
+    world.cut("b1", "b2")
+    world.run(5.0)  # the session is over, and with it what waited
+    world.heal("b1", "b2")
+    world.run(5.0)
+    assert heard(owner, "d") == []
+    world.disks["b2"].is_full = False
+    world.run(1.0)
+    assert heard(owner, "d") == [1, 2]
+    assert world.nodes["b1"].status()["custody_entries"] == 0
+
+
+def test_many_that_waited_all_come() -> None:
+    house = House()
+    house.world.disks["b2"].is_full = True
+    count = 3 * carrying.TRIED_AT_ONCE + 1
+    house.publish(count)
+    house.world.disks["b2"].is_full = False
+    house.world.run(1.0)
+    assert house.durable == list(range(1, count + 1))
