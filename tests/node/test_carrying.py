@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter, deque
+from typing import Any
 
 import pytest
 
 from palio.node import carrying
+from palio.node.durability import Durability, Taken
 from palio.node.settings import Settings
+from palio.protocol.messages import Carry, Message
 from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import line
@@ -51,9 +54,10 @@ def test_what_a_full_disk_refuses_waits_and_no_live_event_is_lost(size: int) -> 
     house = House(size)
     house.world.disks["b2"].is_full = True
     house.publish(60)
-    # Who is on the way passes events on before it knows whether it can write them.
-    assert house.durable == ([] if size == 2 else [1])
-    assert house.world.nodes["b1"].status()["custody_entries"] == 60
+    house.world.run(0.2)
+    # What is on its way elsewhere goes on from memory.
+    assert house.durable == ([] if size == 2 else list(range(1, 61)))
+    assert house.world.nodes["b1"].status()["custody_entries"] == (60 if size == 2 else 0)
     assert heard(house.live, "x") == list(range(1, 61))
     house.world.disks["b2"].is_full = False
     house.world.run(2.0)
@@ -132,3 +136,115 @@ def test_many_that_waited_all_come() -> None:
     house.world.disks["b2"].is_full = False
     house.world.run(1.0)
     assert house.durable == list(range(1, count + 1))
+
+
+def test_a_link_recovers_from_one_refusal_under_load() -> None:
+    house = House()
+    house.world.sync_us = 30_000
+    house.world.disks["b2"].refusals = deque([True])
+    for number in range(1, 601):
+        house.publisher.publish({"d": number}, durable=True)
+        house.world.run(0.001)
+    house.world.run(0.5)
+    assert sorted(house.durable) == list(range(1, 601))
+    assert house.count("peer_down") == 0
+
+
+def test_what_is_under_way_to_a_failing_disk_is_bounded_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House()
+    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 20_000)
+    house.world.sync_us = 1_000_000
+    house.world.disks["b2"].fails_to_sync = True
+    house.publish(100)
+    house.world.run(4.0)
+    assert 0 < house.world.nodes["b2"].status()["unwritten_bytes"] <= 20_000
+    house.world.disks["b2"].fails_to_sync = False
+    house.world.run(20.0)
+    assert house.durable == list(range(1, 101))
+
+
+def test_what_goes_on_from_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The way to its home is gone, and the disk is full."""
+    house = House(3)
+    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 20_000)
+    house.world.disks["b2"].is_full = True
+    house.world.cut("b2", "b3")
+    house.world.run(5.0)
+    house.publish(100)
+    assert house.world.nodes["b2"].status()["custody_entries"] < 40
+    house.world.heal("b2", "b3")
+    house.world.run(5.0)
+    house.world.disks["b2"].is_full = False
+    house.world.run(5.0)
+    assert house.durable == list(range(1, 101))
+    assert {each.status()["custody_entries"] for each in house.world.nodes.values()} == {0}
+
+
+def test_of_what_went_on_from_memory_nothing_is_kept_for_who_is_gone() -> None:
+    house = House(3)
+    house.world.disks["b2"].is_full = True
+    house.world.hold("b2", "b3", 20.0)
+    house.publish(10)
+    assert house.world.nodes["b2"].status()["custody_entries"] == 10
+    house.world.cut("b1", "b2")
+    house.world.run(5.0)
+    assert house.world.nodes["b2"].status()["custody_entries"] == 0
+    house.world.heal("b1", "b2")
+    house.world.run(20.0)
+    assert house.durable == list(range(1, 11))
+
+
+def test_nothing_is_sent_on_each_time_it_is_tried() -> None:
+    """It is for somebody here, too, where the disk is full."""
+    house = House(3)
+    near = house.world.client("near", "b2")
+    near.subscribe("d > 0", durable="d")
+    house.world.run(1.0)
+    sent: list[Message] = []
+
+    def spoils(who: str, message: Message) -> bool:
+        if who == "b2" and isinstance(message, Carry):
+            sent.append(message)
+        return False
+
+    house.world.spoils = spoils
+    house.world.disks["b2"].is_full = True
+    house.publish(1)
+    house.world.run(10.0)
+    assert house.durable == [1]
+    assert len(sent) == 1
+    house.world.disks["b2"].is_full = False
+    house.world.run(1.0)
+    assert (heard(near, "d"), house.durable) == ([1], [1])
+    assert {each.status()["custody_entries"] for each in house.world.nodes.values()} == {0}
+
+
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_what_a_broker_fails_on_is_carried_again(
+    monkeypatch: pytest.MonkeyPatch, *, is_tried: bool
+) -> None:
+    house = House()
+    calls: list[str] = []
+    take = Durability.take
+
+    def taking(self: Durability, *args: Any) -> Taken:
+        if self.name == "b2":
+            calls.append(self.name)
+            if len(calls) == 1 + is_tried:
+                raise RuntimeError("a fault of ours")
+        return take(self, *args)
+
+    house.world.disks["b2"].is_full = is_tried
+    monkeypatch.setattr(Durability, "take", taking)
+    house.publish(3)
+    house.world.disks["b2"].is_full = False
+    house.world.run(8.0)
+    assert house.durable == [1, 2, 3]
+    house.world.disks["b2"].is_full = True
+    house.publish(3, first=4)
+    house.world.disks["b2"].is_full = False
+    house.world.run(2.0)
+    assert house.durable == [1, 2, 3, 4, 5, 6]
+    assert house.world.nodes["b2"].status()["unwritten_bytes"] == 0

@@ -19,8 +19,8 @@ from palio.node.limits import MEMORY_BYTES
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
-from palio.node.vouching import PLAN
-from palio.protocol.messages import Answer, Apply, Ask, Done, Fact
+from palio.node.vouching import PART, PLAN
+from palio.protocol.messages import Answer, Apply, Ask, Done, Fact, Failed
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.flooded import Flooded
@@ -472,3 +472,47 @@ def test_a_question_stays_legal_of_which_a_broker_on_the_way_answers_every_other
     assert heard(members["b3"]) == numbers
     assert heard(members["b4"]) == numbers[::2]
     assert not [report for _, report in world.reports if report.event == "refused"]
+
+
+def test_a_broker_that_starts_takes_back_what_its_disk_did_not_take() -> None:
+    """It took part, and told so with a full disk; the plan is withdrawn while it is away."""
+    topology = star(3)
+    world = world_of(topology)
+    members = hearing(world, *topology.brokers)
+    publisher = world.client("pub", "b0")
+    world.disks["b1"].is_full = True
+    apply(world, publisher, topology.brokers)
+    assert not [each for each in world.disks["b1"].facts() if each.subject == PART]
+    world.kill("b1")
+    world.run(5.0)
+    apply(world, publisher, ())
+    world.disks["b1"].is_full = False
+    world.start("b1")
+    world.run(20.0)
+    for number in range(1, 6):
+        publisher.publish({"x": number})
+        world.run(0.1)
+    world.run(2.0)
+    assert all(heard(each) == [1, 2, 3, 4, 5] for each in members.values())
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_plan_that_a_full_disk_refuses_counts_nowhere(*, earlier: bool) -> None:
+    topology = star(3)
+    world = world_of(topology)
+    members = hearing(world, *topology.brokers)
+    publisher, operator = world.client("pub", "b0"), world.client("op", "b1")
+    if earlier:
+        apply(world, operator, topology.brokers)
+    plans = [flows(world, name)["plan"] for name in topology.brokers]
+    world.disks["b1"].is_full = True
+    id = operator.ask(lambda id: Apply(id, pack(flooding(topology.brokers[:2]))))
+    world.run(1.0)
+    assert isinstance(operator.answers[id], Failed)
+    for is_full in (True, False):
+        world.disks["b1"].is_full = is_full
+        world.run(5.0)
+        assert [flows(world, name)["plan"] for name in topology.brokers] == plans
+        publisher.publish({"x": 1})
+        world.run(1.0)
+    assert all(heard(each) == [1, 1] for each in members.values())

@@ -302,10 +302,57 @@ def test_a_fact_that_a_neighbour_cannot_read_is_told_by_settled() -> None:
     assert heard(good) == [1]
 
 
-def spoils_only(tries: list[str], kind: type) -> Callable[[str, Message], bool]:
-    def spoils(who: str, message: Message) -> bool:
-        if isinstance(message, kind) and is_bad(message):
-            tries.append(f"{who} {kind.__name__}")
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_fact_that_was_refused_is_named_in_later_sessions_too(size: int) -> None:
+    """Though the neighbour has heard of newer ones. Its origin says it again as often as it is
+    linked; to others it is told once it is news.
+    """
+    world = world_of(size)
+    bad, good = world.client("bad", "b1"), world.client("good", "b1")
+    publisher = world.client("p", f"b{size}")
+    world.run(1.0)
+    tries: list[str] = []
+    world.spoils = spoils_only(tries, Facts, who=f"b{size - 1}")
+    key = bad.subscribe(BAD, durable="d")
+    world.run(LONG_S)
+
+    def link_anew() -> tuple[str, ...]:
+        """Who is not reached then."""
+        world.cut(f"b{size - 1}", f"b{size}")
+        world.run(5.0)
+        world.heal(f"b{size - 1}", f"b{size}")
+        world.run(LONG_S)
+        asked = good.settle()
+        world.run(1.0)
+        answer = good.answers[asked]
+        assert isinstance(answer, Done)
+        return answer.unreached
+
+    for _ in range(2):
+        good.subscribe("x > 0", durable="d")  # newer, and taken
+        world.run(1.0)
+        tries.clear()
+        assert link_anew() == (f"b{size}",)
+        assert len(tries) <= 2 * FRAME_TRIES, "perhaps with others, and then alone"
+        assert bool(tries) is (size == 2)
+    world.spoils = lambda _who, _message: False
+    if size == 3:
+        assert link_anew() == ("b3",)
+        bad.unsubscribe(key, forget=True)
+        bad.subscribe(BAD, durable="d")
+        world.run(1.0)
+    assert link_anew() == ()
+    publisher.publish({"y": 666}, durable=True)
+    world.run(2.0)
+    assert len(bad.heard) == 1
+
+
+def spoils_only(tries: list[str], kind: type, who: str = "") -> Callable[[str, Message], bool]:
+    """What is bad of a kind, of all brokers or of one, arrives as bytes that nobody can read."""
+
+    def spoils(sender: str, message: Message) -> bool:
+        if isinstance(message, kind) and is_bad(message) and (not who or sender == who):
+            tries.append(f"{sender} {kind.__name__}")
             return True
         return False
 

@@ -1,16 +1,22 @@
 """`Carrying`: durable events that neighbours give into the custody of this broker.
 
-What a disk refuses waits here and is tried again at each look round. All that the same neighbour
-carries after it waits behind it, but what was being written already. The neighbour is told nothing
-meanwhile: it keeps what is carried, and its session goes on, so a disk that is full costs no live
-event. Of more than `UNWRITTEN_BYTES` the rest comes again in a new session, once the disk has taken
-what waits.
+A disk that refuses some of them ends no session, so it costs no live event. The neighbour is told
+nothing, and keeps what it carries, until it is known what becomes of that:
+
+- What is only on its way to other brokers goes on from memory. Once all of these have taken it, it
+  is answered for as if it were on the disk.
+- What is for somebody here waits, and is tried again at each look round. All that the same
+  neighbour carries after it waits behind it, but what was being written already.
+- Of more than `UNWRITTEN_BYTES` the rest comes again in a new session, once the disk has taken what
+  waits.
 """
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
-from heapq import heappop, heappush
+from math import inf
+from operator import attrgetter
 from typing import Final, NamedTuple, TypeAlias
 
 from palio.errors import IllegalMessage
@@ -26,27 +32,36 @@ from palio.protocol.messages import Carry, Took
 
 __all__ = ["Carried", "Carrying", "Take"]
 
-TRIED_AT_ONCE: Final = 64
-"""Of what waited, so much is written together once the disk takes writes again."""
+TRIED_AT_ONCE: Final = 16
+"""Of what waited so many are taken in one step, other inputs between them..."""
+
+ROWS_AT_ONCE: Final = 1_000
+"""...or fewer, if they have more events than that."""
 
 OVERHEAD_BYTES: Final = 500
 """About what a message takes in memory beside its events and names."""
 
 
 class Carrying:
-    """What neighbours carry here, until it is on the disk."""
+    """What neighbours carry here, until it is on the disk or where it goes."""
 
     def __init__(self, core: Core, take: Take) -> None:
         self._core = core
         self._take = take
         self._backlogs: dict[Neighbour, _Backlog] = {}
+        self.ready: dict[Neighbour, _Backlog] = {}
+        """Those of which the disk takes again what waits: `go_on` does a piece."""
+        self._passing: dict[int, Carried] = {}
+        """By entry, what goes on from memory."""
+        self._passing_bytes = 0
         self._strangers: dict[str, None] = {}
         """Homes for which events are kept here and of which nobody here has heard."""
 
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
         """A neighbour gives events into our custody; it is told once they are on the disk."""
         check_numbered(neighbour.name, message.parcel)
-        if neighbour.must_begin_anew:
+        backlog = self._backlogs.setdefault(neighbour, _Backlog())
+        if neighbour.must_begin_anew or backlog.has_left_out:
             return  # not before that which was left out
         notice = self._notice(neighbour, message)
         parcel = notice.parcel if notice is not None else self.admitted(neighbour, message.parcel)
@@ -56,31 +71,22 @@ class Carrying:
         homes = tuple(dict.fromkeys(message.homes))
         if not self._know(homes, neighbour):
             return  # the neighbour keeps it: there is no Took
+        carried = Carried(self, neighbour, backlog.next_number(), message, parcel, homes)
         if not len(parcel):  # of what it may not bring nothing is kept, here or there
-            neighbour.say(self._core.out, Took((message.flight,)))
-            return
-        backlog = self._backlogs.setdefault(neighbour, _Backlog())
-        backlog.carried += 1
-        carried = Carried(self, neighbour, backlog.carried, message, parcel, homes)
-        if backlog.is_refused:
+            self._answer(carried)
+        elif backlog.is_refused or backlog.waiting:
             backlog.put(carried)
         else:
-            self._try([carried], backlog)
-            self._go_on(neighbour, backlog)
+            self._try(carried, backlog, is_first=True)
 
     def took(self, neighbour: Neighbour, message: Took) -> None:
-        """A neighbour has them on its disk."""
+        """A neighbour has them on its disk, or they are where they go."""
         custody = self._core.durability.custody
-        self._core.dismiss(custody.took(neighbour.name, message.flights))
-
-    def again(self) -> None:
-        """Try once more what the disk refused, if the last try is over."""
-        for neighbour, backlog in list(self._backlogs.items()):
-            if not self._is_here(neighbour):
-                del self._backlogs[neighbour]  # its custody has them, and looks for another way
-            elif backlog.waiting and not backlog.under_way:
-                self._try(backlog.next(1), backlog)
-                self._go_on(neighbour, backlog)
+        entries = custody.took(neighbour.name, message.flights)
+        self._core.dismiss(entries)
+        for entry in entries:
+            if entry in self._passing and not custody.is_needed(entry):
+                self._answer(self._passed(entry))
 
     def admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
         """What the neighbour may bring here."""
@@ -93,39 +99,112 @@ class Carrying:
             self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
         return parcel.select(mask)
 
-    # --- what came of a write ---
+    @property
+    def unwritten_bytes(self) -> int:
+        """Bytes of all that a disk refused and that is held here all the same."""
+        return self._passing_bytes + sum(each.bytes for each in self._backlogs.values())
+
+    # --- what is tried again ---
+
+    def again(self) -> None:
+        """Try once more what the disk refused, if the last try is over."""
+        for neighbour, backlog in list(self._backlogs.items()):
+            if not self._is_here(neighbour):  # its custody has them, and looks for another way
+                del self._backlogs[neighbour]
+                self.ready.pop(neighbour, None)
+            elif backlog.is_refused and backlog.waiting and not backlog.writing:
+                self._try_waiting(neighbour, backlog)
+            else:
+                self._end(neighbour, backlog)
+        custody = self._core.durability.custody
+        for entry, carried in list(self._passing.items()):
+            if not custody.is_needed(entry):  # a home was given up
+                self._answer(self._passed(entry))
+            elif not self._is_here(carried.neighbour):
+                self._passed(entry)
+                custody.abandon(entry, ())
+
+    def go_on(self) -> None:
+        """The disk takes writes again: some of what waits is next."""
+        for neighbour, backlog in list(self.ready.items()):
+            rows = 0
+            for _ in range(TRIED_AT_ONCE):
+                if neighbour not in self.ready or not backlog.waiting or rows >= ROWS_AT_ONCE:
+                    break
+                rows += self._try_waiting(neighbour, backlog)
+            if not backlog.waiting:
+                self.ready.pop(neighbour, None)
+                self._end(neighbour, backlog)
+
+    def _try_waiting(self, neighbour: Neighbour, backlog: _Backlog) -> int:
+        """Take what has waited longest: how many events it was."""
+        carried = backlog.next()
+        try:
+            self._try(carried, backlog, is_first=False)
+        except Exception as error:  # noqa: BLE001  # a fault of ours: it comes again
+            self._core.fault("carried events", error)
+            neighbour.must_begin_anew = True
+        return len(carried.parcel)
+
+    def _try(self, carried: Carried, backlog: _Backlog, *, is_first: bool) -> None:
+        backlog.writing.add(carried.number)
+        try:
+            self._take(carried, is_first)
+        except Exception:
+            backlog.writing.discard(carried.number)
+            raise
+
+    def _end(self, neighbour: Neighbour, backlog: _Backlog) -> None:
+        """If nothing waits and nothing is being written, nothing is left to look after."""
+        if not (backlog.waiting or backlog.writing):
+            self._backlogs.pop(neighbour, None)
+            if backlog.has_left_out:
+                neighbour.must_begin_anew = True
+
+    # --- what came of it ---
 
     def kept(self, carried: Carried) -> None:
-        """The disk takes writes: all that waits is next."""
-        neighbour = carried.neighbour
-        backlog = self._backlogs.get(neighbour)
-        if backlog is None or not self._is_here(neighbour):
+        """It is on the disk, which takes writes: what waits is next."""
+        backlog = self._backlogs.get(carried.neighbour)
+        if backlog is None or not self._is_here(carried.neighbour):
             return
-        neighbour.say(self._core.out, Took((carried.message.flight,)))
-        backlog.under_way -= 1
-        if not backlog.is_trying:
-            self._go_on(neighbour, backlog)
+        self._answer(carried)
+        backlog.writing.discard(carried.number)
+        backlog.is_refused = False
+        if backlog.waiting:
+            self.ready[carried.neighbour] = backlog
+        else:
+            self._end(carried.neighbour, backlog)
 
     def refused(self, carried: Carried) -> None:
-        """They wait, with all that comes after them."""
+        """It waits, with all that comes after it."""
         backlog = self._backlogs.get(carried.neighbour)
         if backlog is not None:
+            self.ready.pop(carried.neighbour, None)
             backlog.put_back(carried)
 
-    def _go_on(self, neighbour: Neighbour, backlog: _Backlog) -> None:
-        """What waits is next, if nothing is being written; then the neighbour's session may end."""
-        while backlog.waiting and not backlog.under_way:
-            self._try(backlog.next(TRIED_AT_ONCE), backlog)
-        if not backlog.under_way:
-            del self._backlogs[neighbour]
-            neighbour.must_begin_anew = backlog.has_left_out
+    def pass_on(self, carried: Carried, entry: int) -> bool:
+        """The disk refused what is for others alone: whether it goes on from memory."""
+        if not self._core.durability.custody.is_needed(entry):  # they have it by now
+            self.kept(carried)
+            return True
+        backlog = self._backlogs.get(carried.neighbour)
+        if backlog is None or self._passing_bytes + carried.size > UNWRITTEN_BYTES:
+            return False
+        self._passing[entry] = carried
+        self._passing_bytes += carried.size
+        backlog.writing.discard(carried.number)
+        self._end(carried.neighbour, backlog)
+        return True
 
-    def _try(self, all_carried: list[Carried], backlog: _Backlog) -> None:
-        backlog.under_way += len(all_carried)
-        backlog.is_trying = True
-        for each in all_carried:
-            self._take(each)
-        backlog.is_trying = False
+    def _passed(self, entry: int) -> Carried:
+        carried = self._passing.pop(entry)
+        self._passing_bytes -= carried.size
+        return carried
+
+    def _answer(self, carried: Carried) -> None:
+        if self._is_here(carried.neighbour):
+            carried.neighbour.say(self._core.out, Took((carried.message.flight,)))
 
     def _is_here(self, neighbour: Neighbour) -> bool:
         return self._core.neighbours.get(neighbour.name) is neighbour
@@ -190,47 +269,62 @@ class Carried(NamedTuple):
         """See `Giver`."""
         self.carrying.refused(self)
 
+    def passes_on(self, entry: int, /) -> bool:
+        """See `Giver`."""
+        return self.carrying.pass_on(self, entry)
 
-Take: TypeAlias = Callable[[Carried], None]
-"""Takes into custody, and tells what was carried what came of it."""
+
+Take: TypeAlias = Callable[[Carried, bool], None]
+"""Takes into custody, for the first time or again, and tells what was carried what came of it."""
 
 
 class _Backlog:
     """What one neighbour carries, while any of it is being written or waits to be."""
 
     def __init__(self) -> None:
-        self.carried = 0
-        self.under_way = 0
-        """How many are being written."""
-        self.is_trying = False
-        """More of them are to be written in this moment."""
+        self._last_number = 0
+        self.writing: set[int] = set()
+        """The numbers of those that are being written."""
         self.is_refused = False
-        """Some was refused, and is not on the disk yet: what comes later waits."""
-        self.has_left_out = False
-        """More came than may wait, and is to come again."""
-        self.waiting: list[tuple[int, Carried]] = []
-        """What the disk refused, and what came after that: a heap, by their order."""
-        self._bytes = 0
+        """The disk refuses writes, as far as is known: what comes waits."""
+        self.waiting: list[Carried] = []
+        """What the disk refused, and what came after that, in order."""
+        self.bytes = 0
+        self._left_out = inf
+        """The first that was more than may wait: it and all after it are to come again."""
+
+    @property
+    def has_left_out(self) -> bool:
+        """Whether some is to come again."""
+        return self._left_out < inf
+
+    def next_number(self) -> int:
+        """The number of what comes now."""
+        self._last_number += 1
+        return self._last_number
 
     def put(self, carried: Carried) -> None:
-        """It waits, unless that is too much, or something before it was too much."""
-        is_too_much = bool(self.waiting) and self._bytes + carried.size > UNWRITTEN_BYTES
-        self.has_left_out = self.has_left_out or is_too_much
-        if not self.has_left_out:
-            self._push(carried)
+        """It waits behind others. Of what is too much the last is left out, but never the first."""
+        if carried.number >= self._left_out:
+            return
+        insort(self.waiting, carried, key=_number)
+        self.bytes += carried.size
+        while self.bytes > UNWRITTEN_BYTES and len(self.waiting) > 1:
+            last = self.waiting.pop()
+            self.bytes -= last.size
+            self._left_out = last.number
 
     def put_back(self, carried: Carried) -> None:
         """It was being written, and was refused."""
-        self.under_way -= 1
+        self.writing.discard(carried.number)
         self.is_refused = True
-        self._push(carried)
+        self.put(carried)
 
-    def _push(self, carried: Carried) -> None:
-        heappush(self.waiting, (carried.number, carried))
-        self._bytes += carried.size
+    def next(self) -> Carried:
+        """What has waited longest; it waits no longer."""
+        carried = self.waiting.pop(0)
+        self.bytes -= carried.size
+        return carried
 
-    def next(self, count: int) -> list[Carried]:
-        """Those that came first; they wait no longer."""
-        taken = [heappop(self.waiting)[1] for _ in range(min(count, len(self.waiting)))]
-        self._bytes -= sum(each.size for each in taken)
-        return taken
+
+_number: Final = attrgetter("number")

@@ -68,6 +68,7 @@ class KnownNeighbour:
         "missing",
         "own",
         "promised",
+        "tried",
         "unbelieved",
     )
 
@@ -88,7 +89,40 @@ class KnownNeighbour:
         self.promised: dict[int, int] = {}
         """...and those that it is told once they are on the disk, in place of what they outdo."""
         self.missing: dict[str, set[str]] = {}
-        """By origin, the subjects of facts that it could not take."""
+        """By origin, the subjects of facts that it could not take, in this session or before."""
+        self.tried: dict[tuple[str, str], int] = {}
+        """What it is sent of these subjects after that: the newest versions."""
+
+    def refuse(self, fact: Fact) -> None:
+        """It cannot take a fact."""
+        if self.tried.get((fact.origin, fact.subject)) == fact.version:
+            del self.tried[fact.origin, fact.subject]
+        self.missing.setdefault(fact.origin, set()).add(fact.subject)
+
+    def try_again(self, facts: Iterable[Fact]) -> None:
+        """It is sent these: what it could not take before it may take now."""
+        if self.missing:
+            for fact in facts:
+                if fact.subject in self.missing.get(fact.origin, ()):
+                    self.tried[fact.origin, fact.subject] = fact.version
+
+    def take(self, origin: str, versions: Iterable[int]) -> None:
+        """It answers for these: it has taken them."""
+        if self.tried:
+            for each in versions:
+                for key in [key for key, tried in self.tried.items() if tried == each]:
+                    if key[0] == origin:
+                        self._has(*key)
+
+    def has(self, facts: Iterable[Fact]) -> None:
+        """It says these itself."""
+        if self.missing:
+            for fact in facts:
+                self._has(fact.origin, fact.subject)
+
+    def _has(self, origin: str, subject: str) -> None:
+        self.tried.pop((origin, subject), None)
+        self.missing.get(origin, set()).discard(subject)
 
 
 class Echoes:
@@ -232,9 +266,10 @@ class Echoes:
         self, name: str, origin: str, versions: Iterable[int], unreached: Iterable[str] = ()
     ) -> None:
         """A neighbour answers for facts of another broker; some beyond it were not reached."""
-        awaited = self._neighbours[name].awaited
+        state = self._neighbours[name]
+        state.take(origin, versions)
         for version in versions:
-            waiting = awaited.pop((origin, version), {})
+            waiting = state.awaited.pop((origin, version), {})
             for owed in waiting:
                 owed.unreached |= dict.fromkeys(unreached)
                 owed.awaited.discard((name, (origin, version)))
@@ -244,8 +279,9 @@ class Echoes:
         self, name: str, versions: Iterable[int], unreached: Iterable[str] = ()
     ) -> int | None:
         """A neighbour answers for what this broker said: the newest that was awaited, if any."""
-        own = self._neighbours[name].own
-        found = [each for each in versions if own.pop(each, None) is not None]
+        state = self._neighbours[name]
+        state.take(self._name, versions)
+        found = [each for each in versions if state.own.pop(each, None) is not None]
         newest = max(found, default=None)
         for question in self._questions:
             if newest is not None and question.since <= newest:

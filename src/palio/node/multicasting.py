@@ -80,10 +80,14 @@ class Multicasting:
         earlier = 0 if said is None else said.claimed_us
         self._life = max(core.at.wall_us, earlier + 1)
         self._out = Outflows(core.name, self._life, self._share)
-        self.learn(core.durability.registry.facts())
+        registry = core.durability.registry
+        self.learn(registry.facts())
         self._adopt()
-        if said is not None and said.filter and self._core.plans.current is None:
-            self._take_part()
+        if core.plans.current is None:
+            if said is not None and said.filter:
+                self._take_part()
+            elif not registry.is_new:  # it may have told what its disk did not take
+                registry.announce(PART, claimed_us=self._life)
 
     @property
     def is_on(self) -> bool:

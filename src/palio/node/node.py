@@ -148,6 +148,7 @@ class Node:
             later.waiting,
             self._cancelling.unfinished,
             self._publishing.detours.waiting,
+            self._publishing.carrying.ready,
         )
         """That of which every `tick` does a piece."""
         self._link_reports = LinkReports(self._core)
@@ -323,6 +324,7 @@ class Node:
             is_due = True
             self._publishing.holding.go_on()
             self._publishing.detours.go_on()
+            self._publishing.carrying.go_on()
             self._peers.let_go()
             core.telling.go_on()
             core.durability.registry.go_on(at)

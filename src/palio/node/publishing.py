@@ -62,6 +62,11 @@ class Giver(Protocol):
     def refused(self, reason: str, /) -> None:
         """They could not be written."""
 
+    def passes_on(self, entry: int, /) -> bool:
+        """They could not be written, and are for other brokers alone: whether they go on all the
+        same, from memory; else they are `refused`.
+        """
+
 
 class _Pending(NamedTuple):
     """Events that were taken into custody and are being written."""
@@ -71,6 +76,8 @@ class _Pending(NamedTuple):
     homes: tuple[str, ...]
     failures: int
     """How many writes had failed before."""
+    is_sent: bool
+    """Whether they are on their way to others already."""
     giver: Giver
 
 
@@ -94,6 +101,10 @@ class _Publication(NamedTuple):
         refusal = Refused(self.first, self.last, failure(error))
         self.session.say(self.core.out, refusal)
         self.kept()
+
+    def passes_on(self, _entry: int, /) -> bool:
+        """See `Giver`: durable is what is on a disk."""
+        return False
 
 
 class Publishing:
@@ -263,10 +274,14 @@ class Publishing:
         else:
             self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
 
-    def _take_over(self, carried: Carried) -> None:
-        """What a neighbour carries here comes into custody."""
+    def _take_over(self, carried: Carried, is_first: bool) -> None:
+        """What a neighbour carries here comes into custody. What is tried again is not sent on each
+        time.
+        """
         subjects = carried.message.subjects
-        self._into_custody(carried.parcel, carried.homes, carried, subjects=subjects)
+        self._into_custody(
+            carried.parcel, carried.homes, carried, subjects=subjects, at_once=is_first
+        )
 
     def _into_custody(
         self,
@@ -275,23 +290,33 @@ class Publishing:
         giver: Giver,
         here: Mapping[int, RowMask] | None = None,
         subjects: tuple[str, ...] = (),
+        *,
+        at_once: bool = True,
     ) -> None:
-        """Write, send on at once, and tell the giver when it is known what came of it.
+        """Write, send on at once or then, and tell the giver when it is known what came of it.
 
         What is sent before it is on our disk is still in the custody of whom we have it from.
         """
         core = self._core
         taken = core.durability.take(parcel, homes, core.at.wall_us, here, subjects)
-        for entry in (taken.entry, *taken.followers) if taken.entry else taken.followers:
-            core.durability.custody.dispatch(entry, core.durability.registry.next_hop)
-        pending = _Pending(taken, parcel, homes, core.failures, giver)
+        if at_once:
+            self._send_on(taken)
+        pending = _Pending(taken, parcel, homes, core.failures, at_once, giver)
         writes = [*taken.writes, *self.times.to_keep()] if taken.writes else []
         core.append(writes, partial(self._written, pending), partial(self._unwritten, pending))
+
+    def _send_on(self, taken: Taken) -> None:
+        """What was taken into custody goes towards other homes."""
+        durability = self._core.durability
+        for entry in (taken.entry, *taken.followers) if taken.entry else taken.followers:
+            durability.custody.dispatch(entry, durability.registry.next_hop)
 
     def _written(self, pending: _Pending) -> None:
         """What was taken into custody is on the disk."""
         core, (entry, assigned, *_) = self._core, pending.taken
         custody = core.durability.custody
+        if not pending.is_sent:
+            self._send_on(pending.taken)
         gone = [subject for subject in assigned if not custody.lines_up(subject, entry)]
         if gone:  # the end of what they had here is written soon, perhaps before what goes on
             taken = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
@@ -309,8 +334,16 @@ class Publishing:
             core.dismiss([entry])
 
     def _unwritten(self, pending: _Pending, reason: str) -> None:
-        """What was taken into custody could not be written: it was never taken."""
-        self._core.durability.take_back(pending.taken)
+        """What was taken into custody could not be written: it was never taken, unless it goes on
+        from memory.
+        """
+        taken = pending.taken
+        is_for_others = taken.entry and self._core.name not in pending.homes
+        if is_for_others and pending.giver.passes_on(taken.entry):
+            if not pending.is_sent:
+                self._send_on(taken)
+            return
+        self._core.durability.take_back(taken)
         pending.giver.refused(reason)
 
     # --- the live way ---

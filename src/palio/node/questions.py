@@ -148,6 +148,7 @@ class Questions:
                 filter(core.durability.registry.is_leaving, core.durability.registry.brokers)
             ),
             "custody_entries": custody.held,
+            "unwritten_bytes": self._publishing.carrying.unwritten_bytes,
             "custody_waiting": {name: custody.line(name) for name in core.durability.here},
             "complaints": dict(core.complaints.totals),
         }
@@ -169,6 +170,7 @@ class Questions:
             "durable_subscriptions": len(kept),
             "dropped": sum(each.dropped for each in mine),
             "queued_bytes": sum(each.queued_bytes for each in mine),
+            "unwritten_bytes": self._publishing.carrying.unwritten_bytes,
             "custody_waiting": {name: custody.line(name) for name in kept},
         }
 

@@ -105,6 +105,8 @@ class Registry(SaidFacts):
         """Tickets of `settle` that wait for what could not be written."""
         self.is_behind = False
         """Whether its links are others than it has told."""
+        self._missing: dict[str, dict[str, set[str]]] = {}
+        """What neighbours that are gone could not take, as `KnownNeighbour.missing` has it."""
         self._lost: dict[str, None] = {}
         """Neighbours that are gone, which the others are yet to be told."""
         self._bides = False
@@ -217,10 +219,11 @@ class Registry(SaidFacts):
 
     def join(self, neighbour: str, at: Moment) -> None:
         """A link is up."""
-        self._neighbours[neighbour] = KnownNeighbour(at.now)
+        state = self._neighbours[neighbour] = KnownNeighbour(at.now)
+        state.missing = self._missing.pop(neighbour, {})
         self._lost.pop(neighbour, None)
         known = dict(self._versions)
-        if self._is_new and neighbour not in self._asked_back:
+        if self.is_new and neighbour not in self._asked_back:
             known.pop(self.name, None)
             self._asked_back[neighbour] = None
         self.outbox.append((neighbour, Known(known)))
@@ -229,6 +232,10 @@ class Registry(SaidFacts):
     def leave(self, neighbour: str, at: Moment) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
+        if any(gone.missing.values()):
+            self._missing[neighbour] = gone.missing
+            while len(self._missing) > MAX_BROKERS:
+                del self._missing[next(iter(self._missing))]
         self._lost[neighbour] = None
         self.ways += 1
         self._echoes.leave(neighbour, gone, self._untold.first)
@@ -274,10 +281,10 @@ class Registry(SaidFacts):
 
     def refused(self, neighbour: str, fact: Fact) -> None:
         """A neighbour cannot take a fact: it is unreached whenever that origin settles, until it
-        is told something newer about that subject.
+        takes something newer about that subject. In its next session this broker says again what
+        was its own: a version below one that is known is no news there.
         """
-        state = self._neighbours[neighbour]
-        state.missing.setdefault(fact.origin, set()).add(fact.subject)
+        self._neighbours[neighbour].refuse(fact)
         if fact.origin == self.name:
             self._echoes.answered_own(neighbour, (fact.version,))
         else:
@@ -320,6 +327,7 @@ class Registry(SaidFacts):
             lacking.sort(key=lambda fact: fact.version)
             self._send(neighbour, lacking)
         self._echoes.linked(neighbour, versions, self.fact, self._untold.versions)
+        self._repeating += sorted(state.missing.get(self.name, set()).difference(self._repeating))
         self.ways += 1
         for origin in list(self._forgetful):
             if self.next_hop(origin) == neighbour:
@@ -334,6 +342,7 @@ class Registry(SaidFacts):
         self._answer_hearsay(neighbour, owed.get(neighbour))
         if not fresh:
             return
+        self._neighbours[neighbour].has(fresh)
         self.news += fresh
         self._flood(fresh, neighbour)
         self._echoes.look(owed.values())
@@ -415,11 +424,9 @@ class Registry(SaidFacts):
         for name, state in self._neighbours.items():
             if name != source and state.is_equal:
                 self._send(name, facts)
-                if state.missing:
-                    for fact in facts:
-                        state.missing.get(fact.origin, set()).discard(fact.subject)
 
     def _send(self, neighbour: str, facts: Sequence[Fact]) -> None:
+        self._neighbours[neighbour].try_again(facts)
         self.outbox.append((neighbour, Facts(tuple(facts))))
         self._echoes.sent(neighbour, facts)
 

@@ -218,6 +218,7 @@ class RequestHandler:
             core.plans.read(request.plan)
         registry = core.durability.registry
         epoch_us = core.plans.next_epoch(core.at.wall_us)
+        before = registry.fact(core.name, PLAN)
         registry.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
         core.report("info", "plan_applied", epoch_us=epoch_us, by=session.owner)
 
@@ -225,6 +226,11 @@ class RequestHandler:
             session.say(core.out, Done(request.id))
 
         def failed(reason: str) -> None:
+            stated = registry.fact(core.name, PLAN)
+            if stated is not None and stated.claimed_us == epoch_us:
+                filter = "" if before is None else before.filter
+                was_us = 1 if before is None else before.claimed_us  # before all others
+                registry.announce(PLAN, filter=filter, claimed_us=was_us)
             session.say(core.out, Failed(request.id, _not_stored(reason)))
 
         core.settle_up()

@@ -62,7 +62,8 @@ class SaidFacts(KnownFacts):
         known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
         for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
             self._load(fact)
-        self._is_new = name not in self._versions
+        self.is_new = name not in self._versions
+        """Whether nothing of an earlier life of this broker is known here."""
         self._begins_at = self._begin(name)
         """From which version on it remembers what it said."""
         self._untold = Untold(self._version(name))
@@ -71,7 +72,7 @@ class SaidFacts(KnownFacts):
 
     def begin(self, wall_us: int) -> None:
         """The broker starts, with no links."""
-        if self._is_new:
+        if self.is_new:
             self._versions[self.name] = self._begins_at = wall_us
         else:  # what a full disk did not take may have been told all the same
             self._versions[self.name] = max(self._version(self.name) + SKIPPED, wall_us)
@@ -84,7 +85,7 @@ class SaidFacts(KnownFacts):
             self._announce(TOKEN, token)
             self._say_again()
             self._repeat(len(self._repeating))  # nobody is linked yet, and nobody waits
-        if self._is_new:  # behind the token; after a restart, too, it knows from when it remembers
+        if self.is_new:  # behind the token; after a restart, too, it knows from when it remembers
             self._announce(LINKS)
 
     def announce(

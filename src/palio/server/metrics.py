@@ -123,6 +123,11 @@ METRICS: Final = (
         ("patterns", "patterns", "Patterns that clients and neighbours have it see to"),
         ("queued_bytes", "queued_bytes", "Bytes that wait for slow receivers"),
         ("custody_entries", "custody_entries", "Durable batches that this broker answers for"),
+        (
+            "unwritten_bytes",
+            "unwritten_bytes",
+            "Bytes of durable events that the disk refused",
+        ),
     ),
     *_measures(
         "gauge",
