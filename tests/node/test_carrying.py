@@ -221,6 +221,24 @@ def test_nothing_is_sent_on_each_time_it_is_tried() -> None:
     assert {each.status()["custody_entries"] for each in house.world.nodes.values()} == {0}
 
 
+def test_what_is_for_others_goes_past_what_waits_here() -> None:
+    """Also the part of what is for both."""
+    house = House(3)
+    near = house.world.client("near", "b2")
+    near.subscribe("d < 20", durable="d")
+    house.world.run(1.0)
+    house.world.disks["b2"].is_full = True
+    house.publish(40)
+    house.world.run(0.2)
+    assert house.durable == list(range(1, 41))
+    assert heard(near, "d") == []
+    assert house.world.nodes["b1"].status()["custody_entries"] == 19
+    house.world.disks["b2"].is_full = False
+    house.world.run(1.0)
+    assert (heard(near, "d"), house.durable) == (list(range(1, 20)), list(range(1, 41)))
+    assert {each.status()["custody_entries"] for each in house.world.nodes.values()} == {0}
+
+
 @pytest.mark.parametrize("is_tried", [False, True])
 def test_what_a_broker_fails_on_is_carried_again(
     monkeypatch: pytest.MonkeyPatch, *, is_tried: bool

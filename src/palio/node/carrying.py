@@ -6,7 +6,8 @@ nothing, and keeps what it carries, until it is known what becomes of that:
 - What is only on its way to other brokers goes on from memory. Once all of these have taken it, it
   is answered for as if it were on the disk.
 - What is for somebody here waits, and is tried again at each look round. All that the same
-  neighbour carries after it waits behind it, but what was being written already.
+  neighbour carries here after it waits behind it, but what was being written already. Of what is
+  for others as well, their part goes on.
 - Of more than `UNWRITTEN_BYTES` the rest comes again in a new session, once the disk has taken what
   waits.
 """
@@ -60,7 +61,7 @@ class Carrying:
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
         """A neighbour gives events into our custody; it is told once they are on the disk."""
         check_numbered(neighbour.name, message.parcel)
-        backlog = self._backlogs.setdefault(neighbour, _Backlog())
+        backlog = self._backlogs.setdefault(neighbour, _Backlog(self._core.name))
         if neighbour.must_begin_anew or backlog.has_left_out:
             return  # not before that which was left out
         notice = self._notice(neighbour, message)
@@ -71,13 +72,31 @@ class Carrying:
         homes = tuple(dict.fromkeys(message.homes))
         if not self._know(homes, neighbour):
             return  # the neighbour keeps it: there is no Took
-        carried = Carried(self, neighbour, backlog.next_number(), message, parcel, homes)
+        number = backlog.next_number()
+        carried = Carried(self, neighbour, number, message, parcel, homes, _Parts())
         if not len(parcel):  # of what it may not bring nothing is kept, here or there
             self._answer(carried)
         elif backlog.is_refused or backlog.waiting:
-            backlog.put(carried)
+            self._put_behind(carried, backlog)
         else:
             self._try(carried, backlog, is_first=True)
+
+    def _put_behind(self, carried: Carried, backlog: _Backlog) -> None:
+        """Something waits already. What is for other brokers need not, unless such waits, too."""
+        here = self._core.name
+        others = tuple(home for home in carried.homes if home != here)
+        if others:
+            away = carried
+            if len(others) < len(carried.homes):
+                carried.parts.left += 1
+                away = carried._replace(homes=others)
+                carried = carried._replace(homes=(here,), number=backlog.next_number())
+            if backlog.others:
+                backlog.put(away)
+            else:
+                self._try(away, backlog, is_first=True)
+        if here in carried.homes:
+            backlog.put(carried)
 
     def took(self, neighbour: Neighbour, message: Took) -> None:
         """A neighbour has them on its disk, or they are where they go."""
@@ -126,14 +145,14 @@ class Carrying:
 
     def go_on(self) -> None:
         """The disk takes writes again: some of what waits is next."""
-        for neighbour, backlog in list(self.ready.items()):
-            rows = 0
-            for _ in range(TRIED_AT_ONCE):
-                if neighbour not in self.ready or not backlog.waiting or rows >= ROWS_AT_ONCE:
-                    break
+        tried = rows = 0
+        while self.ready and tried < TRIED_AT_ONCE and rows < ROWS_AT_ONCE:
+            neighbour, backlog = next(iter(self.ready.items()))
+            if backlog.waiting:
                 rows += self._try_waiting(neighbour, backlog)
-            if not backlog.waiting:
-                self.ready.pop(neighbour, None)
+                tried += 1
+            else:
+                del self.ready[neighbour]
                 self._end(neighbour, backlog)
 
     def _try_waiting(self, neighbour: Neighbour, backlog: _Backlog) -> int:
@@ -203,7 +222,8 @@ class Carrying:
         return carried
 
     def _answer(self, carried: Carried) -> None:
-        if self._is_here(carried.neighbour):
+        carried.parts.left -= 1
+        if not carried.parts.left and self._is_here(carried.neighbour):
             carried.neighbour.say(self._core.out, Took((carried.message.flight,)))
 
     def _is_here(self, neighbour: Neighbour) -> bool:
@@ -243,6 +263,13 @@ class Carrying:
         return is_bearable
 
 
+class _Parts:
+    """Of how many parts of what was carried it is yet to be known what became of them."""
+
+    def __init__(self) -> None:
+        self.left = 1
+
+
 class Carried(NamedTuple):
     """A neighbour carried these here (see `Giver`)."""
 
@@ -254,6 +281,7 @@ class Carried(NamedTuple):
     parcel: Parcel
     """Those that the neighbour may bring."""
     homes: tuple[str, ...]
+    parts: _Parts
 
     @property
     def size(self) -> int:
@@ -281,7 +309,8 @@ Take: TypeAlias = Callable[[Carried, bool], None]
 class _Backlog:
     """What one neighbour carries, while any of it is being written or waits to be."""
 
-    def __init__(self) -> None:
+    def __init__(self, here: str) -> None:
+        self._here = here
         self._last_number = 0
         self.writing: set[int] = set()
         """The numbers of those that are being written."""
@@ -289,6 +318,8 @@ class _Backlog:
         """The disk refuses writes, as far as is known: what comes waits."""
         self.waiting: list[Carried] = []
         """What the disk refused, and what came after that, in order."""
+        self.others = 0
+        """How many of these are for other brokers alone."""
         self.bytes = 0
         self._left_out = inf
         """The first that was more than may wait: it and all after it are to come again."""
@@ -308,10 +339,10 @@ class _Backlog:
         if carried.number >= self._left_out:
             return
         insort(self.waiting, carried, key=_number)
-        self.bytes += carried.size
+        self._count(carried, 1)
         while self.bytes > UNWRITTEN_BYTES and len(self.waiting) > 1:
             last = self.waiting.pop()
-            self.bytes -= last.size
+            self._count(last, -1)
             self._left_out = last.number
 
     def put_back(self, carried: Carried) -> None:
@@ -323,8 +354,13 @@ class _Backlog:
     def next(self) -> Carried:
         """What has waited longest; it waits no longer."""
         carried = self.waiting.pop(0)
-        self.bytes -= carried.size
+        self._count(carried, -1)
         return carried
+
+    def _count(self, carried: Carried, sign: int) -> None:
+        self.bytes += sign * carried.size
+        if self._here not in carried.homes:
+            self.others += sign
 
 
 _number: Final = attrgetter("number")
