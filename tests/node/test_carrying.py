@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from palio.node import carrying
+from palio.node import backlogs, carrying
 from palio.node.durability import Durability, Taken
 from palio.node.settings import Settings
 from palio.protocol.messages import Carry, Message
@@ -86,7 +86,7 @@ def test_what_is_too_much_comes_again_in_one_new_session(
 ) -> None:
     house = House()
     house.world.disks["b2"].is_full = True
-    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 1 << 20 if fits else 3_000)
+    monkeypatch.setattr(backlogs, "UNWRITTEN_BYTES", 1 << 20 if fits else 3_000)
     house.publish(100)
     house.world.run(10.0)
     assert heard(house.live, "x") == list(range(1, 101))
@@ -99,7 +99,7 @@ def test_what_is_too_much_comes_again_in_one_new_session(
 
 def test_one_that_is_larger_than_all_that_may_wait_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     house = House()
-    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 10)
+    monkeypatch.setattr(backlogs, "UNWRITTEN_BYTES", 10)
     house.world.disks["b2"].is_full = True
     house.publisher.publish({"d": 1}, durable=True)
     house.world.run(5.0)
@@ -154,7 +154,7 @@ def test_what_is_under_way_to_a_failing_disk_is_bounded_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     house = House()
-    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 20_000)
+    monkeypatch.setattr(backlogs, "UNWRITTEN_BYTES", 20_000)
     house.world.sync_us = 1_000_000
     house.world.disks["b2"].fails_to_sync = True
     house.publish(100)
@@ -168,7 +168,7 @@ def test_what_is_under_way_to_a_failing_disk_is_bounded_too(
 def test_what_goes_on_from_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way to its home is gone, and the disk is full."""
     house = House(3)
-    monkeypatch.setattr(carrying, "UNWRITTEN_BYTES", 20_000)
+    monkeypatch.setattr(backlogs, "UNWRITTEN_BYTES", 20_000)
     house.world.disks["b2"].is_full = True
     house.world.cut("b2", "b3")
     house.world.run(5.0)

@@ -506,9 +506,12 @@ def test_a_plan_that_a_full_disk_refuses_counts_nowhere(*, earlier: bool) -> Non
         apply(world, operator, topology.brokers)
     plans = [flows(world, name)["plan"] for name in topology.brokers]
     world.disks["b1"].is_full = True
-    id = operator.ask(lambda id: Apply(id, pack(flooding(topology.brokers[:2]))))
+    asked = [
+        each.ask(lambda id: Apply(id, pack(flooding(topology.brokers[:2]))))
+        for each in (operator, world.client("other", "b1"))
+    ]
     world.run(1.0)
-    assert isinstance(operator.answers[id], Failed)
+    assert isinstance(operator.answers[asked[0]], Failed)
     for is_full in (True, False):
         world.disks["b1"].is_full = is_full
         world.run(5.0)

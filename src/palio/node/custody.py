@@ -311,6 +311,11 @@ class Custody:
         self._ways = -1
         return [PutEntry(entry, parcel, self._homes[entry], wall_us, self._subjects[entry])]
 
+    def put(self, entry: int, parcel: Parcel, wall_us: int) -> PutEntry:
+        """What to write of an entry that is kept in memory alone."""
+        subjects = self._subjects.get(entry, ())
+        return PutEntry(entry, parcel, self._homes[entry], wall_us, subjects)
+
     def give_up(self, home: str) -> list[int]:
         """A home is gone for good: the entries that it has not taken, now without it."""
         entries = [entry for entry, homes in self._homes.items() if home in homes]

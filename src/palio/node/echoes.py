@@ -89,15 +89,21 @@ class KnownNeighbour:
         self.promised: dict[int, int] = {}
         """...and those that it is told once they are on the disk, in place of what they outdo."""
         self.missing: dict[str, set[str]] = {}
-        """By origin, the subjects of facts that it could not take, in this session or before."""
+        """By origin, the subjects of facts that it could not take, in this session or before..."""
         self.tried: dict[tuple[str, str], int] = {}
-        """What it is sent of these subjects after that: the newest versions."""
+        """...and what it was sent of them since: the newest versions, by origin and subject."""
 
-    def refuse(self, fact: Fact) -> None:
-        """It cannot take a fact."""
-        if self.tried.get((fact.origin, fact.subject)) == fact.version:
-            del self.tried[fact.origin, fact.subject]
+    def goes_on(self, gone: KnownNeighbour) -> None:
+        """It is the same neighbour, in a new session."""
+        self.missing, self.tried = gone.missing, gone.tried
+
+    def refuse(self, fact: Fact, newest: int) -> None:
+        """It cannot take a fact; `newest` is what it was sent of that subject."""
+        key = fact.origin, fact.subject
         self.missing.setdefault(fact.origin, set()).add(fact.subject)
+        self.tried.pop(key, None)
+        if newest > fact.version:
+            self.tried[key] = newest
 
     def try_again(self, facts: Iterable[Fact]) -> None:
         """It is sent these: what it could not take before it may take now."""
@@ -109,10 +115,15 @@ class KnownNeighbour:
     def take(self, origin: str, versions: Iterable[int]) -> None:
         """It answers for these: it has taken them."""
         if self.tried:
-            for each in versions:
-                for key in [key for key, tried in self.tried.items() if tried == each]:
-                    if key[0] == origin:
-                        self._has(*key)
+            taken = set(versions)
+            for key in [key for key, tried in self.tried.items() if tried in taken]:
+                if key[0] == origin:
+                    self._has(*key)
+
+    def knows(self, versions: Mapping[str, int]) -> None:
+        """It says what it knows: what it was sent last it has taken, or has not heard of."""
+        for key in [key for key, tried in self.tried.items() if tried <= versions.get(key[0], 0)]:
+            self._has(*key)
 
     def has(self, facts: Iterable[Fact]) -> None:
         """It says these itself."""

@@ -278,9 +278,9 @@ class Publishing:
         """What a neighbour carries here comes into custody. What is tried again is not sent on each
         time.
         """
-        subjects = carried.message.subjects
+        part = carried.part
         self._into_custody(
-            carried.parcel, carried.homes, carried, subjects=subjects, at_once=is_first
+            part.parcel, part.homes, carried, subjects=part.subjects, at_once=is_first
         )
 
     def _into_custody(

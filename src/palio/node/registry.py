@@ -105,8 +105,8 @@ class Registry(SaidFacts):
         """Tickets of `settle` that wait for what could not be written."""
         self.is_behind = False
         """Whether its links are others than it has told."""
-        self._missing: dict[str, dict[str, set[str]]] = {}
-        """What neighbours that are gone could not take, as `KnownNeighbour.missing` has it."""
+        self._lacking: dict[str, KnownNeighbour] = {}
+        """Neighbours that are gone and could not take something."""
         self._lost: dict[str, None] = {}
         """Neighbours that are gone, which the others are yet to be told."""
         self._bides = False
@@ -220,7 +220,8 @@ class Registry(SaidFacts):
     def join(self, neighbour: str, at: Moment) -> None:
         """A link is up."""
         state = self._neighbours[neighbour] = KnownNeighbour(at.now)
-        state.missing = self._missing.pop(neighbour, {})
+        if neighbour in self._lacking:
+            state.goes_on(self._lacking.pop(neighbour))
         self._lost.pop(neighbour, None)
         known = dict(self._versions)
         if self.is_new and neighbour not in self._asked_back:
@@ -233,9 +234,9 @@ class Registry(SaidFacts):
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
         if any(gone.missing.values()):
-            self._missing[neighbour] = gone.missing
-            while len(self._missing) > MAX_BROKERS:
-                del self._missing[next(iter(self._missing))]
+            self._lacking[neighbour] = gone
+            while len(self._lacking) > MAX_BROKERS:
+                del self._lacking[next(iter(self._lacking))]
         self._lost[neighbour] = None
         self.ways += 1
         self._echoes.leave(neighbour, gone, self._untold.first)
@@ -281,10 +282,13 @@ class Registry(SaidFacts):
 
     def refused(self, neighbour: str, fact: Fact) -> None:
         """A neighbour cannot take a fact: it is unreached whenever that origin settles, until it
-        takes something newer about that subject. In its next session this broker says again what
-        was its own: a version below one that is known is no news there.
+        takes something newer about that subject. To send it again in another session is no use: a
+        version below one that is known is no news there.
         """
-        self._neighbours[neighbour].refuse(fact)
+        newest = self.fact(fact.origin, fact.subject)
+        is_sent = newest is not None and not self._is_untold(newest)
+        version = newest.version if newest is not None and is_sent else 0
+        self._neighbours[neighbour].refuse(fact, version)
         if fact.origin == self.name:
             self._echoes.answered_own(neighbour, (fact.version,))
         else:
@@ -318,6 +322,7 @@ class Registry(SaidFacts):
         if len(versions) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Known of more than {MAX_BROKERS} (MAX_BROKERS)")
         state.is_equal, state.known_at = True, at.now
+        state.knows(versions)
         lacking = [
             fact
             for fact in self._facts.values()
@@ -327,7 +332,6 @@ class Registry(SaidFacts):
             lacking.sort(key=lambda fact: fact.version)
             self._send(neighbour, lacking)
         self._echoes.linked(neighbour, versions, self.fact, self._untold.versions)
-        self._repeating += sorted(state.missing.get(self.name, set()).difference(self._repeating))
         self.ways += 1
         for origin in list(self._forgetful):
             if self.next_hop(origin) == neighbour:

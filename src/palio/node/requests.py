@@ -43,6 +43,7 @@ from palio.protocol.messages import (
     Bookmarked,
     Cancel,
     Done,
+    Fact,
     Failed,
     Failure,
     Gap,
@@ -135,6 +136,8 @@ class RequestHandler:
     def __init__(self, core: Core, cancelling: Cancelling) -> None:
         self._core = core
         self._cancelling = cancelling
+        self._plan: Fact | None = None
+        """The plan that this broker stated last and that is on its disk."""
 
     def serve(self, session: Session, request: ClientRequest) -> None:
         """Put a request in force and answer it."""
@@ -219,6 +222,8 @@ class RequestHandler:
         registry = core.durability.registry
         epoch_us = core.plans.next_epoch(core.at.wall_us)
         before = registry.fact(core.name, PLAN)
+        if before is None or registry.is_told(before):
+            self._plan = before
         registry.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
         core.report("info", "plan_applied", epoch_us=epoch_us, by=session.owner)
 
@@ -228,8 +233,8 @@ class RequestHandler:
         def failed(reason: str) -> None:
             stated = registry.fact(core.name, PLAN)
             if stated is not None and stated.claimed_us == epoch_us:
-                filter = "" if before is None else before.filter
-                was_us = 1 if before is None else before.claimed_us  # before all others
+                filter = "" if self._plan is None else self._plan.filter
+                was_us = 1 if self._plan is None else self._plan.claimed_us  # before all others
                 registry.announce(PLAN, filter=filter, claimed_us=was_us)
             session.say(core.out, Failed(request.id, _not_stored(reason)))
 

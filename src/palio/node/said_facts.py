@@ -129,6 +129,10 @@ class SaidFacts(KnownFacts):
         """Whether all that this broker has to say of itself is on its disk, and on its way."""
         return not (self._untold or self._repeating)
 
+    def is_told(self, fact: Fact) -> bool:
+        """Whether a fact of this broker is on its disk, and others know of it."""
+        return not self._untold.holds(fact)
+
     def _is_untold(self, fact: Fact) -> bool:
         return fact.origin == self.name and self._untold.holds(fact)
 
