@@ -246,12 +246,11 @@ class Carrying:
 
     def _write_passing(self) -> None:
         """Try whether the disk takes by now what goes on from memory: one entry after the other."""
-        entry = next(iter(self._passing), None)
-        if entry is not None and not self._is_writing_passing:
-            self._is_writing_passing = True
+        entry, custody = next(iter(self._passing), None), self._core.durability.custody
+        if entry is not None and custody.is_needed(entry) and not self._is_writing_passing:
             part = self._backlogs[self._passing[entry]].passing[entry]
-            custody = self._core.durability.custody
             writes = [custody.put(entry, part.parcel, self._core.at.wall_us)]
+            self._is_writing_passing = True
             self._core.append(writes, partial(self._on_disk, entry), self._not_on_disk)
 
     def _on_disk(self, entry: int) -> None:

@@ -340,9 +340,7 @@ class Publishing:
         taken = pending.taken
         is_for_others = taken.entry and self._core.name not in pending.homes
         if is_for_others and pending.giver.passes_on(taken.entry):
-            if not pending.is_sent:
-                self._send_on(taken)
-            return
+            return  # it is on its way: what is tried again is for somebody here
         self._core.durability.take_back(taken)
         pending.giver.refused(reason)
 

@@ -170,7 +170,6 @@ class Questions:
             "durable_subscriptions": len(kept),
             "dropped": sum(each.dropped for each in mine),
             "queued_bytes": sum(each.queued_bytes for each in mine),
-            "unwritten_bytes": self._publishing.carrying.unwritten_bytes,
             "custody_waiting": {name: custody.line(name) for name in kept},
         }
 

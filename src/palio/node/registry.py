@@ -286,9 +286,8 @@ class Registry(SaidFacts):
         version below one that is known is no news there.
         """
         newest = self.fact(fact.origin, fact.subject)
-        is_sent = newest is not None and not self._is_untold(newest)
-        version = newest.version if newest is not None and is_sent else 0
-        self._neighbours[neighbour].refuse(fact, version)
+        sent = 0 if newest is None or self._is_untold(newest) else newest.version
+        self._neighbours[neighbour].refuse(fact, sent)
         if fact.origin == self.name:
             self._echoes.answered_own(neighbour, (fact.version,))
         else:
