@@ -93,10 +93,6 @@ class KnownNeighbour:
         self.tried: dict[tuple[str, str], int] = {}
         """...and what it was sent of them since: the newest versions, by origin and subject."""
 
-    def goes_on(self, gone: KnownNeighbour) -> None:
-        """It is the same neighbour, in a new session."""
-        self.missing, self.tried = gone.missing, gone.tried
-
     def refuse(self, fact: Fact, newest: int) -> None:
         """It cannot take a fact; `newest` is what it was sent of that subject."""
         key = fact.origin, fact.subject

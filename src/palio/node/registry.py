@@ -105,8 +105,8 @@ class Registry(SaidFacts):
         """Tickets of `settle` that wait for what could not be written."""
         self.is_behind = False
         """Whether its links are others than it has told."""
-        self._lacking: dict[str, KnownNeighbour] = {}
-        """Neighbours that are gone and could not take something."""
+        self._lacking: dict[str, tuple[dict[str, set[str]], dict[tuple[str, str], int]]] = {}
+        """Of neighbours that are gone, what they could not take (`missing`, `tried`)."""
         self._lost: dict[str, None] = {}
         """Neighbours that are gone, which the others are yet to be told."""
         self._bides = False
@@ -220,8 +220,7 @@ class Registry(SaidFacts):
     def join(self, neighbour: str, at: Moment) -> None:
         """A link is up."""
         state = self._neighbours[neighbour] = KnownNeighbour(at.now)
-        if neighbour in self._lacking:
-            state.goes_on(self._lacking.pop(neighbour))
+        state.missing, state.tried = self._lacking.pop(neighbour, ({}, {}))
         self._lost.pop(neighbour, None)
         known = dict(self._versions)
         if self.is_new and neighbour not in self._asked_back:
@@ -234,7 +233,7 @@ class Registry(SaidFacts):
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
         if any(gone.missing.values()):
-            self._lacking[neighbour] = gone
+            self._lacking[neighbour] = gone.missing, gone.tried
             while len(self._lacking) > MAX_BROKERS:
                 del self._lacking[next(iter(self._lacking))]
         self._lost[neighbour] = None
@@ -286,7 +285,7 @@ class Registry(SaidFacts):
         version below one that is known is no news there.
         """
         newest = self.fact(fact.origin, fact.subject)
-        sent = 0 if newest is None or self._is_untold(newest) else newest.version
+        sent = 0 if newest is None or not self.is_told(newest) else newest.version
         self._neighbours[neighbour].refuse(fact, sent)
         if fact.origin == self.name:
             self._echoes.answered_own(neighbour, (fact.version,))
@@ -325,7 +324,7 @@ class Registry(SaidFacts):
         lacking = [
             fact
             for fact in self._facts.values()
-            if fact.version > versions.get(fact.origin, 0) and not self._is_untold(fact)
+            if fact.version > versions.get(fact.origin, 0) and self.is_told(fact)
         ]
         if lacking:
             lacking.sort(key=lambda fact: fact.version)

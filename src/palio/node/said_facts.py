@@ -130,11 +130,8 @@ class SaidFacts(KnownFacts):
         return not (self._untold or self._repeating)
 
     def is_told(self, fact: Fact) -> bool:
-        """Whether a fact of this broker is on its disk, and others know of it."""
-        return not self._untold.holds(fact)
-
-    def _is_untold(self, fact: Fact) -> bool:
-        return fact.origin == self.name and self._untold.holds(fact)
+        """Whether others may know of a fact: one of this broker's own once it is on the disk."""
+        return fact.origin != self.name or not self._untold.holds(fact)
 
     def _announce(self, subject: str, links: tuple[str, ...] = (), claimed_us: int = 0) -> None:
         claimed_us = self._begins_at if subject == LINKS else claimed_us
