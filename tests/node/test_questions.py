@@ -272,6 +272,7 @@ def test_a_status_without_the_grant_counts_ones_own_and_says_so() -> None:
     status = Network(SPIES[2], 1, with_others=True).answers()[0]
     assert isinstance(status, Answer)
     assert status.data["custody_waiting"].keys() == {"spy/mine"}
+    assert "unwritten_bytes" not in status.data, "it tells of what others publish"
     assert (status.data["sessions"], status.data["subscriptions"]) == (1, 2)
     assert "published" not in status.data
     assert "monitor" in status.data["limited"]
