@@ -10,38 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from palio.client.connection import connect
-from palio.language.parsing import parse
 from tests.server.worst import INPUTS, Held, target
+from tests.timing import slowness
 
 HELD_S: Final = 0.4
 """What is measured is 10 to 70 ms; it was 0.4 to 17 s, where `slowness` is 1."""
-
-WORK_S: Final = 0.025
-"""What the work of `slowness` takes there."""
 
 TRIES: Final = 3
 """Where a machine is given to others for a moment, that counts as computing: an input is tried
 again. What holds the loop does so each time."""
 
 READY_S: Final = 60.0
-
-
-def slowness() -> float:
-    """How much slower this machine is now than the one on which `HELD_S` was found; 1 if it is not.
-    What is timed is what brokers do with most of the inputs.
-    """
-    texts = [f"n{number} = 1 OR n LIKE '%{number}%_' AND m != {number}" for number in range(400)]
-    begun = time.thread_time()
-    for text in texts:
-        parse(text)
-    return max(1.0, (time.thread_time() - begun) / WORK_S)
 
 
 @pytest.mark.parametrize("name", INPUTS)
