@@ -128,8 +128,7 @@ def _children(shape: Hierarchy) -> list[str]:
 
 def _inner(shape: Hierarchy) -> tuple[str, ...]:
     """Every third broker that has others below and above, and not the root above."""
-    deep = [name for name, parent in shape.parents.items() if parent != "b1"]
-    return tuple(name for name in deep if name in shape.parents.values())[::3]
+    return shape.inner()[::3]
 
 
 def _uplink(shape: Hierarchy) -> Callable[[str, str], bool]:

@@ -30,6 +30,11 @@ class Hierarchy(NamedTuple):
         """All links, the one that dials first."""
         return (*self.parents.items(), *self.others)
 
+    def inner(self) -> tuple[str, ...]:
+        """Brokers that have others below and above, and not the root above."""
+        deep = [name for name, parent in self.parents.items() if parent != "b1"]
+        return tuple(name for name in deep if name in self.parents.values())
+
     def below(self, name: str) -> tuple[str, ...]:
         """A broker and its whole branch."""
         found = [name]

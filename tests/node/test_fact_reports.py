@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from palio.node.fact_reports import Answers, FactReports, bundled
-from palio.node.limits import FACTS_AT_ONCE, FACTS_S, MAX_BROKERS
+from palio.node.limits import BEHIND_S, FACTS_AT_ONCE, FACTS_S, MAX_BROKERS, MAX_PAUSE_S
 from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
+from palio.node.throttle import Lag
 from palio.node.vouching import LAPSE, LINKS
 from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts, Message
@@ -24,8 +25,11 @@ class Told:
         self.one, self.other = self.world.nodes["b1"]._core.neighbours.values()
         self.facts: list[tuple[Neighbour, Facts]] = []
         self.answers: list[Answers] = []
+        self.lag = Lag()
         self.reports = FactReports(
-            lambda neighbour, facts: self.facts.append((neighbour, facts)), self.answers.append
+            lambda neighbour, facts: self.facts.append((neighbour, facts)),
+            self.answers.append,
+            self.lag,
         )
 
 
@@ -50,6 +54,15 @@ def test_a_few_are_told_at_once_and_then_all_that_came_in_a_while() -> None:
     told.reports.look(told.reports.wake_at)
     assert [len(facts.facts) for _, facts in told.facts[FACTS_AT_ONCE:]] == [20]
     assert told.one.before is None
+
+
+def test_who_has_no_time_tells_more_with_each_message() -> None:
+    told = Told()
+    told.lag.note(BEHIND_S, 5.0)
+    for number in range(FACTS_AT_ONCE + 1):
+        told.reports.put(told.one, Facts((fact("b9", number + 1),)))
+        told.reports.look(5.0)
+    assert told.reports.wake_at == pytest.approx(5.0 + MAX_PAUSE_S)
 
 
 def test_all_is_told_in_order_for_each_is_answered_by_itself() -> None:

@@ -315,6 +315,15 @@ def test_waves_that_are_answered_at_once_or_never() -> None:
     assert at_once.take() == (False, False)
 
 
+def test_what_others_are_not_told_yet_waits_and_clients_here_are_told() -> None:
+    lapses = Lapses(lambda _then: None)
+    lapses.note()
+    assert lapses.take(may_tell=False) == (False, True)
+    assert lapses.take(may_tell=False) == (False, False)
+    assert lapses.take() == (True, False)
+    assert lapses.take() == (False, False)
+
+
 def test_what_was_heard_is_told_here_and_not_said_again() -> None:
     lapses = Lapses(lambda _then: None)
     lapses.hear()

@@ -45,6 +45,7 @@ from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.settling import Settling
 from palio.node.telling import Telling
+from palio.node.throttle import Lag
 from palio.node.vouching import LAPSE, OF_A_LIFE, Vouching
 from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import (
@@ -113,7 +114,8 @@ class Core:
         self.outlets = Outlets(router, self.route)
         self.lapses = Lapses(self._sound)
         self.telling = Telling(self._say, self.flow)
-        self.fact_reports = FactReports(self._tell_facts, self._echo)
+        self.lag = Lag()
+        self.fact_reports = FactReports(self._tell_facts, self._echo, self.lag)
         self.lacking: dict[Neighbour, bool] = {}
         """Neighbours that lack something of which the router was not told yet, or (if it is true)
         something no longer. It is told once all is said that this input led to: what follows from

@@ -4,7 +4,7 @@ When the tree of a hundred brokers changes, each of them says who its neighbours
 may have been lost. All of that crosses every link, and is answered on each. One message for each
 would be tens of thousands. So what comes is told on at once a few times (`FACTS_AT_ONCE`); where
 more comes, once in `FACTS_S` all of it in one message a neighbour: facts in their order, and then
-the answers, those that are alike as one.
+the answers, those that are alike as one. A broker that has much to do waits longer (`throttle`).
 
 Facts about durable subscriptions go at once. Nothing but routing tables, which do not depend on
 facts, overtakes what waits (`Neighbour.before`).
@@ -17,8 +17,9 @@ from functools import partial
 from math import inf
 from typing import TypeAlias
 
-from palio.node.limits import FACTS_AT_ONCE, FACTS_S, MAX_BROKERS
+from palio.node.limits import FACTS_AT_ONCE, FACTS_S, MAX_BROKERS, MAX_PAUSE_S
 from palio.node.sessions import Neighbour
+from palio.node.throttle import Lag, Throttle
 from palio.node.vouching import is_subscription
 from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts
@@ -35,15 +36,17 @@ class FactReports:
     """
 
     def __init__(
-        self, tell: Callable[[Neighbour, Facts], None], answer: Callable[[Answers], None]
+        self,
+        tell: Callable[[Neighbour, Facts], None],
+        answer: Callable[[Answers], None],
+        lag: Lag,
     ) -> None:
         self._tell = tell
         self._answer = answer
         self._facts: dict[Neighbour, list[Fact]] = {}
         """In the order in which they are to be told."""
         self._answers: Answers = {}
-        self._spent_until = -inf
-        """By when it has not been told more often than once in `FACTS_S`."""
+        self._throttle = Throttle(FACTS_S, MAX_PAUSE_S, FACTS_AT_ONCE, lag)
 
     def put(self, neighbour: Neighbour, message: Facts | Echo) -> None:
         """A neighbour is to be told something: with the next `look` that is due."""
@@ -72,7 +75,7 @@ class FactReports:
     def wake_at(self) -> float:
         """When `look` is next to be called."""
         if self._facts or self._answers:
-            return self._spent_until - (FACTS_AT_ONCE - 1) * FACTS_S
+            return self._throttle.due_at
         return inf
 
     def look(self, now: float) -> None:
@@ -80,7 +83,7 @@ class FactReports:
         if self.wake_at > now:
             return
         if self._facts:
-            self._spent_until = max(self._spent_until, now) + FACTS_S
+            self._throttle.tell(now)
             for neighbour in list(self._facts):
                 self.hurry(neighbour)
         if self._answers:

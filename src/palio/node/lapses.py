@@ -11,7 +11,8 @@ Nobody knows which events went where no way led, so what is told is only that so
    was lost until then was lost before that.
 3. With its next look round a broker tells its own clients, and all others by a fact (`LAPSE`): one
    fact and one gap, whatever has happened since the last look. A broker that hears of a lapse tells
-   its own clients with its next look round.
+   its own clients with its next look round. Where it has much to do it tells the others less often
+   (`throttle`): each has to take that fact, and all brokers have lapses when a network changes.
 
 Every link that breaks and comes back is noted by both its ends, and each end is heard by all on its
 side. So whoever lost something on that link is told when it is lost and when the way is whole.
@@ -50,7 +51,9 @@ class Lapses:
     def __init__(self, sound: Sound) -> None:
         self._sound = sound
         self._is_noted = False
+        """Whether other brokers are to be told."""
         self._is_heard = False
+        """Whether clients here are."""
         self._is_open = False
         """Whether a wave is on its way."""
         self._waves = 0
@@ -58,7 +61,7 @@ class Lapses:
 
     def note(self) -> None:
         """Something may have been lost here."""
-        self._is_noted = True
+        self._is_noted = self._is_heard = True
 
     def hear(self) -> None:
         """Another broker says that something may have been lost there."""
@@ -71,10 +74,11 @@ class Lapses:
         if not self._is_open:
             self._send()
 
-    def take(self) -> tuple[bool, bool]:
-        """Whether other brokers are to be told now, and whether clients are."""
-        due = self._is_noted, self._is_noted or self._is_heard
-        self._is_noted = self._is_heard = False
+    def take(self, *, may_tell: bool = True) -> tuple[bool, bool]:
+        """Whether other brokers are to be told now, if that may be, and whether clients are."""
+        due = self._is_noted and may_tell, self._is_heard
+        self._is_noted = self._is_noted and not may_tell
+        self._is_heard = False
         return due
 
     def _send(self) -> None:

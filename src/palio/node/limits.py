@@ -151,6 +151,20 @@ FACTS_S: Final = 0.1
 """Seconds between two times after that. A change of the network takes about a second to be found
 out, and facts cross it in a few of these."""
 
+BEHIND_S: Final = 0.1
+"""A broker that is so late for its work is behind with it, and tells of the network as seldom as it
+ever does; one that is half as late, half as seldom."""
+
+MAX_PAUSE_S: Final = 3.0
+"""Seconds between two times then: neighbours that are silent for so long are missed."""
+
+LAPSES_AT_ONCE: Final = 2
+"""Lapses that a broker tells of, one with each look round: that something was lost, and later that
+all is well again."""
+
+MAX_LAPSES_S: Final = 5.0
+"""Seconds between two more of them if it is behind."""
+
 MAX_BROKERS: Final = 10_000
 """Brokers of one network: who names more of them has made some up."""
 

@@ -3,8 +3,9 @@
 A broker with many neighbours that starts again is joined by all of them at once. To tell each of
 them of each link by itself would be as many lists of all its links as it has pairs of neighbours:
 so a few changes are told of at once, and where there are more, one list in `NEWS_S` tells of all
-since the last. So it is for the routing tables (`Router.catch_up`) and for the registry. Until
-then no wave goes on through the tables, so `settled()` waits for it, too.
+since the last; a broker that has much to do waits longer (`throttle`). So it is for the routing
+tables (`Router.catch_up`) and for the registry. Until then no wave goes on through the tables, so
+`settled()` waits for it, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 from math import inf
 
 from palio.node.core import Core
-from palio.node.limits import NEWS_AT_ONCE, NEWS_S
+from palio.node.limits import MAX_PAUSE_S, NEWS_AT_ONCE, NEWS_S
+from palio.node.throttle import Throttle
 
 __all__ = ["LinkReports"]
 
@@ -22,8 +24,7 @@ class LinkReports:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._spent_until = -inf
-        """By when there have been no more lists than one in `NEWS_S`."""
+        self._throttle = Throttle(NEWS_S, MAX_PAUSE_S, NEWS_AT_ONCE, core.lag)
         core.router.bide()
         core.durability.registry.bide()
 
@@ -33,12 +34,12 @@ class LinkReports:
         core = self._core
         if not (core.router.is_behind or core.durability.registry.is_behind):
             return inf
-        return self._spent_until - (NEWS_AT_ONCE - 1) * NEWS_S
+        return self._throttle.due_at
 
     def look(self) -> None:
         """Something has happened, or it is time: tell what is to be told by now."""
         core = self._core
         if self.wake_at <= core.at.now:
-            self._spent_until = max(self._spent_until, core.at.now) + NEWS_S
+            self._throttle.tell(core.at.now)
             core.durability.registry.catch_up()
             core.route(core.router.catch_up())

@@ -13,12 +13,14 @@ from typing import Final
 from palio.errors import NotAuthenticated
 from palio.node.core import Core
 from palio.node.effects import Close, Send
+from palio.node.limits import LAPSES_AT_ONCE, MAX_LAPSES_S
 from palio.node.links import Link, Links
 from palio.node.moving import Moving
 from palio.node.patience import Patience
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
 from palio.node.sessions import Durable, Neighbour, PeerSession
+from palio.node.throttle import Throttle
 from palio.protocol.limits import ANSWER_S, SILENT_BEATS
 from palio.protocol.messages import Bye, Ping
 from palio.routing.protocol import Hierarchy
@@ -52,6 +54,8 @@ class Watch:
         self._patience = patience
         self._neighbours_at = 0.0
         self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
+        look_s = core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        self._lapses = Throttle(look_s, MAX_LAPSES_S, LAPSES_AT_ONCE, core.lag)
         self._place = "", core.name
         """The broker above this one, and the root, as people were told last."""
 
@@ -136,13 +140,15 @@ class Watch:
 
     def _tell_lapses(self) -> Iterator[int]:
         """Live events may have been lost: other brokers and clients here are told, once a look."""
-        is_news, is_told = self._core.lapses.take()
+        core = self._core
+        is_news, is_told = core.lapses.take(may_tell=self._lapses.due_at <= core.at.now)
         if is_news:
-            self._core.durability.registry.lapse()
+            self._lapses.tell(core.at.now)
+            core.durability.registry.lapse()
         if is_told:
-            for session in list(self._core.sessions.values()):
+            for session in list(core.sessions.values()):
                 if session.subscriptions:
-                    session.lapse(self._core.out)
+                    session.lapse(core.out)
                 yield 1
 
     def _is_over(self, party: PeerSession, grace: float) -> bool:

@@ -28,6 +28,7 @@ from palio.simulation.disks import Disk
 from palio.simulation.doors import Doors
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Pipe, Planner, Surface
+from palio.simulation.processors import Processors
 from palio.simulation.randomness import Randomness
 
 __all__ = ["Cluster", "NodeRouter", "address_of"]
@@ -157,6 +158,13 @@ class Cluster:
             new_id=new_id,
             matcher=self._matcher,
         )
+
+    def share(self, processors: int, action_s: float) -> Processors:
+        """From now on whatever a broker that there is does takes time of a few processors."""
+        found = Processors(self.planner, processors, round(action_s * US))
+        for computer in self._computers.values():
+            computer.processors = found
+        return found
 
     def pause(self, name: str, seconds: float) -> None:
         """A broker does nothing for a while, and then what it should have done."""

@@ -15,6 +15,7 @@ from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Holder, NumberedReader, Planner
+from palio.simulation.processors import Processors
 
 __all__ = ["Computer"]
 
@@ -42,6 +43,8 @@ class Computer:
         self.disk = disk
         self.host: Host | None = None
         """None while the broker does not run."""
+        self.processors: Processors | None = None
+        """What does the work; without, work takes no time."""
         self._planner = planner
         self._sync_us = sync_us
         self._epoch_us = epoch_us
@@ -94,6 +97,18 @@ class Computer:
             self._paused.popleft()()
 
     def _awake(self, action: Callable[[], object]) -> None:
+        """Do something as soon as there is a processor for it."""
+        if self.processors is None:
+            self._do(action)
+        else:
+            self.processors.do(self.name, partial(self._do_in, self._life, action))
+
+    def _do_in(self, life: int, action: Callable[[], object]) -> None:
+        """Do something, unless the broker was killed before there was a processor for it."""
+        if self.host is not None and self._life == life:
+            self._do(action)
+
+    def _do(self, action: Callable[[], object]) -> None:
         """Do something, behind all that waits if there is a pause."""
         if self._paused or self._planner.now_us < self._paused_until_us:
             self._paused.append(action)

@@ -25,6 +25,9 @@ __all__ = ["LINK_S", "FarFleet", "Spent"]
 LINK_S: Final = 0.01
 AT_ONCE: Final = 2
 """Brokers that start at the same time: as many as there are processors, or all start slowly."""
+BEHIND_LINES: Final = ("nice", "-n", "19")
+"""Brokers have their turn after this process, which is all links: a wire takes no longer where many
+have much to do."""
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -91,7 +94,7 @@ class FarFleet(Fleet):
 
     def launcher(self, name: str) -> Sequence[str]:
         """What runs a broker in its namespace."""
-        return self._spaces[name].launcher
+        return (*BEHIND_LINES, *self._spaces[name].launcher)
 
     # --- their lives ---
 
