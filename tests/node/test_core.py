@@ -7,6 +7,7 @@ import random
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from hypothesis import given
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
 from palio.node.effects import Append, DropEntries, Moment, Report, Send
+from palio.node.limits import NEWS_AT_ONCE
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.sessions import Neighbour
@@ -92,6 +94,9 @@ def event(seq: int, *, durable: bool = False) -> Publish:
     return Publish(Parcel.of("", to_batch({"x": 0})), seq, durable)
 
 
+FEW: Final = NEWS_AT_ONCE + 2
+"""So many that some are yet to be told of, as of 100."""
+
 INPUTS: dict[str, Callable[[Broker], None]] = {
     "ping": lambda broker: broker.receive(Ping()),
     "ping of a neighbour": lambda broker: broker.receive(Ping(), FIRST_LINK),
@@ -103,7 +108,7 @@ INPUTS: dict[str, Callable[[Broker], None]] = {
 
 @pytest.mark.parametrize("name", INPUTS)
 def test_an_input_touches_no_neighbour_whom_it_does_not_concern(name: str) -> None:
-    few, many = Broker(neighbours=1, durables=1), Broker(neighbours=100, durables=1)
+    few, many = Broker(neighbours=FEW, durables=1), Broker(neighbours=100, durables=1)
     for broker in (few, many):  # what is made once is there
         broker.receive(event(1))
         broker.receive(event(2, durable=True))
@@ -116,7 +121,7 @@ def test_what_was_seen_touches_no_durable_subscription_for_which_nothing_waits()
 
 
 def test_a_seen_neighbour_is_touched_alone() -> None:
-    few, many = Broker(neighbours=1), Broker(neighbours=100)
+    few, many = Broker(neighbours=FEW), Broker(neighbours=100)
     calls = calls_of(lambda: few.receive(Seen(1), FIRST_LINK))
     assert calls_of(lambda: many.receive(Seen(1), FIRST_LINK)) == calls
 

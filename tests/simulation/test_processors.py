@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from palio.errors import InvalidInput
 from palio.routing.algorithms import find_algorithm
 from palio.simulation.agenda import Agenda
 from palio.simulation.processors import TURN, Processors
@@ -60,20 +61,38 @@ def test_what_comes_while_a_computer_is_at_work_is_done_after_that() -> None:
     assert done == ["first", "second", "third"]
 
 
+def test_a_computer_that_has_stopped_waits_for_no_turn() -> None:
+    agenda = Agenda()
+    processors = Processors(agenda, 1, 10)
+    done: list[str] = []
+    for _ in range(3 * TURN):
+        processors.do("b1", lambda: done.append("b1"))
+    processors.do("b2", lambda: done.append("b2"))
+    processors.forget("b1")
+    processors.forget("b3")
+    agenda.run()
+    assert done == ["b1", "b2"], "the first turn began with what there was"
+
+
 def test_a_broker_that_was_killed_does_nothing_more() -> None:
     world = World.of(line(2), find_algorithm("acyclic").new)
     world.run(1.0)
-    world.share(1, 0.5)
-    alice = world.client("alice", "b1")
+    alice, bob = world.client("alice", "b1"), world.client("bob", "b2")
+    world.share(1, 0.02)
     alice.subscribe("x > 1")
-    world.run(0.3)
+    world.run(0.03)
     world.kill("b1")
-    world.run(3.0)
+    world.run(1.0)
     assert not alice.answers
     world.start("b1")
-    world.share(2, 0.0001)
-    world.run(10.0)
-    bob = world.client("bob", "b2")
+    world.run(20.0)
     bob.publish({"x": 2})
     world.run(5.0)
     assert [row["x"] for _, _, row in alice.heard] == [2]
+
+
+def test_brokers_share_one_set_of_processors() -> None:
+    world = World.of(line(2), find_algorithm("acyclic").new)
+    world.share(1, 0.001)
+    with pytest.raises(InvalidInput, match="already"):
+        world.share(2, 0.001)

@@ -151,12 +151,16 @@ FACTS_S: Final = 0.1
 """Seconds between two times after that. A change of the network takes about a second to be found
 out, and facts cross it in a few of these."""
 
-BEHIND_S: Final = 0.1
-"""A broker that is so late for its work is behind with it, and tells of the network as seldom as it
-ever does; one that is half as late, half as seldom."""
+ON_TIME_S: Final = 0.02
+"""An alarm that rings so late is in time: a turn of the loop takes that."""
 
-MAX_PAUSE_S: Final = 3.0
-"""Seconds between two times then: neighbours that are silent for so long are missed."""
+BEHIND_S: Final = 0.1
+"""A broker whose alarms ring so late is behind with its work, and tells of the network as seldom as
+it ever does; between the two it waits longer in proportion."""
+
+MAX_PAUSE_S: Final = 2.0
+"""Seconds between two times then. A change crosses a network in a few of them, before events that
+wait for it (`HELD_BEATS`) go without."""
 
 LAPSES_AT_ONCE: Final = 2
 """Lapses that a broker tells of, one with each look round: that something was lost, and later that

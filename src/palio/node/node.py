@@ -520,8 +520,7 @@ class Node:
         core.fact_reports.look(core.at.now)
         if self._has_unfinished:
             self.wake_at = core.at.now
-        self.wake_at = min(
-            self.wake_at,
+        due_at = min(
             core.releases.due_at,
             core.assembling.due_at(core.at),
             self._publishing.multicasting.wake_at,
@@ -530,6 +529,9 @@ class Node:
             self._link_reports.wake_at,
             core.fact_reports.wake_at,
         )
+        # What only counts from now on, as looks at neighbours do with the first one, may have been
+        # due long ago. An alarm is set for now, then, and is not late.
+        self.wake_at = min(self.wake_at, max(due_at, core.at.now))
         out, core.out = core.out, []
         return out
 

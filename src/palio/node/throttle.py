@@ -12,45 +12,47 @@ from __future__ import annotations
 
 from typing import Final
 
-from palio.node.limits import BEHIND_S
+from palio.node.limits import BEHIND_S, ON_TIME_S
 
 __all__ = ["Lag", "Throttle"]
 
-HALF_S: Final = 1.0
-"""After so long without another, a delay counts half."""
+HALF_S: Final = 4.0
+"""After so long without another, a delay counts half: who is short of time is late now and then."""
 
 
 class Lag:
-    """How far a broker is behind with its work: how late it was, lately, for what it had to do.
+    """How far a broker is behind with its work: how late alarms rang lately that it had set.
 
     >>> lag = Lag()
-    >>> lag.note(0.05, now=7.0)
-    >>> lag.note(0.0, now=8.0)
+    >>> lag.note(0.4, now=7.0)
+    >>> lag.note(0.0, now=11.0)
     >>> lag.share
-    0.25
+    0.5
     """
 
     __slots__ = ("_at", "share")
 
     def __init__(self) -> None:
         self.share = 0.0
-        """From 0, if it is never late, to 1, if it is by `BEHIND_S` or more: who was asleep for a
-        minute is soon as quick as before.
+        """From 0, if alarms ring in time, to 1, if they are late by `BEHIND_S` or more: who was
+        asleep for a minute is soon as quick as before.
         """
         self._at = 0.0
 
     def note(self, late_s: float, now: float) -> None:
-        """So late it was for what was to be done now."""
+        """An alarm rings, so late."""
         faded = self.share * 0.5 ** ((now - self._at) / HALF_S)
-        self.share = max(min(late_s / BEHIND_S, 1.0), faded)
+        late = (late_s - ON_TIME_S) / (BEHIND_S - ON_TIME_S)
+        self.share = max(min(late, 1.0), faded)
         self._at = now
 
 
 class Throttle:
-    """How often something is told: a few times at once, and then once in `every_s`, or, the farther
-    a broker is behind, in up to `longest_s`.
+    """How often something is told: a few times at once, and then once in `every_s`. The farther a
+    broker is behind, the fewer times at once, down to one, and the longer it waits, up to
+    `longest_s`.
 
-    >>> throttle = Throttle(0.1, 3.0, at_once=2, lag=Lag())
+    >>> throttle = Throttle(0.1, 2.0, at_once=2, lag=Lag())
     >>> for _ in range(2):
     ...     assert throttle.due_at <= 5.0
     ...     throttle.tell(now=5.0)
@@ -58,27 +60,31 @@ class Throttle:
     5.1
     """
 
-    __slots__ = ("_at", "_at_once", "_every_s", "_lag", "_left", "_longest_s", "due_at")
+    __slots__ = ("_at", "_at_once", "_every_s", "_lag", "_left", "_more_s")
 
     def __init__(self, every_s: float, longest_s: float, at_once: int, lag: Lag) -> None:
         self._every_s = every_s
-        self._longest_s = longest_s
+        self._more_s = max(0.0, longest_s - every_s)
         self._at_once = at_once
         self._lag = lag
         self._left = float(at_once)
         """How often it could be told at once, when it was told last."""
         self._at = 0.0
-        self.due_at = 0.0
-        """When it may be told next; perhaps that is over."""
 
     @property
     def pause_s(self) -> float:
         """Seconds between two times, by now."""
-        return self._every_s + (self._longest_s - self._every_s) * self._lag.share
+        return self._every_s + self._more_s * self._lag.share
+
+    @property
+    def due_at(self) -> float:
+        """When it may be told next, as far behind as the broker is now; perhaps that is over."""
+        return self._at + (1.0 - self._left) * self.pause_s
 
     def tell(self, now: float) -> None:
         """It is told."""
-        pause_s = self.pause_s
-        self._left = min(self._left + (now - self._at) / pause_s, self._at_once) - 1.0
+        regained = (now - self._at) / self.pause_s
+        at_once = 1.0 + (self._at_once - 1) * (1.0 - self._lag.share)
+        # What was told in time, and by now counts as early, makes the next time no later.
+        self._left = max(1.0, min(self._left + regained, at_once)) - 1.0
         self._at = now
-        self.due_at = now + (1.0 - self._left) * pause_s

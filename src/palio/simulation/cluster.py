@@ -160,7 +160,11 @@ class Cluster:
         )
 
     def share(self, processors: int, action_s: float) -> Processors:
-        """From now on whatever a broker that there is does takes time of a few processors."""
+        """From now on whatever a broker that there is does takes time of a few processors. What it
+        does after a pause is work that was done in time, and takes none.
+        """
+        if any(each.processors is not None for each in self._computers.values()):
+            raise InvalidInput("brokers share processors already")
         found = Processors(self.planner, processors, round(action_s * US))
         for computer in self._computers.values():
             computer.processors = found

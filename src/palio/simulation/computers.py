@@ -82,6 +82,8 @@ class Computer:
             self.host = None
             self._paused.clear()
             self._paused_until_us = 0
+            if self.processors is not None:
+                self.processors.forget(self.name)
             self.disk.crash()
             if self._medium is not None:
                 self._medium.leave(self.name)

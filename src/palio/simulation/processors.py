@@ -50,6 +50,12 @@ class Processors:
         queue.append(action)
         self._go_on()
 
+    def forget(self, name: str) -> None:
+        """A computer has stopped dead: only the turn that it has just now goes on."""
+        self._todo.pop(name, None)
+        if name in self._at_work:
+            self._at_work[name].clear()
+
     def _go_on(self) -> None:
         while self._idle and self._todo:
             name = next(iter(self._todo))
