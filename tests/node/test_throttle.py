@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palio.node.limits import BEHIND_S, ON_TIME_S
+from palio.node.limits import BEHIND_S, MANY_BROKERS, ON_TIME_S
 from palio.node.settings import Settings
 from palio.node.throttle import HALF_S, Lag, Throttle
 from palio.routing.algorithms import find_algorithm
@@ -98,6 +98,12 @@ def test_a_broker_that_was_alone_is_not_behind_with_its_first_neighbour() -> Non
 
 def test_more_than_matters_counts_as_that() -> None:
     assert behind(60.0, 100.0).share == behind(BEHIND_S, 100.0).share == 1.0
+
+
+def test_where_brokers_are_few_there_is_less_to_tell() -> None:
+    lag = Lag()
+    lag.note(BEHIND_S, 5.0, brokers=MANY_BROKERS // 10)
+    assert lag.share == pytest.approx(0.1)
 
 
 def test_a_delay_fades_and_a_longer_one_counts() -> None:

@@ -162,6 +162,9 @@ MAX_PAUSE_S: Final = 2.0
 """Seconds between two times then. A change crosses a network in a few of them, before events that
 wait for it (`HELD_BEATS`) go without."""
 
+MANY_BROKERS: Final = 30
+"""Of so many brokers each waits as long as that; of fewer, which tell less, in proportion."""
+
 LAPSES_AT_ONCE: Final = 2
 """Lapses that a broker tells of, one with each look round: that something was lost, and later that
 all is well again."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from palio.node.limits import BEHIND_S, ON_TIME_S
+from palio.node.limits import BEHIND_S, MANY_BROKERS, ON_TIME_S
 
 __all__ = ["Lag", "Throttle"]
 
@@ -39,11 +39,11 @@ class Lag:
         """
         self._at = 0.0
 
-    def note(self, late_s: float, now: float) -> None:
-        """An alarm rings, so late."""
+    def note(self, late_s: float, now: float, brokers: int = MANY_BROKERS) -> None:
+        """An alarm rings, so late, in a network of so many brokers."""
         faded = self.share * 0.5 ** ((now - self._at) / HALF_S)
         late = (late_s - ON_TIME_S) / (BEHIND_S - ON_TIME_S)
-        self.share = max(min(late, 1.0), faded)
+        self.share = max(min(late, 1.0) * min(1.0, brokers / MANY_BROKERS), faded)
         self._at = now
 
 
