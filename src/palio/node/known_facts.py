@@ -57,6 +57,11 @@ class KnownFacts:
         return sorted({self.name, *self._versions} - self.retired)
 
     @property
+    def heard_of(self) -> int:
+        """How many brokers were ever heard of; asked at each alarm, so nothing is put in order."""
+        return len(self._versions)
+
+    @property
     def is_alone(self) -> bool:
         """Whether `brokers` has no other; asked for each message, so nothing is put in order."""
         if not self._retired:

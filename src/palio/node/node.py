@@ -309,7 +309,7 @@ class Node:
         """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
-        core.lag.note(at.now - self.wake_at, at.now, len(core.durability.registry.brokers))
+        core.lag.note(at.now - self.wake_at, at.now, core.durability.registry.heard_of)
         is_due = core.releases.are_due(at.now)
         if is_due:
             core.append(())
