@@ -64,7 +64,7 @@ class Shared:
 
     def __init__(self, shape: Hierarchy, routing: str, *, processors: int, action_s: float) -> None:
         algorithm = find_algorithm(routing)
-        self.victims = shape.inner()[::3]
+        self.victims = shape.several()
         self.world = world = World(settings=Settings(routing=routing, find=True), latency_s=LINK_S)
         world.spoils = self._count
         self._told = 0
@@ -77,9 +77,7 @@ class Shared:
         for one, other in shape.links:
             world.connect(one, other)
         world.run(SETTLE_S)
-        leaves = [name for name in shape.names if name not in shape.parents.values()]
-        places = leaves[:: max(1, len(leaves) // CLIENTS)][:CLIENTS]
-        self._clients = [world.client(f"client {place}", place) for place in places]
+        self._clients = [world.client(f"client {each}", each) for each in shape.leaves(CLIENTS)]
         for client in self._clients:
             client.subscribe("second >= 0")
         world.run(5.0)

@@ -126,11 +126,6 @@ def _children(shape: Hierarchy) -> list[str]:
     return [name for name, parent in shape.parents.items() if parent == "b1"]
 
 
-def _inner(shape: Hierarchy) -> tuple[str, ...]:
-    """Every third broker that has others below and above, and not the root above."""
-    return shape.inner()[::3]
-
-
 def _uplink(shape: Hierarchy) -> Callable[[str, str], bool]:
     ends = {"b1", _children(shape)[0]}
     return lambda one, other: {one, other} == ends
@@ -148,7 +143,9 @@ FAULTS: Final = (
     Fault("an inner broker is killed and starts again", _child(1), _kill, _start, lasts_s=0.0),
     Fault("an inner broker pauses", _child(2), _pause, _go_on),
     Fault("a branch is cut off", lambda _: (), _nothing, _nothing, _branch),
-    Fault("several inner brokers are killed", _inner, _kill, _start, after_s=LONG_AFTER_S),
+    Fault(
+        "several inner brokers are killed", Hierarchy.several, _kill, _start, after_s=LONG_AFTER_S
+    ),
     Fault("the root is killed", lambda _: ("b1",), _kill, _start),
 )
 
@@ -157,8 +154,7 @@ def load_of(shape: Hierarchy, crowd: Crowd = CROWD) -> Load:
     """Clients at leaves in all branches, which no fault strikes; and one who hears durable events
     at a broker that is killed.
     """
-    leaves = [name for name in shape.names if name not in shape.parents.values()]
-    places = leaves[:: max(1, len(leaves) // crowd.listeners)][: crowd.listeners]
+    places = shape.leaves(crowd.listeners)
     publishers = [
         Publisher(f"{kind} {place}", place, durable=kind == "durable", rate=crowd.rate)
         for kind in ("live", "durable")

@@ -30,10 +30,15 @@ class Hierarchy(NamedTuple):
         """All links, the one that dials first."""
         return (*self.parents.items(), *self.others)
 
-    def inner(self) -> tuple[str, ...]:
-        """Brokers that have others below and above, and not the root above."""
+    def several(self) -> tuple[str, ...]:
+        """Every third broker that has others below and above, and not the root above."""
         deep = [name for name, parent in self.parents.items() if parent != "b1"]
-        return tuple(name for name in deep if name in self.parents.values())
+        return tuple(name for name in deep if name in self.parents.values())[::3]
+
+    def leaves(self, count: int) -> list[str]:
+        """So many brokers that have none below, in all branches; all, if there are no more."""
+        found = [name for name in self.names if name not in self.parents.values()]
+        return found[:: max(1, len(found) // count)][:count]
 
     def below(self, name: str) -> tuple[str, ...]:
         """A broker and its whole branch."""
