@@ -51,8 +51,6 @@ AFTER_S: Final = 30.0
 LONG_AFTER_S: Final = 90.0
 """How long the network is watched once it has ended: where many come back at once, longer."""
 IDLE_S: Final = 10.0
-START_S: Final = 600.0
-"""How long all brokers may take to know of each other, on a machine that has other work."""
 REST_S: Final = 60.0
 """How long durable events may take to arrive in the end."""
 BEGIN: Final = "<!-- measured: python -m benchmarks.healing --docs docs -->"
@@ -253,7 +251,6 @@ async def run(
         began = time.monotonic()
         fleet = HierarchyFleet(shape, Path(folder), routing, limits)
         async with fleet, load_of(shape, crowd) as load:
-            await _until_linked(fleet)
             started_s = time.monotonic() - began
             idle = await _idle(fleet)
             algorithm = find_algorithm(routing)
@@ -278,12 +275,6 @@ async def run(
                 "unreachable": await _unreachable(fleet),
                 **load.repeated(),
             }
-
-
-async def _until_linked(fleet: HierarchyFleet) -> None:
-    async with asyncio.timeout(START_S):
-        while await _unreachable(fleet):  # noqa: ASYNC110  # other processes tell nobody
-            await asyncio.sleep(0.5)
 
 
 def as_markdown(found: list[Row]) -> str:

@@ -107,6 +107,7 @@ class FarFleet(Fleet):
             async with asyncio.TaskGroup() as group:
                 for name in self.names:
                     group.create_task(self._start_gently(name))
+            await self.linked()
         except BaseException:
             await self.stop()
             raise

@@ -24,9 +24,12 @@ SOON: Final[Mapping[str, float]] = MappingProxyType({"peer_grace_s": 1.0})
 READY_S: Final = 60.0
 """Seconds that a broker may take to start on a busy machine."""
 
+LINKED_S: Final = 300.0
+"""Seconds that all of them, which may be a hundred, may take to find each other."""
+
 
 class Fleet:
-    """Brokers of one network.
+    """Brokers of one network, which all reach each other once it is entered.
 
     `links` are pairs of names, of which the first dials the second; without them every broker dials
     all before it. `limits` are settings of `[limits]`. A subclass may lead the ways elsewhere: see
@@ -145,14 +148,30 @@ class Fleet:
         await process.wait()
 
     async def restart(self, name: str) -> None:
-        """Drain a broker with SIGTERM, and start it again once it has gone."""
+        """Drain a broker with SIGTERM, and start it again once it has gone; return once it is
+        linked.
+        """
         await _end([self._running.pop(name)])
         await self.start(name)
+        await self.linked()
+
+    async def linked(self) -> None:
+        """Wait until all brokers that run are in reach of one of them. A broker that listens is not
+        linked yet: who subscribes at another is unknown to it, and so is what it publishes there.
+        """
+        one = next(iter(self._running))
+        async with asyncio.timeout(LINKED_S), connect(self.url(one)) as client:
+            while True:
+                found = (await client.topology())["brokers"]
+                if all(each in found and found[each]["reachable"] for each in self._running):
+                    return
+                await asyncio.sleep(0.05)
 
     async def __aenter__(self) -> Self:
         try:
             for name in self.names:
                 await self.start(name)
+            await self.linked()
         except BaseException:
             await self.stop()
             raise

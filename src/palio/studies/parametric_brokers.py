@@ -184,7 +184,6 @@ async def _measure(point: Point) -> list[Row]:
     rows = []
     with TemporaryDirectory() as folder:
         async with FarFleet(names, Path(folder), links=links, door_s=LINK_S) as fleet:
-            await _until_linked(fleet)
             phases = list(product(WAYS, rates))
             random.Random(point.seed).shuffle(phases)  # so that no way is always the first
             phases.insert(0, (UPD, rates[0]))
@@ -193,13 +192,6 @@ async def _measure(point: Point) -> list[Row]:
                 found = await _measured(fleet, phase)
                 rows.append({"way": way, "updates_per_s": rate, **found})
     return rows[1:]  # the first events take longer, whatever the way
-
-
-async def _until_linked(fleet: FarFleet) -> None:
-    """Wait until all know of each other."""
-    async with asyncio.timeout(READY_S), connect(fleet.url(fleet.names[0])) as client:
-        while len((await client.topology())["brokers"]) < len(fleet.names):  # noqa: ASYNC110  # elsewhere
-            await asyncio.sleep(0.05)
 
 
 async def _measured(fleet: FarFleet, phase: Phase) -> Row:
