@@ -668,3 +668,25 @@ def test_a_broker_that_stops_with_a_disk_that_refuses_may_not_know_what_others_s
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_a_subscription_that_is_refused_whole_once_more_is_asked_for_whole() -> None:
+    """Seed 2832830: a client of the campaign changed what its broker did not have, and gave up."""
+    script = Script(
+        seed=2832830,
+        routing="general",
+        brokers=("ob2", "ob3", "b1", "b3"),
+        edges=(("ob2", "ob3"), ("ob2", "b1"), ("b3", "b1")),
+        steps=(
+            Step(0.0, "join", ("listener0", "b3")),
+            Step(0.8, "hear", ("listener0", "durable2", "EXISTS kind", {}, True)),
+            Step(6.7, "full", ("b1", 7.7)),
+            Step(9.9, "move", ("listener0", "b1")),
+            Step(11.8, "move", ("listener0", "ob2")),
+            Step(14.3, "change", ("listener0", "durable2", "kind = 2 AND x >= 2")),
+            Step(14.7, "full", ("ob3", 6.3)),
+            Step(18.8, "move", ("listener0", "ob3")),
+        ),
+        gate=Border(broker="b1", routing="general", beyond=("ob2", "ob3")),
+    )
+    assert play(script).breaches == ()

@@ -131,6 +131,8 @@ class Interest:
         """Whether it is going to be asked for again."""
         self.is_out = False
         """Whether its broker refused it whole."""
+        self.asked_anew = 0
+        """The last request for it as it was then, whole, after a broker had refused it."""
         self.is_cancelled = False
         """Whether another client of its identity has ended it."""
         self.owed: dict[int, Debt] = {}
@@ -372,7 +374,8 @@ class Actor(Member):
                     for earlier in interest.versions[:number]:
                         earlier.over_s = min(earlier.over_s, self.world.now)
                 elif isinstance(outcome, Failed) and outcome.failure.kind == NotStored.__name__:
-                    interest.is_out = interest.is_out or number == 0
+                    is_whole = number == 0 or id == interest.asked_anew
+                    interest.is_out = interest.is_out or is_whole
                     self._try_later(interest)
 
     def withdrawn(self, key: int, error: PalioError) -> None:
@@ -403,7 +406,7 @@ class Actor(Member):
         if interest.is_out:
             interest.is_out = False
             known = self.standing[interest.key]
-            newest.request = known.id
+            newest.request = interest.asked_anew = known.id
             self.subscribe_again(known)
             self.ask_settled(interest)  # what was answered before was about nothing
         elif isinstance(self.answers.get(newest.request), Failed):
