@@ -133,6 +133,16 @@ def test_rows_are_chosen() -> None:
     assert chosen.shape == several.shape
 
 
+def test_a_slice_has_its_rows_and_whose_they_are() -> None:
+    parcel = Parcel("p", stamped(pa.record_batch({"x": [5, 6, 7, 8]}), 20, 1_000))
+    parcel.source = "b7"
+    some = parcel.slice(1, 3)
+    assert (some.publisher, some.source, some.shape) == ("p", "b7", parcel.shape)
+    assert some.batch["x"].to_pylist() == [6, 7]
+    assert some.seqs == (21, 22)
+    assert pa.ipc.read_record_batch(some.payload, some.shape.schema).equals(some.batch)
+
+
 def test_a_copy_for_one_receiver_is_kept_in_its_encoded_form_only() -> None:
     parcel = Parcel("p", pa.record_batch({"x": [1, 2, 3], "s": ["a", "b", "c"]}))
     copy = parcel.select(np.array([True, False, True]))

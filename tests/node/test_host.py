@@ -57,8 +57,10 @@ class Scripted:
     def reachable_at(self, url: str, at: Moment) -> Sequence[Effect]:
         return self._answer("reachable_at", at.now, url)
 
-    def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:
-        return self._answer("receive", at.now, link, message)
+    def receive(
+        self, link: int, message: Message, at: Moment, *, until: int | None = None
+    ) -> Sequence[Effect]:
+        return self._answer("receive", at.now, link, message, *([] if until is None else [until]))
 
     def illegal(self, link: int, error: IllegalMessage, at: Moment) -> Sequence[Effect]:
         return self._answer("illegal", at.now, link, error.reason)

@@ -15,8 +15,8 @@ from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.events import STAMP_BYTES, to_batch
 from palio.model.filters import Filter
-from palio.node.authority import NamedAuthority, Principal
-from palio.node.effects import Effect, Moment, Send
+from palio.node.authority import Limits, NamedAuthority, Principal
+from palio.node.effects import Close, Effect, Moment, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.protocol.batches import check_size
@@ -39,7 +39,9 @@ from palio.protocol.messages import (
     Refused,
     Route,
     Subscribe,
+    Welcome,
     pack_mask,
+    unpack_mask,
 )
 from palio.protocol.wire import Encoder
 from palio.routing import messages as routing
@@ -63,10 +65,14 @@ class Place:
             [("client", "p"), ("client", "a"), ("client", "b"), ("broker", "b2")]
         ):
             self.node.accept(link, AT)
-            self.say(
-                link,
-                Hello(role, name, PROTOCOL_VERSION, incarnation="x" if role == "client" else ""),
-            )
+            incarnation = "x" if role == "client" else ""
+            said = self.say(link, Hello(role, name, PROTOCOL_VERSION, incarnation=incarnation))
+            if name == "p":
+                (self.welcome,) = [
+                    each.message
+                    for each in said
+                    if isinstance(each, Send) and isinstance(each.message, Welcome)
+                ]
         for key, text in enumerate(asked):
             self.say(1 + key % 2, Subscribe(key, key, text))
         beyond = tuple(
@@ -272,3 +278,88 @@ def test_an_event_as_wide_as_it_may_be_is_delivered_with_what_the_broker_adds(
         effects = place.say(0, Publish(Parcel.of("", batch), place.seq))
         assert receipts(effects)[:2] == (is_taken, not is_taken)
         assert len(receipts(effects)[2]) == rows * is_taken
+
+
+# --- in parts ---
+
+
+def in_parts(place: Place, link: int, message: Message, *ends: int) -> list[Effect]:
+    """Hand a message in part by part, and then the rest."""
+    effects = [each for end in ends for each in place.node.receive(link, message, AT, until=end)]
+    return effects + place.say(link, message)
+
+
+def heard_at(effects: list[Effect], link: int) -> list[tuple[int, int]]:
+    """The events and their numbers. Each part has a time of its own."""
+    return [
+        (event["x"], event["$seq"])
+        for each in effects
+        if isinstance(each, Send) and each.link == link
+        if isinstance(each.message, Deliver | Forward)
+        for event in each.message.parcel.select(
+            unpack_mask(each.message.rows, len(each.message.parcel))
+        ).batch.to_pylist()
+    ]
+
+
+@pytest.mark.parametrize("selector", SELECTORS, ids=["rows", "index"])
+@pytest.mark.parametrize("ends", [(1,), (5,), (3, 4, 9), (9, 9)])
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_publication_in_parts_is_heard_as_it_is_as_one(
+    selector: SelectorFactory, ends: tuple[int, ...], durable: bool
+) -> None:
+    whole, parts = Place(selector, ["x > 2", "x < 8"]), Place(selector, ["x > 2", "x < 8"])
+    message = Publish(Parcel("", pa.record_batch({"x": range(10)})), 1, durable)
+    expected, found = whole.say(0, message), in_parts(parts, 0, message, *ends)
+    for link in (1, 2, 3):
+        assert heard_at(found, link) == heard_at(expected, link) != []
+    answers = [each.message for each in found if isinstance(each, Send) and each.link == 0]
+    assert answers[-1] == Accepted(10, "durable" if durable else "memory")
+    assert parts.node.status()["published"] == 10
+    again = parts.say(0, message)  # number 1 was published before
+    assert [type(each) for each in again][-1] is Close
+
+
+def test_what_was_taken_of_a_message_is_not_taken_again_when_it_comes_again() -> None:
+    place = Place(ReferenceSelector, ["TRUE"])
+    session = place.welcome.session
+    message = Publish(Parcel("", pa.record_batch({"x": range(10)})), 1)
+    effects = place.node.receive(0, message, AT, until=4)
+    place.node.lost(0, AT)
+    place.node.accept(7, AT)
+    greeting = Hello("client", "p", PROTOCOL_VERSION, incarnation="x", session=session)
+    (welcome,) = [each.message for each in place.say(7, greeting) if isinstance(each, Send)][:1]
+    assert isinstance(welcome, Welcome)
+    assert (welcome.resumed, welcome.received) == (True, 0)
+    effects += in_parts(place, 7, message, 2, 6)
+    assert heard_at(effects, 1) == [(x, 1 + x) for x in range(10)]
+    effects = place.say(7, Publish(Parcel("", pa.record_batch({"x": [77]})), 11))
+    assert heard_at(effects, 1) == [(77, 11)]
+
+
+def test_a_neighbours_message_in_parts_is_passed_on_once_each_row() -> None:
+    place = Place(ReferenceSelector, ["TRUE"])
+    parcel = Parcel("", pa.record_batch({"x": range(10)})).stamped("q/1", 1, 1)
+    rows = pack_mask(np.arange(10) != 5)
+    effects = in_parts(place, 3, Forward(parcel, rows), 4, 4, 5, 6)
+    assert heard_at(effects, 1) == [(x, 1 + x) for x in range(10) if x != 5]
+
+
+def test_a_publication_that_is_too_much_is_refused_as_a_whole() -> None:
+    granted = Principal("p", parse_filter("TRUE"), limits=Limits(events_per_s=2))
+    node = Node("b1", Acyclic("b1"), MemoryStore(), authority=NamedAuthority({"p": granted}))
+    node.start(AT)
+    node.accept(1, AT, "p")
+    node.receive(1, Hello("client", "p", PROTOCOL_VERSION, incarnation="x"), AT)
+
+    def answers(first: int, *ends: int) -> list[Message]:
+        message = Publish(Parcel("", pa.record_batch({"x": range(10)})), first)
+        effects = [each for end in ends for each in node.receive(1, message, AT, until=end)]
+        effects += node.receive(1, message, AT)
+        return [each.message for each in effects if isinstance(each, Send)]
+
+    assert answers(1, 4) == [Accepted(4, "memory"), Accepted(10, "memory")]
+    refused, accepted = answers(11, 4, 7)
+    assert isinstance(refused, Refused)
+    assert (refused.first_seq, refused.last_seq, refused.failure.kind) == (11, 20, "NotPermitted")
+    assert accepted == Accepted(20, "memory")

@@ -125,3 +125,15 @@ def test_what_is_said_together_weighs_as_much_as_one_by_one() -> None:
     request = Subscribe(1, 1, "x = 1")
     assert size_of(SubscribeAll((request, request))) == 2 * size_of(request)
     assert size_of(Done(1, others=(2, 3))) > size_of(Done(1, others=(2,))) > size_of(Done(1))
+
+
+def test_what_was_begun_of_a_message_counts_until_it_has_arrived() -> None:
+    stream = Stream()
+    assert stream.begun == 0
+    stream.arrive(Done(1))
+    stream.begin(64)
+    assert stream.begun == 64
+    stream.begin(128)
+    assert stream.begun == 128
+    stream.arrive(big(200))
+    assert stream.begun == 0

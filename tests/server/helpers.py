@@ -185,8 +185,15 @@ class Scripted:
         self._note("reachable_at", url)
         return ()
 
-    def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
-        self._note("receive", link, message)
+    def receive(
+        self,
+        link: int,
+        message: Message,
+        at: Moment,  # noqa: ARG002  # the interface
+        *,
+        until: int | None = None,
+    ) -> Sequence[Effect]:
+        self._note("receive", link, message, until)
         if isinstance(message, Hello):
             return [Send(link, Welcome(self.name, f"s{link}", resumed=False, received=0))]
         return self.rule(link, message)

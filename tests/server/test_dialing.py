@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from palio.errors import InvalidConfiguration
-from palio.node.effects import Close, Dial, Effect, Send, Undial
+from palio.node.effects import Close, Dial, Effect, Moment, Send, Undial
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Hello, Message, Ping
 from palio.server import dialing
@@ -66,11 +66,13 @@ async def test_a_neighbour_is_dialled_until_it_answers_and_again_when_it_is_lost
 @pytest.mark.usefixtures("hasty")
 async def test_a_link_that_was_one_too_many_is_tried_again_when_another_is_lost() -> None:
     class Refusing(Scripted):
-        def receive(self, link: int, message: Message, at: object) -> Sequence[Effect]:
+        def receive(
+            self, link: int, message: Message, at: Moment, *, until: int | None = None
+        ) -> Sequence[Effect]:
             if isinstance(message, Hello) and message.role == "broker":
                 self._note("refused", link)
                 return [Send(link, Bye("duplicate")), Close(link, "duplicate")]
-            return super().receive(link, message, at)  # type: ignore[arg-type]  # not looked at
+            return super().receive(link, message, at, until=until)
 
     far = Refusing()
     async with serving(far) as (_, address), serving(Scripted()) as (server, own):

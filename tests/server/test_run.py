@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import ssl
 import threading
 from collections.abc import AsyncIterator
@@ -45,10 +44,10 @@ from palio.routing.shortcuts import Price
 from palio.routing.shortened import Shortened
 from palio.server import run as run_module
 from palio.server import tokens
+from palio.server.engines import Engines
 from palio.server.limits import GC_THRESHOLDS
 from palio.server.run import (
     Running,
-    load_kernels,
     new_authority,
     new_router,
     run,
@@ -381,7 +380,7 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
     ],
 )
 def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:
-    router = new_router(Configuration(broker=Broker(name="b7", routing=routing)))
+    router = new_router(Configuration(broker=Broker(name="b7", routing=routing)), Engines())
     assert isinstance(router, Patterned) == find_algorithm(routing).assembles
     plain = router.inner if isinstance(router, Patterned) else router
     assert (type(plain).__name__, plain.name) == (name, "b7")
@@ -390,7 +389,7 @@ def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None
 @pytest.mark.parametrize("shortcuts", [False, True])
 def test_a_hierarchy_has_shortcuts_if_its_configuration_says_so(shortcuts: bool) -> None:
     broker = Broker(name="b7", routing="proxies", shortcuts=shortcuts)
-    router = new_router(Configuration(broker=broker))
+    router = new_router(Configuration(broker=broker), Engines())
     assert isinstance(router, Shortened)
     assert router.price == (Price() if shortcuts else None)
 
@@ -401,7 +400,7 @@ def test_a_hierarchy_has_shortcuts_if_its_configuration_says_so(shortcuts: bool)
 )
 def test_the_matching_that_a_configuration_names(matching: str, name: str) -> None:
     broker = Broker(name="b7", routing="acyclic", matching=matching)
-    router = new_router(Configuration(broker=broker))
+    router = new_router(Configuration(broker=broker), Engines())
     assert isinstance(router, Acyclic)
     assert type(router.selector).__name__ == name
 
@@ -446,21 +445,6 @@ async def test_a_broker_loads_its_kernels_once_it_has_filters(
         assert xs(await alice.next(Deliver)) == [1, 2]
         may_end.set()
         alice.close()
-
-
-def test_kernels_that_must_be_compiled_are_told_of(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(kernels, "warm", lambda: None)
-    with caplog.at_level(logging.INFO):
-        monkeypatch.setattr(kernels, "are_on_disk", lambda: True)
-        load_kernels()
-        assert not caplog.records
-        monkeypatch.setattr(kernels, "are_on_disk", lambda: False)
-        load_kernels()
-    assert [each.message for each in caplog.records] == [
-        "compiling the engine's kernels takes a minute; plain Python until then"
-    ]
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.wire import HEAD, Encoder, framed
 from palio.server import transport as transport_room
-from palio.server.limits import WRITE_HIGH_BYTES
+from palio.server.limits import FEW_ROWS, WRITE_HIGH_BYTES
 from palio.server.turns import Turns
 from tests.client.helpers import turns
 from tests.server.helpers import (
@@ -436,4 +436,92 @@ async def test_a_client_that_takes_nothing_is_not_read_from_but_a_broker_is(role
             for _ in range(requests):  # what it takes at last
                 await peer.next(Failed)
         await node.called("receive", requests + 1)
+        peer.close()
+
+
+# --- large messages ---
+
+PARTS = 200
+
+
+def large(rows: int) -> Publish:
+    return publish(1, *range(rows))
+
+
+def taken(node: Scripted) -> list[tuple[int, int | None]]:
+    """What was handed in of publications: how many events each has, and up to where."""
+    return [
+        (len(call[2].parcel), call[3])
+        for call in node.calls
+        if call[0] == "receive" and isinstance(call[2], Publish)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts"),
+    [
+        (FEW_ROWS, [None]),
+        (FEW_ROWS + 1, [FEW_ROWS, None]),
+        (2 * FEW_ROWS, [FEW_ROWS, None]),
+        (2 * FEW_ROWS + 1, [FEW_ROWS, 2 * FEW_ROWS, None]),
+    ],
+)
+async def test_a_message_of_many_events_is_handed_over_in_parts(
+    rows: int, parts: list[int | None]
+) -> None:
+    node = Scripted()
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
+        peer = await Peer.client(address)
+        peer.send(large(rows), Ask(1, "then"))
+        await node.called("receive", 2 + len(parts))
+        assert taken(node) == [(rows, until) for until in parts]
+        assert server.traffic.events_in == rows
+        assert isinstance(node.calls[-1][2], Ask)
+        peer.close()
+
+
+async def test_others_get_their_turn_between_two_parts() -> None:
+    node = Scripted(lambda link, each: echo(link, each) if isinstance(each, Ask) else ())
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
+        server.turns = Turns(slice_s=0.0)
+        talker, other = await Peer.client(address), await Peer.client(address, "bob")
+        talker.send(large(PARTS * FEW_ROWS), Ask(7, "many", 0))
+        await until(lambda: len(taken(node)) > 2)
+        other.send(Ask(1, "many", 0))
+        await other.next(Done)
+        assert len(taken(node)) < PARTS
+        assert (await talker.next(Done)).id == 7
+        assert [each for _, each in taken(node)] == [
+            *range(FEW_ROWS, PARTS * FEW_ROWS, FEW_ROWS),
+            None,
+        ]
+        talker.close()
+        other.close()
+
+
+async def test_the_rest_of_a_message_is_handed_over_when_its_connection_breaks() -> None:
+    node = Scripted()
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
+        server.turns = Turns(slice_s=0.0)
+        peer = await Peer.client(address)
+        peer.send(large(PARTS * FEW_ROWS))
+        await until(lambda: len(taken(node)) > 2)
+        peer.abort()
+        await node.called("lost")
+        assert node.calls[-1][0] == "lost"
+        assert taken(node)[-1] == (PARTS * FEW_ROWS, None)
+        assert len(taken(node)) == PARTS
+
+
+async def test_nothing_more_is_handed_over_of_a_message_once_its_connection_is_closed() -> None:
+    def refuse(link: int, message: Message) -> Sequence[Effect]:
+        is_second = len(taken(node)) == 2
+        return [Close(link, "enough")] if isinstance(message, Publish) and is_second else ()
+
+    node = Scripted(refuse)
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (_, address):
+        peer = await Peer.client(address)
+        peer.send(large(10 * FEW_ROWS))
+        await peer.until_closed()
+        assert [each for _, each in taken(node)] == [FEW_ROWS, 2 * FEW_ROWS]
         peer.close()

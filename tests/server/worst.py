@@ -350,6 +350,19 @@ async def batches_of_the_most_cells(target: Target) -> None:
         await published(target, *(batch,) * 5)
 
 
+async def batches_of_the_most_rows_beside_many_filters(target: Target) -> None:
+    hears = await Attacker.connect(target, name="hears")
+    made = (f"number = {at} AND s LIKE '%{at}%'" for at in range(5_000))
+    await hears.send(*(Subscribe(at, at, text) for at, text in enumerate(made)))
+    await hears.done()
+    end = await Attacker.connect(target)
+    batch = pa.record_batch({"number": np.arange(MAX_BATCH_ROWS)})
+    await end.does(publications(*(batch,) * 4))
+    await hears.done()
+    hears.close()
+    end.close()
+
+
 async def a_large_batch_of_an_honest_client(target: Target) -> None:
     async with connect(target.url, name="bulk") as bulk:
         hears = await Attacker.connect(target, name="hears")
@@ -429,6 +442,7 @@ INPUTS: Final[dict[str, Input]] = {
         a_batch_of_many_rows,
         batches_of_the_most_rows,
         batches_of_the_most_cells,
+        batches_of_the_most_rows_beside_many_filters,
         a_large_batch_of_an_honest_client,
         a_crowd_that_floods,
         a_frame_of_numbers,

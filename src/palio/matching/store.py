@@ -60,7 +60,7 @@ CATCH_UP_WORK: Final = 1_024
 MOST_WORK: Final = 4_096
 """...and if it does not keep up with the writer, the writer compiles so many itself."""
 
-MOST_WORK_AT_FIRST: Final = 8_192
+MOST_WORK_AT_FIRST: Final = 4_096
 """Without kernels the writer compiles so many; fewer are left to whoever matches a batch."""
 
 

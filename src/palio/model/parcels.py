@@ -317,6 +317,12 @@ class Parcel:
         copy._is_copy = True
         return copy
 
+    def slice(self, first: int, end: int) -> Parcel:
+        """The events from one row to before another. They share the memory of this parcel."""
+        some = Parcel(self.publisher, self.batch.slice(first, end - first), None, self.shape)
+        some.source = self.source
+        return some
+
     def __len__(self) -> int:
         return 1 if self.values is not None else self.batch.num_rows
 

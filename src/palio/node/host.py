@@ -81,8 +81,10 @@ class Machine(Protocol):
     def reachable_at(self, url: str, at: Moment) -> Sequence[Effect]:
         """Where others can reach this broker; empty if they cannot."""
 
-    def receive(self, link: int, message: Message, at: Moment) -> Sequence[Effect]:
-        """A message came."""
+    def receive(
+        self, link: int, message: Message, at: Moment, *, until: int | None = None
+    ) -> Sequence[Effect]:
+        """A message came; if it is handed in by and by, its rows before `until` are due."""
 
     def illegal(self, link: int, error: IllegalMessage, at: Moment) -> Sequence[Effect]:
         """Bytes came that are no message."""
@@ -243,10 +245,13 @@ class Host:
         """Where others can reach this broker; empty if they cannot."""
         self._perform(self.machine.reachable_at(url, self._clock.moment()))
 
-    def receive(self, number: int, message: Message) -> None:
-        """A message came."""
+    def receive(self, number: int, message: Message, *, until: int | None = None) -> None:
+        """A message came. One that is divisible may be handed in several times: `until` says up to
+        which row it is to be taken now, without that it is all that is left.
+        """
         if self.is_running:
-            self._perform(self.machine.receive(number, message, self._clock.moment()))
+            at = self._clock.moment()
+            self._perform(self.machine.receive(number, message, at, until=until))
 
     def illegal(self, number: int, error: IllegalMessage) -> None:
         """Bytes came that are no message."""

@@ -39,6 +39,7 @@ from palio.node.requests import ClientRequest, RequestHandler
 from palio.node.sessions import Neighbour, Session
 from palio.node.settings import Settings
 from palio.node.watching import TICKS_A_HEARTBEAT, Watch
+from palio.protocol.dividing import part_of
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     UNCOUNTED,
@@ -245,8 +246,10 @@ class Node:
         self._core.whereabouts.tell(url)
         return self._effects()
 
-    def receive(self, link: int, message: Message, at: Moment) -> list[Effect]:
-        """A message came. Whatever is wrong with it is answered, never raised."""
+    def receive(
+        self, link: int, message: Message, at: Moment, *, until: int | None = None
+    ) -> list[Effect]:
+        """A message came. Whatever is wrong with it is answered, never raised. See `Machine`."""
         self._core.at = at
         state = self._links.get(link)
         if state is None:
@@ -260,7 +263,7 @@ class Node:
                 self._links.hang_up(link, error)
         else:
             try:
-                self._counted(state, message)
+                self._counted(state, message, until)
             except PalioError as error:
                 self._refuse(link, state, error)
             except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
@@ -430,7 +433,7 @@ class Node:
 
     # --- parties ---
 
-    def _counted(self, state: Link, message: Message) -> None:
+    def _counted(self, state: Link, message: Message, until: int | None) -> None:
         party = state.party
         if party is None:
             raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
@@ -440,12 +443,34 @@ class Node:
         if isinstance(party, Session):
             if self._patience.ends(party):
                 return
-            self._from_client(party, message)
-            party.stream.arrive(message)
+            if (until is not None or party.stream.begun) and isinstance(message, Publish):
+                self._publish_part(party, message, until)
+            else:
+                self._from_client(party, message)
         elif isinstance(party, Neighbour):
-            self._from_broker(party, message)
+            if (until is not None or party.stream.begun) and isinstance(message, Forward):
+                self._forward_part(party, message, until)
+            else:
+                self._from_broker(party, message)
+        if until is None:
             party.stream.arrive(message)
-        party.send_ack(self._core.out)
+            party.send_ack(self._core.out)
+
+    def _publish_part(self, session: Session, message: Publish, until: int | None) -> None:
+        """Some rows of what a client publishes, which was admitted as a whole."""
+        first, end = session.stream.begun, len(message.parcel) if until is None else until
+        if first == 0 and not self._publishing.admits(session, message):
+            end = len(message.parcel)
+        elif first < end:
+            self._publishing.take(session, part_of(message, first, end))
+        session.stream.begin(max(first, end))
+
+    def _forward_part(self, neighbour: Neighbour, message: Forward, until: int | None) -> None:
+        """Some rows of what a neighbour passes on."""
+        first, end = neighbour.stream.begun, len(message.parcel) if until is None else until
+        if first < end:
+            self._from_broker(neighbour, part_of(message, first, end))
+        neighbour.stream.begin(max(first, end))
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:

@@ -130,21 +130,35 @@ class Publishing:
     # --- from clients ---
 
     def publish(self, session: Session, message: Publish) -> None:
-        """A client publishes. What it may not is refused row by row; the rest goes its way.
+        """A client publishes."""
+        if self.admits(session, message):
+            self.take(session, message)
+
+    def admits(self, session: Session, message: Publish) -> bool:
+        """Whether a client may publish so much, and what can be read; else it is told."""
+        if message.first_seq <= session.last_seq:
+            raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
+        session.last_seq = message.first_seq + len(message.parcel) - 1
+        try:
+            self._spend(session, message.parcel)
+            self._check(message.parcel)
+        except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
+            self._failed(session, message, error)
+            return False
+        return True
+
+    def take(self, session: Session, message: Publish) -> None:
+        """Events that were admitted, perhaps as a part of more. What a client may not publish is
+        refused row by row; the rest goes its way.
 
         All that may fail is done before anything is sent or written: whatever events do to an
         engine, they are taken or refused, and their publisher is told which.
         """
         core, given = self._core, message.parcel
         last = message.first_seq + len(given) - 1
-        if message.first_seq <= session.last_seq:
-            raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
-        session.last_seq = last
         refused: list[Refused] = []
         addressees: Addressees | None = None
         try:
-            self._spend(session, given)
-            self._check(given)
             parcel = given.stamped(session.publisher, message.first_seq, self.times.next_us())
             if not session.principal.publishes_all:
                 parcel = _permitted(session, parcel, refused)
@@ -156,13 +170,8 @@ class Publishing:
                 addressees = core.durability.addressees(parcel)
             is_held = self.holding.must_wait(outlet)
             ways = _NO_WAYS if is_held else self._ways(outlet, parcel)
-        except PalioError as error:
-            self._refuse(session, message, error)
-            return
-        except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
-            core.report("error", "publication_failed", client=session.owner, error=repr(error))
-            problem = InvalidEvent(f"the broker cannot handle these events: {error}")
-            self._refuse(session, message, problem)
+        except Exception as error:  # noqa: BLE001  # likewise
+            self._failed(session, message, error)
             return
         for each in refused:
             session.say(core.out, each)
@@ -179,6 +188,14 @@ class Publishing:
 
     def _taken(self, session: Session, last: int) -> None:
         session.say(self._core.out, Accepted(last, "memory"))
+
+    def _failed(self, session: Session, message: Publish, error: Exception) -> None:
+        """Events are refused, as something is wrong with them, or with us."""
+        if not isinstance(error, PalioError):
+            owner = session.owner
+            self._core.report("error", "publication_failed", client=owner, error=repr(error))
+            error = InvalidEvent(f"the broker cannot handle these events: {error}")
+        self._refuse(session, message, error)
 
     def _refuse(self, session: Session, message: Publish, error: PalioError) -> None:
         last = message.first_seq + len(message.parcel) - 1

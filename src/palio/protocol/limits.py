@@ -15,8 +15,9 @@ MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES - (MAX_FRAME_BYTES >> 4)
 broker writes before it. A larger frame would cost whoever hears it the connection."""
 
 MAX_BATCH_ROWS: Final = 1 << 14
-"""Events of one message. A message is never divided, and an event takes a broker about 1 us beside
-100 filters, so that this many keep others waiting for 16 ms. More are published in parts."""
+"""Events of one message. An event takes a broker about 1 us beside 100 filters, so that this many
+keep others waiting for 16 ms. More are published in parts; where there are more filters a broker
+takes a message part by part."""
 
 MAX_BATCH_CELLS: Final = 1 << 20
 """Rows of a message times its columns, for the same reason: 64 columns of the most rows. Each is an

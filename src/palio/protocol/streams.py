@@ -115,6 +115,7 @@ class Stream:
         """Why the message after those that arrived could not be taken, until that is told."""
         self.refusals = 0
         """How often in a row that was so."""
+        self._begun = 0, 0
         self._refused_after = -1
         self._damaged_after = -1
         self._damages = 0
@@ -163,6 +164,18 @@ class Stream:
             self.received += 1
             self._since_said += size_of(message)
             self._routes_since_said += type(message) is Route
+
+    @property
+    def begun(self) -> int:
+        """Rows of the next message that were taken already. If its connection breaks before the
+        rest was, it comes again, and they count as taken.
+        """
+        after, rows = self._begun
+        return rows if after == self.received else 0
+
+    def begin(self, rows: int) -> None:
+        """So many rows of the next message were taken; the others follow."""
+        self._begun = self.received, rows
 
     def ack(self, *, now: bool = False) -> Seen | None:
         """What to tell the other end of what arrived: when much did, or right `now`."""

@@ -8,14 +8,13 @@ import logging
 import secrets
 import signal
 import ssl
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import pyarrow.compute as pc  # noqa: F401  # Arrow imports it itself, 60 ms that no event shall wait
@@ -23,7 +22,6 @@ import pyarrow.compute as pc  # noqa: F401  # Arrow imports it itself, 60 ms tha
 from palio import files
 from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
 from palio.language.parsing import parse_filter
-from palio.matching.index import Index
 from palio.model.filters import FALSE, Filter
 from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
@@ -31,11 +29,11 @@ from palio.node.identity import NOBODY, Identity
 from palio.node.node import Node
 from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import Address
-from palio.routing import kernels
 from palio.routing.algorithms import find_algorithm
 from palio.routing.matchings import selectors_of
 from palio.routing.protocol import Router
 from palio.routing.shortcuts import Price
+from palio.server.engines import Engines
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GC_THRESHOLDS
@@ -47,10 +45,8 @@ from palio.server.settings import Configuration, Grant, is_any
 __all__ = [
     "Front",
     "Running",
-    "load_kernels",
     "new_authority",
     "new_identity",
-    "new_index",
     "new_journal",
     "new_router",
     "run",
@@ -101,18 +97,19 @@ async def running(
     _check_identity(authority, identity)
     settings = _node_settings(configuration)
     journal = new_journal(configuration)
+    engines = Engines()
     multicast: GroupSockets | None = None
     try:
         multicast = open_groups(configuration.multicast, broker.name, is_lost)
         node = Node(
             broker.name,
-            new_router(configuration),
+            new_router(configuration, engines),
             journal,
             settings=settings,
             authority=authority,
             identity=identity,
             new_id=partial(secrets.token_urlsafe, 16),
-            matcher=new_index,
+            matcher=engines.new,
         )
         server = Server(
             node,
@@ -121,6 +118,7 @@ async def running(
             dialling=dialling,
             max_connections=configuration.limits.connections,
             greeting_s=configuration.limits.greeting_s,
+            rows_at_once=engines.rows_at_once,
         )
         server.start()
     except BaseException:
@@ -168,32 +166,13 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
         logger.info("draining", extra={"details": {"connections": found.server.connections}})
 
 
-def in_background(job: Callable[[], Any]) -> None:
-    """Do something beside the loop, such as compiling; a broker may end before it has."""
-    threading.Thread(target=job, name="palio-engine", daemon=True).start()
-
-
 # --- parts ---
 
 
-def new_index() -> Index:
-    """The compiled engine: it merges beside the loop, and loads its kernels there once it has had
-    some work. A broker that has none is a third the size without them.
-    """
-    return Index(in_background, load_kernels)
-
-
-def load_kernels() -> None:
-    """Load the compiled code of matching and of routing; until then both are plain Python."""
-    if not kernels.are_on_disk():
-        logger.info("compiling the engine's kernels takes a minute; plain Python until then")
-    kernels.warm()
-
-
-def new_router(configuration: Configuration) -> Router:
+def new_router(configuration: Configuration, engines: Engines) -> Router:
     """The routing algorithm that a configuration names, over the matching that it names."""
     name = configuration.broker.name
-    selector = selectors_of(configuration.broker.matching, new_index)
+    selector = selectors_of(configuration.broker.matching, engines.new)
     gateway = configuration.gateway
     inside = find_algorithm(configuration.broker.routing)
     if not gateway.routing:

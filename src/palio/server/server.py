@@ -32,7 +32,7 @@ from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, LinkPort, Machine
-from palio.protocol.limits import ANSWER_S, GREETING_S
+from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
 from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
@@ -87,8 +87,10 @@ class Server:
         dialling: ssl.SSLContext | None = None,
         max_connections: int = MAX_CONNECTIONS,
         greeting_s: float = GREETING_S,
+        rows_at_once: Callable[[], int] = lambda: MAX_BATCH_ROWS,
     ) -> None:
         self.node = node
+        self.rows_at_once = rows_at_once
         self.journal = journal
         self.multicast = multicast
         self.traffic = Traffic()
@@ -266,12 +268,14 @@ class Server:
             self.traffic.accepted += 1
             self.host.accept(number, connection, shown)
 
-    def arrived(self, connection: Connection | LocalLink, message: Message) -> None:
+    def arrived(
+        self, connection: Connection | LocalLink, message: Message, *, until: int | None = None
+    ) -> None:
         """See `transport.Owner`."""
-        if isinstance(message, EventMessage):
+        if isinstance(message, EventMessage) and until is None:
             self.traffic.events_in += len(message.parcel)
         started = time.perf_counter()
-        self.host.receive(connection.number, message)
+        self.host.receive(connection.number, message, until=until)
         self._took(type(message).__name__, started)
 
     def heard(self, datagram: Datagram) -> None:

@@ -10,20 +10,24 @@
    cost nothing. Brokers are always read from: two that stopped for each other would stop for good.
 4. What one read brings is handed over in slices (see `turns`), in its order. Meanwhile nothing is
    read from the connection, a broker's neither.
+5. A message of more events than may be taken at once is handed over part by part. If the connection
+   breaks meanwhile, the node gets the rest at once: it is told of whole messages only.
 """
 
 from __future__ import annotations
 
 import asyncio
+from math import inf
 from typing import Any, Protocol, cast
 
 from palio.errors import IllegalMessage
+from palio.protocol.dividing import Divisible, is_divisible
 from palio.protocol.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES, MAX_REQUEST_BYTES
 from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.protocol.wire import Decoder, Encoder
 from palio.protocol.writing import write
 from palio.server.counters import Traffic
-from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
+from palio.server.limits import CLOSE_S, FEW_ROWS, LINGER_S, WRITE_HIGH_BYTES
 from palio.server.places import SocketPlace
 from palio.server.turns import Turns
 
@@ -39,8 +43,13 @@ class Owner(Protocol):
     def opened(self, connection: Connection) -> None:
         """It is up. To be refused here, if at all, by `Connection.close`."""
 
-    def arrived(self, connection: Connection, message: Message) -> None:
-        """A message came."""
+    def arrived(
+        self, connection: Connection, message: Message, *, until: int | None = None
+    ) -> None:
+        """A message came; if it is a large one, what of it is to be taken now (`Host.receive`)."""
+
+    def rows_at_once(self) -> int:
+        """How many events may be taken in one step."""
 
     def illegal(self, connection: Connection, error: IllegalMessage) -> None:
         """Bytes came that are no message; nothing more is read."""
@@ -65,11 +74,13 @@ class Connection(asyncio.Protocol):
     """One framed connection over TCP or TLS."""
 
     __slots__ = (
+        "_begun",
         "_behind",
         "_closing",
         "_cut",
         "_decoder",
         "_encoder",
+        "_given",
         "_greeting",
         "_is_broker",
         "_is_down",
@@ -111,6 +122,10 @@ class Connection(asyncio.Protocol):
         self._encoder = Encoder()
         self._decoder = Decoder(f"link {number}", max_frame=max_greeting)
         self._out: list[Message] = []
+        self._begun: Divisible | None = None
+        """What is handed over part by part..."""
+        self._given = 0
+        """...and how many events of it were."""
         self._marked = False
         self._behind = False
         self._stalled = False
@@ -149,6 +164,8 @@ class Connection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         if self._is_down:
             return
+        if not self._closing:
+            self._go_through(inf)
         self._closing = self._is_down = True
         self._greeted()
         if self._cut is not None:
@@ -188,13 +205,21 @@ class Connection(asyncio.Protocol):
             return self._fall_behind()
         traffic, arrived = owner.traffic, owner.arrived
         try:
+            if not self._go_through(until):
+                self._decoder.keep(data)
+                return self._fall_behind()
             for message in self._decoder.feed(data):
                 if self._closing:
                     return None
                 traffic.messages_in += 1
                 if self._greeting is not None:
                     self._listen_for_greeting(message)
-                arrived(self, message)
+                if is_divisible(message) and len(message.parcel) > FEW_ROWS:
+                    self._begun, self._given = message, 0
+                    if not self._go_through(until):
+                        return self._fall_behind()
+                else:
+                    arrived(self, message)
                 if clock() > until:
                     return self._fall_behind()
         except IllegalMessage as error:
@@ -203,6 +228,23 @@ class Connection(asyncio.Protocol):
         finally:
             turns.spend(until)
         return None
+
+    def _go_through(self, until: float) -> bool:
+        """Hand over what was begun, part by part; whether that is done, or its time is used up."""
+        owner, clock = self._owner, self._owner.turns.clock
+        while self._begun is not None:
+            message = self._begun
+            self._given += owner.rows_at_once()
+            if self._given >= len(message.parcel):
+                self._begun = None
+                owner.arrived(self, message)
+            else:
+                owner.arrived(self, message, until=self._given)
+                if self._closing:
+                    self._begun = None
+                elif clock() > until:
+                    return False
+        return True
 
     def _fall_behind(self) -> None:
         self._behind = True

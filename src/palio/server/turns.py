@@ -13,7 +13,8 @@ The work of one turn of the loop is therefore bounded by time:
    of its own: what it leads to is written before the loop looks for more. Where much comes, what
    it leads to is written together.
 
-A message is never divided: a turn may be longer by one message.
+A turn may be longer by one message, or by as many events of one as are matched in one step
+(`Engines.rows_at_once`).
 """
 
 from __future__ import annotations
