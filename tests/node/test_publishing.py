@@ -345,6 +345,17 @@ def test_a_neighbours_message_in_parts_is_passed_on_once_each_row() -> None:
     assert heard_at(effects, 1) == [(x, 1 + x) for x in range(10) if x != 5]
 
 
+def test_what_was_taken_of_one_message_is_not_left_out_of_another() -> None:
+    place = Place(ReferenceSelector, ["TRUE"])
+    first, other = (
+        Parcel("", pa.record_batch({"x": range(10)})).stamped(publisher, 1, 1)
+        for publisher in ("q/1", "r/1")
+    )
+    effects = place.node.receive(3, Forward(first), AT, until=4)
+    effects += place.say(3, Forward(other))  # the first was taken out of the session
+    assert heard_at(effects, 1) == [(x, 1 + x) for x in [*range(4), *range(10)]]
+
+
 def test_a_publication_that_is_too_much_is_refused_as_a_whole() -> None:
     granted = Principal("p", parse_filter("TRUE"), limits=Limits(events_per_s=2))
     node = Node("b1", Acyclic("b1"), MemoryStore(), authority=NamedAuthority({"p": granted}))

@@ -129,11 +129,11 @@ def test_what_is_said_together_weighs_as_much_as_one_by_one() -> None:
 
 def test_what_was_begun_of_a_message_counts_until_it_has_arrived() -> None:
     stream = Stream()
-    assert stream.begun == 0
+    assert (stream.has_begun, stream.begun("m")) == (False, 0)
     stream.arrive(Done(1))
-    stream.begin(64)
-    assert stream.begun == 64
-    stream.begin(128)
-    assert stream.begun == 128
+    stream.begin("m", 64)
+    stream.begin("m", 128)
+    assert (stream.has_begun, stream.begun("m")) == (True, 128)
+    assert stream.begun("what comes in its stead") == 0
     stream.arrive(big(200))
-    assert stream.begun == 0
+    assert (stream.has_begun, stream.begun("m")) == (False, 0)

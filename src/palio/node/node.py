@@ -39,8 +39,9 @@ from palio.node.requests import ClientRequest, RequestHandler
 from palio.node.sessions import Neighbour, Session
 from palio.node.settings import Settings
 from palio.node.watching import TICKS_A_HEARTBEAT, Watch
-from palio.protocol.dividing import part_of
+from palio.protocol.dividing import mark_of, part_of
 from palio.protocol.failures import failure
+from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import (
     UNCOUNTED,
     AddPeer,
@@ -443,12 +444,12 @@ class Node:
         if isinstance(party, Session):
             if self._patience.ends(party):
                 return
-            if (until is not None or party.stream.begun) and isinstance(message, Publish):
+            if (until is not None or party.stream.has_begun) and isinstance(message, Publish):
                 self._publish_part(party, message, until)
             else:
                 self._from_client(party, message)
         elif isinstance(party, Neighbour):
-            if (until is not None or party.stream.begun) and isinstance(message, Forward):
+            if (until is not None or party.stream.has_begun) and isinstance(message, Forward):
                 self._forward_part(party, message, until)
             else:
                 self._from_broker(party, message)
@@ -458,19 +459,24 @@ class Node:
 
     def _publish_part(self, session: Session, message: Publish, until: int | None) -> None:
         """Some rows of what a client publishes, which was admitted as a whole."""
-        first, end = session.stream.begun, len(message.parcel) if until is None else until
+        mark = mark_of(message)
+        first = session.stream.begun(mark)
+        end = len(message.parcel) if until is None else until
         if first == 0 and not self._publishing.admits(session, message):
             end = len(message.parcel)
         elif first < end:
             self._publishing.take(session, part_of(message, first, end))
-        session.stream.begin(max(first, end))
+        session.stream.begin(mark, max(first, end))
 
     def _forward_part(self, neighbour: Neighbour, message: Forward, until: int | None) -> None:
         """Some rows of what a neighbour passes on."""
-        first, end = neighbour.stream.begun, len(message.parcel) if until is None else until
+        check_numbered(neighbour.name, message.parcel)
+        mark = mark_of(message)
+        first = neighbour.stream.begun(mark)
+        end = len(message.parcel) if until is None else until
         if first < end:
             self._from_broker(neighbour, part_of(message, first, end))
-        neighbour.stream.begin(max(first, end))
+        neighbour.stream.begin(mark, max(first, end))
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:

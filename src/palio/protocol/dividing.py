@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from palio.protocol.messages import Forward, Message, Publish, pack_mask, unpack_mask
 
-__all__ = ["Divisible", "is_divisible", "part_of"]
+__all__ = ["Divisible", "is_divisible", "mark_of", "part_of"]
 
 Divisible: TypeAlias = Publish | Forward
 """May be taken in parts, unless it goes a way of its own."""
@@ -26,6 +26,14 @@ def is_divisible(message: Message) -> TypeGuard[Divisible]:
     if isinstance(message, Forward):
         return message.detour is None and message.addressed is None
     return isinstance(message, Publish)
+
+
+def mark_of(message: Divisible) -> tuple[str, int, int]:
+    """By what a message is known again: whose events it has, the first, and how many."""
+    parcel = message.parcel
+    if isinstance(message, Publish):
+        return parcel.publisher, message.first_seq, len(parcel)
+    return parcel.publisher, int(parcel.numbers[0]) if len(parcel) else 0, len(parcel)
 
 
 def part_of(message: _Divisible, first: int, end: int) -> _Divisible:

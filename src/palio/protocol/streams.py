@@ -115,7 +115,7 @@ class Stream:
         """Why the message after those that arrived could not be taken, until that is told."""
         self.refusals = 0
         """How often in a row that was so."""
-        self._begun = 0, 0
+        self._begun: tuple[int, object, int] = 0, None, 0
         self._refused_after = -1
         self._damaged_after = -1
         self._damages = 0
@@ -165,17 +165,23 @@ class Stream:
             self._since_said += size_of(message)
             self._routes_since_said += type(message) is Route
 
-    @property
-    def begun(self) -> int:
+    def begun(self, mark: object) -> int:
         """Rows of the next message that were taken already. If its connection breaks before the
-        rest was, it comes again, and they count as taken.
+        rest was, it comes again, and they count as taken. By its `mark` it is known from another
+        one, which comes in its stead if it cannot be taken.
         """
-        after, rows = self._begun
-        return rows if after == self.received else 0
+        after, begun, rows = self._begun
+        return rows if (after, begun) == (self.received, mark) else 0
 
-    def begin(self, rows: int) -> None:
+    def begin(self, mark: object, rows: int) -> None:
         """So many rows of the next message were taken; the others follow."""
-        self._begun = self.received, rows
+        self._begun = self.received, mark, rows
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether some of the next message was taken, unless another one comes in its stead."""
+        after, _, rows = self._begun
+        return rows > 0 and after == self.received
 
     def ack(self, *, now: bool = False) -> Seen | None:
         """What to tell the other end of what arrived: when much did, or right `now`."""
