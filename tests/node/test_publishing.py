@@ -356,6 +356,21 @@ def test_what_was_taken_of_one_message_is_not_left_out_of_another() -> None:
     assert heard_at(effects, 1) == [(x, 1 + x) for x in [*range(4), *range(10)]]
 
 
+def test_what_comes_in_the_stead_of_a_message_that_was_admitted_is_looked_at() -> None:
+    place = Place(ReferenceSelector, ["TRUE"])
+    first, other = (
+        Publish(
+            Parcel("", pa.record_batch({"t": pa.array([us, us], pa.timestamp("us", "UTC"))})), 1
+        )
+        for us in (0, 1 << 62)
+    )
+    place.node.receive(0, first, AT, until=1)
+    refused, accepted = [each.message for each in place.say(0, other) if isinstance(each, Send)]
+    assert isinstance(refused, Refused)
+    assert (refused.first_seq, refused.last_seq) == (2, 2)
+    assert accepted == Accepted(2, "memory")
+
+
 def test_a_publication_that_is_too_much_is_refused_as_a_whole() -> None:
     granted = Principal("p", parse_filter("TRUE"), limits=Limits(events_per_s=2))
     node = Node("b1", Acyclic("b1"), MemoryStore(), authority=NamedAuthority({"p": granted}))

@@ -11,31 +11,55 @@ from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing import kernels
 from palio.server import engines as engines_room
 from palio.server.engines import Engines, load_kernels
-from palio.server.limits import COMPILED_PAIRS, FEW_ROWS, PLAIN_PAIRS
+from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS
 
 
-@pytest.fixture(params=[False, True], ids=["plain", "compiled"])
+@pytest.fixture(params=["plain", "compiled"])
 def pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How much is matched at once: the engine is plain Python, or is not."""
-    monkeypatch.setattr(engines_room, "ready", lambda: object() if request.param else None)
+    is_compiled = request.param == "compiled"
+    monkeypatch.setattr(engines_room, "ready", lambda: object() if is_compiled else None)
     monkeypatch.setattr(engines_room, "COMPILED_PAIRS", 1_000 * FEW_ROWS)
     monkeypatch.setattr(engines_room, "PLAIN_PAIRS", 100 * FEW_ROWS)
-    return FEW_ROWS * (1_000 if request.param else 100)
+    return FEW_ROWS * (1_000 if is_compiled else 100)
+
+
+class Clock:
+    """A clock that stands still until it is told to go on."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def test_the_more_filters_there_are_the_fewer_events_are_matched_at_once(pairs: int) -> None:
-    engines = Engines()
-    one, other = engines.new(), engines.new()
+    clock = Clock()
+    engines = Engines("index", clock)
+    one, other = engines.new_index(), engines.new_selector()
     assert engines.rows_at_once() == min(MAX_BATCH_ROWS, pairs)
-    for key in range(50):
+    for key in range(20):
         one.add(key, parse_filter(f"x = {key}"))
-        other.add(key, parse_filter(f"x = {key}"))
-    assert engines.rows_at_once() == pairs // 50
-    for key in range(50, 2_000):
+        other.add(key, parse_filter(f"x = {key}"), {}, key)
+    clock.now += COUNT_AGAIN_S / 2
+    assert engines.rows_at_once() == min(MAX_BATCH_ROWS, pairs)
+    clock.now += 2 * COUNT_AGAIN_S
+    assert engines.rows_at_once() == pairs // 40
+    for key in range(20, 2_000):
         one.add(key, parse_filter(f"x = {key}"))
+    clock.now += 2 * COUNT_AGAIN_S
     assert engines.rows_at_once() == FEW_ROWS
     del one
-    assert engines.rows_at_once() == pairs // 50
+    clock.now += 2 * COUNT_AGAIN_S
+    assert engines.rows_at_once() == pairs // 20
+
+
+@pytest.mark.parametrize("matching", ["poset", "reference"])
+def test_what_is_never_compiled_takes_little(matching: str, pairs: int) -> None:
+    assert pairs
+    engines = Engines(matching)
+    engines.new_selector().add(1, parse_filter("x = 1"), {}, 1)
+    assert engines.rows_at_once() == 100 * FEW_ROWS
 
 
 def test_what_is_compiled_takes_more() -> None:

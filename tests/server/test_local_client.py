@@ -49,7 +49,6 @@ class Node:
         self.left = False
         self._welcome = welcome or Welcome("b", "s1", resumed, 0, "me/1")
         self._spoke = asyncio.Event()
-        self.rows_at_once = MAX_BATCH_ROWS
 
     def __call__(
         self,
@@ -258,17 +257,6 @@ async def test_a_large_batch_is_published_in_parts_with_one_receipt() -> None:
     receipt = await publishing
     assert (receipt.first_seq, receipt.last_seq) == (1, rows)
     assert [each.first_seq for each in receipt.refused] == [5]
-
-
-async def test_while_events_take_long_their_parts_are_small() -> None:
-    node = Node()
-    node.rows_at_once = 100
-    guest = await Guest.open(node, name="a")
-    publishing = asyncio.create_task(guest.publish(pa.record_batch({"x": range(400)})))
-    await node.has_said(Publish, 4)
-    assert [len(each.parcel) for each in node.said if isinstance(each, Publish)] == [100] * 4
-    node.tell(Accepted(400, "memory"))
-    assert (await publishing).last_seq == 400
 
 
 class QuickNode(Node):

@@ -380,7 +380,7 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
     ],
 )
 def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:
-    router = new_router(Configuration(broker=Broker(name="b7", routing=routing)), Engines())
+    router = new_router(Configuration(broker=Broker(name="b7", routing=routing)), Engines("index"))
     assert isinstance(router, Patterned) == find_algorithm(routing).assembles
     plain = router.inner if isinstance(router, Patterned) else router
     assert (type(plain).__name__, plain.name) == (name, "b7")
@@ -389,7 +389,7 @@ def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None
 @pytest.mark.parametrize("shortcuts", [False, True])
 def test_a_hierarchy_has_shortcuts_if_its_configuration_says_so(shortcuts: bool) -> None:
     broker = Broker(name="b7", routing="proxies", shortcuts=shortcuts)
-    router = new_router(Configuration(broker=broker), Engines())
+    router = new_router(Configuration(broker=broker), Engines(broker.matching))
     assert isinstance(router, Shortened)
     assert router.price == (Price() if shortcuts else None)
 
@@ -400,7 +400,7 @@ def test_a_hierarchy_has_shortcuts_if_its_configuration_says_so(shortcuts: bool)
 )
 def test_the_matching_that_a_configuration_names(matching: str, name: str) -> None:
     broker = Broker(name="b7", routing="acyclic", matching=matching)
-    router = new_router(Configuration(broker=broker), Engines())
+    router = new_router(Configuration(broker=broker), Engines(broker.matching))
     assert isinstance(router, Acyclic)
     assert type(router.selector).__name__ == name
 

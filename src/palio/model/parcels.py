@@ -318,8 +318,11 @@ class Parcel:
         return copy
 
     def slice(self, first: int, end: int) -> Parcel:
-        """The events from one row to before another. They share the memory of this parcel."""
-        some = Parcel(self.publisher, self.batch.slice(first, end - first), None, self.shape)
+        """The events from one row to before another, copied: whoever keeps them does not keep all
+        the others.
+        """
+        chosen = self.batch.take(np.arange(first, end))
+        some = Parcel(self.publisher, chosen, None, self.shape)
         some.source = self.source
         return some
 

@@ -462,11 +462,10 @@ class Node:
         mark = mark_of(message)
         first = session.stream.begun(mark)
         end = len(message.parcel) if until is None else until
-        if first == 0 and not self._publishing.admits(session, message):
-            end = len(message.parcel)
-        elif first < end:
+        is_admitted = first > 0 or self._publishing.admits(session, message)
+        session.stream.begin(mark, max(first, end) if is_admitted else len(message.parcel))
+        if is_admitted and first < end:
             self._publishing.take(session, part_of(message, first, end))
-        session.stream.begin(mark, max(first, end))
 
     def _forward_part(self, neighbour: Neighbour, message: Forward, until: int | None) -> None:
         """Some rows of what a neighbour passes on."""
@@ -474,9 +473,9 @@ class Node:
         mark = mark_of(message)
         first = neighbour.stream.begun(mark)
         end = len(message.parcel) if until is None else until
+        neighbour.stream.begin(mark, max(first, end))
         if first < end:
             self._from_broker(neighbour, part_of(message, first, end))
-        neighbour.stream.begin(mark, max(first, end))
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:

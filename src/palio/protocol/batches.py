@@ -55,22 +55,22 @@ def check_chunk(rows: int, columns: int, nbytes: int) -> None:
     _check_bytes(rows, nbytes)
 
 
-def parts(batch: pa.RecordBatch, most_rows: int = MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A batch in parts of which each is one message; none for a batch without rows.
 
     >>> [len(each) for each in parts(pa.record_batch({"x": range(MAX_BATCH_ROWS + 2)}))]
     [8193, 8193]
     """
     nbytes, rows = batch.nbytes, batch.num_rows
-    is_small = nbytes <= PART_BYTES and rows <= most_rows
+    is_small = nbytes <= PART_BYTES and rows <= MAX_BATCH_ROWS
     if (is_small and rows * batch.num_columns <= MAX_BATCH_CELLS) or rows <= 1:
         _check("an event's size in bytes", "MAX_BATCH_BYTES", MAX_BATCH_BYTES, nbytes + STAMP_BYTES)
         if rows:
             yield batch
         return
     middle = rows // 2
-    yield from parts(batch.slice(0, middle), most_rows)
-    yield from parts(batch.slice(middle), most_rows)
+    yield from parts(batch.slice(0, middle))
+    yield from parts(batch.slice(middle))
 
 
 def _check_bytes(rows: int, nbytes: int) -> None:

@@ -28,12 +28,16 @@ def is_divisible(message: Message) -> TypeGuard[Divisible]:
     return isinstance(message, Publish)
 
 
-def mark_of(message: Divisible) -> tuple[str, int, int]:
-    """By what a message is known again: whose events it has, the first, and how many."""
+def mark_of(message: Divisible) -> tuple[object, ...]:
+    """By what a message is known again: whose events it has, the first, how many, their shape, and
+    their size.
+    """
     parcel = message.parcel
     if isinstance(message, Publish):
-        return parcel.publisher, message.first_seq, len(parcel)
-    return parcel.publisher, int(parcel.numbers[0]) if len(parcel) else 0, len(parcel)
+        first = message.first_seq
+    else:
+        first = int(parcel.numbers[0]) if len(parcel) else 0
+    return type(message), parcel.publisher, first, len(parcel), parcel.shape, parcel.nbytes
 
 
 def part_of(message: _Divisible, first: int, end: int) -> _Divisible:

@@ -1,15 +1,17 @@
-"""`Engines`: the compiled engines of one broker, which are plain Python until they have much to do.
+"""`Engines`: what one broker matches with, and how much that takes at once.
 
-A broker without its kernels is a third the size of one with them. They are loaded beside the loop
-in some seconds, the first time on a machine in a minute. Until then a pair of event and filter
-takes ten times as long and more, so that a large message is matched in many small steps.
+The compiled engine is plain Python until it has had some work: a broker without its kernels is a
+third the size of one with them. They are loaded beside the loop in some seconds, the first time on
+a machine in a minute. Until then a pair of event and filter takes ten times as long and more, so
+that a large message is matched in many small steps.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sized
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -17,7 +19,9 @@ from palio.matching.index import Index
 from palio.matching.kernels.registry import ready
 from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing import kernels
-from palio.server.limits import COMPILED_PAIRS, FEW_ROWS, PLAIN_PAIRS
+from palio.routing.matchings import selectors_of
+from palio.routing.protocol import Selector
+from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS
 
 __all__ = ["Engines", "load_kernels"]
 
@@ -25,30 +29,49 @@ logger: Final = logging.getLogger("palio.server")
 
 
 class Engines:
-    """Makes engines, and knows how much they can take.
+    """Makes engines and selectors of one kind (`broker.matching`).
 
-    >>> Engines().new().match_event({"x": 1}).tolist()
-    []
+    >>> engines = Engines("index")
+    >>> engines.new_index().match_event({"x": 1}).tolist(), len(engines.new_selector())
+    ([], 0)
     """
 
-    def __init__(self) -> None:
-        self._made: WeakSet[Index] = WeakSet()
+    def __init__(self, matching: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._is_compiled = matching == "index"
+        self._make = selectors_of(matching, self._index)
+        self._made: WeakSet[Sized] = WeakSet()
+        self._clock = clock
+        self._filters = 0
+        self._counted_at = float("-inf")
 
-    def new(self) -> Index:
-        """One more: it merges beside the loop, and loads its kernels there once it has had some
-        work.
+    def new_selector(self) -> Selector:
+        """One for a router."""
+        selector = self._make()
+        self._made.add(selector)
+        return selector
+
+    def new_index(self) -> Index:
+        """A compiled engine: it merges beside the loop, and loads its kernels there once it has had
+        some work.
         """
-        index = Index(_in_background, load_kernels)
+        index = self._index()
         self._made.add(index)
         return index
 
+    def _index(self) -> Index:
+        return Index(_in_background, load_kernels)
+
     def rows_at_once(self) -> int:
         """How many events are to be matched in one step: the fewer, the more filters there are, and
-        while the engines are plain Python.
+        while it is done in plain Python. There may be thousands of engines: they are not counted
+        each time.
         """
-        filters = max(map(len, self._made), default=0)
-        pairs = PLAIN_PAIRS if ready() is None else COMPILED_PAIRS
-        return max(FEW_ROWS, min(MAX_BATCH_ROWS, pairs // max(1, filters)))
+        now = self._clock()
+        if now - self._counted_at >= COUNT_AGAIN_S:
+            self._filters, self._counted_at = sum(map(len, self._made)), now
+        is_quick = self._is_compiled and ready() is not None
+        pairs = COMPILED_PAIRS if is_quick else PLAIN_PAIRS
+        return max(FEW_ROWS, min(MAX_BATCH_ROWS, pairs // max(1, self._filters)))
 
 
 def load_kernels() -> None:

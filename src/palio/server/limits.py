@@ -54,7 +54,7 @@ SLICE_S: Final = 0.005
 """How long one connection may keep it while others wait: 50 ordinary requests, or several batches
 of a thousand events."""
 
-FEW_ROWS: Final = 64
+FEW_ROWS: Final = 16
 """So many events of a message are taken in one step, whatever there is to match them with."""
 
 COMPILED_PAIRS: Final = 1 << 26
@@ -62,7 +62,10 @@ COMPILED_PAIRS: Final = 1 << 26
 0.1 s where each of 5,000 has a LIKE of its own..."""
 
 PLAIN_PAIRS: Final = 1 << 18
-"""...and so many while the engine is plain Python: 5 ms."""
+"""...and so many in plain Python: about 5 ms."""
+
+COUNT_AGAIN_S: Final = 0.05
+"""How long it counts how many filters there were."""
 
 CALM_S: Final = 0.0001
 """After a rest as long as this the next that comes is answered by itself: a loop that is busy rests

@@ -26,7 +26,7 @@ from palio.protocol.batches import parts
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
 from palio.protocol.failures import class_of, failure, is_final
-from palio.protocol.limits import MAX_BATCH_ROWS, PROTOCOL_VERSION, SEEN_EVERY_BYTES
+from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
     Advertise,
     Answer,
@@ -68,10 +68,6 @@ NOW: Final = 0.0
 
 class Link(Protocol):
     """A connection to the node (`palio.server.local_link.LocalLink`)."""
-
-    @property
-    def rows_at_once(self) -> int:
-        """How many events a message is to have at most."""
 
     def send(self, message: Message) -> None:
         """Hand a message to the node."""
@@ -139,11 +135,6 @@ class _Plug:
         self._principal = principal
         self._link: Link | None = None
 
-    @property
-    def rows_at_once(self) -> int:
-        """How many events a message is to have at most."""
-        return MAX_BATCH_ROWS if self._link is None else self._link.rows_at_once
-
     def dial(self, url: str) -> None:
         """See `Connector`: there is one node."""
         del url
@@ -187,9 +178,8 @@ class Guest:
         self.resumed = False
         self._keep_bytes = keep_bytes
         self._core = ClientCore(self)
-        self._plug = _Plug(self, connect, principal)
         self._core.session = self._session = ClientSession(
-            self._plug,
+            _Plug(self, connect, principal),
             self._core,
             ["the node"],
             hello,
@@ -333,7 +323,7 @@ class Guest:
         self._check()
         first = self._core.publications.next
         publication = _Publication(first, first + batch.num_rows - 1)
-        sent = list(parts(batch, self._plug.rows_at_once))
+        sent = list(parts(batch))
         for place, part in enumerate(sent, start=1):
             parcel, is_last = Parcel.of(self.publisher, part), place == len(sent)
             self._core.publish(parcel, [publication], durable=durable, is_last=is_last)

@@ -22,9 +22,6 @@ class Owner(Protocol):
     def front_left(self, number: int) -> None:
         """A front ended its connection, or failed."""
 
-    def rows_at_once(self) -> int:
-        """How many events may be taken in one step."""
-
     def ready(self, end: NodeEnd) -> None:
         """The node has sent something: call `NodeEnd.flush` in this turn of the loop."""
 
@@ -59,11 +56,6 @@ class LocalLink:
     def closed(self) -> bool:
         """Whether nothing can be sent any more."""
         return self.end.is_closed
-
-    @property
-    def rows_at_once(self) -> int:
-        """How many events a message is to have at most, as long as nobody is to be held up."""
-        return self._owner.rows_at_once()
 
     def send(self, message: Message) -> None:
         """Hand a message to the node. After the link was closed, nothing."""

@@ -30,7 +30,6 @@ from palio.node.node import Node
 from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import Address
 from palio.routing.algorithms import find_algorithm
-from palio.routing.matchings import selectors_of
 from palio.routing.protocol import Router
 from palio.routing.shortcuts import Price
 from palio.server.engines import Engines
@@ -97,7 +96,7 @@ async def running(
     _check_identity(authority, identity)
     settings = _node_settings(configuration)
     journal = new_journal(configuration)
-    engines = Engines()
+    engines = Engines(broker.matching)
     multicast: GroupSockets | None = None
     try:
         multicast = open_groups(configuration.multicast, broker.name, is_lost)
@@ -109,7 +108,7 @@ async def running(
             authority=authority,
             identity=identity,
             new_id=partial(secrets.token_urlsafe, 16),
-            matcher=engines.new,
+            matcher=engines.new_index,
         )
         server = Server(
             node,
@@ -172,21 +171,20 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
 def new_router(configuration: Configuration, engines: Engines) -> Router:
     """The routing algorithm that a configuration names, over the matching that it names."""
     name = configuration.broker.name
-    selector = selectors_of(configuration.broker.matching, engines.new)
     gateway = configuration.gateway
     inside = find_algorithm(configuration.broker.routing)
     if not gateway.routing:
         window = timedelta(seconds=configuration.broker.reorder_s)
         return inside.new_assembling(
             name,
-            selector,
+            engines.new_selector,
             life=time.time_ns() // 1_000,
             has_parent=bool(configuration.broker.parent),
             shortcuts=Price() if configuration.broker.shortcuts else None,
             window=window,
         )
     outside = find_algorithm(gateway.routing)
-    return inside.new_gateway(name, outside, frozenset(gateway.brokers), selector)
+    return inside.new_gateway(name, outside, frozenset(gateway.brokers), engines.new_selector)
 
 
 def new_journal(configuration: Configuration) -> Journal | Diskless:

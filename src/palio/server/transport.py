@@ -11,13 +11,12 @@
 4. What one read brings is handed over in slices (see `turns`), in its order. Meanwhile nothing is
    read from the connection, a broker's neither.
 5. A message of more events than may be taken at once is handed over part by part. If the connection
-   breaks meanwhile, the node gets the rest at once: it is told of whole messages only.
+   ends meanwhile, so does that: the node knows what it has taken, should the message come again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from math import inf
 from typing import Any, Protocol, cast
 
 from palio.errors import IllegalMessage
@@ -164,9 +163,8 @@ class Connection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         if self._is_down:
             return
-        if not self._closing:
-            self._go_through(inf)
         self._closing = self._is_down = True
+        self._begun = None
         self._greeted()
         if self._cut is not None:
             self._cut.cancel()
@@ -240,9 +238,7 @@ class Connection(asyncio.Protocol):
                 owner.arrived(self, message)
             else:
                 owner.arrived(self, message, until=self._given)
-                if self._closing:
-                    self._begun = None
-                elif clock() > until:
+                if self._begun is not None and clock() > until:
                     return False
         return True
 
@@ -321,6 +317,7 @@ class Connection(asyncio.Protocol):
             self.send(last)
         self.farewell = self.farewell or reason
         self._closing = True
+        self._begun = None
         self._greeted()
         self.flush()
         transport = self._transport
@@ -342,6 +339,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Cut the connection; what was not written is lost."""
         self._closing = True
+        self._begun = None
         self._greeted()
         if self._transport is not None:
             self._transport.abort()
