@@ -15,6 +15,10 @@ from palio.studies.far_fleet import FarFleet
 __all__ = ["Hierarchy", "HierarchyFleet", "hierarchy", "within_reach"]
 
 FANOUT: Final = 4
+MANY: Final = 30
+BEHIND_LINES: Final = ("nice", "-n", "19")
+"""So many brokers have their turn after this process, which is all links: a wire takes no longer
+where many have much to do. A few do without: they would wait for all else that the machine does."""
 
 
 class Hierarchy(NamedTuple):
@@ -92,6 +96,10 @@ class HierarchyFleet(FarFleet):
     ) -> None:
         super().__init__(shape.names, folder, links=shape.links, limits=limits, routing=routing)
         self.shape = shape
+
+    def launcher(self, name: str) -> Sequence[str]:
+        words = super().launcher(name)
+        return words if len(self.names) < MANY else (*BEHIND_LINES, *words)
 
     def options(self, name: str) -> Sequence[str]:
         above = self.shape.parents.get(name)

@@ -25,9 +25,6 @@ __all__ = ["LINK_S", "FarFleet", "Spent"]
 LINK_S: Final = 0.01
 AT_ONCE: Final = 2
 """Brokers that start at the same time: as many as there are processors, or all start slowly."""
-BEHIND_LINES: Final = ("nice", "-n", "19")
-"""Brokers have their turn after this process, which is all links: a wire takes no longer where many
-have much to do."""
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -94,7 +91,7 @@ class FarFleet(Fleet):
 
     def launcher(self, name: str) -> Sequence[str]:
         """What runs a broker in its namespace."""
-        return (*BEHIND_LINES, *self._spaces[name].launcher)
+        return self._spaces[name].launcher
 
     # --- their lives ---
 
