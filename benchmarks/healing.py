@@ -36,8 +36,6 @@ from benchmarks.healing_network import (
     within_reach,
 )
 from benchmarks.matching_results import replace
-from palio.client.connection import connect
-from palio.errors import Unreachable
 from palio.routing.algorithms import find_algorithm
 from palio.studies.namespaces import why_not
 
@@ -229,16 +227,6 @@ async def _idle(fleet: HierarchyFleet) -> Row:
     }
 
 
-async def _unreachable(fleet: HierarchyFleet) -> list[str]:
-    """Brokers that the root does not see."""
-    try:
-        async with connect(fleet.url("b1")) as client:
-            brokers = (await client.topology())["brokers"]
-    except Unreachable:  # it has too much to do
-        return list(fleet.names)
-    return [name for name in fleet.names if name not in brokers or not brokers[name]["reachable"]]
-
-
 async def run(
     shape: Hierarchy,
     routing: str,
@@ -272,7 +260,7 @@ async def run(
                 "idle": idle,
                 "faults": rows,
                 "durable_lost": load.lacking(),
-                "unreachable": await _unreachable(fleet),
+                "unreachable": await fleet.unreached("b1"),
                 **load.repeated(),
             }
 

@@ -152,7 +152,7 @@ def test_without_kernels_a_writer_compiles_what_is_much(
     extra: int, jobs: list[Job], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "ready", lambda: None)
-    monkeypatch.setattr(store, "MOST_WORK_AT_FIRST", 20)
+    monkeypatch.setattr(store, "MOST_WORK", 20)
     index = Index(jobs.append)
     for key in range(10 + extra):  # each is two units of work
         index.add(key, parsed("s = 'a'"))

@@ -58,9 +58,9 @@ class Scripted:
         return self._answer("reachable_at", at.now, url)
 
     def receive(
-        self, link: int, message: Message, at: Moment, *, until: int | None = None
+        self, link: int, message: Message, at: Moment, *, up_to: int | None = None
     ) -> Sequence[Effect]:
-        return self._answer("receive", at.now, link, message, *([] if until is None else [until]))
+        return self._answer("receive", at.now, link, message, *([] if up_to is None else [up_to]))
 
     def illegal(self, link: int, error: IllegalMessage, at: Moment) -> Sequence[Effect]:
         return self._answer("illegal", at.now, link, error.reason)

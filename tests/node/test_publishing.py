@@ -285,7 +285,7 @@ def test_an_event_as_wide_as_it_may_be_is_delivered_with_what_the_broker_adds(
 
 def in_parts(place: Place, link: int, message: Message, *ends: int) -> list[Effect]:
     """Hand a message in part by part, and then the rest."""
-    effects = [each for end in ends for each in place.node.receive(link, message, AT, until=end)]
+    effects = [each for end in ends for each in place.node.receive(link, message, AT, up_to=end)]
     return effects + place.say(link, message)
 
 
@@ -324,7 +324,7 @@ def test_what_was_taken_of_a_message_is_not_taken_again_when_it_comes_again() ->
     place = Place(ReferenceSelector, ["TRUE"])
     session = place.welcome.session
     message = Publish(Parcel("", pa.record_batch({"x": range(10)})), 1)
-    effects = place.node.receive(0, message, AT, until=4)
+    effects = place.node.receive(0, message, AT, up_to=4)
     place.node.lost(0, AT)
     place.node.accept(7, AT)
     greeting = Hello("client", "p", PROTOCOL_VERSION, incarnation="x", session=session)
@@ -351,7 +351,7 @@ def test_what_was_taken_of_one_message_is_not_left_out_of_another() -> None:
         Parcel("", pa.record_batch({"x": range(10)})).stamped(publisher, 1, 1)
         for publisher in ("q/1", "r/1")
     )
-    effects = place.node.receive(3, Forward(first), AT, until=4)
+    effects = place.node.receive(3, Forward(first), AT, up_to=4)
     effects += place.say(3, Forward(other))  # the first was taken out of the session
     assert heard_at(effects, 1) == [(x, 1 + x) for x in [*range(4), *range(10)]]
 
@@ -364,7 +364,7 @@ def test_what_comes_in_the_stead_of_a_message_that_was_admitted_is_looked_at() -
         )
         for us in (0, 1 << 62)
     )
-    place.node.receive(0, first, AT, until=1)
+    place.node.receive(0, first, AT, up_to=1)
     refused, accepted = [each.message for each in place.say(0, other) if isinstance(each, Send)]
     assert isinstance(refused, Refused)
     assert (refused.first_seq, refused.last_seq) == (2, 2)
@@ -380,7 +380,7 @@ def test_a_publication_that_is_too_much_is_refused_as_a_whole() -> None:
 
     def answers(first: int, *ends: int) -> list[Message]:
         message = Publish(Parcel("", pa.record_batch({"x": range(10)})), first)
-        effects = [each for end in ends for each in node.receive(1, message, AT, until=end)]
+        effects = [each for end in ends for each in node.receive(1, message, AT, up_to=end)]
         effects += node.receive(1, message, AT)
         return [each.message for each in effects if isinstance(each, Send)]
 

@@ -191,9 +191,9 @@ class Scripted:
         message: Message,
         at: Moment,  # noqa: ARG002  # the interface
         *,
-        until: int | None = None,
+        up_to: int | None = None,
     ) -> Sequence[Effect]:
-        self._note("receive", link, message, until)
+        self._note("receive", link, message, up_to)
         if isinstance(message, Hello):
             return [Send(link, Welcome(self.name, f"s{link}", resumed=False, received=0))]
         return self.rule(link, message)

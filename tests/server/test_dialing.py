@@ -67,12 +67,12 @@ async def test_a_neighbour_is_dialled_until_it_answers_and_again_when_it_is_lost
 async def test_a_link_that_was_one_too_many_is_tried_again_when_another_is_lost() -> None:
     class Refusing(Scripted):
         def receive(
-            self, link: int, message: Message, at: Moment, *, until: int | None = None
+            self, link: int, message: Message, at: Moment, *, up_to: int | None = None
         ) -> Sequence[Effect]:
             if isinstance(message, Hello) and message.role == "broker":
                 self._note("refused", link)
                 return [Send(link, Bye("duplicate")), Close(link, "duplicate")]
-            return super().receive(link, message, at, until=until)
+            return super().receive(link, message, at, up_to=up_to)
 
     far = Refusing()
     async with serving(far) as (_, address), serving(Scripted()) as (server, own):

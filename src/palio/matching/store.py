@@ -58,10 +58,8 @@ CATCH_UP_WORK: Final = 1_024
 """...or this many constraints and constants, which take 10 ms..."""
 
 MOST_WORK: Final = 4_096
-"""...and if it does not keep up with the writer, the writer compiles so many itself."""
-
-MOST_WORK_AT_FIRST: Final = 4_096
-"""Without kernels the writer compiles so many; fewer are left to whoever matches a batch."""
+"""...and if it does not keep up with the writer, the writer compiles so many itself. So it does
+without kernels, where fewer are left to whoever matches a batch."""
 
 
 class _Added(NamedTuple):
@@ -153,7 +151,7 @@ class LayerStore:
         state, kernels = self._state, ready()
         changes, work = len(state.changes) - state.latest.count, state.work - state.latest.work
         if kernels is None:
-            if work >= MOST_WORK_AT_FIRST:
+            if work >= MOST_WORK:
                 state.snapshot(None)
         elif changes >= MAX_HELD or work >= MOST_WORK:
             state.snapshot(kernels)

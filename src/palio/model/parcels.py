@@ -310,10 +310,8 @@ class Parcel:
         """The events of some rows; this very parcel if that is all of them."""
         if mask.all():
             return self
-        chosen = self.batch.take(np.flatnonzero(mask))
-        copy = Parcel(self.publisher, chosen, None, self.shape)
-        copy.source = self.source
-        copy._nbytes = chosen.nbytes + 256
+        copy = self._copied(np.flatnonzero(mask))
+        copy._nbytes = copy.batch.nbytes + 256
         copy._is_copy = True
         return copy
 
@@ -321,10 +319,12 @@ class Parcel:
         """The events from one row to before another, copied: whoever keeps them does not keep all
         the others.
         """
-        chosen = self.batch.take(np.arange(first, end))
-        some = Parcel(self.publisher, chosen, None, self.shape)
-        some.source = self.source
-        return some
+        return self._copied(np.arange(first, end))
+
+    def _copied(self, rows: npt.NDArray[np.int64]) -> Parcel:
+        copy = Parcel(self.publisher, self.batch.take(rows), None, self.shape)
+        copy.source = self.source
+        return copy
 
     def __len__(self) -> int:
         return 1 if self.values is not None else self.batch.num_rows

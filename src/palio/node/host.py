@@ -82,9 +82,9 @@ class Machine(Protocol):
         """Where others can reach this broker; empty if they cannot."""
 
     def receive(
-        self, link: int, message: Message, at: Moment, *, until: int | None = None
+        self, link: int, message: Message, at: Moment, *, up_to: int | None = None
     ) -> Sequence[Effect]:
-        """A message came; if it is handed in by and by, its rows before `until` are due."""
+        """A message came; if it is handed in by and by, its rows `up_to` there are due."""
 
     def illegal(self, link: int, error: IllegalMessage, at: Moment) -> Sequence[Effect]:
         """Bytes came that are no message."""
@@ -245,13 +245,13 @@ class Host:
         """Where others can reach this broker; empty if they cannot."""
         self._perform(self.machine.reachable_at(url, self._clock.moment()))
 
-    def receive(self, number: int, message: Message, *, until: int | None = None) -> None:
-        """A message came. One that is divisible may be handed in several times: `until` says up to
-        which row it is to be taken now, without that it is all that is left.
+    def receive(self, number: int, message: Message, *, up_to: int | None = None) -> None:
+        """A message came. One that is divisible may be handed in several times: what is to be
+        taken now are its rows `up_to` there, without that all that are left.
         """
         if self.is_running:
             at = self._clock.moment()
-            self._perform(self.machine.receive(number, message, at, until=until))
+            self._perform(self.machine.receive(number, message, at, up_to=up_to))
 
     def illegal(self, number: int, error: IllegalMessage) -> None:
         """Bytes came that are no message."""

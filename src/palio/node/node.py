@@ -248,7 +248,7 @@ class Node:
         return self._effects()
 
     def receive(
-        self, link: int, message: Message, at: Moment, *, until: int | None = None
+        self, link: int, message: Message, at: Moment, *, up_to: int | None = None
     ) -> list[Effect]:
         """A message came. Whatever is wrong with it is answered, never raised. See `Machine`."""
         self._core.at = at
@@ -264,7 +264,7 @@ class Node:
                 self._links.hang_up(link, error)
         else:
             try:
-                self._counted(state, message, until)
+                self._counted(state, message, up_to)
             except PalioError as error:
                 self._refuse(link, state, error)
             except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
@@ -434,7 +434,7 @@ class Node:
 
     # --- parties ---
 
-    def _counted(self, state: Link, message: Message, until: int | None) -> None:
+    def _counted(self, state: Link, message: Message, up_to: int | None) -> None:
         party = state.party
         if party is None:
             raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
@@ -444,35 +444,35 @@ class Node:
         if isinstance(party, Session):
             if self._patience.ends(party):
                 return
-            if (until is not None or party.stream.has_begun) and isinstance(message, Publish):
-                self._publish_part(party, message, until)
+            if (up_to is not None or party.stream.has_begun) and isinstance(message, Publish):
+                self._publish_part(party, message, up_to)
             else:
                 self._from_client(party, message)
         elif isinstance(party, Neighbour):
-            if (until is not None or party.stream.has_begun) and isinstance(message, Forward):
-                self._forward_part(party, message, until)
+            if (up_to is not None or party.stream.has_begun) and isinstance(message, Forward):
+                self._forward_part(party, message, up_to)
             else:
                 self._from_broker(party, message)
-        if until is None:
+        if up_to is None:
             party.stream.arrive(message)
             party.send_ack(self._core.out)
 
-    def _publish_part(self, session: Session, message: Publish, until: int | None) -> None:
+    def _publish_part(self, session: Session, message: Publish, up_to: int | None) -> None:
         """Some rows of what a client publishes, which was admitted as a whole."""
         mark = mark_of(message)
         first = session.stream.begun(mark)
-        end = len(message.parcel) if until is None else until
+        end = len(message.parcel) if up_to is None else up_to
         is_admitted = first > 0 or self._publishing.admits(session, message)
         session.stream.begin(mark, max(first, end) if is_admitted else len(message.parcel))
         if is_admitted and first < end:
             self._publishing.take(session, part_of(message, first, end))
 
-    def _forward_part(self, neighbour: Neighbour, message: Forward, until: int | None) -> None:
+    def _forward_part(self, neighbour: Neighbour, message: Forward, up_to: int | None) -> None:
         """Some rows of what a neighbour passes on."""
         check_numbered(neighbour.name, message.parcel)
         mark = mark_of(message)
         first = neighbour.stream.begun(mark)
-        end = len(message.parcel) if until is None else until
+        end = len(message.parcel) if up_to is None else up_to
         neighbour.stream.begin(mark, max(first, end))
         if first < end:
             self._from_broker(neighbour, part_of(message, first, end))

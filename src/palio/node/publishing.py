@@ -159,7 +159,7 @@ class Publishing:
         refused: list[Refused] = []
         addressees: Addressees | None = None
         try:
-            if session.stream.has_begun:  # it came again, perhaps as another than was admitted
+            if session.stream.has_begun:  # a part, perhaps of another message than was admitted
                 self._check(given)
             parcel = given.stamped(session.publisher, message.first_seq, self.times.next_us())
             if not session.principal.publishes_all:

@@ -65,7 +65,7 @@ PLAIN_PAIRS: Final = 1 << 18
 """...and so many in plain Python: about 5 ms."""
 
 COUNT_AGAIN_S: Final = 0.05
-"""How long it counts how many filters there were."""
+"""How long a count of all filters is taken to be true."""
 
 CALM_S: Final = 0.0001
 """After a rest as long as this the next that comes is answered by itself: a loop that is busy rests

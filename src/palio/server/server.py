@@ -269,13 +269,13 @@ class Server:
             self.host.accept(number, connection, shown)
 
     def arrived(
-        self, connection: Connection | LocalLink, message: Message, *, until: int | None = None
+        self, connection: Connection | LocalLink, message: Message, *, up_to: int | None = None
     ) -> None:
         """See `transport.Owner`."""
-        if isinstance(message, EventMessage) and until is None:
+        if isinstance(message, EventMessage) and up_to is None:
             self.traffic.events_in += len(message.parcel)
         started = time.perf_counter()
-        self.host.receive(connection.number, message, until=until)
+        self.host.receive(connection.number, message, up_to=up_to)
         self._took(type(message).__name__, started)
 
     def heard(self, datagram: Datagram) -> None:

@@ -43,7 +43,7 @@ class Owner(Protocol):
         """It is up. To be refused here, if at all, by `Connection.close`."""
 
     def arrived(
-        self, connection: Connection, message: Message, *, until: int | None = None
+        self, connection: Connection, message: Message, *, up_to: int | None = None
     ) -> None:
         """A message came; if it is a large one, what of it is to be taken now (`Host.receive`)."""
 
@@ -237,7 +237,7 @@ class Connection(asyncio.Protocol):
                 self._begun = None
                 owner.arrived(self, message)
             else:
-                owner.arrived(self, message, until=self._given)
+                owner.arrived(self, message, up_to=self._given)
                 if self._begun is not None and clock() > until:
                     return False
         return True
