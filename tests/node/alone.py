@@ -70,6 +70,14 @@ class Alone:
                 self.disk.sync()
                 self.do(self.node.stored(append.ticket, self.at))
 
+    def crash(self, *, refused: int) -> None:
+        """The disk refuses one of what is being written, takes the rest, and nobody hears of it."""
+        del self.open[refused]
+        for append in self.open:
+            self.disk.write(append.operations)
+            self.disk.sync()
+        self.open.clear()
+
     def heard(self, kind: type) -> list[Message]:
         return [message for _, message in self.said if isinstance(message, kind)]
 

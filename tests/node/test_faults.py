@@ -67,6 +67,16 @@ def test_nothing_is_taken_after_what_could_not_be_written() -> None:
     assert not alone.heard(Took)
 
 
+def test_events_are_never_on_the_disk_without_the_subscription_that_they_wait_for() -> None:
+    alone = Alone()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.crash(refused=0)
+    stored = alone.disk.load()
+    assert list(stored.waiting) == ["alice/d"]
+    assert [each.subscription for each in stored.subscriptions] == ["alice/d"]
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_copy_is_taken_when_the_first_is_on_the_disk_and_not_before(fails: bool) -> None:
     alone = subscribed()

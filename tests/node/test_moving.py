@@ -398,3 +398,24 @@ def test_who_ends_what_a_full_disk_refused_ends_it_where_it_lives() -> None:
     said = said_of(alone)
     assert said is not None
     assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))
+
+
+def test_what_a_subscription_passed_on_comes_back_though_it_is_written_with_an_event() -> None:
+    alone = subscribed()
+    alone.tell(2, MOVED)
+    alone.sync()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    (passed_on,) = alone.heard(Carry)
+    assert isinstance(passed_on, Carry)
+    alone.tell(2, Took((passed_on.flight,)))
+    alone.tick()
+    alone.sync()
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
+    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
+    alone.crash(refused=0)
+    again = Alone(alone.disk)
+    again.tell(2, Carry(parcel(1), 1, ("b1",)))
+    again.sync()
+    assert again.heard(Took) == [Took((1,))]
+    assert len(again.disk.load().waiting["alice/d"]) == 2

@@ -23,6 +23,7 @@ from palio.node.effects import (
     AddNumbers,
     DropSubscription,
     Entry,
+    ForgetNumbers,
     Operation,
     PutFacts,
     PutSubscription,
@@ -133,7 +134,7 @@ class Durability:
             home = self.registry.fact(self.homes.of(subject), subject)
             durable.has_returned = home is not None and home.origin != self.name and lives(home)
             # What was passed on while it lived elsewhere may come back with it.
-            operations.append(self._windows.forget(f"{subject}\n"))
+            operations.append(self._windows.forget(_seen_by(subject)))
         else:
             durable.filter, durable.values, durable.lease_s = filter, dict(values), lease_s
         self._enter(durable)
@@ -146,8 +147,7 @@ class Durability:
             self.homes.claim(durable, visit)
         else:  # it is known so, though perhaps not from the disk: that had refused the change
             self._place(known)
-        packed = msgspec.msgpack.encode(durable.values)
-        operations.append(PutSubscription(subject, owner, str(filter), packed, lease_s))
+        operations.append(_put(durable))
         return durable, operations
 
     def end(self, subject: str) -> list[Operation]:
@@ -205,7 +205,7 @@ class Durability:
             *self.said_of(subject),
             DropSubscription(subject),
             *self.custody.drop(lined_up),
-            self._windows.forget(f"{subject}\n"),
+            self._windows.forget(_seen_by(subject)),
         ]
 
     def said_of(self, subject: str) -> list[Operation]:
@@ -293,18 +293,29 @@ class Durability:
         followed: dict[str, list[str]] = {}
         for number, mask in sorted(here.items()):
             subject = self._subjects[number]
-            line = f"{subject}\n{parcel.publisher}"
+            line = _seen_by(subject) + parcel.publisher
             fresh = self._windows.fresh(line, numbers)
             wanted = mask & fresh
             is_all_fresh = bool(fresh.all())
             has_known = has_known or not (is_all_fresh or np.array_equal(wanted, mask))
             if wanted.any():
+                writes += self._unwritten(subject)
                 writes += self._windows.add(line, numbers if is_all_fresh else numbers[fresh])
                 if subject in self.here:
                     assigned[subject] = wanted
                 else:
                     followed.setdefault(self.homes.of(subject), []).append(subject)
         return assigned, followed, writes, has_known
+
+    def _unwritten(self, subject: str) -> list[Operation]:
+        """What to write beside what is assigned to a durable subscription of which it is not known
+        yet whether the disk has it. If the disk refused the subscription and took the events, a
+        broker that crashes before it hears so would keep them for nobody.
+        """
+        durable = self.here.get(subject)
+        if durable is None or durable.is_written:
+            return []
+        return [ForgetNumbers(_seen_by(subject)), _put(durable)]
 
     def _here(self, parcel: Parcel, subjects: tuple[str, ...]) -> dict[int, RowMask]:
         """The durable subscriptions that live here, or lived here once, and want some events: those
@@ -411,7 +422,9 @@ class Durability:
     def keep(self, subject: str, entry: Entry, wall_us: int) -> tuple[int, list[Operation]]:
         """Take into custody anew what an entry held for a durable subscription that is back."""
         parcel = self._part(subject, entry)
-        return self.custody.take(parcel, (), {subject: np.ones(len(parcel), np.bool_)}, wall_us)
+        assigned = {subject: np.ones(len(parcel), np.bool_)}
+        number, puts = self.custody.take(parcel, (), assigned, wall_us)
+        return number, [*puts, *self._unwritten(subject)]
 
     def _part(self, subject: str, entry: Entry) -> Parcel:
         """What an entry holds for a durable subscription."""
@@ -484,6 +497,18 @@ class Durability:
             self._goal_numbers[goal] = len(self._goals)
             self._goals.append(goal)
         return self._goal_numbers[goal]
+
+
+def _put(durable: Durable) -> PutSubscription:
+    """What to write of a durable subscription as it is now."""
+    values = msgspec.msgpack.encode(durable.values)
+    text = str(durable.filter)
+    return PutSubscription(durable.subject, durable.owner, text, values, durable.lease_s)
+
+
+def _seen_by(subject: str) -> str:
+    """How the keys begin under which is remembered what has come for a durable subscription."""
+    return f"{subject}\n"
 
 
 def _before(claim: Fact) -> int:
