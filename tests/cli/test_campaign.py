@@ -3,6 +3,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import msgspec
 import pytest
@@ -78,8 +79,19 @@ def test_one_that_is_interrupted_tells_what_it_has(
     assert "palio: seed 0: lost: an event" in err, "told at once, not at the end"
 
 
+def test_where_there_is_no_terminal_a_line_tells_now_and_then_how_far_it_is(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(campaign_module, "TOLD_AFTER_S", 0.0)
+    _, _, err = palio("campaign", "--seeds", "2", "--routing", "acyclic")
+    assert err.splitlines() == [
+        "palio: 1 of 2 seeds played, 0 failed",
+        "palio: 2 of 2 seeds played, 0 failed",
+    ]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_its_processes(number: signal.Signals) -> None:
+def test_a_signal_ends_all_its_processes_however_often_it_comes(number: signal.Signals) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, "campaign", "--seeds", "100000", "--jobs", "2"],
         stdout=subprocess.PIPE,
@@ -89,7 +101,10 @@ def test_a_signal_ends_all_its_processes(number: signal.Signals) -> None:
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(4.0)
-        process.send_signal(number)
+        for _ in range(3):
+            process.send_signal(number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
         out, err = process.communicate(timeout=30.0)  # until all that have its output have ended
         assert process.returncode == INTERRUPTED
         assert b"Traceback" not in err

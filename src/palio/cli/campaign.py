@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import get_context
-from typing import Any
+from types import FrameType
+from typing import Any, Final
 
 import typer
 
@@ -28,6 +30,9 @@ from palio.simulation.campaign import (
 )
 
 __all__ = ["CampaignTally", "campaign"]
+
+TOLD_AFTER_S: Final = 60.0
+"""How often a line tells how far it is, where there is no terminal."""
 
 
 class CampaignTally:
@@ -108,10 +113,10 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
         )
     tally = CampaignTally()
     try:
-        with _ended_by_sigterm(), _progress(seeds) as bar:
+        with _ended_by_one_signal(), _progress(seeds) as played:
             for outcome in _outcomes(range(first, first + seeds), routing, jobs):
                 tally.add(outcome)
-                bar.update(1)
+                played(tally)
                 for breach in outcome.breaches[:1]:
                     tell(f"seed {outcome.script.seed}: {breach.kind}: {breach.what:.300}")
     except KeyboardInterrupt:
@@ -131,13 +136,22 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
 
 
 @contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C: other processes would go on without this one."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+def _ended_by_one_signal() -> Iterator[None]:
+    """SIGTERM is as Ctrl-C, and either counts once: another one, while the other processes end
+    their seeds, would leave them behind.
+    """
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        for each in before:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _outcomes(seeds: range, routing: str, jobs: int) -> Iterator[Ending]:
@@ -171,9 +185,19 @@ def _short_test(outcome: Ending) -> str:
 
 
 @contextmanager
-def _progress(seeds: int) -> Iterator[Any]:
-    """A bar on stderr; elsewhere than on a terminal nothing of it is shown."""
+def _progress(seeds: int) -> Iterator[Callable[[CampaignTally], None]]:
+    """Tell how far it is: by a bar on a terminal, elsewhere by a line now and then."""
+    is_terminal = sys.stderr.isatty()
+    last = time.monotonic()
     with typer.progressbar(
-        length=seeds, label="Playing", file=sys.stderr, hidden=not sys.stderr.isatty()
+        length=seeds, label="Playing", file=sys.stderr, hidden=not is_terminal
     ) as bar:
-        yield bar
+
+        def played(tally: CampaignTally) -> None:
+            nonlocal last
+            bar.update(1)
+            if not is_terminal and time.monotonic() - last >= TOLD_AFTER_S:
+                last = time.monotonic()
+                tell(f"{tally.seeds:,} of {seeds:,} seeds played, {len(tally.failed):,} failed")
+
+        yield played
