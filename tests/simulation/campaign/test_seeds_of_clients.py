@@ -6,6 +6,7 @@ import pytest
 
 from palio.simulation.campaign import Border, Script, Step, play
 from palio.simulation.campaign.drawing import OFFER
+from palio.simulation.campaign.plays import Play
 
 
 @pytest.mark.parametrize("ends_after_s", [0.1, 0.517, 3.0])
@@ -519,3 +520,32 @@ def test_an_end_that_a_neighbour_remembers_outlives_the_disk_of_its_broker() -> 
         gate=Border(broker="b1", routing="general", beyond=("ob2", "ob3")),
     )
     assert play(script).breaches == ()
+
+
+@pytest.mark.parametrize("withdraws", [False, True])
+def test_a_client_without_an_offer_goes_by_those_of_its_identity(withdraws: bool) -> None:
+    """Seed 2840511: another of its identity had ended its offer, and made one just before."""
+    withdrawn = [
+        Step(5.0, "offer", ("publisher1", OFFER)),
+        Step(9.0, "withdraw", ("publisher0", OFFER)),
+    ]
+    script = Script(
+        seed=2840511,
+        routing="general-advertised",
+        brokers=("b3", "b4"),
+        edges=(("b3", "b4"),),
+        steps=(
+            Step(0.0, "join", ("listener2", "b3")),
+            Step(0.0, "join", ("publisher0", "b4", "team")),
+            Step(0.0, "join", ("publisher1", "b4", "team")),
+            *(withdrawn if withdraws else ()),
+            Step(19.1, "hear", ("listener2", "live1", "kind = 2", {}, False)),
+            Step(20.637, "offer", ("publisher0", OFFER)),
+            Step(20.645, "publish", ("publisher1", False, {"kind": 2, "x": 1, "s": "a"})),
+            Step(25.0, "publish", ("publisher1", False, {"kind": 2, "x": 1, "s": "b"})),
+        ),
+    )
+    assert play(script).breaches == ()
+    played = Play(script)
+    played.run()
+    assert [each.announced for each in played.published] == [False, True]

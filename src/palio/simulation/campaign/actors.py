@@ -176,6 +176,8 @@ class Actor(Member):
         self._offers = 0
         self._announced: int | None = None
         """The number of the settle that says whether what it advertises is known everywhere."""
+        self.has_withdrawn = False
+        """Whether it has ended what clients of its identity advertise."""
         self._stalled_until_us = 0
         self._held: list[tuple[int, Message]] = []
         self._newest: dict[int, int] = {}
@@ -256,10 +258,16 @@ class Actor(Member):
     def is_announced(self) -> bool:
         """Whether what it advertises, if anything, is known everywhere now."""
         id = self._announced
-        return self.is_connected and (id is None or self.answers.get(id) == Done(id))
+        return id is None or self.answers.get(id) == Done(id)
+
+    @property
+    def has_offered(self) -> bool:
+        """Whether it advertises something, as far as it knows."""
+        return self._announced is not None
 
     def withdraw(self, text: str) -> None:
         """End what clients of its identity have advertised within a filter."""
+        self.has_withdrawn = True
         self.ask(lambda id: Withdraw(id, text))
 
     @property

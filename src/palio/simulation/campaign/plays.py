@@ -254,14 +254,26 @@ class Play:
     def publish(self, actor: Actor, events: tuple[dict[str, Any], ...], *, durable: bool) -> None:
         """Publish events, and note who is owed them."""
         last = actor.publish(*events, durable=durable)
+        announced = self._is_announced(actor)
         for seq, row in enumerate(events, last - len(events) + 1):
             for each in self.actors.values():
                 each.look()
                 each.note_publication(len(self.published))
-            event = PublishedEvent(
-                self.world.now, f"{actor.name}/1", seq, row, durable, actor.is_announced
-            )
+            event = PublishedEvent(self.world.now, f"{actor.name}/1", seq, row, durable, announced)
             self.published.append(event)
+
+    def _is_announced(self, actor: Actor) -> bool:
+        """Whether it is known everywhere that a client publishes such events. Where it advertises
+        nothing itself, or one of its identity has ended that, it goes by what the others do.
+        """
+        others = [
+            each
+            for each in self.actors.values()
+            if actor.identity and each.identity == actor.identity
+        ]
+        if actor.has_offered and not any(each.has_withdrawn for each in others):
+            others = []
+        return actor.is_connected and all(each.is_announced for each in (actor, *others))
 
     # --- convergence ---
 
