@@ -58,6 +58,10 @@ def publish(first: int, *values: int, durable: bool = False) -> Publish:
     )
 
 
+def large(rows: int) -> Publish:
+    return publish(1, *range(rows))
+
+
 class Peer:
     """The other end of a connection, frame by frame."""
 
@@ -143,6 +147,15 @@ class Scripted:
         self.wake_at = inf
         self.calls: list[tuple[Any, ...]] = []
         self.changed = asyncio.Event()
+
+    @property
+    def taken(self) -> list[tuple[int, int | None]]:
+        """What was handed in of publications: how many events each has, and up to where."""
+        return [
+            (len(call[2].parcel), call[3])
+            for call in self.calls
+            if call[0] == "receive" and isinstance(call[2], Publish)
+        ]
 
     def _note(self, *call: Any) -> None:
         self.calls.append(call)

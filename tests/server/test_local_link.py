@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from palio.node.effects import Close, Send
-from palio.protocol.messages import Bye, Done, Message, Ping, Pong, Settle, Welcome
+from palio.node.effects import Close, Effect, Send
+from palio.protocol.messages import Bye, Done, Message, Ping, Pong, Publish, Settle, Welcome
 from palio.server.journal.journal import Diskless
+from palio.server.limits import FEW_ROWS
 from palio.server.server import Server
-from tests.server.helpers import Front, Peer, Scripted, hello, pong, serving
+from palio.server.turns import Turns
+from tests.server.helpers import Front, Peer, Scripted, hello, large, pong, serving, until
 
 
 async def test_a_front_is_a_client_without_a_socket() -> None:
@@ -103,3 +107,69 @@ async def test_a_front_is_told_that_the_server_has_stopped() -> None:
     await server.stop()
     await front.until(lambda: bool(front.ends))
     assert (front.ends, gone.ends) == (["the server is stopping"], [])
+
+
+# --- large messages ---
+
+PARTS = 200
+
+
+async def test_a_message_of_many_events_is_handed_over_in_parts_and_in_order() -> None:
+    node = Scripted(pong)
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
+        front = Front()
+        link = server.connect_local(front.on_message)
+        rows = 2 * FEW_ROWS + 1
+        link.send(large(rows))
+        link.send(large(FEW_ROWS))
+        link.send(large(rows))
+        link.send(Ping())
+        await front.until(lambda: len(front.heard) == 1)
+        parts = [FEW_ROWS, 2 * FEW_ROWS, None]
+        assert node.taken == [
+            *((rows, part) for part in parts),
+            (FEW_ROWS, None),
+            *((rows, part) for part in parts),
+        ]
+        assert node.calls[-1][2] == Ping()
+        assert server.traffic.events_in == 2 * rows + FEW_ROWS
+        assert server.traffic.messages_in == 4
+
+
+async def test_others_get_their_turn_between_two_parts_of_what_a_front_says() -> None:
+    node = Scripted(pong)
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
+        server.turns = Turns(slice_s=0.0)
+        front, other = Front(), Front()
+        talker = server.connect_local(front.on_message)
+        talker.send(large(PARTS * FEW_ROWS))
+        talker.send(Ping())
+        server.connect_local(other.on_message).send(Ping())
+        await other.until(lambda: len(other.heard) == 1)
+        assert len(node.taken) < PARTS
+        await front.until(lambda: len(front.heard) == 1)
+        assert [each for _, each in node.taken] == [
+            *range(FEW_ROWS, PARTS * FEW_ROWS, FEW_ROWS),
+            None,
+        ]
+
+
+@pytest.mark.parametrize("by_node", [False, True])
+async def test_the_rest_of_a_message_goes_with_the_link_of_its_front(by_node: bool) -> None:
+    def rule(link: int, message: Message) -> Sequence[Effect]:
+        is_third = isinstance(message, Publish) and len(node.taken) == 3
+        return [Close(link, "enough")] if by_node and is_third else ()
+
+    node = Scripted(rule)
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
+        server.turns = Turns(slice_s=0.0)
+        link = server.connect_local(Front().on_message)
+        link.send(large(PARTS * FEW_ROWS))
+        link.send(Ping())
+        await node.called("receive", 3)
+        if not by_node:
+            link.close()
+        before = len(node.taken)
+        await until(lambda: server.turns.is_idle)
+        assert len(node.taken) == before < PARTS
+        assert link.closed

@@ -34,6 +34,7 @@ from tests.server.helpers import (
     Peer,
     Scripted,
     hello,
+    large,
     parcel,
     publish,
     serving,
@@ -444,19 +445,6 @@ async def test_a_client_that_takes_nothing_is_not_read_from_but_a_broker_is(role
 PARTS = 200
 
 
-def large(rows: int) -> Publish:
-    return publish(1, *range(rows))
-
-
-def taken(node: Scripted) -> list[tuple[int, int | None]]:
-    """What was handed in of publications: how many events each has, and up to where."""
-    return [
-        (len(call[2].parcel), call[3])
-        for call in node.calls
-        if call[0] == "receive" and isinstance(call[2], Publish)
-    ]
-
-
 @pytest.mark.parametrize(
     ("rows", "parts"),
     [
@@ -474,7 +462,7 @@ async def test_a_message_of_many_events_is_handed_over_in_parts(
         peer = await Peer.client(address)
         peer.send(large(rows), Ask(1, "then"))
         await node.called("receive", 2 + len(parts))
-        assert taken(node) == [(rows, until) for until in parts]
+        assert node.taken == [(rows, until) for until in parts]
         assert server.traffic.events_in == rows
         assert isinstance(node.calls[-1][2], Ask)
         peer.close()
@@ -486,12 +474,12 @@ async def test_others_get_their_turn_between_two_parts() -> None:
         server.turns = Turns(slice_s=0.0)
         talker, other = await Peer.client(address), await Peer.client(address, "bob")
         talker.send(large(PARTS * FEW_ROWS), Ask(7, "many", 0))
-        await until(lambda: len(taken(node)) > 2)
+        await until(lambda: len(node.taken) > 2)
         other.send(Ask(1, "many", 0))
         await other.next(Done)
-        assert len(taken(node)) < PARTS
+        assert len(node.taken) < PARTS
         assert (await talker.next(Done)).id == 7
-        assert [each for _, each in taken(node)] == [
+        assert [each for _, each in node.taken] == [
             *range(FEW_ROWS, PARTS * FEW_ROWS, FEW_ROWS),
             None,
         ]
@@ -506,19 +494,19 @@ async def test_the_rest_of_a_message_is_dropped_when_its_connection_breaks() -> 
         peer = await Peer.client(address)
         (connection,) = server._open
         peer.send(large(PARTS * FEW_ROWS))
-        await until(lambda: len(taken(node)) > 2)
+        await until(lambda: len(node.taken) > 2)
         connection.connection_lost(None)
         await node.called("lost")
         await until(lambda: server.turns.is_idle)
         assert node.calls[-1][0] == "lost"
-        assert 2 < len(taken(node)) < PARTS
+        assert 2 < len(node.taken) < PARTS
         connection.abort()
         peer.close()
 
 
 async def test_nothing_more_is_handed_over_of_a_message_once_its_connection_is_closed() -> None:
     def refuse(link: int, message: Message) -> Sequence[Effect]:
-        is_second = len(taken(node)) == 2
+        is_second = len(node.taken) == 2
         return [Close(link, "enough")] if isinstance(message, Publish) and is_second else ()
 
     node = Scripted(refuse)
@@ -526,5 +514,5 @@ async def test_nothing_more_is_handed_over_of_a_message_once_its_connection_is_c
         peer = await Peer.client(address)
         peer.send(large(10 * FEW_ROWS))
         await peer.until_closed()
-        assert [each for _, each in taken(node)] == [FEW_ROWS, 2 * FEW_ROWS]
+        assert [each for _, each in node.taken] == [FEW_ROWS, 2 * FEW_ROWS]
         peer.close()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeGuard
 
+from palio.protocol.dividing import Divisible, is_divisible
 from palio.protocol.messages import Message
+from palio.server.limits import FEW_ROWS
+from palio.server.portions import Portions
+from palio.server.turns import Turns
 
 __all__ = ["LocalLink", "NodeEnd", "Owner"]
 
@@ -16,8 +21,16 @@ logger: Final = logging.getLogger("palio.server")
 class Owner(Protocol):
     """The server, as its fronts' links see it."""
 
-    def from_front(self, link: LocalLink, message: Message) -> None:
-        """A front says something."""
+    turns: Turns
+
+    def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
+        """A front says something; of a large message, what is to be taken now (`Host.receive`)."""
+
+    def rows_at_once(self) -> int:
+        """How many events may be taken in one step."""
+
+    def behind(self, link: LocalLink, /) -> None:
+        """It has more to hand over: let it `go_on` in another turn of the loop."""
 
     def front_left(self, number: int) -> None:
         """A front ended its connection, or failed."""
@@ -37,9 +50,12 @@ class LocalLink:
     `on_message` is called once for each message, never while `send` or another `on_message` runs,
     so it may itself `send`. `on_close(reason)` is called once, when the node closed the link, the
     server stopped, or `on_message` raised; not after `close`.
+
+    The node takes a message of many events part by part, with others served in between. What is
+    sent after it waits until it is through.
     """
 
-    __slots__ = ("_owner", "end", "number")
+    __slots__ = ("_is_behind", "_owner", "_portions", "_waiting", "end", "number")
 
     def __init__(
         self,
@@ -51,6 +67,10 @@ class LocalLink:
         self.number = number
         self.end = NodeEnd(owner, number, on_message, on_close)
         self._owner = owner
+        self._portions = Portions()
+        self._waiting: deque[Message] = deque()
+        self._is_behind = False
+        """Whether it stands in the queue of its owner."""
 
     @property
     def closed(self) -> bool:
@@ -59,14 +79,56 @@ class LocalLink:
 
     def send(self, message: Message) -> None:
         """Hand a message to the node. After the link was closed, nothing."""
-        if not self.end.is_closed:
+        if self.end.is_closed:
+            return
+        if self._has_more or _is_large(message):
+            self._waiting.append(message)
+            if not self._is_behind:
+                self.go_on()
+        else:
             self._owner.from_front(self, message)
+
+    @property
+    def _has_more(self) -> bool:
+        return not self.end.is_closed and (self._portions.is_begun or bool(self._waiting))
+
+    def go_on(self) -> None:
+        """Hand over what waits, for as long as this turn allows."""
+        turns = self._owner.turns
+        until = turns.slice()
+        if until:
+            try:
+                while self._has_more:
+                    self._hand_over()
+                    if turns.clock() > until:
+                        break
+            finally:
+                turns.spend(until)
+        self._is_behind = self._has_more
+        if self._is_behind:
+            self._owner.behind(self)
+
+    def _hand_over(self) -> None:
+        """The next message that waits, or the next part of one."""
+        portions = self._portions
+        if not portions.is_begun:
+            message = self._waiting.popleft()
+            if not _is_large(message):
+                self._owner.from_front(self, message)
+                return
+            portions.begin(message)
+        part, up_to = portions.next(self._owner.rows_at_once())
+        self._owner.from_front(self, part, up_to=up_to)
 
     def close(self) -> None:
         """End the connection; the node is told that it broke. May be called twice."""
         if not self.end.is_closed:
             self.end.leave()
             self._owner.front_left(self.number)
+
+
+def _is_large(message: Message) -> TypeGuard[Divisible]:
+    return is_divisible(message) and len(message.parcel) > FEW_ROWS
 
 
 class NodeEnd:

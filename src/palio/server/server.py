@@ -386,10 +386,10 @@ class Server:
 
     # --- fronts and dialers ---
 
-    def from_front(self, link: LocalLink, message: Message) -> None:
+    def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
         """See `local_link.Owner`."""
-        self.traffic.messages_in += 1
-        self.arrived(link, message)
+        self.traffic.messages_in += up_to is None
+        self.arrived(link, message, up_to=up_to)
 
     def front_left(self, number: int) -> None:
         """See `local_link.Owner`."""

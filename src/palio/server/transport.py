@@ -20,7 +20,7 @@ import asyncio
 from typing import Any, Protocol, cast
 
 from palio.errors import IllegalMessage
-from palio.protocol.dividing import Divisible, is_divisible
+from palio.protocol.dividing import is_divisible
 from palio.protocol.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES, MAX_REQUEST_BYTES
 from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.protocol.wire import Decoder, Encoder
@@ -28,6 +28,7 @@ from palio.protocol.writing import write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, FEW_ROWS, LINGER_S, WRITE_HIGH_BYTES
 from palio.server.places import SocketPlace
+from palio.server.portions import Portions
 from palio.server.turns import Turns
 
 __all__ = ["Connection", "Owner"]
@@ -73,13 +74,11 @@ class Connection(asyncio.Protocol):
     """One framed connection over TCP or TLS."""
 
     __slots__ = (
-        "_begun",
         "_behind",
         "_closing",
         "_cut",
         "_decoder",
         "_encoder",
-        "_given",
         "_greeting",
         "_is_broker",
         "_is_down",
@@ -87,6 +86,7 @@ class Connection(asyncio.Protocol):
         "_marked",
         "_out",
         "_owner",
+        "_portions",
         "_stalled",
         "_transport",
         "dialled",
@@ -121,10 +121,7 @@ class Connection(asyncio.Protocol):
         self._encoder = Encoder()
         self._decoder = Decoder(f"link {number}", max_frame=max_greeting)
         self._out: list[Message] = []
-        self._begun: Divisible | None = None
-        """What is handed over part by part..."""
-        self._given = 0
-        """...and how many events of it were."""
+        self._portions = Portions()
         self._marked = False
         self._behind = False
         self._stalled = False
@@ -164,7 +161,7 @@ class Connection(asyncio.Protocol):
         if self._is_down:
             return
         self._closing = self._is_down = True
-        self._begun = None
+        self._portions.drop()
         self._greeted()
         if self._cut is not None:
             self._cut.cancel()
@@ -213,7 +210,7 @@ class Connection(asyncio.Protocol):
                 if self._greeting is not None:
                     self._listen_for_greeting(message)
                 if is_divisible(message) and len(message.parcel) > FEW_ROWS:
-                    self._begun, self._given = message, 0
+                    self._portions.begin(message)
                     if not self._go_through(until):
                         return self._fall_behind()
                 else:
@@ -229,17 +226,12 @@ class Connection(asyncio.Protocol):
 
     def _go_through(self, until: float) -> bool:
         """Hand over what was begun, part by part; whether that is done, or its time is used up."""
-        owner, clock = self._owner, self._owner.turns.clock
-        while self._begun is not None:
-            message = self._begun
-            self._given += owner.rows_at_once()
-            if self._given >= len(message.parcel):
-                self._begun = None
-                owner.arrived(self, message)
-            else:
-                owner.arrived(self, message, up_to=self._given)
-                if self._begun is not None and clock() > until:
-                    return False
+        owner, portions, clock = self._owner, self._portions, self._owner.turns.clock
+        while portions.is_begun:
+            message, up_to = portions.next(owner.rows_at_once())
+            owner.arrived(self, message, up_to=up_to)
+            if portions.is_begun and clock() > until:
+                return False
         return True
 
     def _fall_behind(self) -> None:
@@ -317,7 +309,7 @@ class Connection(asyncio.Protocol):
             self.send(last)
         self.farewell = self.farewell or reason
         self._closing = True
-        self._begun = None
+        self._portions.drop()
         self._greeted()
         self.flush()
         transport = self._transport
@@ -339,7 +331,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Cut the connection; what was not written is lost."""
         self._closing = True
-        self._begun = None
+        self._portions.drop()
         self._greeted()
         if self._transport is not None:
             self._transport.abort()

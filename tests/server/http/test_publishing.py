@@ -101,10 +101,12 @@ async def test_a_batch_of_many_kinds_is_published_piece_by_piece(
     published: list[Publish] = []
     hand_on = Server.from_front
 
-    def noted(server: Server, link: LocalLink, message: Message) -> None:
-        if isinstance(message, Publish):
+    def noted(
+        server: Server, link: LocalLink, message: Message, *, up_to: int | None = None
+    ) -> None:
+        if isinstance(message, Publish) and up_to is None:
             published.append(message)
-        hand_on(server, link, message)
+        hand_on(server, link, message, up_to=up_to)
 
     monkeypatch.setattr(Server, "from_front", noted)
     async with broker() as server, asked(server) as client:

@@ -1,0 +1,50 @@
+"""`Portions`: a message of many events on its way to the node, some rows at a time."""
+
+from __future__ import annotations
+
+from palio.protocol.dividing import Divisible
+
+__all__ = ["Portions"]
+
+
+class Portions:
+    """One message, if one was begun, and how much of it the node has.
+
+    >>> import pyarrow as pa
+    >>> from palio.protocol.messages import Parcel, Publish
+    >>> portions = Portions()
+    >>> portions.begin(Publish(Parcel("ann", pa.record_batch({"x": [5, 6, 7]})), 10))
+    >>> [portions.next(2)[1], portions.is_begun, portions.next(2)[1], portions.is_begun]
+    [2, True, None, False]
+    """
+
+    __slots__ = ("_given", "_message")
+
+    def __init__(self) -> None:
+        self._message: Divisible | None = None
+        self._given = 0
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether something is left of it."""
+        return self._message is not None
+
+    def begin(self, message: Divisible) -> None:
+        """All of it is to be handed over, from its first row on."""
+        self._message, self._given = message, 0
+
+    def next(self, rows: int) -> tuple[Divisible, int | None]:
+        """So many rows more of what was begun: the message, and up to where its rows are due. None
+        is for all that are left: that was the last of it.
+        """
+        message = self._message
+        assert message is not None
+        self._given += rows
+        if self._given < len(message.parcel):
+            return message, self._given
+        self._message = None
+        return message, None
+
+    def drop(self) -> None:
+        """The rest is not handed over."""
+        self._message = None
