@@ -310,7 +310,8 @@ class Durability:
     def _unwritten(self, subject: str) -> list[Operation]:
         """What to write beside what is assigned to a durable subscription of which it is not known
         yet whether the disk has it. If the disk refused the subscription and took the events, a
-        broker that crashes before it hears so would keep them for nobody.
+        broker that crashes before it hears so would keep them for nobody. Numbers that came a
+        moment before are forgotten with those of old: rather twice than never.
         """
         durable = self.here.get(subject)
         if durable is None or durable.is_written:
