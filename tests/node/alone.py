@@ -7,6 +7,7 @@ import pyarrow as pa
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.effects import Append, Close, Effect, Moment, Report, Send
 from palio.node.node import Node
+from palio.node.prerequisites import Prerequisites
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Hello, Known, Message, Parcel, Subscribe
 from palio.routing.acyclic import Acyclic
@@ -22,6 +23,7 @@ class Alone:
         self.node = Node("b1", Acyclic("b1"), self.disk)
         self.said: list[tuple[int, Message]] = []
         self.open: list[Append] = []
+        self._prerequisites = Prerequisites()
         self.reports: list[Report] = []
         self.closed: list[int] = []
         self.now = 0.0
@@ -63,19 +65,21 @@ class Alone:
         while self.open and steps:
             steps -= 1
             append = self.open.pop(0)
-            if fails:
-                self.do(self.node.failed(append.ticket, "the disk is full", self.at))
-            else:
-                self.disk.write(append.operations, append.released)
-                self.disk.sync()
+            if self._write(append, refuses=fails):
                 self.do(self.node.stored(append.ticket, self.at))
+            else:
+                self.do(self.node.failed(append.ticket, "the disk is full", self.at))
 
-    def crash(self, *, refused: int) -> None:
-        """The disk refuses one of what is being written, takes the rest, and nobody hears of it."""
-        del self.open[refused]
-        for append in self.open:
-            self.disk.write(append.operations)
-            self.disk.sync()
+    def _write(self, append: Append, *, refuses: bool) -> bool:
+        if refuses or not self._prerequisites.are_met(append):
+            self._prerequisites.refused(append.ticket)
+            return False
+        return self.disk.append(append) and self.disk.sync()
+
+    def crash(self, *, refused: int | None = None) -> None:
+        """Nobody hears of what is being written; one of that may be refused."""
+        for place, append in enumerate(self.open):
+            self._write(append, refuses=place == refused)
         self.open.clear()
 
     def heard(self, kind: type) -> list[Message]:

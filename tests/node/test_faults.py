@@ -73,8 +73,35 @@ def test_events_are_never_on_the_disk_without_the_subscription_that_they_wait_fo
     alone.tell(2, Carry(parcel(1), 1, ("b1",)))
     alone.crash(refused=0)
     stored = alone.disk.load()
-    assert list(stored.waiting) == ["alice/d"]
-    assert [each.subscription for each in stored.subscriptions] == ["alice/d"]
+    assert not stored.subscriptions
+    assert not stored.waiting
+    assert not stored.pending
+
+
+def test_what_waits_for_a_subscription_that_a_disk_refused_comes_again_where_that_lives() -> None:
+    alone = Alone()
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync(fails=True, steps=1)
+    alone.sync()
+    assert not alone.heard(Took), "it was refused with its subscription"
+    alone.tell(1, Subscribe(2, 1, "x = 1", durable="d"))
+    alone.tick()
+    alone.sync()
+    assert alone.heard(Took) == [Took((1,))]
+    assert len(alone.disk.load().waiting["alice/d"]) == 1
+
+
+def test_events_of_a_subscription_that_ended_as_its_broker_stopped_are_nobodys() -> None:
+    alone = subscribed()
+    alone.tell(1, Unsubscribe(2, 1, forget=True))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.crash()
+    assert alone.disk.load().waiting
+    again = Alone(alone.disk)
+    assert again.node.status()["custody_entries"] == 0
+    assert not again.disk.load().waiting
+    assert not again.disk.held()
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -8,6 +8,7 @@ import pytest
 
 from palio.model.events import SEQ
 from palio.node import moving
+from palio.node.effects import Assign
 from palio.node.notices import Notice
 from palio.node.vouching import RETIRED
 from palio.protocol.messages import (
@@ -400,22 +401,52 @@ def test_who_ends_what_a_full_disk_refused_ends_it_where_it_lives() -> None:
     assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))
 
 
-def test_what_a_subscription_passed_on_comes_back_though_it_is_written_with_an_event() -> None:
+def back_while_the_disk_refuses_what_is_kept() -> Alone:
+    """One that moved away as an event came to the disk, and was back before: what is kept of that
+    for it was refused.
+    """
     alone = subscribed()
-    alone.tell(2, MOVED)
-    alone.sync()
     alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(2, MOVED)
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
+    alone.sync(steps=1)
+    while not any(isinstance(each, Assign) for each in alone.open[0].operations):
+        alone.sync(steps=1)
+    alone.sync(fails=True, steps=1)
     alone.sync()
-    (passed_on,) = alone.heard(Carry)
-    assert isinstance(passed_on, Carry)
-    alone.tell(2, Took((passed_on.flight,)))
+    assert Done(2) in alone.heard(Done)
+    return alone
+
+
+def test_what_is_kept_for_one_that_is_back_is_kept_once_the_disk_takes_it() -> None:
+    alone = back_while_the_disk_refuses_what_is_kept()
+    assert not alone.heard(Took)
     alone.tick()
     alone.sync()
-    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
-    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
-    alone.crash(refused=0)
-    again = Alone(alone.disk)
-    again.tell(2, Carry(parcel(1), 1, ("b1",)))
-    again.sync()
-    assert again.heard(Took) == [Took((1,))]
-    assert len(again.disk.load().waiting["alice/d"]) == 2
+    assert alone.heard(Took) == [Took((1,))]
+    assert len(alone.heard(Deliver)) == 1
+    assert len(alone.disk.load().waiting["alice/d"]) == 1
+
+
+def test_what_is_tried_again_brings_nothing_back_that_has_ended_meanwhile() -> None:
+    alone = back_while_the_disk_refuses_what_is_kept()
+    alone.tell(1, Unsubscribe(3, 2, forget=True))
+    alone.sync()
+    for _ in range(2):
+        alone.tick()
+        alone.sync()
+    stored = alone.disk.load()
+    assert not stored.subscriptions
+    assert not stored.waiting
+    assert not alone.disk.held()
+    assert alone.node.status()["custody_entries"] == 0
+
+
+def test_what_is_tried_again_goes_where_its_subscription_has_gone_meanwhile() -> None:
+    alone = back_while_the_disk_refuses_what_is_kept()
+    alone.tell(2, Facts((Fact("b2", 7, "alice/d", (), "x = 1", 99_000_000),)))
+    alone.sync()
+    alone.tick()
+    alone.sync()
+    assert carried(alone) == [[1]]
+    assert not alone.disk.load().waiting

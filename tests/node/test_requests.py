@@ -83,9 +83,9 @@ class House:
         """All that waits comes to the disk; what a client hears of it."""
         said: list[Message] = []
         while self.appends:
-            ticket, operations, released = self.appends.pop(0)
-            self.store.write((*operations, *released))
-            said += heard(self.note(self.node.stored(ticket, AT)), link)
+            append = self.appends.pop(0)
+            self.store.write((*append.operations, *append.released))
+            said += heard(self.note(self.node.stored(append.ticket, AT)), link)
         return said
 
     def fill(self, link: int = ALICE) -> list[Message]:
@@ -294,9 +294,9 @@ def test_an_end_of_which_the_network_is_not_told_yet_is_told_once_there_is_room(
     house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
     house.write()
     house.say(ALICE, Unsubscribe(2, 1, forget=True))
-    ticket, operations, _ = house.appends.pop(0)
-    house.store.write(operations)
-    house.note(house.node.stored(ticket, AT))
+    append = house.appends.pop(0)
+    house.store.write(append.operations)
+    house.note(house.node.stored(append.ticket, AT))
     refused(house.fill(), "NotStored")
     house.at = Moment(AT.now + 10, AT.wall_us)
     for _ in range(20):

@@ -154,22 +154,55 @@ async def test_others_get_their_turn_between_two_parts_of_what_a_front_says() ->
         ]
 
 
-@pytest.mark.parametrize("by_node", [False, True])
-async def test_the_rest_of_a_message_goes_with_the_link_of_its_front(by_node: bool) -> None:
+async def test_nothing_more_is_handed_over_by_a_link_that_the_node_closed() -> None:
     def rule(link: int, message: Message) -> Sequence[Effect]:
         is_third = isinstance(message, Publish) and len(node.taken) == 3
-        return [Close(link, "enough")] if by_node and is_third else ()
+        return [Close(link, "enough")] if is_third else ()
 
     node = Scripted(rule)
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
         server.turns = Turns(slice_s=0.0)
-        link = server.connect_local(Front().on_message)
+        front = Front()
+        link = server.connect_local(front.on_message, front.on_close)
         link.send(large(PARTS * FEW_ROWS))
         link.send(Ping())
-        await node.called("receive", 3)
-        if not by_node:
-            link.close()
-        before = len(node.taken)
+        await front.until(lambda: bool(front.ends))
         await until(lambda: server.turns.is_idle)
-        assert len(node.taken) == before < PARTS
+        assert len(node.taken) == 3
         assert link.closed
+
+
+async def test_what_a_front_said_before_it_left_is_handed_over_and_nothing_told() -> None:
+    node = Scripted(pong)
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
+        server.turns = Turns(slice_s=0.0)
+        front = Front()
+        link = server.connect_local(front.on_message, front.on_close)
+        link.send(large(PARTS * FEW_ROWS))
+        link.send(Ping())
+        link.send(Bye("closed"))
+        link.close()
+        link.send(Ping())
+        assert link.closed
+        await node.called("lost")
+        assert [each for _, each in node.taken][-1] is None
+        assert [type(call[2]) for call in node.calls[-3:-1]] == [Ping, Bye]
+        assert (front.heard, front.ends) == ([], [])
+        assert server.turns.is_idle
+
+
+async def test_a_fault_of_the_node_keeps_nothing_of_what_waits() -> None:
+    def rule(link: int, message: Message) -> Sequence[Effect]:
+        if isinstance(message, Publish) and len(node.taken) == 3:
+            raise RuntimeError("a fault of ours")
+        return pong(link, message)
+
+    node = Scripted(rule)
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
+        server.turns = Turns(slice_s=0.0)
+        front = Front()
+        link = server.connect_local(front.on_message)
+        link.send(large(5 * FEW_ROWS))
+        await until(lambda: len(node.taken) == 5)
+        link.send(Ping())
+        await front.until(lambda: len(front.heard) == 1)

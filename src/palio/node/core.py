@@ -162,8 +162,11 @@ class Core:
         operations: Iterable[Operation],
         then: Callable[[], None] | None = None,
         otherwise: Callable[[str], None] | None = None,
-    ) -> None:
-        """Write, and do something once it is on the disk, or if it cannot be written.
+        *,
+        needs: tuple[int, ...] = (),
+    ) -> int:
+        """Write, and do something once it is on the disk, or if it cannot be written; not unless
+        the appends are written that it `needs`. Its ticket; 0 if it has none of its own.
 
         What the journal may forget is written with it, if that has been some time. Where nothing is
         to be written it waits for what is being written: what it depends on may be among that.
@@ -177,13 +180,17 @@ class Core:
             released = tuple(self.releases.take())
         promise = (then or _nothing, otherwise or _never_mind)
         if written or released:
-            self._promises[self._next_ticket] = [promise]
-            self.out.append(Append(self._next_ticket, written, released))
+            ticket = self._next_ticket
+            self._promises[ticket] = [promise]
+            oldest = next(iter(self._promises))
+            self.out.append(Append(ticket, written, released, needs, oldest))
             self._next_ticket += 1
-        elif self._promises:
+            return ticket
+        if self._promises:
             self._promises[next(reversed(self._promises))].append(promise)
         else:
             promise[0]()
+        return 0
 
     def stored(self, ticket: int) -> None:
         """See `Node.stored`."""

@@ -23,7 +23,6 @@ from palio.node.effects import (
     AddNumbers,
     DropSubscription,
     Entry,
-    ForgetNumbers,
     Operation,
     PutFacts,
     PutSubscription,
@@ -134,7 +133,7 @@ class Durability:
             home = self.registry.fact(self.homes.of(subject), subject)
             durable.has_returned = home is not None and home.origin != self.name and lives(home)
             # What was passed on while it lived elsewhere may come back with it.
-            operations.append(self._windows.forget(_seen_by(subject)))
+            operations.append(self._windows.forget(f"{subject}\n"))
         else:
             durable.filter, durable.values, durable.lease_s = filter, dict(values), lease_s
         self._enter(durable)
@@ -147,7 +146,8 @@ class Durability:
             self.homes.claim(durable, visit)
         else:  # it is known so, though perhaps not from the disk: that had refused the change
             self._place(known)
-        operations.append(_put(durable))
+        packed = msgspec.msgpack.encode(durable.values)
+        operations.append(PutSubscription(subject, owner, str(filter), packed, lease_s))
         return durable, operations
 
     def end(self, subject: str) -> list[Operation]:
@@ -205,7 +205,7 @@ class Durability:
             *self.said_of(subject),
             DropSubscription(subject),
             *self.custody.drop(lined_up),
-            self._windows.forget(_seen_by(subject)),
+            self._windows.forget(f"{subject}\n"),
         ]
 
     def said_of(self, subject: str) -> list[Operation]:
@@ -272,6 +272,14 @@ class Durability:
         entry, puts = self.custody.take(parcel, homes, assigned, wall_us, subjects)
         return Taken(entry, tuple(assigned), [*puts, *writes], has_known, followers)
 
+    def needs(self, subjects: Iterable[str]) -> tuple[int, ...]:
+        """The appends without which nothing is to be written for these durable subscriptions of
+        this broker. If a disk refused them and took the events, a broker that stops before it hears
+        so would keep the events for nobody.
+        """
+        durables = (self.here[subject] for subject in subjects)
+        return tuple(each.ticket for each in durables if not each.is_written)
+
     def take_back(self, taken: Taken) -> None:
         """What was taken could not be written: it may come again."""
         for entry in taken.followers:
@@ -293,30 +301,18 @@ class Durability:
         followed: dict[str, list[str]] = {}
         for number, mask in sorted(here.items()):
             subject = self._subjects[number]
-            line = _seen_by(subject) + parcel.publisher
+            line = f"{subject}\n{parcel.publisher}"
             fresh = self._windows.fresh(line, numbers)
             wanted = mask & fresh
             is_all_fresh = bool(fresh.all())
             has_known = has_known or not (is_all_fresh or np.array_equal(wanted, mask))
             if wanted.any():
-                writes += self._unwritten(subject)
                 writes += self._windows.add(line, numbers if is_all_fresh else numbers[fresh])
                 if subject in self.here:
                     assigned[subject] = wanted
                 else:
                     followed.setdefault(self.homes.of(subject), []).append(subject)
         return assigned, followed, writes, has_known
-
-    def _unwritten(self, subject: str) -> list[Operation]:
-        """What to write beside what is assigned to a durable subscription of which it is not known
-        yet whether the disk has it. If the disk refused the subscription and took the events, a
-        broker that crashes before it hears so would keep them for nobody. Numbers that came a
-        moment before are forgotten with those of old: rather twice than never.
-        """
-        durable = self.here.get(subject)
-        if durable is None or durable.is_written:
-            return []
-        return [ForgetNumbers(_seen_by(subject)), _put(durable)]
 
     def _here(self, parcel: Parcel, subjects: tuple[str, ...]) -> dict[int, RowMask]:
         """The durable subscriptions that live here, or lived here once, and want some events: those
@@ -362,7 +358,9 @@ class Durability:
                 operations += self._give_up(fact.subject.removeprefix(RETIRED))
             elif fact.origin == self.name and fact.subject not in self.here and is_end(fact):
                 # A disk that was full may not have taken it when it ended: then it is said again.
-                operations.append(DropSubscription(fact.subject))
+                # And one that stopped just then has assigned something to it since.
+                lined_up = self.custody.close(fact.subject)
+                operations += [DropSubscription(fact.subject), *self.custody.drop(lined_up)]
             self._index(fact)
         subjects = dict.fromkeys(fact.subject for fact in facts)
         return operations, self.moved(subjects)
@@ -406,7 +404,7 @@ class Durability:
         operations: list[Operation] = []
         held: list[int] = []
         for waiting in self.custody.waiting(subject):
-            entry, puts = self.pass_on(subject, waiting, home, wall_us)
+            entry, puts = self.pass_on(subject, self.part(subject, waiting), home, wall_us)
             entries.append(entry)
             held.append(waiting.entry)
             operations += puts
@@ -414,20 +412,16 @@ class Durability:
         return entries, [*operations, *self.drop(subject, moved_to=home)], held
 
     def pass_on(
-        self, subject: str, entry: Entry, home: str, wall_us: int
+        self, subject: str, part: Parcel, home: str, wall_us: int
     ) -> tuple[int, list[Operation]]:
-        """Take into custody for its new home what an entry held for a durable subscription."""
-        part = self._part(subject, entry)
+        """Take into custody for its new home what was held for a durable subscription."""
         return self.custody.take(part, (home,), {}, wall_us, (subject,))
 
-    def keep(self, subject: str, entry: Entry, wall_us: int) -> tuple[int, list[Operation]]:
-        """Take into custody anew what an entry held for a durable subscription that is back."""
-        parcel = self._part(subject, entry)
-        assigned = {subject: np.ones(len(parcel), np.bool_)}
-        number, puts = self.custody.take(parcel, (), assigned, wall_us)
-        return number, [*puts, *self._unwritten(subject)]
+    def keep(self, subject: str, part: Parcel, wall_us: int) -> tuple[int, list[Operation]]:
+        """Take into custody anew what was held for a durable subscription that is back."""
+        return self.custody.take(part, (), {subject: np.ones(len(part), np.bool_)}, wall_us)
 
-    def _part(self, subject: str, entry: Entry) -> Parcel:
+    def part(self, subject: str, entry: Entry) -> Parcel:
         """What an entry holds for a durable subscription."""
         rows = unpack_mask(self.custody.rows(subject, entry.entry), len(entry.parcel))
         return entry.parcel.select(rows)
@@ -498,18 +492,6 @@ class Durability:
             self._goal_numbers[goal] = len(self._goals)
             self._goals.append(goal)
         return self._goal_numbers[goal]
-
-
-def _put(durable: Durable) -> PutSubscription:
-    """What to write of a durable subscription as it is now."""
-    values = msgspec.msgpack.encode(durable.values)
-    text = str(durable.filter)
-    return PutSubscription(durable.subject, durable.owner, text, values, durable.lease_s)
-
-
-def _seen_by(subject: str) -> str:
-    """How the keys begin under which is remembered what has come for a durable subscription."""
-    return f"{subject}\n"
 
 
 def _before(claim: Fact) -> int:

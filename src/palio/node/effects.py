@@ -83,6 +83,10 @@ class Append(NamedTuple):
     released: tuple[Operation, ...] = ()
     """What is over: written with these, and without them if they cannot be; then as soon as the
     disk takes anything."""
+    needs: tuple[int, ...] = ()
+    """Tickets of appends before it: if one of these was refused, so is this one."""
+    oldest: int = 0
+    """The first append that was not answered when this one was made: no other needs one before."""
 
 
 class Cast(NamedTuple):

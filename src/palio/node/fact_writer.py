@@ -30,7 +30,7 @@ class Appending(Protocol):
         operations: Iterable[Operation],
         then: Callable[[], None],
         otherwise: Callable[[str], None],
-    ) -> None: ...
+    ) -> object: ...
 
 
 class FactWriter:

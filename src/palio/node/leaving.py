@@ -297,5 +297,7 @@ class Leaving:
         def adopted() -> None:
             durable.is_written = True
 
-        core.append((*operations, *(kept or ())), adopted, lambda _reason: core.not_kept(durable))
+        durable.ticket = core.append(
+            (*operations, *(kept or ())), adopted, lambda _reason: core.not_kept(durable)
+        )
         core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)

@@ -19,7 +19,7 @@ from palio.node.effects import DropSubscription, Entry, ForgetNumbers, Operation
 from palio.node.homes import NOWHERE
 from palio.node.limits import CARRIED_AT_ONCE
 from palio.node.sessions import Durable
-from palio.protocol.messages import Gap, Gaps
+from palio.protocol.messages import Gap, Gaps, Parcel
 
 __all__ = ["Moving"]
 
@@ -81,42 +81,69 @@ class Moving:
         are perhaps back. It is kept until what carries on for them is there, `then` something is
         done: before that nobody may be told that it is safe.
         """
-        core, durability = self._core, self._core.durability
+        part = self._core.durability.part
+        parts = {subject: part(subject, entry) for subject in subjects}
+        self._follow(parts, entry.entry, then)
+
+    def _follow(
+        self, parts: Mapping[str, Parcel], entry: int, then: Callable[[], None] | None
+    ) -> None:
+        """Take into custody what each of them was to have, where it lives now. What cannot be
+        written is taken anew in a while: it may live elsewhere by then.
+        """
+        core, durability, custody = self._core, self._core.durability, self._core.durability.custody
         entries, operations = list[int](), list[Operation]()
         kept: dict[str, int] = {}
-        for subject in subjects:
+        for subject, part in parts.items():
             home, durable = durability.homes.of(subject), durability.here.get(subject)
             if home != core.name:
-                number, puts = durability.pass_on(subject, entry, home, core.at.wall_us)
+                number, puts = durability.pass_on(subject, part, home, core.at.wall_us)
                 entries.append(number)
                 operations += puts
             elif durable is not None and durable.has_returned:
-                kept[subject], puts = durability.keep(subject, entry, core.at.wall_us)
+                kept[subject], puts = durability.keep(subject, part, core.at.wall_us)
                 operations += puts
-        self._carry_on("", entries, operations, partial(self._followed, entry, kept, then))
 
-    def _followed(
-        self, entry: Entry, kept: Mapping[str, int], then: Callable[[], None] | None
-    ) -> None:
-        """What carries on for an entry is on the disk; some of it for those who were back."""
+        def followed() -> None:
+            self._send(entries)
+            if then is not None:
+                then()
+            self._line_up(kept, parts)
+            core.dismiss((entry,))
+
+        def wait(_reason: str) -> None:
+            for number in entries:
+                custody.abandon(number, ())
+            for subject, number in kept.items():
+                custody.abandon(number, (subject,))
+            self._waiting.append(partial(self._follow, parts, entry, then))
+
+        core.append(operations, followed, wait, needs=durability.needs(kept))
+
+    def _line_up(self, kept: Mapping[str, int], parts: Mapping[str, Parcel]) -> None:
+        """What was kept for durable subscriptions that were back is on the disk."""
         core, custody = self._core, self._core.durability.custody
-        if then is not None:
-            then()
         for subject, number in kept.items():
-            if custody.lines_up(subject, number):
-                custody.release(number, (subject,))
+            is_here = custody.lines_up(subject, number)
+            custody.release(number, (subject,))
+            if is_here:
                 core.pump(core.durability.here[subject])
             else:  # it has gone again
-                self.follow((subject,), entry._replace(entry=number))
-                custody.release(number, (subject,))
-        core.dismiss((entry.entry,))
+                self._follow({subject: parts[subject]}, number, None)
+
+    def _send(self, entries: Iterable[int]) -> None:
+        """Entries are on the disk: they go on."""
+        durability = self._core.durability
+        for entry in entries:
+            durability.custody.release(entry, ())
+            durability.custody.dispatch(entry, durability.registry.next_hop)
 
     def _carry_on(
         self,
         subject: str,
         entries: Sequence[int],
         operations: Iterable[Operation],
-        then: Callable[[], None] | None = None,
+        then: Callable[[], None],
     ) -> None:
         """Send entries to where a durable subscription has moved, once they are on the disk. One
         that is back by then stays: only what waited for it goes on.
@@ -126,15 +153,12 @@ class Moving:
         if subject in durability.here:
             operations = [each for each in operations if not isinstance(each, _OF_SUBSCRIPTIONS)]
             operations.append(durability.custody.forget_before(subject))
-        elif subject:  # it may say something newer of it by now
+        else:  # it may say something newer of it by now
             operations += durability.said_of(subject)
 
         def carry() -> None:
-            for entry in entries:
-                durability.custody.release(entry, ())
-                durability.custody.dispatch(entry, durability.registry.next_hop)
-            if then is not None:
-                then()
+            self._send(entries)
+            then()
 
         def wait(_reason: str) -> None:
             self._waiting.append(partial(self._carry_on, subject, entries, operations, then))

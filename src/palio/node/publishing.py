@@ -322,7 +322,12 @@ class Publishing:
             self._send_on(taken)
         pending = _Pending(taken, parcel, homes, core.failures, at_once, giver)
         writes = [*taken.writes, *self.times.to_keep()] if taken.writes else []
-        core.append(writes, partial(self._written, pending), partial(self._unwritten, pending))
+        core.append(
+            writes,
+            partial(self._written, pending),
+            partial(self._unwritten, pending),
+            needs=core.durability.needs(taken.assigned),
+        )
 
     def _send_on(self, taken: Taken) -> None:
         """What was taken into custody goes towards other homes."""

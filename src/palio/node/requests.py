@@ -343,7 +343,7 @@ class RequestHandler:
         )
 
         pending = _PendingSubscribe(session, request, durable, had_ended)
-        core.append(
+        durable.ticket = core.append(
             operations, partial(self._subscribed, pending), partial(self._not_subscribed, pending)
         )
 

@@ -469,7 +469,9 @@ class Durable:
         self.is_ending = False
         """Whether it is being written that it is over."""
         self.is_written = False
-        """Whether it is on the disk."""
+        """Whether it is on the disk..."""
+        self.ticket = 0
+        """...or else which append is to write it."""
         self.ended: Fact | None = None
         """What was said here of the end of an earlier one of its name."""
         self.has_returned = False

@@ -62,6 +62,8 @@ a connection hold, and well below the node's window."""
 KEY: Final = 1
 """A guest has one subscription."""
 
+_GOES: Final = "the broker is about to go; ask another one"
+
 NOW: Final = 0.0
 """A guest's session has no timer, so that it does not matter what time it is."""
 
@@ -196,6 +198,9 @@ class Guest:
         self._kept_bytes = 0
         self._released = 0
         self._failure: PalioError | None = None
+        self._under_way = 0
+        """Publications that are not answered."""
+        self._is_to_go = False
 
     @classmethod
     async def open(
@@ -313,10 +318,17 @@ class Guest:
         """Publish batches under numbers that follow each other, whoever else publishes meanwhile;
         others get their turn of the loop in between.
         """
+        if self._is_to_go:
+            raise Unreachable(_GOES)
         pace = Pace()
-        async with self._publishing:
-            publications = [await self._publish(batch, pace, durable=durable) for batch in batches]
-        return [await each.receipt(self.publisher) for each in publications]
+        self._under_way += 1
+        try:
+            async with self._publishing:
+                published = [await self._publish(batch, pace, durable=durable) for batch in batches]
+            return [await each.receipt(self.publisher) for each in published]
+        finally:
+            self._under_way -= 1
+            self._go()
 
     async def _publish(self, batch: pa.RecordBatch, pace: Pace, *, durable: bool) -> _Publication:
         """Send a batch, in parts if it is large; it is answered later, as one."""
@@ -465,9 +477,16 @@ class Guest:
         """See `Application`."""
 
     def redirected(self, urls: Sequence[str]) -> None:
-        """See `Application`: whoever is behind the front has to come to another broker."""
+        """See `Application`: whoever is behind the front has to come to another broker. What it is
+        publishing is answered first: it would be published there again.
+        """
         del urls
-        self._session.end(Unreachable("the broker is about to go; ask another one"))
+        self._is_to_go = True
+        self._go()
+
+    def _go(self) -> None:
+        if self._is_to_go and not self._under_way:
+            self._session.end(Unreachable(_GOES))
 
     def disconnected(self) -> None:
         """See `Application`."""

@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeGuard
 from palio.protocol.dividing import Divisible, is_divisible
 from palio.protocol.messages import Message
 from palio.server.limits import FEW_ROWS
-from palio.server.portions import Portions
+from palio.server.parts import Parts
 from palio.server.turns import Turns
 
 __all__ = ["LocalLink", "NodeEnd", "Owner"]
@@ -52,10 +52,10 @@ class LocalLink:
     server stopped, or `on_message` raised; not after `close`.
 
     The node takes a message of many events part by part, with others served in between. What is
-    sent after it waits until it is through.
+    sent after it waits until it is through; so does the end of the link, if the front closes it.
     """
 
-    __slots__ = ("_is_behind", "_owner", "_portions", "_waiting", "end", "number")
+    __slots__ = ("_has_left", "_is_behind", "_owner", "_parts", "_waiting", "end", "number")
 
     def __init__(
         self,
@@ -67,10 +67,11 @@ class LocalLink:
         self.number = number
         self.end = NodeEnd(owner, number, on_message, on_close)
         self._owner = owner
-        self._portions = Portions()
+        self._parts = Parts()
         self._waiting: deque[Message] = deque()
         self._is_behind = False
         """Whether it stands in the queue of its owner."""
+        self._has_left = False
 
     @property
     def closed(self) -> bool:
@@ -90,41 +91,46 @@ class LocalLink:
 
     @property
     def _has_more(self) -> bool:
-        return not self.end.is_closed and (self._portions.is_begun or bool(self._waiting))
+        is_open = self._has_left or not self.end.is_closed
+        return is_open and (self._parts.is_begun or bool(self._waiting))
 
     def go_on(self) -> None:
         """Hand over what waits, for as long as this turn allows."""
-        turns = self._owner.turns
+        owner, turns = self._owner, self._owner.turns
         until = turns.slice()
-        if until:
-            try:
-                while self._has_more:
-                    self._hand_over()
-                    if turns.clock() > until:
-                        break
-            finally:
+        try:
+            while until and self._has_more:
+                self._hand_over()
+                if turns.clock() > until:
+                    break
+        finally:
+            if until:
                 turns.spend(until)
-        self._is_behind = self._has_more
-        if self._is_behind:
-            self._owner.behind(self)
+            self._is_behind = self._has_more
+            if self._is_behind:
+                owner.behind(self)
+            elif self._has_left:
+                owner.front_left(self.number)
 
     def _hand_over(self) -> None:
         """The next message that waits, or the next part of one."""
-        portions = self._portions
-        if not portions.is_begun:
+        parts = self._parts
+        if not parts.is_begun:
             message = self._waiting.popleft()
             if not _is_large(message):
                 self._owner.from_front(self, message)
                 return
-            portions.begin(message)
-        part, up_to = portions.next(self._owner.rows_at_once())
+            parts.begin(message)
+        part, up_to = parts.next(self._owner.rows_at_once())
         self._owner.from_front(self, part, up_to=up_to)
 
     def close(self) -> None:
         """End the connection; the node is told that it broke. May be called twice."""
         if not self.end.is_closed:
+            self._has_left = True
             self.end.leave()
-            self._owner.front_left(self.number)
+            if not self._is_behind:
+                self._owner.front_left(self.number)
 
 
 def _is_large(message: Message) -> TypeGuard[Divisible]:

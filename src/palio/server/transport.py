@@ -27,8 +27,8 @@ from palio.protocol.wire import Decoder, Encoder
 from palio.protocol.writing import write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, FEW_ROWS, LINGER_S, WRITE_HIGH_BYTES
+from palio.server.parts import Parts
 from palio.server.places import SocketPlace
-from palio.server.portions import Portions
 from palio.server.turns import Turns
 
 __all__ = ["Connection", "Owner"]
@@ -86,7 +86,7 @@ class Connection(asyncio.Protocol):
         "_marked",
         "_out",
         "_owner",
-        "_portions",
+        "_parts",
         "_stalled",
         "_transport",
         "dialled",
@@ -121,7 +121,7 @@ class Connection(asyncio.Protocol):
         self._encoder = Encoder()
         self._decoder = Decoder(f"link {number}", max_frame=max_greeting)
         self._out: list[Message] = []
-        self._portions = Portions()
+        self._parts = Parts()
         self._marked = False
         self._behind = False
         self._stalled = False
@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         if self._is_down:
             return
         self._closing = self._is_down = True
-        self._portions.drop()
+        self._parts.drop()
         self._greeted()
         if self._cut is not None:
             self._cut.cancel()
@@ -210,7 +210,7 @@ class Connection(asyncio.Protocol):
                 if self._greeting is not None:
                     self._listen_for_greeting(message)
                 if is_divisible(message) and len(message.parcel) > FEW_ROWS:
-                    self._portions.begin(message)
+                    self._parts.begin(message)
                     if not self._go_through(until):
                         return self._fall_behind()
                 else:
@@ -226,11 +226,11 @@ class Connection(asyncio.Protocol):
 
     def _go_through(self, until: float) -> bool:
         """Hand over what was begun, part by part; whether that is done, or its time is used up."""
-        owner, portions, clock = self._owner, self._portions, self._owner.turns.clock
-        while portions.is_begun:
-            message, up_to = portions.next(owner.rows_at_once())
+        owner, parts, clock = self._owner, self._parts, self._owner.turns.clock
+        while parts.is_begun:
+            message, up_to = parts.next(owner.rows_at_once())
             owner.arrived(self, message, up_to=up_to)
-            if portions.is_begun and clock() > until:
+            if parts.is_begun and clock() > until:
                 return False
         return True
 
@@ -309,7 +309,7 @@ class Connection(asyncio.Protocol):
             self.send(last)
         self.farewell = self.farewell or reason
         self._closing = True
-        self._portions.drop()
+        self._parts.drop()
         self._greeted()
         self.flush()
         transport = self._transport
@@ -331,7 +331,7 @@ class Connection(asyncio.Protocol):
     def abort(self) -> None:
         """Cut the connection; what was not written is lost."""
         self._closing = True
-        self._portions.drop()
+        self._parts.drop()
         self._greeted()
         if self._transport is not None:
             self._transport.abort()

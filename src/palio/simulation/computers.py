@@ -140,7 +140,7 @@ class Computer:
 
     def append(self, append: Append) -> None:
         """See `StorePort`."""
-        host, is_written = self.host, self.disk.write(append.operations, append.released)
+        host, is_written = self.host, self.disk.append(append)
 
         def synced() -> None:
             if host is None or not host.is_running:

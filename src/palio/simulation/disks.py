@@ -11,8 +11,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from palio.errors import JournalDamaged
-from palio.node.effects import RELEASING, Entry, Heading, Operation, Stored
+from palio.node.effects import RELEASING, Append, Entry, Heading, Operation, Stored
 from palio.node.memory import MemoryStore
+from palio.node.prerequisites import Prerequisites
 from palio.protocol.messages import Fact
 from palio.simulation.randomness import Randomness
 
@@ -26,9 +27,8 @@ class Disk:
         self._random = random
         self.synced = MemoryStore()
         """What is safe."""
-        self._unsynced: list[tuple[Operation, ...]] = []
-        self._over: list[tuple[Operation, ...]] = []
-        """What is over with each of these."""
+        self._unsynced: list[Append] = []
+        self._prerequisites = Prerequisites()
         self._owed: list[Operation] = []
         self._flipped: dict[int, None] = {}
         self.is_full = False
@@ -38,18 +38,21 @@ class Disk:
         self.written: Callable[[], object] = lambda: None
         """Called when a step was handed over, before it is safe."""
 
-    def write(
-        self, operations: tuple[Operation, ...], released: tuple[Operation, ...] = ()
-    ) -> bool:
+    def write(self, operations: tuple[Operation, ...]) -> bool:
+        """Hand a step over that needs no other."""
+        return self.append(Append(0, operations))
+
+    def append(self, append: Append) -> bool:
         """Hand a step over, with what is over; whether there is room for it. A full disk has room
         for what is over, and for steps that make room.
         """
-        needs_room = not all(isinstance(each, RELEASING) for each in operations)
-        if needs_room and (self.is_full or self._refuses()):
-            self.synced.write(released)
+        needs_room = not all(isinstance(each, RELEASING) for each in append.operations)
+        has_room = not (needs_room and (self.is_full or self._refuses()))
+        if not (has_room and self._prerequisites.are_met(append)):
+            self.synced.write(append.released)
+            self._prerequisites.refused(append.ticket)
             return False
-        self._unsynced.append(operations)
-        self._over.append(released)
+        self._unsynced.append(append)
         self.written()
         return True
 
@@ -60,21 +63,24 @@ class Disk:
         """Make the oldest step safe; whether it is. A step that could not be synced is gone, and
         what is over is owed.
         """
-        operations = self._unsynced.pop(0)
-        self._owed += self._over.pop(0)
-        if not self.fails_to_sync:
-            self.synced.write((*operations, *self._owed))
-            self._owed.clear()
-        return not self.fails_to_sync
+        append = self._unsynced.pop(0)
+        self._owed += append.released
+        if self.fails_to_sync or not self._prerequisites.are_met(append):
+            self._prerequisites.refused(append.ticket)
+            return False
+        self.synced.write((*append.operations, *self._owed))
+        self._owed.clear()
+        return True
 
     def crash(self) -> None:
         """Power is gone: a first part of what was not synced is there all the same."""
         kept = 0 if self._random is None else self._random.below(len(self._unsynced) + 1)
-        for operations in self._unsynced[:kept]:
-            self.synced.write(operations)
+        for append in self._unsynced[:kept]:
+            if self._prerequisites.are_met(append):
+                self.synced.write(append.operations)
         self._unsynced.clear()
-        self._over.clear()
         self._owed.clear()
+        self._prerequisites = Prerequisites()
 
     def flip(self, entry: int) -> None:
         """A bit of an entry turns round."""

@@ -35,6 +35,7 @@ from palio.node.effects import (
 )
 from palio.node.memory import MemoryStore
 from palio.node.notices import Notice
+from palio.node.prerequisites import UNMET
 from palio.protocol.messages import Fact
 from palio.server.journal import format as journal_format
 from palio.server.journal.format import FORMAT, connect, create_or_check, payload_checksum
@@ -297,6 +298,32 @@ def test_of_a_group_that_does_not_fit_each_is_tried_by_itself(tmp_path: Path) ->
     found.close()
     assert answers.stored == [1, 3]
     assert list(answers.failed) == [2]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_what_needs_an_append_that_was_refused_is_refused_too(
+    tmp_path: Path, together: bool
+) -> None:
+    found, answers = Journal(tmp_path, "b1", max_bytes=200_000), Answers()
+    if not together:
+        found.start(answers.on_stored, answers.on_failed)
+    for each in (
+        append(1, put(1, rows=10)),
+        append(2, put(2, rows=30_000)),
+        Append(3, (put(3, rows=10),), needs=(1,), oldest=1),
+        Append(4, (put(4, rows=10),), (DropEntries((1,)),), needs=(1, 2), oldest=1),
+        append(5, put(5, rows=10)),
+    ):
+        found.append(each)
+        if not together:
+            found.flush()
+    if together:
+        found.start(answers.on_stored, answers.on_failed)
+    found.close()
+    assert answers.stored == [1, 3, 5]
+    assert answers.failed == {2: "database or disk is full", 4: UNMET}
+    with journal(tmp_path) as again:
+        assert [entry for entry, _ in again.load().pending] == [3, 5], "what is over is over"
 
 
 def test_what_releases_room_is_written_once_there_is_room(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 1. An append is answered once, in the order of the appends: `stored` after the commit that holds it
    is on the disk, or `failed` when that could not be. Of a transaction that failed each append is
-   tried by itself, and whatever fits is stored.
+   tried by itself, and whatever fits is stored, but for what needs another that was not.
 2. What is over (`Append.released`), and an append of nothing but what makes room (`RELEASING`), is
    written also where nothing else can be: the reserve is for that (see `DiskSpace`). What is over
    and could not be written even so is owed: it is written before anything else once there is room.
@@ -23,6 +23,7 @@ from typing import Final
 
 from palio.errors import JournalDamaged
 from palio.node.effects import RELEASING, Append, Operation, PutEntry
+from palio.node.prerequisites import UNMET, Prerequisites
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace
 from palio.server.journal.format import Scribe
@@ -76,6 +77,7 @@ class Writer:
         self._scribe = Scribe(connection)
         self._queue: queue.SimpleQueue[Append | threading.Event | None] = queue.SimpleQueue()
         self._owed: list[Operation] = []
+        self._prerequisites = Prerequisites()
         self._grown = True
         self._stored: Stored = lambda _: None
         self._failed: Failed = lambda _, __: None
@@ -140,18 +142,22 @@ class Writer:
         self._grown = True
         started = time.perf_counter()
         gone = self._presence.problem()
-        problem = None if gone else self._attempt(group)
         if gone is not None:
             self._refuse_all(group, gone)
-        elif problem is None:
+        elif (problem := self._tried(group)) is None:
             self._stored([each.ticket for each in group])
         elif len(group) == 1:
             self._alone(group[0], problem)
         else:
             for each in group:
-                self._alone(each, self._attempt([each]))
+                self._alone(each, self._tried([each]))
         self._counters.waiting -= len(group)
         self._counters.commit_s += time.perf_counter() - started
+
+    def _tried(self, group: Sequence[Append]) -> str | None:
+        """Write some appends, unless one of them needs what was refused; why that was not done."""
+        is_due = all(map(self._prerequisites.are_met, group))
+        return self._attempt(group) if is_due else UNMET
 
     def _alone(self, append: Append, problem: str | None) -> None:
         """An append was tried by itself: answer it; what releases room has the reserve too."""
@@ -165,6 +171,7 @@ class Writer:
             self._stored([append.ticket])
         else:
             self._counters.failures += 1
+            self._prerequisites.refused(append.ticket)
             logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
             self._failed(append.ticket, problem)
 

@@ -1,20 +1,20 @@
-"""`Portions`: a message of many events on its way to the node, some rows at a time."""
+"""`Parts`: a message of many events on its way to the node, some rows at a time."""
 
 from __future__ import annotations
 
 from palio.protocol.dividing import Divisible
 
-__all__ = ["Portions"]
+__all__ = ["Parts"]
 
 
-class Portions:
+class Parts:
     """One message, if one was begun, and how much of it the node has.
 
     >>> import pyarrow as pa
     >>> from palio.protocol.messages import Parcel, Publish
-    >>> portions = Portions()
-    >>> portions.begin(Publish(Parcel("ann", pa.record_batch({"x": [5, 6, 7]})), 10))
-    >>> [portions.next(2)[1], portions.is_begun, portions.next(2)[1], portions.is_begun]
+    >>> parts = Parts()
+    >>> parts.begin(Publish(Parcel("ann", pa.record_batch({"x": [5, 6, 7]})), 10))
+    >>> [parts.next(2)[1], parts.is_begun, parts.next(2)[1], parts.is_begun]
     [2, True, None, False]
     """
 
