@@ -86,7 +86,8 @@ class Append(NamedTuple):
     needs: tuple[int, ...] = ()
     """Tickets of appends before it: if one of these was refused, so is this one."""
     oldest: int = 0
-    """The first append that was not answered when this one was made: no other needs one before."""
+    """The first append that was not answered when this one was made: none from here on needs one
+    before that."""
 
 
 class Cast(NamedTuple):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Protocol
 
-from palio.protocol.dividing import Divisible, is_divisible
 from palio.protocol.messages import Message
-from palio.server.limits import FEW_ROWS
-from palio.server.parts import Parts
+from palio.server.parts import Parts, is_large
 from palio.server.turns import Turns
 
 __all__ = ["LocalLink", "NodeEnd", "Owner"]
@@ -82,7 +80,7 @@ class LocalLink:
         """Hand a message to the node. After the link was closed, nothing."""
         if self.end.is_closed:
             return
-        if self._has_more or _is_large(message):
+        if self._has_more or is_large(message):
             self._waiting.append(message)
             if not self._is_behind:
                 self.go_on()
@@ -117,7 +115,7 @@ class LocalLink:
         parts = self._parts
         if not parts.is_begun:
             message = self._waiting.popleft()
-            if not _is_large(message):
+            if not is_large(message):
                 self._owner.from_front(self, message)
                 return
             parts.begin(message)
@@ -131,10 +129,6 @@ class LocalLink:
             self.end.leave()
             if not self._is_behind:
                 self._owner.front_left(self.number)
-
-
-def _is_large(message: Message) -> TypeGuard[Divisible]:
-    return is_divisible(message) and len(message.parcel) > FEW_ROWS
 
 
 class NodeEnd:

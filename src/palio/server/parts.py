@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from palio.protocol.dividing import Divisible
+from typing import TypeGuard
 
-__all__ = ["Parts"]
+from palio.protocol.dividing import Divisible, is_divisible
+from palio.protocol.messages import Message
+from palio.server.limits import FEW_ROWS
+
+__all__ = ["Parts", "is_large"]
+
+
+def is_large(message: Message) -> TypeGuard[Divisible]:
+    """Whether a message is to go to the node part by part, where that takes long."""
+    return is_divisible(message) and len(message.parcel) > FEW_ROWS
 
 
 class Parts:

@@ -20,14 +20,13 @@ import asyncio
 from typing import Any, Protocol, cast
 
 from palio.errors import IllegalMessage
-from palio.protocol.dividing import is_divisible
 from palio.protocol.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES, MAX_REQUEST_BYTES
 from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.protocol.wire import Decoder, Encoder
 from palio.protocol.writing import write
 from palio.server.counters import Traffic
-from palio.server.limits import CLOSE_S, FEW_ROWS, LINGER_S, WRITE_HIGH_BYTES
-from palio.server.parts import Parts
+from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
+from palio.server.parts import Parts, is_large
 from palio.server.places import SocketPlace
 from palio.server.turns import Turns
 
@@ -209,7 +208,7 @@ class Connection(asyncio.Protocol):
                 traffic.messages_in += 1
                 if self._greeting is not None:
                     self._listen_for_greeting(message)
-                if is_divisible(message) and len(message.parcel) > FEW_ROWS:
+                if is_large(message):
                     self._parts.begin(message)
                     if not self._go_through(until):
                         return self._fall_behind()
