@@ -401,9 +401,9 @@ def test_who_ends_what_a_full_disk_refused_ends_it_where_it_lives() -> None:
     assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))
 
 
-def back_while_the_disk_refuses_what_is_kept() -> Alone:
-    """One that moved away as an event came to the disk, and was back before: what is kept of that
-    for it was refused.
+def back_as_what_is_kept_is_written() -> Alone:
+    """One moved away as an event came to the disk, and was back before: what is kept of that for it
+    is about to be written.
     """
     alone = subscribed()
     alone.tell(2, Carry(parcel(1), 1, ("b1",)))
@@ -412,10 +412,40 @@ def back_while_the_disk_refuses_what_is_kept() -> Alone:
     alone.sync(steps=1)
     while not any(isinstance(each, Assign) for each in alone.open[0].operations):
         alone.sync(steps=1)
+    return alone
+
+
+def back_while_the_disk_refuses_what_is_kept() -> Alone:
+    """The same; it was refused."""
+    alone = back_as_what_is_kept_is_written()
     alone.sync(fails=True, steps=1)
     alone.sync()
     assert Done(2) in alone.heard(Done)
     return alone
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_nobody_hears_that_it_is_safe_before_it_goes_after_one_that_has_gone_again(
+    steps: int,
+) -> None:
+    """Wherever the broker stops, whoever carried the event has it still, or it goes on."""
+    alone = back_as_what_is_kept_is_written()
+    gone = Facts((Fact("b2", 7, "alice/d", (), "x = 1", 99_000_000),))
+    alone.tell(2, gone)
+    for _ in range(steps):
+        alone.sync(steps=1)
+    has_told = bool(alone.heard(Took))
+    again = Alone(alone.disk)
+    again.tell(2, gone)
+    again.tell(2, Facts((LINKS_OF_B2,)))
+    again.sync()
+    assert carried(again) == [[1]] or not has_told
+    alone.sync()
+    wait(alone)
+    assert alone.heard(Took) == [Took((1,))]
+    assert carried(alone) == [[1]]
+    (follower,) = alone.disk.held()
+    assert follower.homes == ("b2",)
 
 
 def test_what_is_kept_for_one_that_is_back_is_kept_once_the_disk_takes_it() -> None:
