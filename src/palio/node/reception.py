@@ -1,0 +1,180 @@
+"""`Reception`: each counted message of a client or a neighbour, handed to the room it is for.
+
+A large message of events comes part by part (`up_to`), with others served in between; it counts
+once all of it was taken (`Stream.begun`).
+"""
+
+from __future__ import annotations
+
+from palio.errors import IllegalMessage, PalioError
+from palio.node.core import Core
+from palio.node.leaving import Leaving
+from palio.node.membership import Membership
+from palio.node.mentions import check_names
+from palio.node.patience import Patience
+from palio.node.publishing import Publishing
+from palio.node.questions import Questions
+from palio.node.requests import ClientRequest, RequestHandler
+from palio.node.sessions import Neighbour, PeerSession, Session
+from palio.protocol.dividing import mark_of, part_of
+from palio.protocol.failures import failure
+from palio.protocol.legal_parcels import check_numbered
+from palio.protocol.messages import (
+    AddPeer,
+    Adopt,
+    Ask,
+    Carry,
+    Drain,
+    Echo,
+    Echoed,
+    Facts,
+    Failed,
+    FlowStands,
+    Forward,
+    Heard,
+    Known,
+    Message,
+    Probe,
+    Probed,
+    Publish,
+    RemovePeer,
+    Route,
+    Seek,
+    Sought,
+    Took,
+)
+from palio.routing.messages import Control
+
+__all__ = ["Reception"]
+
+
+class Reception:
+    """Serves what the clients and neighbours of one broker say."""
+
+    def __init__(
+        self,
+        core: Core,
+        publishing: Publishing,
+        questions: Questions,
+        requests: RequestHandler,
+        membership: Membership,
+        leaving: Leaving,
+        patience: Patience,
+    ) -> None:
+        self._core = core
+        self._publishing = publishing
+        self._questions = questions
+        self._requests = requests
+        self._membership = membership
+        self._leaving = leaving
+        self._patience = patience
+
+    def take(self, party: PeerSession | None, message: Message, up_to: int | None) -> None:
+        """A party says something; `up_to` which row, if it is handed over in parts and this is not
+        the last. What is wrong with it is raised.
+        """
+        if party is None:
+            raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
+        if type(message) not in party.MAY_SAY:
+            whom = "clients" if party.peer.is_client else "brokers"
+            raise IllegalMessage(party.peer, f"{type(message).__name__} is not for {whom}")
+        if isinstance(party, Session):
+            if self._patience.ends(party):
+                return
+            if (up_to is not None or party.stream.has_begun) and isinstance(message, Publish):
+                self._publish_part(party, message, up_to)
+            else:
+                self._from_client(party, message)
+        elif isinstance(party, Neighbour):
+            if (up_to is not None or party.stream.has_begun) and isinstance(message, Forward):
+                self._forward_part(party, message, up_to)
+            else:
+                self._from_broker(party, message)
+        if up_to is None:
+            party.stream.arrive(message)
+            party.send_ack(self._core.out)
+
+    def _publish_part(self, session: Session, message: Publish, up_to: int | None) -> None:
+        """Some rows of what a client publishes, which was admitted as a whole."""
+        mark = mark_of(message)
+        first = session.stream.begun(mark)
+        end = len(message.parcel) if up_to is None else up_to
+        is_admitted = first > 0 or self._publishing.admits(session, message)
+        session.stream.begin(mark, max(first, end) if is_admitted else len(message.parcel))
+        if is_admitted and first < end:
+            self._publishing.take(session, part_of(message, first, end))
+
+    def _forward_part(self, neighbour: Neighbour, message: Forward, up_to: int | None) -> None:
+        """Some rows of what a neighbour passes on."""
+        check_numbered(neighbour.name, message.parcel)
+        mark = mark_of(message)
+        first = neighbour.stream.begun(mark)
+        end = len(message.parcel) if up_to is None else up_to
+        neighbour.stream.begin(mark, max(first, end))
+        if first < end:
+            self._from_broker(neighbour, part_of(message, first, end))
+
+    def _from_client(self, session: Session, message: Message) -> None:
+        match message:
+            case Publish():
+                self._publishing.publish(session, message)
+            case Ask() | Drain():
+                try:
+                    self._answer(session, message)
+                except PalioError as error:
+                    session.say(self._core.out, Failed(message.id, failure(error)))
+            case AddPeer() | RemovePeer():
+                self._membership.serve(session, message)
+            case _ if isinstance(message, ClientRequest):
+                self._requests.serve(session, message)
+
+    def _answer(self, session: Session, request: Ask | Drain) -> None:
+        if isinstance(request, Ask):
+            self._questions.ask(session, request.id, request.what, request.about)
+        else:
+            self._leaving.ask(session, request)
+
+    def _from_broker(self, neighbour: Neighbour, message: Message) -> None:
+        core = self._core
+        check_names(neighbour.name, message)
+        match message:
+            case Route(control):
+                if neighbour.missing:
+                    control = neighbour.missing.honest(control)
+                self._routed(neighbour, control)
+            case Forward():
+                self._publishing.forward(neighbour, message)
+            case FlowStands() | Heard():
+                self._publishing.multicasting.receive(neighbour, message)
+            case Carry() | Took() | Adopt():
+                self._kept(neighbour, message)
+            case Facts() | Known() | Echo() | Echoed():
+                core.durability.registry.receive(neighbour.name, message, core.at)
+            case Probe():
+                self._questions.probe(neighbour, message)
+            case Probed():
+                self._questions.probed(neighbour, message)
+            case Seek():
+                self._questions.seeking.asked(neighbour, message)
+            case Sought():
+                self._questions.seeking.answered(neighbour, message)
+
+    def _kept(self, neighbour: Neighbour, message: Carry | Took | Adopt) -> None:
+        """A neighbour hands something over that is kept, or says that it has it."""
+        if isinstance(message, Carry):
+            self._publishing.carrying.carry(neighbour, message)
+        elif isinstance(message, Took):
+            self._publishing.carrying.took(neighbour, message)
+        else:
+            self._leaving.adopt(neighbour, message)
+
+    def _routed(self, neighbour: Neighbour, control: Control) -> None:
+        """A neighbour's router says something."""
+        core = self._core
+        heard, denied = core.assembling.heard(neighbour.principal, control)
+        if denied:
+            core.complain("beyond_grant", neighbour.name, denied, said=type(control).__name__)
+        if heard is not None:
+            core.route(core.router.receive(neighbour.peer, heard))
+        if neighbour.changes_tree(control):
+            core.lapses.ways_changed()
