@@ -1,4 +1,4 @@
-"""What the campaign has found about disks that refuse, shrunk from its seeds."""
+"""What the campaign has found about disks that refuse, or are lost, shrunk from its seeds."""
 
 from __future__ import annotations
 
@@ -221,5 +221,95 @@ def test_events_are_not_kept_for_a_subscription_that_a_disk_alone_refused() -> N
             Step(12.1, "move over", ("listener0", "b2")),
         ),
         sync_s=0.3,
+    )
+    assert play(script).breaches == ()
+
+
+def test_what_two_disk_failures_in_a_row_undo_is_known_as_undone() -> None:
+    """Seed 20023: two writes fail, one after the other, and the broker stops."""
+    script = Script(
+        seed=20023,
+        routing="flooded",
+        brokers=("b2", "b3", "b4", "b5", "b6"),
+        edges=(("b2", "b3"), ("b3", "b4"), ("b4", "b5"), ("b3", "b6")),
+        steps=(
+            Step(0.0, "join", ("listener1", "b6")),
+            Step(0.0, "join", ("publisher1", "b3")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(1.3, "hear", ("listener1", "durable6", "EXISTS kind", {}, True)),
+            Step(19.4, "publish", ("publisher1", True, {"kind": 1, "x": 4})),
+            Step(19.4, "fsync", ("b6", 3.2)),
+            Step(21.1, "publish", ("publisher2", True, {"kind": 1, "x": 5})),
+            Step(21.2, "publish", ("publisher2", True, {"kind": 2, "x": 2, "s": "b"})),
+            Step(21.8, "torn", ("b6", 0.5)),
+        ),
+        sync_s=0.3,
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_plan_outlives_two_disks() -> None:
+    """Seed 509805: who had stated it asked a neighbour that had forgotten it too."""
+    script = Script(
+        seed=509805,
+        routing="flooded",
+        brokers=("b1", "b3", "b4"),
+        edges=(("b1", "b3"), ("b3", "b4")),
+        steps=(
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(
+                20.5,
+                "apply",
+                ("publisher2", ("b3", "b1", "b4"), (("b3",), ("b3", "b1", "b4"), ("b4",))),
+            ),
+            Step(21.4, "wipe", ("b3", 4.8)),
+            Step(22.0, "wipe", ("b1", 1.7)),
+        ),
+        multicast=True,
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_disk_that_refuses_what_is_carried_costs_no_live_event() -> None:
+    """Seed 2500462: the link was made anew whenever the disk refused it, five times a second."""
+    script = Script(
+        seed=2500462,
+        routing="acyclic",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener0", "b3")),
+            Step(0.0, "join", ("listener1", "b2")),
+            Step(0.0, "join", ("publisher0", "b3")),
+            Step(0.0, "join", ("publisher1", "b2")),
+            Step(0.8, "hear", ("listener1", "durable5", "EXISTS kind", {}, True)),
+            Step(1.1, "hear", ("listener0", "live1", "EXISTS kind", {}, False)),
+            Step(5.7, "full", ("b2", 2.0)),
+            Step(5.7, "publish", ("publisher0", True, {"kind": 2, "x": 4, "s": "a"})),
+            Step(6.4, "publish", ("publisher1", False, {"kind": 1, "x": 4})),
+        ),
+    )
+    assert play(script).breaches == ()
+
+
+def test_a_broker_tells_of_its_new_life_though_its_disk_is_full() -> None:
+    """Seed 2500220: events went to the flow of its last life, and nobody heard them."""
+    script = Script(
+        seed=2500220,
+        routing="flooded",
+        brokers=("b2", "b3"),
+        edges=(("b2", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener2", "b3")),
+            Step(0.0, "join", ("publisher0", "b2")),
+            Step(0.0, "join", ("publisher2", "b2")),
+            Step(0.5, "hear", ("listener2", "wide", "EXISTS kind", {}, False)),
+            Step(
+                11.7, "apply", ("publisher2", ("b3", "b2"), (("b3",), ("b3", "b2"), ("b2", "b3")))
+            ),
+            Step(16.4, "full", ("b3", 5.3)),
+            Step(18.0, "crash", ("b3", 0.5)),
+            Step(20.8, "publish", ("publisher0", False, {"kind": 0, "x": 2, "s": "b"})),
+        ),
     )
     assert play(script).breaches == ()
