@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import get_context
-from types import FrameType
 from typing import Any, Final
 
 import typer
 
+from palio.cli.processes import one_signal, results
 from palio.cli.reporting import show, tell
 from palio.errors import InvalidInput
 from palio.simulation.campaign import (
@@ -112,17 +109,19 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
             f"{routing!r:.80} is no routing algorithm; choose one of {', '.join(ROUTINGS)}"
         )
     tally = CampaignTally()
-    try:
-        with _ended_by_one_signal(), _progress(seeds) as played:
-            for outcome in _outcomes(range(first, first + seeds), routing, jobs):
-                tally.add(outcome)
-                played(tally)
-                for breach in outcome.breaches[:1]:
-                    tell(f"seed {outcome.script.seed}: {breach.kind}: {breach.what:.300}")
-    except KeyboardInterrupt:
-        if tally.seeds and not as_json:
-            show(tally.table)
-        raise
+    with one_signal(at_once=jobs == 1) as has_ended:
+        try:
+            with _progress(seeds) as played:
+                every = range(first, first + seeds)
+                for outcome in results(partial(_outcome, routing), every, jobs, has_ended):
+                    tally.add(outcome)
+                    played(tally)
+                    for breach in outcome.breaches[:1]:
+                        tell(f"seed {outcome.script.seed}: {breach.kind}: {breach.what:.300}")
+        except KeyboardInterrupt:
+            if tally.seeds and not as_json:
+                show(tally.table)
+            raise
     if as_json:
         show(tally.document)
     else:
@@ -133,43 +132,6 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
     if not as_json:
         show("\n" + _short_test(worst))
     return 1
-
-
-@contextmanager
-def _ended_by_one_signal() -> Iterator[None]:
-    """SIGTERM is as Ctrl-C, and either counts once: another one, while the other processes end
-    their seeds, would leave them behind.
-    """
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        for each in before:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def _outcomes(seeds: range, routing: str, jobs: int) -> Iterator[Ending]:
-    if jobs == 1:
-        yield from (_outcome(routing, seed) for seed in seeds)
-        return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_leave_it) as pool:
-        try:
-            for each in as_completed([pool.submit(partial(_outcome, routing), s) for s in seeds]):
-                yield each.result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-def _leave_it() -> None:
-    """Ctrl-C is for the process that has the terminal, which ends this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _outcome(routing: str, seed: int) -> Ending:
