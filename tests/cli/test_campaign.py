@@ -115,10 +115,9 @@ def test_a_signal_ends_all_its_processes_however_often_it_comes(number: signal.S
             process.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(0.1)
-        out, err = process.communicate(timeout=30.0)  # until all that have its output have ended
+        _, err = process.communicate(timeout=30.0)  # until all that have its output have ended
         assert process.returncode == INTERRUPTED
         assert b"Traceback" not in err
-        assert b"seeds (" in out or not out
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

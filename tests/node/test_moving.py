@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import pytest
 
 from palio.model.events import SEQ
 from palio.node import moving
-from palio.node.effects import Assign
 from palio.node.notices import Notice
 from palio.node.vouching import RETIRED
 from palio.protocol.messages import (
@@ -26,19 +25,15 @@ from palio.protocol.messages import (
     Visit,
 )
 from tests.node.alone import Alone, parcel, subscribed
-
-MOVED: Final = Facts(
-    (Fact("b2", 5, "alice/d", (), "x = 1", 9_000_000), Fact("b2", 6, "links", ("b1",)))
+from tests.node.moves import (
+    LINKS_OF_B2,
+    MOVED,
+    back_as_what_is_kept_is_written,
+    carried,
+    claimed,
+    delivered,
+    wait,
 )
-
-
-def carried(alone: Alone) -> list[list[Any]]:
-    """The numbers that the neighbour was handed."""
-    return [
-        each.parcel.batch.column(SEQ).to_pylist()
-        for each in alone.heard(Carry)
-        if isinstance(each, Carry)
-    ]
 
 
 @pytest.mark.parametrize("is_back", [False, True])
@@ -161,29 +156,6 @@ def test_a_broker_that_stops_as_a_subscription_moves_knows_that_it_has_moved() -
 
 
 # --- a disk that refuses one write of several, and a broker that stops after that ---
-
-LINKS_OF_B2: Final = Fact("b2", 6, "links", ("b1", "b5"))
-
-
-def claimed(by: str, version: int, visit: int, *, claimed_us: int = 9_000_000) -> Fact:
-    """A broker says that alice's subscription lives there, by a visit of hers."""
-    return Fact(by, version, "alice/d", (), "x = 1", claimed_us, Visit("alice/1", visit))
-
-
-def delivered(alone: Alone) -> list[list[Any]]:
-    """The numbers that the client was given."""
-    return [
-        each.parcel.batch.column(SEQ).to_pylist()
-        for each in alone.heard(Deliver)
-        if isinstance(each, Deliver)
-    ]
-
-
-def wait(alone: Alone) -> None:
-    """Time for what could not be written."""
-    for _ in range(3):
-        alone.tick()
-        alone.sync()
 
 
 def said_of(alone: Alone) -> Fact | None:
@@ -401,20 +373,6 @@ def test_who_ends_what_a_full_disk_refused_ends_it_where_it_lives() -> None:
     assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))
 
 
-def back_as_what_is_kept_is_written() -> Alone:
-    """One moved away as an event came to the disk, and was back before: what is kept of that for it
-    is about to be written.
-    """
-    alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.tell(2, MOVED)
-    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
-    alone.sync(steps=1)
-    while not any(isinstance(each, Assign) for each in alone.open[0].operations):
-        alone.sync(steps=1)
-    return alone
-
-
 def back_while_the_disk_refuses_what_is_kept() -> Alone:
     """The same; it was refused."""
     alone = back_as_what_is_kept_is_written()
@@ -422,30 +380,6 @@ def back_while_the_disk_refuses_what_is_kept() -> Alone:
     alone.sync()
     assert Done(2) in alone.heard(Done)
     return alone
-
-
-@pytest.mark.parametrize("steps", range(8))
-def test_nobody_hears_that_it_is_safe_before_it_goes_after_one_that_has_gone_again(
-    steps: int,
-) -> None:
-    """Wherever the broker stops, whoever carried the event has it still, or it goes on."""
-    alone = back_as_what_is_kept_is_written()
-    gone = Facts((Fact("b2", 7, "alice/d", (), "x = 1", 99_000_000),))
-    alone.tell(2, gone)
-    for _ in range(steps):
-        alone.sync(steps=1)
-    has_told = bool(alone.heard(Took))
-    again = Alone(alone.disk)
-    again.tell(2, gone)
-    again.tell(2, Facts((LINKS_OF_B2,)))
-    again.sync()
-    assert carried(again) == [[1]] or not has_told
-    alone.sync()
-    wait(alone)
-    assert alone.heard(Took) == [Took((1,))]
-    assert carried(alone) == [[1]]
-    (follower,) = alone.disk.held()
-    assert follower.homes == ("b2",)
 
 
 def test_what_is_kept_for_one_that_is_back_is_kept_once_the_disk_takes_it() -> None:

@@ -114,7 +114,7 @@ def test_a_batch_of_too_many_cells_is_refused() -> None:
     column = pa.array(np.ones(8_192, np.bool_))
     wide = MAX_BATCH_CELLS // 8_192
     for columns in (wide, wide + 1):
-        batch = pa.record_batch({f"c{served}": column for served in range(columns)})
+        batch = pa.record_batch({f"c{number}": column for number in range(columns)})
         first, *_ = served.publish(Parcel("", batch))
         served.seq += batch.num_rows
         assert (first[1] is Deliver) == (columns == wide)

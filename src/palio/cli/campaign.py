@@ -14,7 +14,7 @@ import typer
 
 from palio.cli.processes import one_signal, results
 from palio.cli.reporting import show, tell
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, PalioError
 from palio.simulation.campaign import (
     FAULTS,
     PHASES,
@@ -118,7 +118,7 @@ def campaign(seeds: int, first: int, routing: str, jobs: int, *, as_json: bool) 
                     played(tally)
                     for breach in outcome.breaches[:1]:
                         tell(f"seed {outcome.script.seed}: {breach.kind}: {breach.what:.300}")
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, PalioError):
             if tally.seeds and not as_json:
                 show(tally.table)
             raise

@@ -37,24 +37,24 @@ Result = TypeVar("Result")
 @contextmanager
 def one_signal(*, at_once: bool) -> Iterator[Callable[[], bool]]:
     """SIGTERM is as Ctrl-C, and either counts once: what comes after that changes nothing, as the
-    program is about to end. Yields what tells whether one has come; `at_once` it is raised, too.
+    program is about to end. `KeyboardInterrupt` at the end, or `at_once`; yields what tells whether
+    one has come.
     """
     came: list[int] = []
 
     def note(number: int, _frame: FrameType | None) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)
         came.append(number)
-        if at_once:
+        if at_once and len(came) == 1:
             raise KeyboardInterrupt
 
     before = {each: signal.signal(each, note) for each in _SIGNALS}
     try:
         yield lambda: bool(came)
+        if came:
+            raise KeyboardInterrupt
     finally:
-        if not came:
-            for each, handler in before.items():
-                signal.signal(each, handler)
+        for each, handler in before.items():
+            signal.signal(each, signal.SIG_IGN if came else handler)
 
 
 def results(
@@ -63,43 +63,50 @@ def results(
     jobs: int,
     has_ended: Callable[[], bool],
 ) -> Iterator[Result]:
-    """As they come. `KeyboardInterrupt` once `has_ended`: calls that have begun are given up then,
-    and their processes are gone. An error if one of these dies by itself.
+    """As they come. `KeyboardInterrupt` once `has_ended`, or an error if a call or a process fails:
+    calls that have begun are given up then, and their processes are gone. Results are to be small:
+    a process that is killed amid one of more than 16 KiB may leave the pool waiting for the rest.
 
     >>> list(results(abs, [-1, -2], 1, lambda: False))
     [1, 2]
     """
     if jobs == 1:
-        yield from map(function, arguments)
+        for argument in arguments:
+            if has_ended():
+                raise KeyboardInterrupt
+            yield function(argument)
         return
     others = set(active_children())
     left, open = iter(arguments), set[Future[Result]]()
-    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent) as pool:
-        try:
-            while not has_ended():
-                with _ctrl_c_later():
-                    more = islice(left, AHEAD * jobs - len(open))
-                    open |= {pool.submit(function, each) for each in more}
-                if not open:
-                    return
-                done, open = wait(open, LOOK_S, FIRST_COMPLETED)
-                for each in done:
-                    yield each.result()
-        except BrokenProcessPool as error:
-            if not has_ended():  # by a signal to all of them
-                raise PalioError(
-                    f"one of {jobs} processes was killed; if memory is short, use fewer (--jobs)"
-                ) from error
-        pool.shutdown(wait=False, cancel_futures=True)
-        for process in set(active_children()) - others:
-            process.terminate()
-    raise KeyboardInterrupt
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent)
+    try:
+        while True:
+            if has_ended():
+                raise KeyboardInterrupt
+            with _signals_later():
+                more = islice(left, AHEAD * jobs - len(open))
+                open |= {pool.submit(function, each) for each in more}
+            if not open:
+                break
+            done, open = wait(open, LOOK_S, FIRST_COMPLETED)
+            for each in done:
+                yield each.result()
+    except BrokenProcessPool as error:
+        raise PalioError(
+            f"one of {jobs} processes was killed; if memory is short, use fewer (--jobs)"
+        ) from error
+    finally:
+        for process in set(active_children()) - others if open else ():
+            process.kill()
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Processes that begin in here never hear Ctrl-C: it is for the one that has the terminal."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+def _signals_later() -> Iterator[None]:
+    """Processes that begin in here never hear Ctrl-C or SIGTERM, whoever sends it to all: a pool
+    may wait for ever for one that dies as it begins.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     try:
         yield
     finally:
@@ -109,10 +116,10 @@ def _ctrl_c_later() -> Iterator[None]:
 def _end_with_parent() -> None:
     """A process whose parent was killed has nobody to work for."""
     parent = parent_process()
+    assert parent is not None
 
     def look() -> None:
-        if parent is not None:
-            parent.join()
+        parent.join()
         os._exit(1)
 
     Thread(target=look, daemon=True).start()

@@ -28,7 +28,7 @@ from palio.node.effects import (
     PutSubscription,
     Store,
 )
-from palio.node.homes import Homes, ends
+from palio.node.homes import NOWHERE, Homes, ends
 from palio.node.notices import Notice
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
@@ -130,8 +130,7 @@ class Durability:
         operations: list[Operation] = []
         if durable is None:
             durable = Durable(subject, owner, filter, values, lease_s)
-            home = self.registry.fact(self.homes.of(subject), subject)
-            durable.has_returned = home is not None and home.origin != self.name and lives(home)
+            durable.has_returned = self._lives_elsewhere(subject)
             # What was passed on while it lived elsewhere may come back with it.
             operations.append(self._windows.forget(f"{subject}\n"))
         else:
@@ -148,7 +147,13 @@ class Durability:
             self._place(known)
         packed = msgspec.msgpack.encode(durable.values)
         operations.append(PutSubscription(subject, owner, str(filter), packed, lease_s))
-        return durable, operations
+        return durable, [*operations, *self.said_of(subject)]
+
+    def _lives_elsewhere(self, subject: str) -> bool:
+        """As far as is known: a broker that one has gone to may not have spoken for itself yet."""
+        home = self.homes.of(subject)
+        claim = self.registry.fact(home, subject)
+        return home not in (self.name, NOWHERE) and (claim is None or lives(claim))
 
     def end(self, subject: str) -> list[Operation]:
         """A durable subscription of this broker is over, by the word of its owner or as its lease
@@ -417,9 +422,25 @@ class Durability:
         """Take into custody for its new home what was held for a durable subscription."""
         return self.custody.take(part, (home,), {}, wall_us, (subject,))
 
-    def keep(self, subject: str, part: Parcel, wall_us: int) -> tuple[int, list[Operation]]:
-        """Take into custody anew what was held for a durable subscription that is back."""
-        return self.custody.take(part, (), {subject: np.ones(len(part), np.bool_)}, wall_us)
+    def keep(self, subject: str, part: Parcel, wall_us: int) -> tuple[int, list[Operation], bool]:
+        """Take into custody anew what was held for a durable subscription that is back, but for
+        what came again since: the entry, or 0 if that was all of it; what to write; and whether
+        something had come again.
+        """
+        line, numbers = f"{subject}\n{part.publisher}", part.numbers
+        fresh = self._windows.fresh(line, numbers)
+        if not fresh.any():
+            return 0, [], True
+        part = part if fresh.all() else part.select(fresh)
+        rows = np.ones(len(part), np.bool_)
+        entry, puts = self.custody.take(part, (), {subject: rows}, wall_us)
+        return entry, [*puts, *self._windows.add(line, numbers[fresh])], not fresh.all()
+
+    def keep_not(self, kept: Mapping[str, int], writes: Iterable[Operation]) -> None:
+        """What was to be kept could not be written."""
+        for subject, entry in kept.items():
+            self.custody.abandon(entry, (subject,))
+        self._windows.take_back(each for each in writes if isinstance(each, AddNumbers))
 
     def part(self, subject: str, entry: Entry) -> Parcel:
         """What an entry holds for a durable subscription."""

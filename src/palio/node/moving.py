@@ -3,14 +3,17 @@
 ```
   move    it lives elsewhere   the rows are put under its new home, and carried there
   follow  it had just moved    the same with what reached the disk after that
-  again   the disk was full    what could not be written is tried again; until then it is on the
-                               disk for those that were here
+  again   the disk was full    what could not be written is tried again, also if it has moved once
+                               more; until then it is on the disk for those that were here
 ```
+
+Until what follows is on the disk, nobody is told that those events are safe (`when_followed`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -27,13 +30,42 @@ _OF_SUBSCRIPTIONS: Final = (DropSubscription, ForgetNumbers)
 """What is left undone if a durable subscription is back: it has begun anew with that."""
 
 
+@dataclass
+class _Handing:
+    """What is handed over for a durable subscription that has moved."""
+
+    entries: list[int]
+    operations: list[Operation]
+    """What to write for it."""
+    held: list[int]
+    """The entries that it waited in, held until that is on the disk."""
+    ticket: int = 0
+    """Of the append, or 0 if that was refused."""
+    is_written: bool = False
+    before: _Handing | None = None
+    """What was about to be written as it moved once more: this needs that, as its end takes away
+    what that was made from."""
+
+    def join(self, before: _Handing) -> None:
+        """Write with it what was refused before it."""
+        self.entries = [*before.entries, *self.entries]
+        self.operations = [*before.operations, *self.operations]
+        self.held = [*before.held, *self.held]
+
+
 class Moving:
     """Hands over what waits for the durable subscriptions of one broker that have moved."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._refused: list[Callable[[], None]] = []
+        """What could not be written of that which follows."""
+        self._handing: dict[str, _Handing] = {}
+        """What is handed over for durable subscriptions that have moved, and is not on the disk."""
+        self._following = 0
+        """Entries of which something follows that is not on the disk."""
         self._waiting: list[Callable[[], None]] = []
-        """What could not be written."""
+        """What is to be done once that is over."""
 
     def move(self, moved: Iterable[tuple[str, str]]) -> None:
         """Durable subscriptions of this broker live elsewhere now, or nowhere any longer."""
@@ -57,13 +89,14 @@ class Moving:
         is_same_client = claim is not None and claim.visit.follows(durable.visit)
         self._part(durable, is_told=not is_same_client)
         core.report("info", "durable_moved", subscription=subject, to=home)
-        entries, operations, held = core.durability.hand_over(subject, home, core.at.wall_us)
-
-        def handed_over() -> None:
-            core.durability.custody.let_go(held)
-            core.dismiss(held)
-
-        self._carry_on(subject, entries, operations, handed_over)
+        handing = _Handing(*core.durability.hand_over(subject, home, core.at.wall_us))
+        before = self._handing.get(subject)
+        if before is not None and before.ticket:
+            handing.before = before
+        elif before is not None:
+            handing.join(before)
+        self._handing[subject] = handing
+        self._hand_over(subject, handing)
 
     def _part(self, durable: Durable, *, is_told: bool) -> None:
         """Whoever has it here has it no longer, and is told that it hears no more: another program,
@@ -74,26 +107,39 @@ class Moving:
             durable.session.say(core.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
         core.release(durable)
 
-    def follow(
-        self, subjects: Iterable[str], entry: Entry, then: Callable[[], None] | None = None
-    ) -> None:
+    def follow(self, subjects: Iterable[str], entry: Entry, then: Callable[[], None]) -> None:
         """An entry reached the disk for durable subscriptions that have moved away meanwhile, and
-        are perhaps back. It is kept until what carries on for them is there, `then` something is
-        done: before that nobody may be told that it is safe.
+        are perhaps back. What it held for them is kept in memory until what carries on for them is
+        on the disk, `then` something is done: before that nobody may be told that it is safe.
         """
         part = self._core.durability.part
         parts = {subject: part(subject, entry) for subject in subjects}
+        self._following += 1
         self._follow(parts, entry.entry, then)
 
-    def _follow(
-        self, parts: Mapping[str, Parcel], entry: int, then: Callable[[], None] | None
-    ) -> None:
+    def when_followed(self, then: Callable[[], None]) -> None:
+        """Do something once all that follows now is on the disk."""
+        if self._following:
+            self._waiting.append(then)
+        else:
+            then()
+
+    def _has_followed(self) -> None:
+        self._following -= 1
+        if not self._following:
+            waiting, self._waiting = self._waiting, []
+            for then in waiting:
+                then()
+
+    def _follow(self, parts: Mapping[str, Parcel], entry: int, then: Callable[[], None]) -> None:
         """Take into custody what each of them was to have, where it lives now. What cannot be
         written is taken anew in a while: it may live elsewhere by then.
         """
-        core, durability, custody = self._core, self._core.durability, self._core.durability.custody
+        core, durability = self._core, self._core.durability
+        failures = core.failures
         entries, operations = list[int](), list[Operation]()
         kept: dict[str, int] = {}
+        come_again: list[str] = []
         for subject, part in parts.items():
             home, durable = durability.homes.of(subject), durability.here.get(subject)
             if home != core.name:
@@ -101,25 +147,30 @@ class Moving:
                 entries.append(number)
                 operations += puts
             elif durable is not None and durable.has_returned:
-                kept[subject], puts = durability.keep(subject, part, core.at.wall_us)
+                number, puts, has_known = durability.keep(subject, part, core.at.wall_us)
+                if number:
+                    kept[subject] = number
+                if has_known:
+                    come_again.append(subject)
                 operations += puts
 
         def followed() -> None:
             self._send(entries)
-            gone = self._line_up(kept)
-            if gone:  # again: not safe yet
-                self._follow({subject: parts[subject] for subject in gone}, entry, then)
+            left = self._line_up(kept)
+            if core.failures > failures:  # perhaps to write what had come again
+                left = list(dict.fromkeys([*left, *come_again]))
+            if left:  # not safe yet
+                self._follow({subject: parts[subject] for subject in left}, entry, then)
                 return
-            if then is not None:
-                then()
+            then()
             core.dismiss((entry,))
+            self._has_followed()
 
         def wait(_reason: str) -> None:
             for number in entries:
-                custody.abandon(number, ())
-            for subject, number in kept.items():
-                custody.abandon(number, (subject,))
-            self._waiting.append(partial(self._follow, parts, entry, then))
+                durability.custody.abandon(number, ())
+            durability.keep_not(kept, operations)
+            self._refused.append(partial(self._follow, parts, entry, then))
 
         core.append(operations, followed, wait, needs=durability.needs(kept))
 
@@ -146,36 +197,43 @@ class Moving:
             durability.custody.release(entry, ())
             durability.custody.dispatch(entry, durability.registry.next_hop)
 
-    def _carry_on(
-        self,
-        subject: str,
-        entries: Sequence[int],
-        operations: Iterable[Operation],
-        then: Callable[[], None],
-    ) -> None:
+    def _hand_over(self, subject: str, handing: _Handing) -> None:
         """Send entries to where a durable subscription has moved, once they are on the disk. One
         that is back by then stays: only what waited for it goes on.
         """
-        durability = self._core.durability
-        operations = [each for each in operations if not isinstance(each, PutFacts)]
+        core, durability = self._core, self._core.durability
+        operations: list[Operation] = [
+            each for each in handing.operations if not isinstance(each, PutFacts)
+        ]
         if subject in durability.here:
             operations = [each for each in operations if not isinstance(each, _OF_SUBSCRIPTIONS)]
             operations.append(durability.custody.forget_before(subject))
         else:  # it may say something newer of it by now
             operations += durability.said_of(subject)
 
-        def carry() -> None:
-            self._send(entries)
-            then()
+        def written() -> None:
+            handing.is_written = True
+            if self._handing.get(subject) is handing:
+                del self._handing[subject]
+            self._send(handing.entries)
+            durability.custody.let_go(handing.held)
+            core.dismiss(handing.held)
 
         def wait(_reason: str) -> None:
-            self._waiting.append(partial(self._carry_on, subject, entries, operations, then))
+            handing.ticket = 0
+            if handing.before is not None and not handing.before.is_written:
+                handing.join(handing.before)
+            handing.before = None
 
-        self._core.append(operations, carry, wait)
+        needs = () if handing.before is None else (handing.before.ticket,)
+        handing.ticket = core.append(operations, written, wait, needs=needs)
 
     def again(self) -> None:
         """Time has passed: try again to write some of what could not be written."""
-        tried = self._waiting[:CARRIED_AT_ONCE]
-        del self._waiting[:CARRIED_AT_ONCE]
+        tried = self._refused[:CARRIED_AT_ONCE]
+        del self._refused[:CARRIED_AT_ONCE]
         for carry_on in tried:
             carry_on()
+        refused = [each for each in self._handing.items() if not each[1].ticket]
+        for subject, handing in refused[:CARRIED_AT_ONCE]:
+            self._hand_over(subject, handing)

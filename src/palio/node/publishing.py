@@ -345,6 +345,8 @@ class Publishing:
         if gone:  # the end of what they had here is written soon, perhaps before what goes on
             taken = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
             self._moving.follow(gone, taken, partial(_tell_giver, pending, core))
+        elif pending.taken.has_known:  # what came before may be on its way to the disk once more
+            self._moving.when_followed(partial(_tell_giver, pending, core))
         else:
             _tell_giver(pending, core)
         custody.release(entry, assigned)

@@ -313,3 +313,35 @@ def test_a_broker_tells_of_its_new_life_though_its_disk_is_full() -> None:
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_a_subscription_is_known_wherever_it_is_on_the_disk() -> None:
+    """Seed 2861964: the disk took it, and not what is said of it; its broker stopped before that
+    was tried again, and knew of nobody who wanted what came next.
+    """
+    script = Script(
+        seed=2861964,
+        routing="centralized",
+        brokers=("b1",),
+        edges=(),
+        steps=(
+            Step(0.0, "join", ("listener0", "b1")),
+            Step(0.0, "join", ("publisher0", "b1")),
+            Step(0.0, "join", ("publisher2", "b1")),
+            Step(1.2, "hear", ("listener0", "durable2", "EXISTS kind", {}, True)),
+            Step(8.5, "crash", ("b1", 2.0)),
+            Step(16.03, "crash", ("b1", 0.1)),
+            Step(18.424, "publish", ("publisher2", True, {"kind": 2, "x": 1, "s": "a"})),
+            Step(
+                18.431, "spotty", ("b1", (False, False, False, False, True, False, True, True), 0.3)
+            ),
+            Step(18.431, "publish", ("publisher0", True, {"kind": 1, "x": 5})),
+            Step(18.471, "publish", ("publisher0", True, {"kind": 1, "x": 5, "s": "b"})),
+            Step(18.5, "hear", ("listener0", "durable9", "EXISTS kind", {}, True)),
+            Step(18.5, "publish", ("publisher0", True, {"kind": 2, "x": 3})),
+            Step(18.7, "fsync", ("b1", 2.6)),
+            Step(20.0, "crash", ("b1", 1.8)),
+            Step(20.0, "publish", ("publisher0", True, {"kind": 2, "x": 4})),
+        ),
+    )
+    assert play(script).breaches == ()
