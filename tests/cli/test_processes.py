@@ -72,7 +72,7 @@ def test_it_ends_once_it_is_to_end() -> None:
 
 def test_one_that_dies_is_told() -> None:
     with pytest.raises(PalioError, match=r"one of 2 processes was killed; .* use fewer"):
-        list(results(os._exit, [1], 2, lambda: False))
+        list(results(signal.raise_signal, [signal.SIGKILL], 2, lambda: False))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

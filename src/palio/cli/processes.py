@@ -6,7 +6,6 @@ A handler that raises is not safe amid the locks of a pool: they stay locked, an
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -120,6 +119,6 @@ def _end_with_parent() -> None:
 
     def look() -> None:
         parent.join()
-        os._exit(1)
+        signal.raise_signal(signal.SIGKILL)
 
     Thread(target=look, daemon=True).start()
