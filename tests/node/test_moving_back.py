@@ -10,12 +10,16 @@ import pytest
 
 from palio.node.effects import DropSubscription, PutEntry
 from palio.protocol.messages import (
+    Acknowledge,
     Carry,
+    Deliver,
     Fact,
     Facts,
+    Failed,
     Known,
     Subscribe,
     Took,
+    Unsubscribe,
 )
 from tests.node.alone import Alone, parcel, subscribed
 from tests.node.moves import (
@@ -161,3 +165,76 @@ def test_what_was_not_handed_over_goes_as_it_moves_once_more(refused: int, stops
     (follower,) = (each for each in alone.disk.held() if each.homes)
     assert follower.homes == ("b2",)
     assert not alone.disk.load().waiting
+
+
+def test_what_is_handed_over_is_on_the_disk_before_its_owner_deals_with_newer_events() -> None:
+    alone = subscribed()
+    alone.tell(1, Unsubscribe(9, 1))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    assert told(alone) == [1]
+    gone = Facts((claimed("b2", 5, 2), LINKS_OF_B2))
+    alone.tell(2, gone)
+    while alone.open:
+        ends = any(isinstance(each, DropSubscription) for each in alone.open[0].operations)
+        alone.sync(steps=1, fails=ends)
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d", visit=3))
+    alone.sync()
+    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
+    alone.sync()
+    (newer,) = (each for each in alone.heard(Deliver) if isinstance(each, Deliver))
+    alone.tell(1, Acknowledge(2, newer.entry))
+    alone.now += 0.6
+    alone.tell(2, Carry(parcel(3), 3, ("b1",)))
+    alone.sync()
+    again = Alone(alone.disk)
+    again.tell(2, gone)
+    again.sync()
+    wait(again)
+    assert [1] in carried(again)
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+def test_it_is_back_only_with_what_was_handed_over(is_refused: bool) -> None:
+    """While the disk refuses that, it lives where it did."""
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.sync()
+    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
+    alone.sync(fails=True)
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d", visit=3))
+    alone.sync(fails=is_refused, steps=1)
+    alone.sync()
+    assert bool(alone.heard(Failed)) == is_refused
+    assert alone.node.status()["durable_subscriptions"] == (not is_refused)
+    wait(alone)
+    assert carried(alone) == [[1]]
+
+
+def goes_and_comes(alone: Alone, visit: int) -> None:
+    """It moves to b2, and is back in the next visit."""
+    us = 9_000_000 + 1_000_000 * visit
+    alone.tell(2, Facts((claimed("b2", 5 + visit, visit, claimed_us=us),)))
+    alone.tell(1, Subscribe(visit, visit, "x = 1", durable="d", visit=visit + 1))
+
+
+@pytest.mark.parametrize("steps", range(20))
+def test_what_came_again_and_follows_is_not_safe_before_what_it_came_after(steps: int) -> None:
+    """Two of the same follow; the first has to follow once more."""
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    goes_and_comes(alone, 2)
+    alone.do(alone.node.lost(2, alone.at))
+    alone.greet(2, "broker", "b2")
+    alone.tell(2, Known({}))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    goes_and_comes(alone, 4)
+    for step in range(20):
+        alone.sync(steps=1)
+        if step == steps:
+            goes_and_comes(alone, 6)
+        if told(alone):
+            stored = alone.disk.load()
+            assert stored.waiting.get("alice/d") or any(each.homes for each in alone.disk.held())
+    alone.sync()
+    assert told(alone) == [1]

@@ -195,16 +195,17 @@ class Core:
     def stored(self, ticket: int) -> None:
         """See `Node.stored`."""
         for then, _ in self._promises.pop(ticket):
-            self._keep(then)
+            self.keep(then)
 
     def failed(self, ticket: int, reason: str) -> None:
         """See `Node.failed`."""
         self.complain("journal_failed", "", 1, reason=reason)
         self.failures += 1
         for _, otherwise in self._promises.pop(ticket):
-            self._keep(partial(otherwise, reason))
+            self.keep(partial(otherwise, reason))
 
-    def _keep(self, promise: Callable[[], None]) -> None:
+    def keep(self, promise: Callable[[], None]) -> None:
+        """Do what was to be done then. A fault of that ends nothing else."""
         try:
             promise()
         except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else

@@ -25,6 +25,7 @@ from palio.language.parsing import parse_filter
 from palio.node.core import Core
 from palio.node.holding import Holding
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
+from palio.node.moving import Moving
 from palio.node.peers import STEPS, Peers
 from palio.node.requests import check_free
 from palio.node.sessions import Neighbour, Session
@@ -39,10 +40,11 @@ __all__ = ["Leaving"]
 class Leaving:
     """What one broker does before it goes, and what it takes over of others that go."""
 
-    def __init__(self, core: Core, peers: Peers, holding: Holding) -> None:
+    def __init__(self, core: Core, peers: Peers, holding: Holding, moving: Moving) -> None:
         self._core = core
         self._peers = peers
         self._holding = holding
+        self._moving = moving
         self.is_leaving = False
         self._has_begun = False
         """Whether clients were told to go."""
@@ -288,6 +290,7 @@ class Leaving:
             filter = parse_filter(claim.filter)
         except InvalidInput:
             return  # it stays where it can be read
+        needs = self._moving.before(offer.subject)
         durable, operations = durability.put(
             offer.subject, filter, {}, offer.lease_s, core.at.wall_us, offer.visit
         )
@@ -298,6 +301,9 @@ class Leaving:
             durable.is_written = True
 
         durable.ticket = core.append(
-            (*operations, *(kept or ())), adopted, lambda _reason: core.not_kept(durable)
+            (*operations, *(kept or ())),
+            adopted,
+            lambda _reason: core.not_kept(durable),
+            needs=needs,
         )
         core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)

@@ -3,6 +3,7 @@
 ```
   move    it lives elsewhere   the rows are put under its new home, and carried there
   follow  it had just moved    the same with what reached the disk after that
+  before  it is to be back     what is handed over is written first, or it is not back
   again   the disk was full    what could not be written is tried again, also if it has moved once
                                more; until then it is on the disk for those that were here
 ```
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from palio.node.core import Core
 from palio.node.effects import DropSubscription, Entry, ForgetNumbers, Operation, PutFacts
@@ -28,6 +29,17 @@ __all__ = ["Moving"]
 
 _OF_SUBSCRIPTIONS: Final = (DropSubscription, ForgetNumbers)
 """What is left undone if a durable subscription is back: it has begun anew with that."""
+
+
+class _Following(NamedTuple):
+    """What follows for an entry that reached the disk after its durable subscriptions had moved."""
+
+    number: int
+    parts: Mapping[str, Parcel]
+    """By durable subscription, what it held for it."""
+    entry: int
+    then: Callable[[], None]
+    """What may be done once it is safe."""
 
 
 @dataclass
@@ -58,14 +70,15 @@ class Moving:
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._refused: list[Callable[[], None]] = []
+        self._refused: list[_Following] = []
         """What could not be written of that which follows."""
         self._handing: dict[str, _Handing] = {}
         """What is handed over for durable subscriptions that have moved, and is not on the disk."""
-        self._following = 0
-        """Entries of which something follows that is not on the disk."""
-        self._waiting: list[Callable[[], None]] = []
-        """What is to be done once that is over."""
+        self._last = 0
+        self._following: set[int] = set()
+        """Entries of which something follows that is not on the disk, numbered."""
+        self._waiting: list[tuple[set[int], Callable[[], None]]] = []
+        """What is to be done once these are over."""
 
     def move(self, moved: Iterable[tuple[str, str]]) -> None:
         """Durable subscriptions of this broker live elsewhere now, or nowhere any longer."""
@@ -107,6 +120,17 @@ class Moving:
             durable.session.say(core.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
         core.release(durable)
 
+    def before(self, subject: str) -> tuple[int, ...]:
+        """It is about to be back. What is handed over for it is to be on the disk before that, as
+        its owner may deal with newer events: the appends that are needed.
+        """
+        handing = self._handing.get(subject)
+        if handing is None:
+            return ()
+        if not handing.ticket:
+            self._hand_over(subject, handing)
+        return (handing.ticket,)
+
     def follow(self, subjects: Iterable[str], entry: Entry, then: Callable[[], None]) -> None:
         """An entry reached the disk for durable subscriptions that have moved away meanwhile, and
         are perhaps back. What it held for them is kept in memory until what carries on for them is
@@ -114,24 +138,27 @@ class Moving:
         """
         part = self._core.durability.part
         parts = {subject: part(subject, entry) for subject in subjects}
-        self._following += 1
-        self._follow(parts, entry.entry, then)
+        self._last += 1
+        self._following.add(self._last)
+        self._follow(_Following(self._last, parts, entry.entry, then))
 
     def when_followed(self, then: Callable[[], None]) -> None:
         """Do something once all that follows now is on the disk."""
         if self._following:
-            self._waiting.append(then)
+            self._waiting.append((set(self._following), then))
         else:
             then()
 
-    def _has_followed(self) -> None:
-        self._following -= 1
-        if not self._following:
-            waiting, self._waiting = self._waiting, []
-            for then in waiting:
-                then()
+    def _has_followed(self, number: int) -> None:
+        waiting, self._waiting = self._waiting, []
+        for others, then in waiting:
+            others.discard(number)
+            if others:
+                self._waiting.append((others, then))
+            else:
+                self._core.keep(then)
 
-    def _follow(self, parts: Mapping[str, Parcel], entry: int, then: Callable[[], None]) -> None:
+    def _follow(self, what: _Following) -> None:
         """Take into custody what each of them was to have, where it lives now. What cannot be
         written is taken anew in a while: it may live elsewhere by then.
         """
@@ -140,7 +167,7 @@ class Moving:
         entries, operations = list[int](), list[Operation]()
         kept: dict[str, int] = {}
         come_again: list[str] = []
-        for subject, part in parts.items():
+        for subject, part in what.parts.items():
             home, durable = durability.homes.of(subject), durability.here.get(subject)
             if home != core.name:
                 number, puts = durability.pass_on(subject, part, home, core.at.wall_us)
@@ -160,17 +187,19 @@ class Moving:
             if core.failures > failures:  # perhaps to write what had come again
                 left = list(dict.fromkeys([*left, *come_again]))
             if left:  # not safe yet
-                self._follow({subject: parts[subject] for subject in left}, entry, then)
+                parts = {subject: what.parts[subject] for subject in left}
+                self._follow(what._replace(parts=parts))
                 return
-            then()
-            core.dismiss((entry,))
-            self._has_followed()
+            self._following.discard(what.number)
+            self.when_followed(what.then)  # others may be about to write what had come again
+            core.dismiss((what.entry,))
+            self._has_followed(what.number)
 
         def wait(_reason: str) -> None:
             for number in entries:
                 durability.custody.abandon(number, ())
             durability.keep_not(kept, operations)
-            self._refused.append(partial(self._follow, parts, entry, then))
+            self._refused.append(what)
 
         core.append(operations, followed, wait, needs=durability.needs(kept))
 
@@ -232,8 +261,8 @@ class Moving:
         """Time has passed: try again to write some of what could not be written."""
         tried = self._refused[:CARRIED_AT_ONCE]
         del self._refused[:CARRIED_AT_ONCE]
-        for carry_on in tried:
-            carry_on()
+        for what in tried:
+            self._core.keep(partial(self._follow, what))
         refused = [each for each in self._handing.items() if not each[1].ticket]
         for subject, handing in refused[:CARRIED_AT_ONCE]:
             self._hand_over(subject, handing)

@@ -111,13 +111,13 @@ class Node:
         self._greetings = Greetings(
             self._core, self._links, self._peers, self._questions, self._finding, self._membership
         )
-        self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
+        self._leaving = Leaving(self._core, self._peers, self._publishing.holding, self._moving)
         self._patience = Patience(self._core, self._links, self._peers)
         self._reception = Reception(
             self._core,
             self._publishing,
             self._questions,
-            RequestHandler(self._core, self._cancelling),
+            RequestHandler(self._core, self._cancelling, self._moving),
             self._membership,
             self._leaving,
             self._patience,

@@ -31,6 +31,7 @@ from palio.node.authority import Principal, check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import DropSubscription, Operation
+from palio.node.moving import Moving
 from palio.node.sessions import Durable, Session, Subscription
 from palio.node.vouching import PLAN
 from palio.protocol.durations import check_seconds
@@ -133,9 +134,10 @@ _NO_PLAN: Final = (
 class RequestHandler:
     """Requests of clients."""
 
-    def __init__(self, core: Core, cancelling: Cancelling) -> None:
+    def __init__(self, core: Core, cancelling: Cancelling, moving: Moving) -> None:
         self._core = core
         self._cancelling = cancelling
+        self._moving = moving
         self._plan: Fact | None = None
         """The plan that this broker stated last and that is on its disk."""
 
@@ -328,6 +330,7 @@ class RequestHandler:
             if known.visit.follows(visit):  # said in a session that is left, and late
                 raise Closed(f"{subject} is heard in a later session of the same client")
             core.release(known)  # whoever had it before has it no longer
+        needs = self._moving.before(subject)
         durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
         custody = core.durability.custody
         custody.rewind(subject)
@@ -344,7 +347,10 @@ class RequestHandler:
 
         pending = _PendingSubscribe(session, request, durable, had_ended)
         durable.ticket = core.append(
-            operations, partial(self._subscribed, pending), partial(self._not_subscribed, pending)
+            operations,
+            partial(self._subscribed, pending),
+            partial(self._not_subscribed, pending),
+            needs=needs,
         )
 
     def _subscribed(self, pending: _PendingSubscribe) -> None:
