@@ -345,3 +345,30 @@ def test_a_subscription_is_known_wherever_it_is_on_the_disk() -> None:
         ),
     )
     assert play(script).breaches == ()
+
+
+def test_what_a_broker_answers_that_has_lost_its_disk_speaks_for_that_broker_alone() -> None:
+    """Seed 2881258: the campaign's own. It was asked before, at another broker that had stopped."""
+    script = Script(
+        seed=2881258,
+        routing="general-advertised",
+        brokers=("b3", "b4"),
+        edges=(("b4", "b3"),),
+        steps=(
+            Step(0.0, "join", ("listener1", "b4")),
+            Step(0.0, "join", ("publisher2", "b4")),
+            Step(
+                0.2,
+                "offer",
+                ("publisher2", "EXISTS kind AND EXISTS x AND EXISTS s OR EXISTS kind AND EXISTS x"),
+            ),
+            Step(12.7, "hear", ("listener1", "durable11", "x >= :least", {"least": 4}, True)),
+            Step(13.7, "partition", (("b4",), 6.7)),
+            Step(13.7, "crash", ("b4", 0.4)),
+            Step(13.8, "change", ("listener1", "durable11", "kind = 1")),
+            Step(14.0, "wipe", ("b3", 0.7)),
+            Step(14.0, "move", ("listener1", "b3")),
+            Step(20.3, "publish", ("publisher2", True, {"kind": 1, "x": 3, "s": "a"})),
+        ),
+    )
+    assert play(script).breaches == ()

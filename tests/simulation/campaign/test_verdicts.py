@@ -314,5 +314,5 @@ def test_what_no_other_broker_can_read_is_in_force_only_where_something_may_cove
     play.run()
     (poison,) = play.actors["bob"].past
     assert poison.settled is None
-    poison.settled, poison.settled_s = 0, 4.0
+    poison.settled, poison.settled_s, poison.answered_s = 0, 4.0, 4.0
     assert kinds(play) == expected

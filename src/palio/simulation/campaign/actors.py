@@ -71,12 +71,13 @@ class Question(NamedTuple):
 
 
 class Debt(NamedTuple):
-    """What is owed of a publication: the first filter that counts, and when that was asked about,
-    which was answered to be in force everywhere.
+    """What is owed of a publication: the first filter that counts, and when that was asked about
+    and answered to be in force everywhere.
     """
 
     version: int
     asked_s: float
+    answered_s: float
 
 
 class Wish:
@@ -122,7 +123,7 @@ class Interest:
         """The newest filter that was answered to be in force everywhere."""
         self.question: Question | None = None
         """A settle that is open."""
-        self.settled_s = inf
+        self.settled_s = self.answered_s = inf
         """When that was asked."""
         self.ended = False
         self.end = 0
@@ -333,6 +334,7 @@ class Actor(Member):
             answer = self.answers.get(id)
             if answer == Done(id) and version == newest and not refused:
                 interest.settled, interest.settled_s = version, asked_s
+                interest.answered_s = self.world.now
                 interest.question = None
             elif answer is not None and answer != Done(id):
                 self.ask_settled(interest)
@@ -341,7 +343,9 @@ class Actor(Member):
         """Something is published: from which filter on it is owed."""
         for interest in self.interests.values():
             if interest.settled is not None:
-                interest.owed[number] = Debt(interest.settled, interest.settled_s)
+                interest.owed[number] = Debt(
+                    interest.settled, interest.settled_s, interest.answered_s
+                )
 
     def stall(self, seconds: float) -> None:
         """Read nothing for some time."""

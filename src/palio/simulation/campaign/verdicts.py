@@ -192,7 +192,7 @@ class _Verdict:
                 if each.versions[0].text != UNREADABLE_FILTER or each.settled is None:
                     continue
                 if not (
-                    self._is_asked_in_ignorance(actor, each.settled_s)
+                    self._is_answered_in_ignorance(actor, each.settled_s, each.answered_s)
                     or self._may_be_covered(each.versions[0], each.settled_s)
                 ):
                     yield Breach("overclaimed", f"{actor.name}: {each.versions[0]} is in force")
@@ -305,16 +305,20 @@ class _Verdict:
         heard of any other.
         """
         publisher = self.play.actors[event.publisher.partition("/")[0]]
-        return self._is_asked_in_ignorance(actor, debt.asked_s) or any(
+        return self._is_answered_in_ignorance(actor, debt.asked_s, debt.answered_s) or any(
             _may_be_at(each.broker, publisher)
             and each.from_s - ANSWERED_S <= event.at_s <= each.until_s + ARRIVES_S
             for each in self.play.faults.blanks
         )
 
-    def _is_asked_in_ignorance(self, actor: Actor, at_s: float) -> bool:
-        """Whether a client may have asked a broker that had heard of no other."""
+    def _is_answered_in_ignorance(self, actor: Actor, asked_s: float, answered_s: float) -> bool:
+        """Whether a client may have had its answer from a broker that had heard of no other. It
+        may have asked before, and another broker.
+        """
         return any(
-            _may_be_at(each.broker, actor) and each.from_s <= at_s <= each.until_s + ARRIVES_S
+            _may_be_at(each.broker, actor)
+            and each.from_s <= answered_s
+            and asked_s <= each.until_s + ARRIVES_S
             for each in self.play.faults.blanks
         )
 
