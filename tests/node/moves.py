@@ -6,20 +6,12 @@ from typing import Any, Final
 
 from palio.model.events import SEQ
 from palio.node.effects import Assign
-from palio.protocol.messages import (
-    Carry,
-    Deliver,
-    Fact,
-    Facts,
-    Subscribe,
-    Visit,
-)
+from palio.protocol.messages import Carry, Deliver, Fact, Facts, Subscribe, Visit
 from tests.node.alone import Alone, parcel, subscribed
 
 MOVED: Final = Facts(
     (Fact("b2", 5, "alice/d", (), "x = 1", 9_000_000), Fact("b2", 6, "links", ("b1",)))
 )
-
 
 LINKS_OF_B2: Final = Fact("b2", 6, "links", ("b1", "b5"))
 

@@ -436,7 +436,7 @@ class Durability:
         entry, puts = self.custody.take(part, (), {subject: rows}, wall_us)
         return entry, [*puts, *self._windows.add(line, numbers[fresh])], not fresh.all()
 
-    def keep_not(self, kept: Mapping[str, int], writes: Iterable[Operation]) -> None:
+    def abandon_kept(self, kept: Mapping[str, int], writes: Iterable[Operation]) -> None:
         """What was to be kept could not be written."""
         for subject, entry in kept.items():
             self.custody.abandon(entry, (subject,))

@@ -290,7 +290,7 @@ class Leaving:
             filter = parse_filter(claim.filter)
         except InvalidInput:
             return  # it stays where it can be read
-        needs = self._moving.before(offer.subject)
+        needs = self._moving.write_first(offer.subject)
         durable, operations = durability.put(
             offer.subject, filter, {}, offer.lease_s, core.at.wall_us, offer.visit
         )

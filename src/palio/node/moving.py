@@ -3,7 +3,7 @@
 ```
   move    it lives elsewhere   the rows are put under its new home, and carried there
   follow  it had just moved    the same with what reached the disk after that
-  before  it is to be back     what is handed over is written first, or it is not back
+  first   it is to be back     what is handed over is written first, or it is not back
   again   the disk was full    what could not be written is tried again, also if it has moved once
                                more; until then it is on the disk for those that were here
 ```
@@ -120,7 +120,7 @@ class Moving:
             durable.session.say(core.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
         core.release(durable)
 
-    def before(self, subject: str) -> tuple[int, ...]:
+    def write_first(self, subject: str) -> tuple[int, ...]:
         """It is about to be back. What is handed over for it is to be on the disk before that, as
         its owner may deal with newer events: the appends that are needed.
         """
@@ -198,7 +198,7 @@ class Moving:
         def wait(_reason: str) -> None:
             for number in entries:
                 durability.custody.abandon(number, ())
-            durability.keep_not(kept, operations)
+            durability.abandon_kept(kept, operations)
             self._refused.append(what)
 
         core.append(operations, followed, wait, needs=durability.needs(kept))

@@ -330,7 +330,7 @@ class RequestHandler:
             if known.visit.follows(visit):  # said in a session that is left, and late
                 raise Closed(f"{subject} is heard in a later session of the same client")
             core.release(known)  # whoever had it before has it no longer
-        needs = self._moving.before(subject)
+        needs = self._moving.write_first(subject)
         durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
         custody = core.durability.custody
         custody.rewind(subject)

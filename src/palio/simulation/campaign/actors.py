@@ -124,7 +124,7 @@ class Interest:
         self.question: Question | None = None
         """A settle that is open."""
         self.settled_s = self.answered_s = inf
-        """When that was asked."""
+        """When that was asked, and when it was seen to be answered."""
         self.ended = False
         self.end = 0
         """The request that ended it."""
