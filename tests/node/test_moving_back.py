@@ -238,3 +238,22 @@ def test_what_came_again_and_follows_is_not_safe_before_what_it_came_after(steps
             assert stored.waiting.get("alice/d") or any(each.homes for each in alone.disk.held())
     alone.sync()
     assert told(alone) == [1]
+
+
+def test_what_is_carried_again_waits_for_no_event_that_came_after_it() -> None:
+    """Both follow: the first is told to be safe as soon as it is on the disk for where it goes."""
+    alone = subscribed()
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.do(alone.node.lost(2, alone.at))
+    alone.greet(2, "broker", "b2")
+    alone.tell(2, Known({}))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
+    alone.tell(2, MOVED)
+    while not told(alone):
+        assert alone.open
+        alone.sync(steps=1)
+    assert told(alone) == [1]
+    assert len(alone.disk.held()) == 3
+    alone.sync()
+    assert told(alone) == [1, 2]
