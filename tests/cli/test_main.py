@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import chain
 from typing import Any, Final
 
 import pytest
 import typer
 
 from palio import __version__
+from palio.cli.application import app
 from palio.cli.main import INTERRUPTED
 from tests.cli.helpers import Palio
 
@@ -86,6 +88,17 @@ def test_wrong_arguments(palio: Palio, arguments: list[str], message: str) -> No
     assert as_json.status == 2
     assert message in as_json.document["error"]["message"]
     assert as_json.document["error"]["line"] is None
+
+
+def test_every_command_has_json() -> None:
+    def without(command: Any, *path: str) -> list[str]:
+        if hasattr(command, "commands"):
+            found = (without(each, *path, name) for name, each in command.commands.items())
+            return list(chain(*found))
+        has_json = any("--json" in each.opts for each in command.params)
+        return [] if has_json else [" ".join(path)]
+
+    assert without(typer.main.get_command(app)) == []
 
 
 def test_without_arguments_there_is_help(palio: Palio) -> None:

@@ -108,7 +108,7 @@ def test_a_broker_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal
         assert rest(connection) == [Redirect(), Bye("closed", "the broker is going down")]
         out, err = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out) == (0, "")
-        assert "draining" in err
+        assert "stopping" in err
     assert (tmp_path / "journal.sqlite").is_file()
 
 
@@ -118,7 +118,7 @@ def test_people_are_told_where_it_listens_and_logs_may_be_json() -> None:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE_S)
         events = [json.loads(line)["event"] for line in err.splitlines()]
-        assert events[-1] == "draining"
+        assert events[-1] == "stopping"
 
 
 def test_a_broker_that_cannot_listen_says_so(palio: Palio) -> None:

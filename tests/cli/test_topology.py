@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -72,13 +73,24 @@ def test_a_broker_that_is_gone_is_retired(run: Palio) -> None:
             found = client.ask("topology")["brokers"]
             return {name: each["reachable"] for name, each in found.items()}
 
-        with broker("b2", None, one):
-            while not reachable().get("b2"):
+        with broker("b2", None, one), broker("b3", None, one):
+            while sum(reachable().values()) < 3:
                 pass
             refused = run("retire", "b2", "--at", one)
             assert refused.status == 2
             assert "b2' is not gone" in refused.err
-        while reachable()["b2"]:
+        while sum(reachable().values()) > 1:
+            pass
+        retired = run("retire", "b2", "--at", one)
+        assert retired.status == 2
+        assert "not in force beyond b3" in retired.err
+        retired = run("retire", "b3", "--at", one, "--json")
+        assert json.loads(retired.out) == {"retired": "b3"}
+        assert reachable() == {"b1": True}
+        with broker("b2", None, one):  # it comes back in spite of this
+            while sum(reachable().values()) < 2:
+                pass
+        while sum(reachable().values()) > 1:
             pass
         assert run("retire", "b2", "--at", one).out == "b2 is gone for good; all others know.\n"
         assert reachable() == {"b1": True}
@@ -280,11 +292,14 @@ def test_an_identity_advertises_in_one_process_and_publishes_in_another(
         assert alone.status == 2
         assert "1 of 1 events were not published" in alone.err
         assert run("adv", "EXISTS x", "--at", url, "--withdraw").status == 2
-        withdrawn = run("adv", "EXISTS x", "--at", url, "--as", "ann", "--withdraw")
+        words = ("adv", "EXISTS x", "--at", url, "--as", "ann", "--withdraw")
+        withdrawn = run(*words)
         assert withdrawn.status == 0
         assert withdrawn.err.endswith(
             "palio: nothing that EXISTS x covers is advertised at b1 as ann any longer\n"
         )
+        as_json = run(*words, "--json").document
+        assert as_json == {"broker": "b1", "identity": "ann", "withdrawn": "EXISTS x"}
         again = run("pub", "--to", url, "--as", "ann", stdin='{"x": 1}')
         assert "no advertisement of the identity 'ann'" in again.err
 
@@ -313,8 +328,10 @@ def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
             client.unadvertise("EXISTS x")
 
         monkeypatch.setattr(adv, "tell", tell_and_withdraw)
-        ended = run("adv", "x > 0", "--at", url, "--as", "ann")
+        ended = run("adv", "x > 0", "--at", url, "--as", "ann", "--json")
         assert ended.status == 0
+        offered = {"broker": "b1", "identity": "ann", "advertised": "x > 0"}
+        assert json.loads(ended.out) == offered
         assert "x > 0 was withdrawn by another client as ann" in ended.err
 
 
@@ -330,6 +347,8 @@ def test_an_identity_cancels_in_one_process_what_it_hears_in_another(
         assert running.stderr.readline().startswith("palio: hearing x > 5 THEN x > 6 at b1")
         ended = run("cancel", "x > :low THEN TRUE", "-p", "low=5", "--at", url, "--as", "bob")
         assert (ended.status, ended.out) == (0, "0 subscriptions of bob cancelled\n")
+        ended = run("cancel", "TRUE", "--at", url, "--as", "bob", "--json")
+        assert ended.document == {"identity": "bob", "cancelled": 0}
         ended = run("cancel", "x > :low THEN TRUE", "-p", "low=5", "--at", url, "--as", "ann")
         assert (ended.status, ended.out) == (0, "1 subscription of ann cancelled\n")
         assert running.wait(PATIENCE_S) == 2

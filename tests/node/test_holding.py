@@ -306,7 +306,7 @@ def test_a_broker_that_is_told_to_stop_costs_nobody_an_event(seed: int) -> None:
         while not world.host(name).machine.is_free_to_go:
             load(1)
         assert not [gap for each in listeners.values() for gap in each.gaps]
-        world.host(name).drain("it stops")
+        world.host(name).close("it stops")
         world.kill(name)
         del listeners[name]
         gone.add(name)

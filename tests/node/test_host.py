@@ -87,8 +87,8 @@ class Scripted:
     def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
         return self._answer("heard", at.now, datagram)
 
-    def drain(self, at: Moment) -> Sequence[Effect]:
-        return self._answer("drain", at.now)
+    def close(self, at: Moment) -> Sequence[Effect]:
+        return self._answer("close", at.now)
 
     def status(self) -> dict[str, Any]:
         return {}
@@ -277,13 +277,13 @@ def test_an_alarm_that_was_replaced_rings_in_vain() -> None:
     assert [call[0] for call in ports.node.calls] == ["start", "stored"]
 
 
-def test_a_drained_host_closes_what_the_node_leaves_open_and_is_woken_no_more() -> None:
+def test_a_closed_host_closes_what_the_node_leaves_open_and_is_woken_no_more() -> None:
     ports = Ports()
     number, link = ports.link()
     _, other = ports.link()
     ports.node.effects = [Send(number, Bye("closed")), Close(number, "closed")]
     ports.node.wake_at = 1.0
-    ports.host.drain("the server is stopping")
+    ports.host.close("the server is stopping")
     assert link.done == [Bye("closed"), "closed"]
     assert other.done == ["the server is stopping"]
     assert ports.alarms == []

@@ -255,7 +255,7 @@ def test_a_rolling_restart_costs_nobody_an_event(seed: int) -> None:
             house.load(1)
         clients = (*house.listeners, *house.publishers, house.ann)
         assert all(each.core.session.broker != name for each in clients), f"seed {seed}"
-        host.drain("it stops")
+        host.close("it stops")
         house.load(3)
         world.kill(name)
         house.load(20)
@@ -279,7 +279,7 @@ def test_ways_lead_rather_through_a_drained_broker_than_through_one_that_stops(s
     host.leave()
     while not host.machine.is_free_to_go:
         house.load(1)
-    host.drain("it stops")
+    host.close("it stops")
     house.load(3)
     world.kill("b3")
     house.load(20)

@@ -359,7 +359,7 @@ def test_a_batch_that_is_more_than_their_share_is_not_lost() -> None:
     assert flows(world, "b0")["lost"] == 0
 
 
-def test_a_broker_that_is_drained_leaves_nothing_unheard() -> None:
+def test_a_broker_that_stops_leaves_nothing_unheard() -> None:
     world, members, publisher = star_world()
     del members["b0"]
     publish(world, publisher, 1, 5)
@@ -369,7 +369,7 @@ def test_a_broker_that_is_drained_leaves_nothing_unheard() -> None:
     publish(world, publisher, 6, 200, pause_s=0.0)
     world.run(0.01)
     assert flows(world, "b0")["datagrams"] < 205
-    world.host("b0").drain("it stops")
+    world.host("b0").close("it stops")
     world.run(0.5)
     assert all(heard(each) == list(range(1, 206)) for each in members.values())
 

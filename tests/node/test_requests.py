@@ -398,11 +398,11 @@ def test_many_acknowledgements_are_written_at_once() -> None:
     assert not house.store.held()
 
 
-def test_a_broker_that_is_drained_writes_what_was_acknowledged() -> None:
+def test_a_broker_that_stops_writes_what_was_acknowledged() -> None:
     house = House()
     (only,) = delivered(house, 1)
     house.say(ALICE, Acknowledge(1, only.entry))
-    house.note(house.node.drain(AT))
+    house.note(house.node.close(AT))
     house.write()
     assert not house.store.held()
 

@@ -57,7 +57,7 @@ def test_one_that_keeps_up_has_room_beside_any_number_that_stall() -> None:
         for each in (*stalled, healthy):
             each.offer(heard if each is healthy else [], some(number), MANY)
         healthy.seen(healthy.stream.sent)
-        healthy.drain(heard)
+        healthy.send_waiting(heard)
     assert len(sent(heard)) == 100
     assert healthy.dropped == 0
 
@@ -127,7 +127,7 @@ def test_a_gap_names_the_durable_subscription_that_lost_live_events() -> None:
         one.offer(out, msgspec.structs.replace(some(number), key=key), MANY)
     one.shed(0)
     one.seen(one.stream.sent)
-    one.drain(out)
+    one.send_waiting(out)
     name = some().parcel.publisher
     assert told(out) == [Gap(name, 2, 4, 2, 7), Gap(name, 3, 3, 1, -1), Gap(name, 5, 5, 1, 8)]
 
@@ -139,7 +139,7 @@ def test_what_waits_does_not_say_for_which_subscriptions_it_is() -> None:
     for _ in range(100):
         one.offer(out, named, MANY)
     one.seen(one.stream.sent)
-    one.drain(out)
+    one.send_waiting(out)
     said = [each.subscriptions for each in sent(out) if isinstance(each, Deliver)]
     assert said == sorted(said, key=lambda each: each is None)
     assert {*said} == {(3,), None}
@@ -162,8 +162,8 @@ def test_lapses_while_a_client_is_away_or_reads_nothing_are_one() -> None:
         one.lapse(out)
     assert told(out) == []
     one.link = 2
-    one.drain(out)
-    one.drain(out)
+    one.send_waiting(out)
+    one.send_waiting(out)
     assert told(out) == [Gap("*", 0, 0, 0)]
 
 
@@ -187,7 +187,7 @@ def test_that_no_event_follows_is_said_after_the_events_that_wait(last: Control)
     link.tell(out, Route(last))
     assert [type(each) for each in sent(out)] == [Forward]
     link.seen(1)
-    link.drain(out)
+    link.send_waiting(out)
     assert [type(each) for each in sent(out)] == [Forward, Forward, Route]
     link.tell(out, Route(last))
     assert len(sent(out)) == 4

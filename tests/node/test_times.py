@@ -115,11 +115,11 @@ def test_times_of_live_events_are_remembered_now_and_then() -> None:
     assert Life(store, WALL_US).publish(durable=False) == life.times[-1] + 1
 
 
-def test_a_broker_that_is_drained_remembers_the_last_time() -> None:
+def test_a_broker_that_stops_remembers_the_last_time() -> None:
     store = MemoryStore()
     life = Life(store, WALL_US + HOUR_US)
     last = life.publish(durable=False)
-    life.do(life.node.drain(life.at))
+    life.do(life.node.close(life.at))
     assert Life(store, WALL_US).publish(durable=False) == last + 1
 
 

@@ -242,8 +242,8 @@ class Scripted:
     def leave(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
         return ()
 
-    def drain(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
-        self._note("drain")
+    def close(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("close")
         return ()
 
     def status(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ async def two_brokers(directory: Path) -> AsyncIterator[tuple[str, str]]:
         yield urls[1], urls[0]
     finally:
         for server in servers:
-            await server.drain(patience_s=1.0)
+            await server.close(patience_s=1.0)
 
 
 async def test_other_clients_go_on_when_a_neighbour_cannot_read_a_subscription(

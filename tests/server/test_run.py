@@ -169,7 +169,7 @@ async def test_brokers_that_dial_each_other_are_one_network(routing: Any) -> Non
             bob.close()
 
 
-async def test_a_drained_broker_says_goodbye() -> None:
+async def test_a_broker_that_stops_says_goodbye() -> None:
     async with broker() as (_, address):
         alice = await Peer.client(address)
     said = await alice.until_closed()

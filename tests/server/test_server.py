@@ -151,20 +151,20 @@ async def test_no_more_connections_than_the_limit(limit: int, refused: bool) -> 
         second.close()
 
 
-# --- draining ---
+# --- stopping ---
 
 
 class Saying(Scripted):
     """Says goodbye to every link it was told of."""
 
-    def drain(self, at: object) -> Sequence[Effect]:
-        super().drain(at)  # type: ignore[arg-type]  # it only notes that it was called
+    def close(self, at: object) -> Sequence[Effect]:
+        super().close(at)  # type: ignore[arg-type]  # it only notes that it was called
         links = [call[1] for call in self.calls if call[0] == "accept"]
         said = [(Send(link, Bye("closed")), Close(link, "closed")) for link in links]
         return [effect for pair in said for effect in pair]
 
 
-async def test_draining_says_goodbye_and_takes_nobody_else() -> None:
+async def test_closing_says_goodbye_and_takes_nobody_else() -> None:
     node = Saying(pong)
     server = Server(node, Diskless())
     server.start()
@@ -172,7 +172,7 @@ async def test_draining_says_goodbye_and_takes_nobody_else() -> None:
     peer = await Peer.client(address)
     front = Front()
     server.connect_local(front.on_message, front.on_close)
-    await server.drain()
+    await server.close()
     assert await peer.until_closed() == [Bye("closed")]
     assert front.heard == [Bye("closed")]
     assert front.ends == ["closed"]
@@ -183,7 +183,7 @@ async def test_draining_says_goodbye_and_takes_nobody_else() -> None:
     await late.until(lambda: late.ends == ["the server is stopping"])
 
 
-async def test_draining_does_not_wait_for_ever_for_those_who_take_nothing() -> None:
+async def test_closing_does_not_wait_for_ever_for_those_who_take_nothing() -> None:
     node = Saying(pong)
     server = Server(node, Diskless())
     server.start()
@@ -193,7 +193,7 @@ async def test_draining_does_not_wait_for_ever_for_those_who_take_nothing() -> N
     transport = connection._transport
     assert isinstance(transport, asyncio.Transport)
     transport.write(b"x" * (64 << 20))  # more than the system takes
-    await server.drain(patience_s=0.05)
+    await server.close(patience_s=0.05)
     peer.close()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from palio.cli import inputs
 from palio.cli.connecting import BrokerDoor
-from palio.cli.reporting import tell
+from palio.cli.reporting import show, tell
 from palio.errors import InvalidInput, Unreachable
 
 __all__ = ["adv"]
@@ -18,7 +19,9 @@ LOOK_S: Final = 30.0
 """Seconds between two looks whether the broker has not turned the client away for good."""
 
 
-def adv(filter: str, door: BrokerDoor, parameters: list[str], *, withdraw: bool) -> int:
+def adv(
+    filter: str, door: BrokerDoor, parameters: list[str], *, withdraw: bool, as_json: bool
+) -> int:
     """Advertise until Ctrl-C: an advertisement lasts as long as its client is there. Or withdraw
     what other clients of the identity advertise.
     """
@@ -27,21 +30,32 @@ def adv(filter: str, door: BrokerDoor, parameters: list[str], *, withdraw: bool)
             "--withdraw is for what is advertised under an identity; give --as its name"
         )
     verb = _withdraw if withdraw else _advertise
-    return asyncio.run(verb(filter, door, inputs.bindings(parameters)))
+    return asyncio.run(verb(filter, door, inputs.bindings(parameters), as_json=as_json))
 
 
-async def _withdraw(filter: str, door: BrokerDoor, values: Mapping[str, Any]) -> int:
+async def _withdraw(
+    filter: str, door: BrokerDoor, values: Mapping[str, Any], *, as_json: bool
+) -> int:
     async with door.connect() as client:
         await client.unadvertise(filter, values)
         where = f"at {client.broker} as {door.identity}"
-        tell(f"nothing that {filter} covers is advertised {where} any longer")
+        if as_json:
+            show({"broker": client.broker, "identity": door.identity, "withdrawn": filter})
+        else:
+            tell(f"nothing that {filter} covers is advertised {where} any longer")
     return 0
 
 
-async def _advertise(filter: str, door: BrokerDoor, values: Mapping[str, Any]) -> int:
+async def _advertise(
+    filter: str, door: BrokerDoor, values: Mapping[str, Any], *, as_json: bool
+) -> int:
     async with door.connect() as client:
         offer = await client.advertise(filter, values)
         await client.settled()
+        if as_json:
+            offered = str(offer.advertisement)
+            show({"broker": client.broker, "identity": door.identity, "advertised": offered})
+            sys.stdout.flush()
         under = f" as {door.identity}" if door.identity else ""
         tell(f"advertised {offer.advertisement} at {client.broker}{under}; Ctrl-C withdraws it")
         while offer.is_in_force:

@@ -11,10 +11,15 @@ from palio.cli.reporting import show
 __all__ = ["cancel"]
 
 
-def cancel(filter: str, door: BrokerDoor, parameters: list[str], *, forget: bool) -> int:
+def cancel(
+    filter: str, door: BrokerDoor, parameters: list[str], *, forget: bool, as_json: bool
+) -> int:
     """End all that a filter covers, as it is heard now; say how many."""
     values = inputs.bindings(parameters)
     ended = asyncio.run(door.ask(lambda client: client.cancel(filter, values, forget=forget)))
+    if as_json:
+        show({"identity": door.identity, "cancelled": ended})
+        return 0
     subscriptions = "subscription" if ended == 1 else "subscriptions"
     show(f"{ended:,} {subscriptions} of {door.identity} cancelled")
     return 0

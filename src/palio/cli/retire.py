@@ -10,8 +10,8 @@ from palio.cli.reporting import show
 __all__ = ["retire"]
 
 
-def retire(broker: str, door: BrokerDoor) -> int:
+def retire(broker: str, door: BrokerDoor, *, as_json: bool) -> int:
     """Say of a broker that it is gone for good; return when all others know."""
     asyncio.run(door.ask(lambda client: client.retire(broker)))
-    show(f"{broker} is gone for good; all others know.")
+    show({"retired": broker} if as_json else f"{broker} is gone for good; all others know.")
     return 0

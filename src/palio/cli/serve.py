@@ -18,7 +18,7 @@ __all__ = ["flags", "loop_factory", "serve"]
 
 
 def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
-    """Run a broker until it is told to stop; 0 once it is drained, 1 if that was cut short."""
+    """Run a broker until it is told to stop; 0 if it ended in order, 1 if that was cut short."""
     from palio.cli.without_pandas import leave_out_pandas
     from palio.server.logs import configure_logs
     from palio.server.run import Running, run

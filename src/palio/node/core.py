@@ -450,7 +450,7 @@ class Core:
         """The window has opened, or the party is back: go on with what waits for it."""
         if isinstance(party, Neighbour):
             self.telling.resume(party)
-        party.drain(self.out)
+        party.send_waiting(self.out)
         if isinstance(party, Neighbour):
             self.durability.custody.due[party.name] = None
         elif isinstance(party, Session):

@@ -115,7 +115,7 @@ class Machine(Protocol):
     def is_free_to_go(self) -> bool:
         """Whether they do."""
 
-    def drain(self, at: Moment) -> Sequence[Effect]:
+    def close(self, at: Moment) -> Sequence[Effect]:
         """Say goodbye to everybody."""
 
     def status(self) -> dict[str, Any]:
@@ -201,13 +201,13 @@ class Host:
         self._perform(self.machine.start(self._clock.moment()))
 
     def leave(self) -> None:
-        """Let ways lead round the node, before it is drained."""
+        """Let ways lead round the node, before it is closed."""
         self._perform(self.machine.leave(self._clock.moment()))
 
-    def drain(self, reason: str) -> None:
+    def close(self, reason: str) -> None:
         """Let the node say goodbye, and close all links. It is not woken again."""
         self.alarm_at = -inf
-        self._perform(self.machine.drain(self._clock.moment()))
+        self._perform(self.machine.close(self._clock.moment()))
         for link in self.links.values():
             link.close(reason)
         self.links.clear()

@@ -137,7 +137,7 @@ class Node:
         )
         """That of which every `tick` does a piece."""
         self._link_reports = LinkReports(self._core)
-        self._is_draining = False
+        self._is_closing = False
         self._round: Iterator[int] | None = None
         """What a look round that has begun has yet to do."""
         self._round_at = 0.0
@@ -342,10 +342,10 @@ class Node:
         self._leaving.stop()
         return self._effects()
 
-    def drain(self, at: Moment) -> list[Effect]:
+    def close(self, at: Moment) -> list[Effect]:
         """Say goodbye to everybody, and take no more connections."""
         self._core.at = at
-        self._is_draining = True
+        self._is_closing = True
         self._publishing.multicasting.flush()
         for link, state in self._links.all():
             if state.party is not None:
@@ -361,7 +361,7 @@ class Node:
         if type(message) not in (state.greetings if party is None else party.MAY_SAY):
             raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
         match message:
-            case Hello() if self._is_draining:
+            case Hello() if self._is_closing:
                 self._links.close(link, Bye("closed", "the broker is going down"))
             case Hello():
                 self._greetings.greet(link, state, message)

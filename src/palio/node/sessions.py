@@ -165,7 +165,7 @@ class PeerSession:
             self._account(-size)
             self._lose(message)
 
-    def drain(self, out: list[Effect]) -> None:
+    def send_waiting(self, out: list[Effect]) -> None:
         """Send what waits, as far as the window allows; what was lost before it is told first."""
         while self._queue and self.has_room:
             self._tell_gaps(out)
@@ -367,9 +367,9 @@ class Neighbour(PeerSession):
         else:
             self.say(out, message)
 
-    def drain(self, out: list[Effect]) -> None:
-        """See `PeerSession.drain`."""
-        super().drain(out)
+    def send_waiting(self, out: list[Effect]) -> None:
+        """See `PeerSession.send_waiting`."""
+        super().send_waiting(out)
         while self._behind and not self._queue:
             super().say(out, self._behind.popleft())
 

@@ -3,7 +3,7 @@
 1. A publication is dated now by the wall, or a microsecond after the one before, whichever is
    later. So where a clock is put back, times go on a microsecond at a time until it has caught up.
 2. The journal remembers the last time, so a broker that starts again goes on above it: with each
-   durable publication, when the broker is drained, and once in `TIME_KEPT_S` for live ones.
+   durable publication, when the broker stops, and once in `TIME_KEPT_S` for live ones.
 3. A time that is more than `TIME_AHEAD_US` ahead of the wall when a broker starts was a mistake:
    for so long, everything would seem to happen at once. Times then begin anew at the wall, and that
    is reported: to restart a broker after its clock was put right is the remedy.

@@ -34,7 +34,7 @@ MAX_COUNT: Final = 1 << 31
 LEAVE_S: Final = 5.0
 """How long it waits before that for ways to lead round it; where none can, it does not wait."""
 
-DRAIN_S: Final = 10.0
+GOODBYE_S: Final = 10.0
 """How long a server that is told to stop waits for its connections to take what was sent."""
 
 LINGER_S: Final = 1.0

@@ -84,7 +84,7 @@ class Running(NamedTuple):
 async def running(
     configuration: Configuration, *, is_lost: Callable[[], bool] | None = None
 ) -> AsyncIterator[Running]:
-    """A broker for as long as the block runs; then it is drained.
+    """A broker for as long as the block runs; then it is stopped in order.
 
     Everything that may be wrong with the configuration is found before anyone can connect. For
     measurements `is_lost` says of each datagram that comes whether it counts as lost on the way.
@@ -138,14 +138,14 @@ async def running(
         try:
             for front in fronts.values():
                 await front.stop()
-            await server.drain()
+            await server.close()
         except asyncio.CancelledError:
             await server.stop()
             raise
 
 
 async def run(configuration: Configuration, announce: Callable[[Running], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT, then drain it; a second signal cuts that short."""
+    """Run a broker until SIGTERM or SIGINT stops it in order; a second signal cuts that short."""
     gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
     asked = asyncio.Event()
@@ -162,7 +162,7 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
     async with running(configuration) as found:
         announce(found)
         await asked.wait()
-        logger.info("draining", extra={"details": {"connections": found.server.connections}})
+        logger.info("stopping", extra={"details": {"connections": found.server.connections}})
 
 
 # --- parts ---

@@ -37,7 +37,7 @@ from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
 from palio.server.journal.answers import Answers
-from palio.server.limits import DRAIN_S, LEAVE_S, MAX_CONNECTIONS
+from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.places import Places
@@ -111,7 +111,7 @@ class Server:
         self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[asyncio.Server] = []
-        self._draining = False
+        self._closing = False
         self._turned = asyncio.Event()
 
     # --- life ---
@@ -167,7 +167,7 @@ class Server:
         token goes into `Hello`, as with any client.
         """
         link = LocalLink(self, self.host.new_link(), on_message, on_close)
-        if self._draining:
+        if self._closing:
             link.end.close("the server is stopping")
         elif self.node.is_leaving:
             link.end.close("the broker is about to go; ask another one")
@@ -175,7 +175,7 @@ class Server:
             self.host.accept(link.number, link.end, principal)
         return link
 
-    async def drain(self, *, patience_s: float = DRAIN_S) -> None:
+    async def close(self, *, patience_s: float = GOODBYE_S) -> None:
         """Stop: accept nobody, let ways lead round, write what waits, say goodbye, close.
 
         May be called once.
@@ -183,13 +183,13 @@ class Server:
         for listener in self._listeners:
             listener.close()
         await self._step_aside()
-        self._draining = True
+        self._closing = True
         self._dialers.stop()
         await asyncio.to_thread(self.journal.flush)
         await asyncio.sleep(0)  # what it answered reaches the node and its publishers
         while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
             await asyncio.sleep(0)
-        self.host.drain("the server is stopping")
+        self.host.close("the server is stopping")
         if self.multicast is not None:
             self.multicast.close()
         self.end_turn()
@@ -216,7 +216,7 @@ class Server:
 
     async def stop(self) -> None:
         """Cut every connection and close the journal, which loses nothing that it answered for."""
-        self._draining = True
+        self._closing = True
         for listener in self._listeners:
             listener.close()
         self._dialers.stop()
@@ -251,11 +251,11 @@ class Server:
         place = connection.place
         if place is not None:
             place.hold()
-        if self._draining or (place is not None and place.is_beyond):
+        if self._closing or (place is not None and place.is_beyond):
             self.traffic.refused += 1
             reason = (
                 "the server is stopping"
-                if self._draining
+                if self._closing
                 else f"{self.places.most} connections are the most (limits.connections)"
             )
             connection.close(last=Bye("LimitExceeded", reason))
@@ -308,7 +308,7 @@ class Server:
             self._empty.set()
         if connection.is_broker:
             self._dialers.try_now()
-        if not self._draining and self.host.lost(connection.number):
+        if not self._closing and self.host.lost(connection.number):
             logger.debug("connection lost", extra={"details": {"reason": reason}})
 
     def ready(self, connection: Connection | NodeEnd) -> None:
@@ -393,7 +393,7 @@ class Server:
 
     def front_left(self, number: int) -> None:
         """See `local_link.Owner`."""
-        if not self._draining:
+        if not self._closing:
             self.host.lost(number)
 
     def _dialled_connection(self, dialer: Dialer) -> Connection:
@@ -402,7 +402,7 @@ class Server:
         return connection
 
     def _unreachable(self, url: str, reason: str) -> None:
-        if not self._draining:
+        if not self._closing:
             self.host.unreachable(url, reason)
 
     def _new_connection(self, *, dialled: bool = False) -> Connection:

@@ -192,7 +192,7 @@ class Fleet:
         await self.stop()
 
     async def stop(self) -> None:
-        """Let the archive finish, then drain all brokers, and wait until they are gone."""
+        """Let the archive finish, then stop all brokers, and wait until they are gone."""
         if self._archive is not None:
             await _end([self._archive])
             self._archive = None

@@ -297,7 +297,7 @@ async def test_a_broker_that_is_about_to_go_is_not_ready() -> None:
 
 async def test_a_broker_that_stops_is_not_ready() -> None:
     async with broker() as server, asked(server) as client:
-        await server.drain()
+        await server.close()
         answer = await client.get("/readyz")
         assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Unreachable")
         assert (await publish_one(client, EVENT)).status_code == 503

@@ -273,7 +273,7 @@ async def test_one_that_stops_leaves_its_groups_and_hears_nothing() -> None:
         await one.join(1)
         await two.join(1)
         assert memberships()
-        await one.server.drain()
+        await one.server.close()
         assert one.sockets.joined == 0
         sent = two.cast(1)
         await one.server.stop()

@@ -46,8 +46,8 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 ) -> int:
     """Run a broker.
 
-    Prints one line once it can be reached. A signal (Ctrl-C, TERM) drains it: ends with 0. A second
-    one cuts that short: ends with 1.
+    Prints one line once it can be reached. A signal (Ctrl-C, TERM) stops it in order: it sends its
+    clients to other brokers, says goodbye, and ends with 0. A second one cuts that short: 1.
     """
     from palio.cli.serve import flags, serve
 

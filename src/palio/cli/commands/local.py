@@ -266,7 +266,7 @@ def campaign(
     routing: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="One algorithm, or gateway; of all of them in turn unless given."
+            metavar="NAME", help="One algorithm, or gateway; unless given each seed draws one."
         ),
     ] = "",
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes.")] = 1,

@@ -110,7 +110,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 @app.command()
-def adv(  # typer makes an option of each
+def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     filter: FilterText,
     at: Broker = None,
     param: Parameters = None,
@@ -125,12 +125,13 @@ def adv(  # typer makes an option of each
     name: ClientName = "",
     token_file: TokenFile = None,
     ca: Authorities = None,
+    as_json: AsJson = False,
 ) -> int:
     """Announce what will be published, until Ctrl-C."""
     from palio.cli.adv import adv
 
     door = door_of(at, token_file, ca, name, identity)
-    return adv(filter, door, param or [], withdraw=withdraw)
+    return adv(filter, door, param or [], withdraw=withdraw, as_json=as_json)
 
 
 @app.command()
@@ -146,6 +147,7 @@ def cancel(  # typer makes an option of each
     ] = False,
     token_file: TokenFile = None,
     ca: Authorities = None,
+    as_json: AsJson = False,
 ) -> int:
     """End what an identity hears, as far as a filter covers it.
 
@@ -153,7 +155,8 @@ def cancel(  # typer makes an option of each
     """
     from palio.cli.cancel import cancel
 
-    return cancel(filter, door_of(at, token_file, ca, "", identity), param or [], forget=forget)
+    door = door_of(at, token_file, ca, "", identity)
+    return cancel(filter, door, param or [], forget=forget, as_json=as_json)
 
 
 @app.command()
@@ -175,6 +178,7 @@ def retire(
     at: Broker = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
+    as_json: AsJson = False,
 ) -> int:
     """Say of a broker that was stopped that it is gone for good.
 
@@ -182,7 +186,7 @@ def retire(
     """
     from palio.cli.retire import retire
 
-    return retire(broker, door_of(at, token_file, ca))
+    return retire(broker, door_of(at, token_file, ca), as_json=as_json)
 
 
 @app.command()

@@ -23,7 +23,7 @@ def drain(
         bool, typer.Option("--undo", help="Have a broker that was drained in service again.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="How long that may take.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="To wait; then it is undone.")
     ] = 300.0,
     token_file: TokenFile = None,
     ca: Authorities = None,
@@ -49,7 +49,10 @@ def add(
     ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
-    """Link a broker to another, now and after a restart. Ends when the link is up."""
+    """Link a broker to another, now and after a restart. Ends when the link is up.
+
+    One end is enough. Fails at the first try that fails, or after 10 s of silence.
+    """
     from palio.cli.peers import add
 
     return add(url, door_of(at, token_file, ca), as_json=as_json)
@@ -63,7 +66,10 @@ def remove(
     ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
-    """Part a broker from a neighbour, once ways lead round the link."""
+    """Part a broker from a neighbour, once ways lead round the link.
+
+    Until that broker starts again: take its address out of peers.urls as well.
+    """
     from palio.cli.peers import remove
 
     return remove(name, door_of(at, token_file, ca), as_json=as_json)

@@ -180,7 +180,7 @@ class Operators:
                 self.accounts.lasts(GOODBYE_S, ("restart", broker, "leaves"), ask)
                 return
             if node is not None:
-                world.host(broker).drain("the broker is stopped")
+                world.host(broker).close("the broker is stopped")
             self.accounts.lasts(GOODBYE_S, ("restart", broker, "goodbye"), then)
 
         world.host(broker).leave()
