@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,8 @@ QUICKEST: Final = "proxy"
 """The one study that every test run sends to a cluster; the night sends all."""
 
 EACH: Final = 1 if NIGHTLY else 8
-"""Of so many runs one is the cluster's, which finds the others done, as after a kill."""
+"""Of so many runs of an experiment one is the cluster's. It finds the others done, as after a kill;
+they are copies of the one before, at both places."""
 
 
 def run_on_cluster(name: str, home: Path) -> None:
@@ -54,10 +56,13 @@ def run_here(name: str, home: Path) -> None:
     study = study_named(name)
     points = points_of(study, Scale.SMALL)
     runs, there = (files.make_directory(home / place / name / "runs") for place in ("near", "far"))
-    for number, point in enumerate(points):
-        write_run(runs, point, study.experiment(point.experiment).run(point), 0.0)
-        if number % EACH:
-            shutil.copy(runs / f"{point.name}.parquet", there)
+    for experiment in study.experiments:
+        own = [point for point in points if point.experiment == experiment.name]
+        for start in range(0, len(own), EACH):
+            first, *others = own[start : start + EACH]
+            write_run(runs, first, experiment.run(first), 0.0)
+            for place, other in product((runs, there), others):
+                shutil.copy(runs / f"{first.name}.parquet", place / f"{other.name}.parquet")
     put_together(study, points, runs.parent)
 
 
