@@ -1,7 +1,4 @@
-"""Each study at its small scale, from runs to report, as `palio study` does it.
-
-Every test run takes the runs of one seed; the night takes all.
-"""
+"""Each study at its small scale, from runs to report, as `palio study` does it."""
 
 from __future__ import annotations
 
@@ -9,16 +6,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 
 from palio.studies.catalogue import study_named
 from palio.studies.drawing import series_of
 from palio.studies.names import STUDIES, Scale
 from palio.studies.report import write_report
-from palio.studies.study import Experiment, Point, Study
 from palio.studies.sweeping import sweep
-from tests.conftest import NIGHTLY
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,22 +23,9 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def _taken(study: Study) -> Study:
-    """What this run takes of it."""
-
-    def taken(experiment: Experiment) -> Experiment:
-        def points(scale: Scale) -> list[Point]:
-            return [each for each in experiment.points(scale) if NIGHTLY or each.seed == 1]
-
-        return msgspec.structs.replace(experiment, points=points)
-
-    experiments = tuple(taken(each) for each in study.experiments)
-    return msgspec.structs.replace(study, experiments=experiments)
-
-
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_study_runs_and_is_reported(name: str, spark: SparkSession, tmp_path: Path) -> None:
-    swept = sweep(_taken(study_named(name)), Scale.SMALL, tmp_path, spark)
+    swept = sweep(study_named(name), Scale.SMALL, tmp_path, spark)
     assert not swept.failures, swept.failures[0].problem
     (report,) = write_report(tmp_path)
     study = report.study
