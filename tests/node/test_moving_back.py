@@ -38,6 +38,14 @@ def told(alone: Alone) -> list[int]:
     return sorted(chain(*(each.flights for each in alone.heard(Took) if isinstance(each, Took))))
 
 
+def carried_again_in_a_new_session(alone: Alone) -> None:
+    """The session with whoever carried event 1 was over before it heard that it is safe."""
+    alone.do(alone.node.lost(2, alone.at))
+    alone.greet(2, "broker", "b2")
+    alone.tell(2, Known({}))
+    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+
+
 def goes_on(alone: Alone, *news: Facts) -> bool:
     """Whether event 1 goes on if the broker stops here, and starts again."""
     again = Alone(alone.disk)
@@ -74,10 +82,7 @@ def test_who_carries_it_once_more_hears_no_sooner_that_it_is_safe(steps: int) ->
     """
     alone = subscribed()
     alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.do(alone.node.lost(2, alone.at))
-    alone.greet(2, "broker", "b2")
-    alone.tell(2, Known({}))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    carried_again_in_a_new_session(alone)
     alone.tell(2, MOVED)
     for _ in range(steps):
         alone.sync(steps=1)
@@ -224,10 +229,7 @@ def test_what_came_again_and_follows_is_not_safe_before_what_it_came_after(steps
     alone = subscribed()
     alone.tell(2, Carry(parcel(1), 1, ("b1",)))
     goes_and_comes(alone, 2)
-    alone.do(alone.node.lost(2, alone.at))
-    alone.greet(2, "broker", "b2")
-    alone.tell(2, Known({}))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    carried_again_in_a_new_session(alone)
     goes_and_comes(alone, 4)
     for step in range(20):
         alone.sync(steps=1)
@@ -244,10 +246,7 @@ def test_what_is_carried_again_waits_for_no_event_that_came_after_it() -> None:
     """Both follow: the first is told to be safe as soon as it is on the disk for where it goes."""
     alone = subscribed()
     alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.do(alone.node.lost(2, alone.at))
-    alone.greet(2, "broker", "b2")
-    alone.tell(2, Known({}))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    carried_again_in_a_new_session(alone)
     alone.tell(2, Carry(parcel(2), 2, ("b1",)))
     alone.tell(2, MOVED)
     while not told(alone):

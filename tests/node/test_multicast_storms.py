@@ -19,7 +19,7 @@ SEEDS: Final = 40
 """Storms that notice each of the planted bugs."""
 
 RARE: Final = "a flow begins before what went before it"
-"""Of this bug the night looks for signs: most of these storms see nothing of it."""
+"""Few storms notice this bug, so only the night looks for it."""
 
 
 @pytest.mark.parametrize("first", range(FIRST, FIRST + STORMS, AT_ONCE))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -38,11 +37,11 @@ async def _withdraw(
 ) -> int:
     async with door.connect() as client:
         await client.unadvertise(filter, values)
-        where = f"at {client.broker} as {door.identity}"
         if as_json:
             show({"broker": client.broker, "identity": door.identity, "withdrawn": filter})
-        else:
-            tell(f"nothing that {filter} covers is advertised {where} any longer")
+            return 0
+        where = f"at {client.broker} as {door.identity}"
+        tell(f"nothing that {filter} covers is advertised {where} any longer")
     return 0
 
 
@@ -55,7 +54,6 @@ async def _advertise(
         if as_json:
             offered = str(offer.advertisement)
             show({"broker": client.broker, "identity": door.identity, "advertised": offered})
-            sys.stdout.flush()
         under = f" as {door.identity}" if door.identity else ""
         tell(f"advertised {offer.advertisement} at {client.broker}{under}; Ctrl-C withdraws it")
         while offer.is_in_force:

@@ -51,7 +51,7 @@ def add(
 ) -> int:
     """Link a broker to another, now and after a restart. Ends when the link is up.
 
-    One end is enough. Fails at the first try that fails, or after 10 s of silence.
+    One end is enough. Fails at the first try that fails, or after 10 heartbeats of silence.
     """
     from palio.cli.peers import add
 
