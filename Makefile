@@ -39,7 +39,7 @@ demo: $(STAMP) ## watch events find their subscribers; ends by itself
 	@$(VENV)/bin/palio demo $(ARGS)
 
 test: $(KERNELS) ## run the tests, the doctests and the snippets of the documentation
-	@$(PYTHON) -m pytest --numprocesses auto $(ARGS)
+	@$(PYTHON) -m pytest --numprocesses auto --dist loadgroup $(ARGS)
 
 check: $(STAMP) ## format, lint, types and the layering of the rooms
 	@$(PYTHON) -m ruff format --check
@@ -57,8 +57,7 @@ bench: $(KERNELS) ## run every program of benchmarks/; each prints tables
 
 nightly: export PALIO_PROFILE := nightly
 nightly: $(KERNELS) ## the tests with 10,000 examples a property and a fresh seed
-	@PALIO_SEED="$${PALIO_SEED:-$$(date +%s)}" && export PALIO_SEED && \
-	$(PYTHON) -m pytest --numprocesses auto --hypothesis-seed="$$PALIO_SEED" $(ARGS)
+	@$(PYTHON) -m pytest --numprocesses auto --dist loadgroup $(ARGS)
 
 coverage: $(KERNELS) ## the tests, then the lines and branches they did not reach
 	@$(PYTHON) -m coverage run -m pytest $(ARGS)

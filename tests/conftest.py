@@ -1,7 +1,8 @@
-"""What every test shares: the profile, one seed that is always printed, and the nightly switch.
+"""Shared by all tests: the profile, the seed of the run, and the switch for nightly tests.
 
-PALIO_PROFILE   `default`: the same examples in every run; `nightly`: many more, and new ones
-PALIO_SEED      repeats a run; left out, it is 0 by default and drawn for a nightly run
+PALIO_PROFILE   `default`: few examples, the same in every run of a commit; `nightly`: many
+PALIO_SEED      repeats a run; the default is a number from the commit, so that each commit tries
+                other examples than the one before, and a drawn one for a nightly run
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import subprocess
 import zlib
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -26,33 +29,51 @@ PROFILE: Final = os.environ.get("PALIO_PROFILE", "default")
 NIGHTLY: Final = PROFILE == "nightly"
 
 # Deadlines and the check for slow generation measure how busy the machine is.
-settings.register_profile(
-    "default",
-    derandomize=True,
-    deadline=None,
-    max_examples=200,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.register_profile(
-    "nightly",
-    deadline=None,
-    max_examples=10_000,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+for name, examples in {"default": 40, "nightly": 10_000}.items():
+    settings.register_profile(
+        name,
+        database=None,  # what failed in an earlier run is repeated by its seed
+        deadline=None,
+        max_examples=examples,
+        print_blob=True,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 if PROFILE not in ("default", "nightly"):
     raise pytest.UsageError(f"PALIO_PROFILE is {PROFILE!r}; it is either default or nightly")
 settings.load_profile(PROFILE)
 
-# Workers of a parallel run inherit the environment and so the drawn seed.
+
+def seed_of_the_commit() -> int:
+    """A number that is the same for every run of a commit; 0 outside a checkout."""
+    command = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short=7", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    return int(answer.stdout[:7], 16)
+
+
+# Workers of a parallel run inherit the environment and so the seed.
 SEED: Final = int(
-    os.environ.setdefault("PALIO_SEED", str(secrets.randbits(32)) if NIGHTLY else "0")
+    os.environ.get("PALIO_SEED") or (secrets.randbits(32) if NIGHTLY else seed_of_the_commit())
 )
+os.environ["PALIO_SEED"] = str(SEED)
+
+
+def seeds(count: int, *, nightly: int) -> range:
+    """Seeds for storms: in a usual run `count` of them that rotate with the seed of the run."""
+    return range(SEED, SEED + (nightly if NIGHTLY else count))
 
 
 # Whatever JVM a test starts lives for seconds, or does little; commands start theirs by themselves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Hypothesis draws from the seed of the run, unless it was given one."""
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = str(SEED)
 
 
 def pytest_report_header() -> str:

@@ -33,8 +33,10 @@ from palio.model.operators import AFFIX, MEMBERSHIP, PRESENCE, STRING_ONLY, Op
 from palio.model.printing import show_name, show_value
 from palio.model.values import INT64_MAX, INT64_MIN, Kind, Value, kind_of
 
-DEFAULT_EXAMPLES: Final = 200
-"""Examples of the `default` profile; other profiles multiply every count by the same factor."""
+USUAL_EXAMPLES: Final = 200
+"""Examples that a property has if it names no count; a profile changes all counts alike."""
+
+FEWEST_EXAMPLES: Final = 10
 
 Event = dict[str, Any]
 
@@ -45,9 +47,9 @@ def shown(value: object) -> str:
 
 
 def examples(count: int) -> settings:
-    """Settings for `count` examples by default, and proportionally more in a nightly run."""
-    factor = max(1, settings().max_examples // DEFAULT_EXAMPLES)
-    return settings(max_examples=count * factor)
+    """Settings for a property that needs another count of examples than the usual one."""
+    share = settings().max_examples / USUAL_EXAMPLES
+    return settings(max_examples=max(FEWEST_EXAMPLES, round(count * share)))
 
 
 # --- values ---
