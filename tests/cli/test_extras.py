@@ -15,7 +15,7 @@ from palio.cli.extras import EXTRAS, missing_extra
 
 ROOT: Final = Path(__file__).parents[2]
 
-IMPORTED_AS: Final = {"markdown_it_py": "markdown_it"}
+IMPORTED_AS: Final = {"markdown_it_py": "markdown_it", "pyjwt": "jwt"}
 """Distributions whose modules have other names."""
 
 PLAN: Final = """name = "p"

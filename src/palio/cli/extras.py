@@ -14,6 +14,7 @@ EXTRAS: Final = {
         "h11",
         "httpcore",
         "httpx",
+        "jwt",
         "prometheus_client",
         "starlette",
         "uvicorn",

@@ -1,9 +1,9 @@
 """Tokens: who someone is and what is granted to them, signed, expiring, and verified offline.
 
 A token is a JSON Web Token with one algorithm, Ed25519 (`alg: EdDSA`), so that ordinary tools read
-it: `header.payload.signature`, each in base64url. The header names the key (`kid`), so that several
-keys may be in use while one replaces another. docs/howto/authority.md has the claims and an
-example.
+it. PyJWT reads and signs the format; the claims are Palio's own, and strict. The header names the
+key (`kid`), so that several keys may be in use while one replaces another. docs/howto/authority.md
+has the claims and an example.
 
 A token with the claim `broker` is bound to a key of its own: `BoundToken` is that token and its
 key, and proves by signatures that it has both. Such a token may be seen by everybody.
@@ -25,6 +25,7 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from jwt import PyJWS, PyJWTError
 
 from palio import files
 from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioError
@@ -52,6 +53,9 @@ __all__ = [
 
 logger: Final = logging.getLogger("palio.server")
 
+ALGORITHM: Final = "EdDSA"
+"""The one algorithm of tokens: a header that names another is refused before any key is used."""
+
 MAX_TOKEN_CHARS: Final = 8_192
 """A token: with its name it fits into a greeting, and its grants into a header of HTTP."""
 
@@ -73,6 +77,8 @@ SHOW_TOKEN: Final = (
 )
 """Advice for clients that show no token."""
 
+_JWS: Final = PyJWS(algorithms=[ALGORITHM])
+
 _GRANTS: Final = ("may_publish", "may_hear", "deny_publish", "deny_hear")
 
 
@@ -81,7 +87,6 @@ class Header(msgspec.Struct, frozen=True):
 
     alg: str
     kid: str
-    typ: str = "JWT"
 
 
 class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -146,8 +151,7 @@ def _limits(given: Mapping[str, float]) -> Limits:
 
 def key_id(key: Ed25519PublicKey) -> str:
     """What a token calls the key that it was signed with: a hash of the public key."""
-    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-    return hashlib.sha256(raw).hexdigest()[:16]
+    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 def create_key(path: Path) -> str:
@@ -226,13 +230,13 @@ def public_key_text(key: Ed25519PublicKey) -> str:
     >>> len(public_key_text(Ed25519PrivateKey.generate().public_key()))
     43
     """
-    raw = key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
-    return _encoded(raw).decode()
+    return base64.urlsafe_b64encode(key.public_bytes_raw()).rstrip(b"=").decode()
 
 
 def _bound_key(text: str) -> Ed25519PublicKey:
     try:
-        return Ed25519PublicKey.from_public_bytes(_decoded(text.encode("ascii")))
+        raw = base64.b64decode(f"{text}=", altchars=b"-_", validate=True)
+        return Ed25519PublicKey.from_public_bytes(raw)
     except ValueError:  # its alphabet or its length
         raise InvalidInput(
             f"the claim broker is {text!r:.60}; it is an Ed25519 public key: 32 bytes in base64url"
@@ -251,60 +255,44 @@ def sign(claims: Claims, key: Ed25519PrivateKey) -> str:
     'alice'
     """
     claims.principal()
-    header = Header("EdDSA", key_id(key.public_key()))
-    signed = b".".join(_encoded(msgspec.json.encode(each)) for each in (header, claims))
-    token = signed + b"." + _encoded(key.sign(signed))
+    kid = key_id(key.public_key())
+    token = _JWS.encode(msgspec.json.encode(claims), key, ALGORITHM, {"kid": kid})
     if len(token) > MAX_TOKEN_CHARS:
         raise LimitExceeded(
             "a token", limit="MAX_TOKEN_CHARS", maximum=MAX_TOKEN_CHARS, actual=len(token)
         )
-    return token.decode()
+    return token
 
 
 def verify(token: str, keys: Mapping[str, Ed25519PublicKey]) -> Claims:
-    """What a token says, if one of these keys has signed it. Its time is for others to look at."""
-    header, claims, signed, signature = _taken_apart(token)
-    if header.alg != "EdDSA":
-        raise NotAuthenticated(f"a token signed by {header.alg!r:.40}; only EdDSA is accepted")
+    """The claims of a token that one of these keys has signed; its times are not looked at."""
+    header, claims = inspect(token)
+    if header.alg != ALGORITHM:
+        raise NotAuthenticated(
+            f"a token signed by {header.alg!r:.40}; only {ALGORITHM} is accepted"
+        )
     key = keys.get(header.kid)
     if key is None:
         raise NotAuthenticated(f"a token signed with the key {header.kid!r:.40}, which is unknown")
     try:
-        key.verify(signature, signed)
-    except InvalidSignature:
+        _JWS.decode(token, key, algorithms=[ALGORITHM])
+    except PyJWTError:
         raise NotAuthenticated("a token whose signature is not that of its key") from None
     return claims
 
 
 def inspect(token: str) -> tuple[Header, Claims]:
-    """What a token says, whoever signed it. For people; a broker calls `verify`."""
-    header, claims, _, _ = _taken_apart(token)
-    return header, claims
-
-
-def _taken_apart(token: str) -> tuple[Header, Claims, bytes, bytes]:
+    """Header and claims, whoever signed them. For people; a broker calls `verify`."""
     if len(token) > MAX_TOKEN_CHARS:
         raise NotAuthenticated(
             f"a token of {len(token)} characters; {MAX_TOKEN_CHARS} are the most (MAX_TOKEN_CHARS)"
         )
     try:
-        header, payload, signature = token.encode("ascii").split(b".")
-        return (
-            msgspec.json.decode(_decoded(header), type=Header),
-            msgspec.json.decode(_decoded(payload), type=Claims),
-            header + b"." + payload,
-            _decoded(signature),
-        )
-    except (ValueError, msgspec.MsgspecError):  # parts, alphabet, UTF-8, JSON, claims
+        parts = _JWS.decode_complete(token, options={"verify_signature": False})
+        header = msgspec.convert(parts["header"], Header)
+        return header, msgspec.json.decode(parts["payload"], type=Claims)
+    except (PyJWTError, msgspec.MsgspecError, ValueError):  # parts, base64, claims, UTF-8
         raise NotAuthenticated("what was shown is no token of Palio's") from None
-
-
-def _encoded(data: bytes) -> bytes:
-    return base64.urlsafe_b64encode(data).rstrip(b"=")
-
-
-def _decoded(text: bytes) -> bytes:
-    return base64.b64decode(text + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
 
 
 class BoundToken:
