@@ -21,6 +21,7 @@ ROOMS: Final = (
     "model",
     "language",
     "files",
+    "config",
     "parquet_header",
     "parquet",
     "matching",

@@ -129,7 +129,10 @@ def test_a_table_in_the_environment_is_json() -> None:
         (f"[limits]\nmemory_bytes = {10**18}\n", "<= 1125899906842624"),
         (f"[limits]\nmax_sessions = {10**12}\n", "<= 2147483648"),
         (f"[broker]\njournal_bytes = {10**18}\n", "<= 1125899906842624"),
-        ("[auth.grants.x]\nmay_heer = 'TRUE'\n", r"palio\.toml:1: auth\.grants.*may_heer"),
+        (
+            "[auth.grants.x]\nmay_heer = 'TRUE'\n",
+            r"palio\.toml:1: auth\.grants.*: may_heer: .*did you mean may_hear",
+        ),
         ("[peers]\nurls = 'palio://a'\n", r"palio\.toml:2: peers\.urls"),
         ("[listen\n", r"palio\.toml: "),
     ],

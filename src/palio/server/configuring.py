@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple, get_args
+from typing import Any, Final, NamedTuple, get_origin
 
 import msgspec
 
+from palio.config import Document, bare, explain, hint
 from palio.errors import InvalidConfiguration
 from palio.server.settings import Configuration, check
 
@@ -100,62 +99,33 @@ def _all(configuration: Configuration, given: Mapping[str, Setting]) -> Iterator
 def _converted(setting: Setting) -> Any:
     kinds = known_settings()
     if setting.name not in kinds:
-        near = difflib.get_close_matches(setting.name, kinds, n=1, cutoff=0.4)
-        hint = f"; did you mean {near[0]}?" if near else "; palio config show lists them all"
-        raise InvalidConfiguration(f"{setting.origin}: no setting is called {setting.name}{hint}")
+        words = hint(setting.name, kinds, "palio config show lists them all")
+        raise InvalidConfiguration(
+            f"{setting.origin}: no setting is called {setting.name}; {words}"
+        )
     kind = kinds[setting.name]
     try:
         return msgspec.convert(setting.value, kind, strict=not isinstance(setting.value, str))
     except msgspec.ValidationError as error:
+        within, problem = explain(error, kind)
+        said = f"{within}: {problem}" if within else problem
         raise InvalidConfiguration(
-            f"{setting.origin}: {setting.name} = {setting.value!r:.80}: {_in_words(error, kind)}"
+            f"{setting.origin}: {setting.name} = {setting.value!r:.80}: {said}"
         ) from None
-
-
-def _in_words(error: msgspec.ValidationError, kind: Any) -> str:
-    allowed = [
-        choice
-        for part in (kind, *get_args(kind))
-        for choice in get_args(part)
-        if choice is not None
-    ]
-    if "Invalid enum value" in str(error):
-        return "it is one of " + ", ".join(str(each) for each in allowed if isinstance(each, str))
-    return str(error)
 
 
 # --- sources ---
 
 
 def _from_file(path: Path) -> Iterator[Setting]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        document = tomllib.loads(text)
-    except OSError as error:
-        raise InvalidConfiguration(f"{path}: {error.strerror}") from None
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise InvalidConfiguration(f"{path}: {error}") from None
-    lines = text.splitlines()
-    for section, table in document.items():
+    document = Document(path)
+    for section, table in document.values.items():
         if not isinstance(table, dict):
-            yield Setting(section, table, _place(path, lines, "", section))
+            yield Setting(section, table, document.place(section))
             continue
         for key, value in table.items():
-            yield Setting(f"{section}.{key}", value, _place(path, lines, section, key))
-
-
-def _place(path: Path, lines: list[str], section: str, key: str) -> str:
-    """The file, and the line of a key if it is written in the usual way."""
-    here = ""
-    for number, line in enumerate(lines, 1):
-        stripped = line.strip()
-        if stripped.startswith("["):
-            here = stripped.strip("[]").strip()
-            if here == f"{section}.{key}" or here.startswith(f"{section}.{key}."):
-                return f"{path}:{number}"
-        elif here == section and stripped.partition("=")[0].strip().strip("\"'") == key:
-            return f"{path}:{number}"
-    return str(path)
+            name = f"{section}.{key}"
+            yield Setting(name, value, document.place(name))
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
@@ -165,12 +135,6 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[Setting]:
             yield Setting(name, _from_text(name, text), f"environment {variable}")
 
 
-def _kind(name: str) -> Any:
-    """Of what type a setting is, apart from what is said about it; None if nobody knows it."""
-    found = msgspec.inspect.type_info(known_settings().get(name))
-    return found.type if isinstance(found, msgspec.inspect.Metadata) else found
-
-
 def _from_text(name: str, text: str) -> Any:
     """Lists and tables are written as JSON, lists also with commas; all else is text."""
     if text[:1] in ("[", "{"):
@@ -178,6 +142,6 @@ def _from_text(name: str, text: str) -> Any:
             return json.loads(text)
         except ValueError as error:
             raise InvalidConfiguration(f"environment, {name}: no JSON: {error}") from None
-    if isinstance(_kind(name), msgspec.inspect.VarTupleType):
+    if get_origin(bare(known_settings().get(name))) is tuple:
         return [each.strip() for each in text.split(",") if each.strip()]
     return text

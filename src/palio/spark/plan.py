@@ -5,16 +5,15 @@ What is wrong is told with its key and its line. Nothing here starts Spark.
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal
 
 import msgspec
 
+from palio.config import Document, explain
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.language.parsing import parse
 from palio.model.patterns import Pattern
@@ -154,89 +153,21 @@ def read_plan(path: str | Path) -> Plan:
 
     `InvalidConfiguration` names all that is wrong, each with its key and line.
     """
-    file = Path(path)
+    document = Document(Path(path))
     try:
-        text = file.read_text(encoding="utf-8")
-        document = tomllib.loads(text)
-    except OSError as error:
-        raise InvalidConfiguration(f"{file}: {error.strerror}") from None
-    except ValueError as error:  # not UTF-8, or not TOML
-        raise InvalidConfiguration(f"{file}: {error}") from None
-    places = _Places(file, text)
-    try:
-        plan = msgspec.convert(document, Plan)
+        plan = msgspec.convert(document.values, Plan)
     except msgspec.ValidationError as error:
-        raise InvalidConfiguration(places.told(*_problem(error))) from None
-    plan = _resolved(plan, file.parent)
-    found = [places.told(key, problem) for key, problem in _problems(plan)]
+        raise InvalidConfiguration(_placed(document, *explain(error, Plan))) from None
+    plan = _resolved(plan, Path(path).parent)
+    found = [_placed(document, key, problem) for key, problem in _problems(plan)]
     if found:
         raise InvalidConfiguration("\n".join(found))
     return plan
 
 
-class _Places:
-    """The lines of keys in a file."""
-
-    def __init__(self, file: Path, text: str) -> None:
-        self._file = file
-        self._lines: dict[str, int] = {}
-        table = ""
-        counts: dict[str, int] = {}
-        for number, line in enumerate(text.splitlines(), 1):
-            stripped = line.strip()
-            header = re.match(r"(\[{1,2})([^\[\]]+)\]{1,2}", stripped)
-            if header:
-                table = header[2].strip()
-                if header[1] == "[[":
-                    counts[table] = counts.get(table, -1) + 1
-                    table = f"{table}[{counts[table]}]"
-                self._lines.setdefault(table, number)
-            elif "=" in stripped and not stripped.startswith("#"):
-                key = stripped.partition("=")[0].strip().strip("\"'")
-                self._lines.setdefault(f"{table}.{key}".lstrip("."), number)
-
-    def told(self, key: str, problem: str) -> str:
-        """A problem with the key it is about, and the line of that or of what it is in."""
-        place = key
-        while place and place not in self._lines:
-            place = re.sub(r"(\.[^.\[\]]+|\[\d+\]|^[^.\[\]]+)$", "", place)
-        line = f":{self._lines[place]}" if place else ""
-        return f"{self._file}{line}: {key}: {problem}" if key else f"{self._file}: {problem}"
-
-
-def _problem(error: msgspec.ValidationError) -> tuple[str, str]:
-    """The key and the words of what msgspec found."""
-    message, _, path = str(error).partition(" - at `$.")
-    key = path.rstrip("`").replace("[...]", "")
-    unknown = re.search(r"unknown field `([^`]+)`", message)
-    if "Invalid enum value" in message:
-        table, _, name = key.rpartition(".")
-        choices = get_args(get_type_hints(_kind(table))[name])
-        return key, f"{message}; it is one of {', '.join(choices)}"
-    if unknown is None:
-        return key, message
-    known = sorted(_fields(key))
-    near = difflib.get_close_matches(unknown[1], known, n=1)
-    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-    return f"{key}.{unknown[1]}".lstrip("."), f"there is no such key; {hint}"
-
-
-def _fields(key: str) -> tuple[str, ...]:
-    return tuple(_kind(key).__struct_fields__)
-
-
-def _kind(key: str) -> type[_Table]:
-    """The type of a table."""
-    kinds: dict[str, type[_Table]] = {
-        "source": SourcePlan,
-        "normalize": Normalize,
-        "match": Match,
-        "sequences": SequencePlan,
-        "sequences.patterns": SequencePattern,
-        "sinks": SinkPlan,
-        "report": ReportPlan,
-    }
-    return kinds.get(re.sub(r"\[\d+\]", "", key), Plan)
+def _placed(document: Document, key: str, problem: str) -> str:
+    place = document.place(key)
+    return f"{place}: {key}: {problem}" if key else f"{place}: {problem}"
 
 
 def _resolved(plan: Plan, root: Path) -> Plan:
