@@ -16,7 +16,6 @@ from typing import Final
 from cryptography import x509
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
-from starlette.websockets import WebSocket
 
 from palio.errors import InvalidConfiguration
 from palio.server.hosts import Hosts
@@ -31,9 +30,6 @@ WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
 """Listening here is listening on every address of the machine."""
 
 ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
-
-MAX_REMEMBERED: Final = 1_024
-"""Headers that were found to be good before; the port makes many of one name."""
 
 _HOST: Final = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9_.-]+)(?::[0-9]{1,5})?")
 
@@ -65,32 +61,24 @@ def _certified(path: Path) -> Iterator[str]:
 
 
 class HostCheck:
-    """An ASGI application in front of another: it answers requests for other hosts with 421."""
+    """An ASGI application in front of another: it answers requests for other hosts with 421.
+
+    Starlette's `TrustedHostMiddleware` knows no networks, and takes the first of two headers.
+    """
 
     def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
         self._app = app
         self._hosts = Hosts(names)
-        self._good: set[bytes] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         given = [value for name, value in scope["headers"] if name == b"host"]
-        if len(given) == 1 and (given[0] in self._good or self._is_own(given[0])):
-            await self._app(scope, receive, send)
-            return
-        refusal = _refusal(given)
-        if scope["type"] == "websocket":
-            await WebSocket(scope, receive, send).send_denial_response(refusal)
-        else:
-            await refusal(scope, receive, send)
+        is_own = len(given) == 1 and self._is_own(given[0])
+        await (self._app if is_own else _refusal(given))(scope, receive, send)
 
     def _is_own(self, header: bytes) -> bool:
         read = _HOST.fullmatch(header)
-        if read is None or not self._hosts.name(read[1].decode("ascii")):
-            return False
-        if len(self._good) < MAX_REMEMBERED:
-            self._good.add(header)
-        return True
+        return read is not None and self._hosts.name(read[1].decode("ascii"))
 
 
 def _refusal(given: list[bytes]) -> Response:
