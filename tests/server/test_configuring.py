@@ -146,14 +146,6 @@ def test_what_is_wrong_in_a_file_is_told_with_its_place(
         configure(file=path)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="No such file"):
-        configure(file=tmp_path / "palio.toml")
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(InvalidConfiguration, match="binary: "):
-        configure(file=tmp_path / "binary")
-
-
 @pytest.mark.parametrize(
     ("variable", "text", "problem"),
     [

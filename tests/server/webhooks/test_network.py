@@ -13,7 +13,6 @@ import httpcore
 import httpx
 import pytest
 
-import palio
 from palio.server.hosts import Hosts
 from palio.server.limits import MAX_ANSWER_BYTES
 from palio.server.webhooks.network import allowed_client
@@ -182,8 +181,3 @@ async def test_a_certificate_is_checked_for_the_name(
         assert (await client.get(f"https://localhost:{machine.port}/")).status_code == 200
         with pytest.raises(httpx.TransportError, match="certificate"):
             await client.get(f"https://2130706433:{machine.port}/")
-
-
-async def test_sinks_are_told_who_calls() -> None:
-    async with allowed_client(Hosts(["*"])) as client:
-        assert client.headers["user-agent"] == f"palio/{palio.__version__}"

@@ -19,7 +19,6 @@ from typing import Any, Final
 import httpcore
 import httpx
 
-from palio import __version__
 from palio.server.hosts import Hosts
 from palio.server.limits import MAX_ANSWER_BYTES, MAX_CALLS
 
@@ -34,11 +33,7 @@ KEEP_S: Final = 5.0
 
 def allowed_client(allowed: Hosts) -> httpx.AsyncClient:
     """A client of HTTP that reaches the hosts that are allowed, and no others."""
-    return httpx.AsyncClient(
-        transport=_Transport(_Network(allowed)),
-        trust_env=False,
-        headers={"user-agent": f"palio/{__version__}"},
-    )
+    return httpx.AsyncClient(transport=_Transport(_Network(allowed)), trust_env=False)
 
 
 class _Network(httpcore.AsyncNetworkBackend):
