@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from typing import Any, Final
 
 import httpcore
@@ -116,11 +116,8 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         return self._stream.get_extra_info(info)
 
 
-class _Transport(httpx.AsyncHTTPTransport):
-    """httpx's transport over a network of our own, which it takes no argument for.
-
-    Its own pool is never made: if httpx named it otherwise, no call would be made at all.
-    """
+class _Transport(httpx.AsyncBaseTransport):
+    """httpx over a network of our own, which its own transport does not take."""
 
     def __init__(self, network: httpcore.AsyncNetworkBackend) -> None:
         self._pool = httpcore.AsyncConnectionPool(
@@ -129,3 +126,58 @@ class _Transport(httpx.AsyncHTTPTransport):
             keepalive_expiry=KEEP_S,
             network_backend=network,
         )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """See `httpx.AsyncBaseTransport`."""
+        url = request.url
+        wanted = httpcore.Request(
+            request.method,
+            httpcore.URL(
+                scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path
+            ),
+            headers=request.headers.raw,
+            content=request.stream,
+            extensions=request.extensions,
+        )
+        try:
+            response = await self._pool.handle_async_request(wanted)
+        except _FAILURES as error:
+            raise httpx.TransportError(_said(error), request=request) from None
+        assert isinstance(response.stream, AsyncIterable)
+        return httpx.Response(
+            response.status, headers=response.headers, stream=_Body(response.stream)
+        )
+
+    async def aclose(self) -> None:
+        """See `httpx.AsyncBaseTransport`."""
+        await self._pool.aclose()
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, stream: AsyncIterable[bytes]) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            async for part in self._stream:
+                yield part
+        except _FAILURES as error:
+            raise httpx.TransportError(_said(error)) from None
+
+    async def aclose(self) -> None:
+        """See `httpx.AsyncByteStream`."""
+        close = getattr(self._stream, "aclose", None)
+        if close is not None:
+            await close()
+
+
+_FAILURES: Final = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
+
+
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
