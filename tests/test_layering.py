@@ -209,7 +209,7 @@ def test_module_keeps_the_layering(path: Path) -> None:
         ("palio.model.events", "from palio import files"),
         ("palio.node.node", "from palio.simulation import World"),
         ("palio.server.http.app", "from palio.cli import main"),
-        ("palio.spark.source", "from palio.studies import figures"),
+        ("palio.spark.source", "from palio_studies import figures"),
     ],
 )
 def test_an_import_from_a_lower_room_is_caught(module: str, source: str) -> None:
@@ -266,7 +266,7 @@ def test_the_other_rooms_may(room: str) -> None:
         ("palio.matching.index", "import palio.language, palio.model.limits"),
         ("palio.matching.storage", "from palio import files"),
         ("palio.server.journal.journal", "from palio import files"),
-        ("palio.studies.siena", "from palio.simulation import World\nimport palio.spark"),
+        ("palio_studies.siena", "from palio.simulation import World\nimport palio.spark"),
         ("palio.cli.main", "from palio.client import Bus\nfrom palio.spark import match"),
         ("palio.cli.main", "from palio import __version__"),
         ("palio.model.filters", "import datetime, timeit, osmium, numpy.random"),

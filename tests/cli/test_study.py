@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palio.studies.names import STUDIES
+from palio_studies.names import STUDIES
 from tests.cli.helpers import Palio
 
 

@@ -1,11 +1,11 @@
-"""`palio.studies.own_code`: another text, name or place of a module is other code."""
+"""`palio_studies.own_code`: another text, name or place of a module is other code."""
 
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
 
-from palio.studies.own_code import digest_of, own_code
+from palio_studies.own_code import digest_of, own_code
 
 
 def _package(home: Path, modules: dict[str, str]) -> Path:

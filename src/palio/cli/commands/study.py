@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from palio.cli.application import AsJson, app
-from palio.studies.names import STUDIES, Scale
+from palio_studies.names import STUDIES, Scale
 
 __all__: list[str] = []
 
