@@ -1,39 +1,49 @@
-"""`palio study`: run the evaluations of the papers, and report what came of them."""
+"""`palio study`: run the evaluations of the papers, and report what came of them.
+
+The entry point `study` of the group `palio.commands` leads from `palio` to `commands`. What a
+command needs is imported when it runs, so that `palio study --help` answers at once.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Final
 
-from palio.cli.connecting import ProgressLine
+import typer
+
+from palio.cli.application import AsJson
 from palio.cli.reporting import show, tell
-from palio.cli.spark_session import spark_session
-from palio_studies.catalogue import study_named
 from palio_studies.names import STUDIES, Scale
-from palio_studies.study import Study, points_of
 
 if TYPE_CHECKING:
+    from palio_studies.study import Study
     from palio_studies.sweeping import Swept
 
-__all__ = ["report", "run", "show_studies"]
+__all__ = ["commands"]
+
+commands: Final = typer.Typer(rich_markup_mode=None)  # as `palio`
 
 
-def show_studies(*, as_json: bool) -> int:
-    """The studies, with the runs of each scale."""
+@commands.command("list")
+def list_studies(as_json: AsJson = False) -> int:
+    """Show which studies there are, with the number of their runs at each scale."""
+    from palio_studies.catalogue import study_named
+    from palio_studies.study import points_of
+
     studies = [study_named(name) for name in STUDIES]
     runs_by_scale = [
-        {scale.value: len(points_of(each, scale)) for scale in Scale} for each in studies
+        {scale.value: len(points_of(study, scale)) for scale in Scale} for study in studies
     ]
     documents = [
         {
-            "name": each.name,
-            "title": each.title,
-            "paper": each.paper,
+            "name": study.name,
+            "title": study.title,
+            "paper": study.paper,
             "runs": counts,
-            "figures": [figure.name for figure in each.figures],
-            "claims": [claim.name for claim in each.claims],
+            "figures": [figure.name for figure in study.figures],
+            "claims": [claim.name for claim in study.claims],
         }
-        for each, counts in zip(studies, runs_by_scale, strict=True)
+        for study, counts in zip(studies, runs_by_scale, strict=True)
     ]
     if as_json:
         show({"studies": documents})
@@ -45,8 +55,38 @@ def show_studies(*, as_json: bool) -> int:
     return 0
 
 
-def run(names: list[str], scale: Scale, out: Path, master: str | None, *, as_json: bool) -> int:
-    """Run studies one after the other; 1 if a run raised."""
+@commands.command()
+def run(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help=f"Of {', '.join(STUDIES)}.", show_default=False),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the rows of runs are kept.")],
+    scale: Annotated[
+        Scale,
+        typer.Option(
+            help="small: seconds; paper: the sizes of the paper; beyond: what it left out."
+        ),
+    ] = Scale.SMALL,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="The master of a Spark cluster, whose workers must see DIR; else all cores here.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run studies on Spark.
+
+    Each run is kept in a file of its own once it is whole: after an interruption the same command
+    goes on with what is missing. Ends with 1 if runs failed.
+    """
+    from palio.cli.connecting import ProgressLine
+    from palio.cli.spark_session import spark_session
+    from palio_studies.catalogue import study_named
+    from palio_studies.study import points_of
+
     studies = [study_named(name) for name in dict.fromkeys(names)]
     settings = {} if master is None else {"master": master}
     documents, failed = [], 0
@@ -99,12 +139,21 @@ def _said(study: Study, swept: Swept, out: Path) -> str:
     )
 
 
-def report(directory: Path, *, as_json: bool) -> int:
-    """Draw and check what was run; 1 if a claim fails."""
+@commands.command()
+def report(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where studies were run.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> int:
+    """Draw the figures of what was run, and check the papers' claims.
+
+    Writes DIR/report.md, DIR/report.html and DIR/figures: SVG, PNG, and CSV of the numbers drawn.
+    """
     from palio_studies.report import write_report
 
     reports = write_report(directory)
-    claims = [(each.study.name, one) for each in reports for one in each.judged]
+    claims = [(report.study.name, judged) for report in reports for judged in report.judged]
     if as_json:
         show(
             {

@@ -12,7 +12,7 @@ Row: TypeAlias = dict[str, Value]
 """One line of results: its parameters, the seed, and what was measured."""
 
 STUDIES: Final[tuple[str, ...]] = ("siena", "gryphon", "parametric", "proxy", "multicast")
-"""In the order of their papers; each is the constant `STUDY` of a module of this room."""
+"""In the order of their papers; each is the constant `STUDY` of a module of this package."""
 
 
 class Scale(StrEnum):

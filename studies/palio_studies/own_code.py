@@ -17,20 +17,22 @@ LENGTH: Final = 16
 
 @cache
 def own_code() -> str:
-    """A digest of all modules of Palio as they are installed here; of 30,000 lines in 20 ms.
+    """A digest of all modules of Palio and its studies as they are installed here.
 
     >>> len(own_code())
     16
     """
-    return digest_of(files("palio"))
+    return digest_of(files("palio"), files("palio_studies"))
 
 
-def digest_of(package: Traversable) -> str:
-    """A digest of the names and texts of the modules of a package."""
+def digest_of(*packages: Traversable) -> str:
+    """A digest of the names and texts of the modules of packages."""
     digest = hashlib.sha256()
-    for name, module in _modules(package, ""):
-        text = module.read_bytes()
-        digest.update(f"{name} {len(text)}\n".encode() + text)
+    for package in packages:
+        digest.update(b"package\n")
+        for name, module in _modules(package, ""):
+            text = module.read_bytes()
+            digest.update(f"{name} {len(text)}\n".encode() + text)
     return digest.hexdigest()[:LENGTH]
 
 

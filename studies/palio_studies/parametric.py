@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import Any, Final
 
-from palio_studies.names import Scale
 from palio.testing.namespaces import why_not
+from palio_studies.names import Scale
 from palio_studies.parametric_brokers import TIMED, run_brokers
 from palio_studies.parametric_choices import CHOICES, METHOD
 from palio_studies.parametric_claims import CLAIMS

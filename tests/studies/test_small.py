@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("pyspark", "matplotlib", "markdown_it")),
-    reason="needs palio[spark,studies]",
+    reason="needs palio[spark]",
 )
 
 
