@@ -1,5 +1,5 @@
 # One command from a fresh clone. Every target first builds its own virtual environment; a Python
-# 3.11 or newer with pip is all it needs. The environment is brought up to date when pyproject.toml
+# 3.11 or newer with pip is all it needs. The environment is brought up to date when a pyproject.toml
 # or constraints.txt change, and otherwise costs nothing.
 #
 #   make test ARGS="tests/language -x"    hand arguments to the program that a target runs
@@ -14,7 +14,7 @@ CANDIDATES := $(or $(PALIO_PYTHON),python3 python3.13 python3.12 python3.11 pyth
 STAMP := $(VENV)/.palio-$(shell pwd | cksum | cut -d' ' -f1)
 
 # Both folders may be absent or hold no program yet, which mypy takes for an error.
-CHECKED := src tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
+CHECKED := src studies tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
 define PROBE
 import sys
@@ -65,11 +65,11 @@ coverage: $(KERNELS) ## the tests, then the lines and branches they did not reac
 
 clean: ## back to a fresh clone: remove .venv, caches and built files
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist
-	find $(wildcard src tests benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard src studies tests benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # An interrupted or failed installation leaves no stamp, so that the next run tries again.
 $(STAMP): export PROBE := $(PROBE)
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml studies/pyproject.toml constraints.txt
 	@if ! "$(PYTHON)" -c "import sys; sys.exit(sys.version_info < (3, 11))" 2>/dev/null; then \
 	    if [ -n "$(PALIO_VENV)" ] && [ -e "$(VENV)/pyvenv.cfg" ]; then \
 	        echo "PALIO_VENV=$(VENV) holds no working Python 3.11 or newer: remove it or name another" >&2; \
@@ -93,7 +93,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing Palio and its tools into $(VENV); the first time takes one or two minutes"
 	@"$(PYTHON)" -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m ensurepip >/dev/null
 	@"$(PYTHON)" -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[dev]'
+	    --constraint constraints.txt --editable '.[dev]' --editable ./studies
 	@touch "$@"
 
 $(KERNELS): $(STAMP)

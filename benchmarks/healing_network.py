@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from palio.studies.far_fleet import FarFleet
+from palio.testing.far_fleet import FarFleet
 
 __all__ = ["Hierarchy", "HierarchyFleet", "hierarchy", "within_reach"]
 

@@ -33,8 +33,8 @@ from benchmarks.stress_ends import BULK_ROWS, GROUPS, Idle, Stranger, connect, r
 from palio.client.connection import connect as client
 from palio.protocol.limits import GREETING_S
 from palio.protocol.messages import Settle, Subscribe, Unsubscribe
-from palio.studies.fleet import Fleet
-from palio.studies.relay import Relay
+from palio.testing.fleet import Fleet
+from palio.testing.relay import Relay
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -11,7 +11,9 @@ from typing import Final
 
 import pytest
 
-from tests.test_layering import ROOT, imports, module_name
+from tests.test_layering import ROOT, STUDIES, imports, module_name
+
+SOURCES: Final = [path for root in (ROOT, STUDIES) for path in root.rglob("*.py")]
 
 KNOWN: Final[Mapping[str, str]] = {}
 """The circles that there are, by their first module, each with its reason."""
@@ -68,7 +70,7 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
 
 
 def test_modules_do_not_import_each_other() -> None:
-    edges = graph(ROOT.rglob("*.py"))
+    edges = graph(SOURCES)
     found = circles(edges)
     unknown = [
         f"{name} -> {other}"
@@ -82,7 +84,7 @@ def test_modules_do_not_import_each_other() -> None:
 
 
 def test_circles_that_are_gone_are_no_longer_listed() -> None:
-    found = circles(graph(ROOT.rglob("*.py")))
+    found = circles(graph(SOURCES))
     gone = [name for name in KNOWN if not any(name in circle for circle in found)]
     assert not gone, "take these out of KNOWN"
 

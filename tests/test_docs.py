@@ -21,7 +21,7 @@ PAGES: Final = [
 ]
 SOURCES: Final = [
     path
-    for room in ("src", "tests", "benchmarks", "examples")
+    for room in ("src", "studies", "tests", "benchmarks", "examples")
     for path in (ROOT / room).rglob("*.py")
 ]
 

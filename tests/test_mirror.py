@@ -1,4 +1,7 @@
-"""Tests mirror the sources: `src/palio/R/x.py` has `tests/R/test_x.py`, or says here where else."""
+"""Tests mirror the sources: `src/palio/R/x.py` has `tests/R/test_x.py`, or says here where else.
+
+Those of `studies/palio_studies` are in `tests/studies`: they share Palio's fixtures and helpers.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import pytest
 
 TESTS: Final = Path(__file__).parent
 SOURCES: Final = TESTS.parent / "src" / "palio"
+STUDIES: Final = TESTS.parent / "studies" / "palio_studies"
 
 ENGINES: Final = "matching/test_engines.py"
 """All engines and plans agree with the plain one on generated filters and events."""
@@ -27,6 +31,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "routing/messages.py": "protocol/test_wire.py",
     "routing/patterns/reading.py": "routing/patterns/test_router.py",
     "server/limits.py": "server/test_run.py",
+    "studies/command.py": "cli/test_study.py",
     "studies/names.py": "studies/test_catalogue.py",
     "server/http/schemas.py": "server/http/test_openapi.py",
     "matching/protocol.py": ENGINES,
@@ -45,10 +50,10 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/keys.py": "cli/test_token.py",
     "cli/spark_session.py": "cli/test_match.py",
     "cli/config.py": "cli/test_serve.py",
-    "studies/fleet.py": "server/test_kills.py",
-    "studies/far_fleet.py": "studies/test_parametric_brokers.py",
+    "testing/fleet.py": "server/test_kills.py",
+    "testing/far_fleet.py": "studies/test_parametric_brokers.py",
     "studies/parametric_choices.py": "studies/test_parametric.py",
-    "studies/namespaces.py": "studies/test_relay.py",
+    "testing/namespaces.py": "testing/test_relay.py",
     # compiled code: by the engines that run it, compiled and not
     "matching/kernels/": "matching/kernels/test_kernels.py",
     "routing/kernels/": "routing/kernels/test_kernels.py",
@@ -83,8 +88,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 """Sources, or whole folders, whose tests have another name, with that."""
 
 PATHS: Final = sorted(
-    path.relative_to(SOURCES).as_posix()
-    for path in SOURCES.rglob("*.py")
+    f"{prefix}{path.relative_to(home).as_posix()}"
+    for prefix, home in (("", SOURCES), ("studies/", STUDIES))
+    for path in home.rglob("*.py")
     if path.name != "__init__.py"
 )
 
@@ -111,5 +117,7 @@ def test_a_module_has_tests_of_its_name(source: str) -> None:
 
 @pytest.mark.parametrize("entry", ELSEWHERE)
 def test_a_module_of_the_list_and_its_tests_are_there(entry: str) -> None:
-    assert (SOURCES / entry).exists(), "take it out of the list"
+    studied = entry.startswith("studies/")
+    source = STUDIES / entry.removeprefix("studies/") if studied else SOURCES / entry
+    assert source.exists(), "take it out of the list"
     assert (TESTS / ELSEWHERE[entry]).exists()

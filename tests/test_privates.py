@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[1] / "src" / "palio"
+ROOT: Final = Path(__file__).parents[1]
 
 OF_LIBRARIES: Final = frozenset(
     {"_asdict", "_fields", "_make", "_replace"}  # public names of named tuples
@@ -24,7 +24,7 @@ OF_LIBRARIES: Final = frozenset(
 
 OWN: Final = frozenset({"self", "cls"})
 
-SOURCES: Final = sorted(ROOT.rglob("*.py"))
+SOURCES: Final = sorted(path for home in ("src", "studies") for path in (ROOT / home).rglob("*.py"))
 
 
 def private_accesses(source: str) -> list[str]:

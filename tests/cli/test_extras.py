@@ -6,16 +6,18 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import EntryPoints
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from palio.cli.extras import EXTRAS, missing_extra
+from tests.cli.helpers import Palio
 
 ROOT: Final = Path(__file__).parents[2]
 
-IMPORTED_AS: Final = {"markdown_it_py": "markdown_it", "pyjwt": "jwt"}
+IMPORTED_AS: Final = {"pyjwt": "jwt"}
 """Distributions whose modules have other names."""
 
 PLAN: Final = """name = "p"
@@ -91,5 +93,17 @@ def test_the_extras_are_those_of_the_package() -> None:
         declared = tomllib.load(file)["project"]["optional-dependencies"]
     for extra, packages in EXTRAS.items():
         names = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in declared[extra]}
-        names = {IMPORTED_AS.get(each, each) for each in names}
-        assert names == set(packages) - {"py4j"}  # which pyspark brings
+        imported = {IMPORTED_AS.get(name, name) for name in names}
+        assert imported == set(packages) - {"py4j"}  # which pyspark brings
+
+
+@pytest.mark.parametrize(
+    "arguments", [["study"], ["study", "--help"], ["study", "run", "siena", "--out", "runs"]]
+)
+def test_the_studies_are_listed_and_say_how_to_install_them(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints())
+    assert "\n  study " in palio("--help").out
+    line = "this needs the package palio-studies, which is not installed; pip install palio-studies"
+    assert palio(*arguments) == (2, "", f"palio: {line}\n")

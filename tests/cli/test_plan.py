@@ -99,7 +99,7 @@ def test_events_may_be_matched_on_spark(palio: Palio, home: Path) -> None:
     assert (lost.status, "cannot read events" in lost.err) == (2, True)
 
 
-@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs palio[studies]")
+@pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs palio[figures]")
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_a_plan_is_drawn(palio: Palio, home: Path, ending: str) -> None:
     out, picture = home / "plan.json", home / f"plan.{ending}"

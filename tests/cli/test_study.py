@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from palio.studies.names import STUDIES
+from palio_studies.names import STUDIES
 from tests.cli.helpers import Palio
+from tests.cli.test_main import HEAVY
+
+
+@pytest.mark.parametrize("command", ["list", "run", "report"])
+def test_the_commands_are_found_and_have_help_and_json(palio: Palio, command: str) -> None:
+    assert f"\n  {command} " in palio("study", "--help").out
+    outcome = palio("study", command, "--help")
+    assert outcome.status == 0
+    assert f"Usage: palio study {command} [OPTIONS]" in outcome.out
+    assert "  --json " in outcome.out
+
+
+def test_help_loads_no_study() -> None:
+    program = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
+        "from palio.cli.main import run\n"
+        "run(sys.argv[1:])"
+    )
+    for arguments, expected in (["--help"], set()), (["study", "-h"], {"command", "names"}):
+        command = [sys.executable, "-c", program, *arguments]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        loaded = set(done.stderr.split())
+        assert {each for each in loaded if each.startswith("palio_studies.")} == {
+            f"palio_studies.{each}" for each in expected
+        }
+        assert not HEAVY & {each.partition(".")[0] for each in loaded}
 
 
 def test_studies_are_listed(palio: Palio) -> None:

@@ -22,8 +22,8 @@ from palio.language.parsing import parse_pattern
 from palio.model.patterns import Monitor, Occurrence
 from palio.node.effects import Entry
 from palio.node.memory import MemoryStore
-from palio.studies.fleet import Fleet
 from palio.testing import Network
+from palio.testing.fleet import Fleet
 from tests.client.virtual import in_virtual_time
 from tests.server.helpers import Changing
 

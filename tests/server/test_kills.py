@@ -20,9 +20,9 @@ import pytest
 from palio import connect
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
-from palio.studies.fleet import Fleet
-from palio.studies.namespaces import Namespace, why_not
-from palio.studies.relay import Relay
+from palio.testing.fleet import Fleet
+from palio.testing.namespaces import Namespace, why_not
+from palio.testing.relay import Relay
 from tests.server.helpers import Changing
 
 logger: Final = logging.getLogger(__name__)

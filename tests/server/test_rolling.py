@@ -18,7 +18,7 @@ from palio.client.connection import Client
 from palio.client.events import Gap
 from palio.client.subscription import Subscription
 from palio.errors import PalioError
-from palio.studies.fleet import Fleet
+from palio.testing.fleet import Fleet
 from tests.server.helpers import Changing
 
 logger: Final = logging.getLogger(__name__)

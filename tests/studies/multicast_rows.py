@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from palio.studies.multicast_scenes import PUBLISHER_REGIONAL, REGIONAL
-from palio.studies.results import Results
-from palio.studies.study import Claim, Evidence, Row, Value
+from palio_studies.multicast_scenes import PUBLISHER_REGIONAL, REGIONAL
+from palio_studies.results import Results
+from palio_studies.study import Claim, Evidence, Row, Value
 
 __all__ = ["Tables", "holds_and_fails", "judged", "made_up", "setting"]
 
@@ -116,7 +116,7 @@ def setting(experiment: str, column: str, value: float, **where: Value) -> Calla
 
 def judged(check: str, tables: Tables) -> Evidence:
     """What the claim of this name says of rows."""
-    from palio.studies.multicast_claims import CLAIMS
+    from palio_studies.multicast_claims import CLAIMS
 
     return next(each for each in CLAIMS if each.name == check).check(Results(tables))
 

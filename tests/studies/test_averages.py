@@ -7,7 +7,7 @@ from math import inf, sqrt
 import pytest
 
 from palio.errors import InvalidInput
-from palio.studies.averages import fitted_exponent, mean_of
+from palio_studies.averages import fitted_exponent, mean_of
 
 
 def test_the_interval_is_students() -> None:

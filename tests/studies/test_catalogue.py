@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import InvalidInput
-from palio.studies.catalogue import study_named
-from palio.studies.names import STUDIES, Scale
-from palio.studies.study import points_of
+from palio_studies.catalogue import study_named
+from palio_studies.names import STUDIES, Scale
+from palio_studies.study import points_of
 
 
 def test_an_unknown_study_is_refused() -> None:

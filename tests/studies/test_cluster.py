@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from palio import files
-from palio.studies.catalogue import study_named
-from palio.studies.names import STUDIES, Scale
-from palio.studies.study import points_of
-from palio.studies.sweeping import put_together, write_run
+from palio_studies.catalogue import study_named
+from palio_studies.names import STUDIES, Scale
+from palio_studies.study import points_of
+from palio_studies.sweeping import put_together, write_run
 from tests.conftest import NIGHTLY
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")

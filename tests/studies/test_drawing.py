@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from palio.errors import InvalidInput
-from palio.studies.averages import mean_of
-from palio.studies.drawing import MOST_LINES, Looks, draw, drawn_numbers, series_of
-from palio.studies.results import Results
-from palio.studies.study import Axis, Figure, Row
+from palio_studies.averages import mean_of
+from palio_studies.drawing import MOST_LINES, Looks, draw, drawn_numbers, series_of
+from palio_studies.results import Results
+from palio_studies.study import Axis, Figure, Row
 from tests.studies.toy import study
 
 pytestmark = pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs palio[studies]")

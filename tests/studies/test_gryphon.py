@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from palio.studies.drawing import series_of
-from palio.studies.gryphon import STUDY
-from palio.studies.gryphon_workload import MatchingWorkload, held_decay
-from palio.studies.names import Scale
-from palio.studies.results import Results
-from palio.studies.study import Point, Value, points_of
+from palio_studies.drawing import series_of
+from palio_studies.gryphon import STUDY
+from palio_studies.gryphon_workload import MatchingWorkload, held_decay
+from palio_studies.names import Scale
+from palio_studies.results import Results
+from palio_studies.study import Point, Value, points_of
 
 
 @pytest.mark.parametrize("scale", list(Scale))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from palio.studies.gryphon_claims import CLAIMS, FEW_MS, MANY
-from palio.studies.results import Results
-from palio.studies.study import Claim, Row
+from palio_studies.gryphon_claims import CLAIMS, FEW_MS, MANY
+from palio_studies.results import Results
+from palio_studies.study import Claim, Row
 
 SIZES = (1_000, 4_000, 16_000)
 SEEDS = (1, 2, 3)

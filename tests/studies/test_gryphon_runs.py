@@ -12,10 +12,10 @@ from palio.matching.tree.bound import visits_at_most
 from palio.matching.tree.tree import Tree
 from palio.model import Constraint
 from palio.model.expressions import Literal
-from palio.studies.gryphon import STUDY
-from palio.studies.gryphon_runs import TREES, count_places, count_worst_case, drawn_for, time_events
-from palio.studies.names import Scale
-from palio.studies.study import Point, Value
+from palio_studies.gryphon import STUDY
+from palio_studies.gryphon_runs import TREES, count_places, count_worst_case, drawn_for, time_events
+from palio_studies.names import Scale
+from palio_studies.study import Point, Value
 
 BASE: dict[str, Value] = {
     "attributes": 5,

@@ -10,7 +10,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.matching.reference import Reference
-from palio.studies.gryphon_workload import FIRST, LOOSEST, MatchingWorkload, held_decay, zipf
+from palio_studies.gryphon_workload import FIRST, LOOSEST, MatchingWorkload, held_decay, zipf
 
 WORKLOADS = [
     MatchingWorkload(6, 4, 0.6),

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from palio.studies.multicast_claims import CLAIMS
-from palio.studies.multicast_drift_claims import DRIFT_CLAIMS
-from palio.studies.multicast_link_claims import LINK_CLAIMS
-from palio.studies.study import Claim
+from palio_studies.multicast_claims import CLAIMS
+from palio_studies.multicast_drift_claims import DRIFT_CLAIMS
+from palio_studies.multicast_link_claims import LINK_CLAIMS
+from palio_studies.study import Claim
 from tests.studies.multicast_rows import Tables, holds_and_fails, setting
 
 OTHERS = CLAIMS[len(LINK_CLAIMS) : -len(DRIFT_CLAIMS)]

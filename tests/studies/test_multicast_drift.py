@@ -11,7 +11,7 @@ from palio.multicast.broker_sets import words_of
 from palio.multicast.listed import ListedGroups
 from palio.multicast.merging import approximated
 from palio.multicast.packing import pack
-from palio.studies.multicast_drift import (
+from palio_studies.multicast_drift import (
     ANEW,
     EVERY,
     FEW,
@@ -22,9 +22,9 @@ from palio.studies.multicast_drift import (
     run_drift,
     upkeep_of,
 )
-from palio.studies.multicast_queues import EVENT_BYTES
-from palio.studies.multicast_scenes import Clientele
-from palio.studies.study import Point, Row, Value
+from palio_studies.multicast_queues import EVENT_BYTES
+from palio_studies.multicast_scenes import Clientele
+from palio_studies.study import Point, Row, Value
 from tests.studies.test_multicast_network import small_wan, walked
 
 COMMON: dict[str, Value] = {

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from palio.studies.multicast_drift_claims import DRIFT_CLAIMS
-from palio.studies.results import Results
-from palio.studies.study import Claim
+from palio_studies.multicast_drift_claims import DRIFT_CLAIMS
+from palio_studies.results import Results
+from palio_studies.study import Claim
 from tests.studies.multicast_rows import Tables, holds_and_fails, judged, made_up, setting
 
 SPOILED: dict[str, Callable[[Tables], None]] = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from palio.errors import InvalidInput
-from palio.studies.multicast_interests import (
+from palio_studies.multicast_interests import (
     ATTRIBUTES,
     FIRST,
     decay_for,

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from palio.studies.multicast_link_claims import LINK_CLAIMS
-from palio.studies.study import Claim, Row
+from palio_studies.multicast_link_claims import LINK_CLAIMS
+from palio_studies.study import Claim, Row
 from tests.studies.multicast_rows import Tables, holds_and_fails, judged, made_up
 
 

@@ -10,7 +10,7 @@ import pytest
 from palio.errors import InvalidInput
 from palio.routing.trees import shortest_ways
 from palio.simulation.randomness import Randomness
-from palio.studies.multicast_network import (
+from palio_studies.multicast_network import (
     BACKBONE,
     FRINGE,
     Extent,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from palio.studies.multicast import STUDY
-from palio.studies.multicast_interests import decay_for
-from palio.studies.names import Scale
-from palio.studies.study import points_of
+from palio_studies.multicast import STUDY
+from palio_studies.multicast_interests import decay_for
+from palio_studies.names import Scale
+from palio_studies.study import points_of
 
 
 @pytest.mark.parametrize("scale", list(Scale))

@@ -9,8 +9,8 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.simulation.randomness import Randomness
-from palio.studies.multicast_network import FRINGE, Extent, Wan, wide_area
-from palio.studies.multicast_prices import PRICES, Optimum, priced_limits, shares_of
+from palio_studies.multicast_network import FRINGE, Extent, Wan, wide_area
+from palio_studies.multicast_prices import PRICES, Optimum, priced_limits, shares_of
 from tests.studies.test_multicast_network import small_wan
 
 

@@ -11,8 +11,8 @@ from palio.multicast.broker_sets import words_of
 from palio.multicast.listed import flooding
 from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.traffic import GroupTraffic
-from palio.studies.multicast_network import neighbour_graph
-from palio.studies.multicast_queues import (
+from palio_studies.multicast_network import neighbour_graph
+from palio_studies.multicast_queues import (
     EVENT_BYTES,
     MATCHING_S,
     MEGABITS,
@@ -20,7 +20,7 @@ from palio.studies.multicast_queues import (
     LinkQueue,
     journeys,
 )
-from palio.studies.multicast_ways import multicasts, plans_for
+from palio_studies.multicast_ways import multicasts, plans_for
 from tests.studies.test_multicast_network import small_wan
 
 WAN = small_wan()

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 
 from palio.multicast.clustered import ClusteredGroups
-from palio.studies.multicast_runs import (
+from palio_studies.multicast_runs import (
     run_approximation,
     run_groups,
     run_latency,
     run_links,
     run_prices,
 )
-from palio.studies.multicast_scenes import NON_REGIONAL, PUBLISHER_REGIONAL, REGIONAL
-from palio.studies.multicast_ways import METHODS
-from palio.studies.study import Point, Row, Value
+from palio_studies.multicast_scenes import NON_REGIONAL, PUBLISHER_REGIONAL, REGIONAL
+from palio_studies.multicast_ways import METHODS
+from palio_studies.study import Point, Row, Value
 
 Run = Callable[[Point], list[Row]]
 

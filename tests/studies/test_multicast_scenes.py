@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from palio.multicast.planners import PlanLimits, plan
-from palio.studies.multicast_scenes import LEARNED, PUBLISHER_REGIONAL, Clientele, scene_of
-from palio.studies.study import Value
+from palio_studies.multicast_scenes import LEARNED, PUBLISHER_REGIONAL, Clientele, scene_of
+from palio_studies.study import Value
 
 COMMON: dict[str, Value] = {"match": 0.1, "stubs": 1, "events": 20}
 

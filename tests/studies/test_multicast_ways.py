@@ -10,8 +10,8 @@ from palio.multicast.listed import ListedGroups
 from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.plans import GroupPlan
 from palio.multicast.traffic import GroupTraffic
-from palio.studies.multicast_network import CLASSES
-from palio.studies.multicast_ways import (
+from palio_studies.multicast_network import CLASSES
+from palio_studies.multicast_ways import (
     CLUSTERED,
     LIKENESS,
     METHODS,

@@ -1,11 +1,11 @@
-"""`palio.studies.own_code`: another text, name or place of a module is other code."""
+"""`palio_studies.own_code`: another text, name or place of a module is other code."""
 
 from __future__ import annotations
 
 import zipfile
 from pathlib import Path
 
-from palio.studies.own_code import digest_of, own_code
+from palio_studies.own_code import digest_of, own_code
 
 
 def _package(home: Path, modules: dict[str, str]) -> Path:
@@ -39,7 +39,17 @@ def test_a_package_that_workers_get_as_a_zip_file_is_the_same_code(tmp_path: Pat
     assert digest_of(zipfile.Path(tmp_path / "all.zip", "one/")) == digest_of(home)
 
 
-def test_it_is_that_of_this_package() -> None:
-    import palio
+def test_a_module_that_goes_to_another_package_is_other_code(tmp_path: Path) -> None:
+    one, two = ({"a.py": "x = 1\n", "b.py": "y = 2\n"}, {"c.py": "z = 3\n"})
+    before = digest_of(_package(tmp_path / "p", one), _package(tmp_path / "q", two))
+    two["b.py"] = one.pop("b.py")
+    after = digest_of(_package(tmp_path / "r", one), _package(tmp_path / "s", two))
+    assert before != after
 
-    assert own_code() == digest_of(Path(palio.__file__).parent)
+
+def test_it_is_that_of_palio_and_its_studies() -> None:
+    import palio
+    import palio_studies
+
+    packages = (Path(*each.__path__) for each in (palio, palio_studies))
+    assert own_code() == digest_of(*packages)

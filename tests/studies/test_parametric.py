@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from palio.studies import parametric
-from palio.studies.drawing import series_of
-from palio.studies.names import Scale
-from palio.studies.parametric import STUDY
-from palio.studies.parametric_workloads import UPD, WAYS
-from palio.studies.results import Results
-from palio.studies.study import Point, Row, points_of
+from palio_studies import parametric
+from palio_studies.drawing import series_of
+from palio_studies.names import Scale
+from palio_studies.parametric import STUDY
+from palio_studies.parametric_workloads import UPD, WAYS
+from palio_studies.results import Results
+from palio_studies.study import Point, Row, points_of
 
 
 def rows_of(experiment: str) -> list[Row]:

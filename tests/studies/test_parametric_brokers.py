@@ -6,10 +6,10 @@ import random
 import pytest
 
 from palio import connect
-from palio.studies.namespaces import why_not
-from palio.studies.parametric_brokers import TIMED, AdaptingListener, run_brokers
-from palio.studies.parametric_workloads import UPD, WAYS
-from palio.studies.study import Point, Row
+from palio.testing.namespaces import why_not
+from palio_studies.parametric_brokers import TIMED, AdaptingListener, run_brokers
+from palio_studies.parametric_workloads import UPD, WAYS
+from palio_studies.study import Point, Row
 from tests.server.helpers import PATIENCE_S
 from tests.server.test_run import broker
 

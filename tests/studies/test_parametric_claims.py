@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from palio.studies.parametric_claims import CLAIMS, factors
-from palio.studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
-from palio.studies.results import Results
-from palio.studies.study import Evidence, Row
+from palio_studies.parametric_claims import CLAIMS, factors
+from palio_studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
+from palio_studies.results import Results
+from palio_studies.study import Evidence, Row
 
 SUB_FIRST, USUB_FIRST = RESUBSCRIPTIONS
 

@@ -6,9 +6,9 @@ import pytest
 
 from palio.routing.acyclic import Acyclic
 from palio.simulation import Network, line
-from palio.studies.parametric_runs import AdaptationStage, Swinger, run
-from palio.studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
-from palio.studies.study import Point, Row, Value
+from palio_studies.parametric_runs import AdaptationStage, Swinger, run
+from palio_studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
+from palio_studies.study import Point, Row, Value
 
 MS = 1000
 

@@ -9,7 +9,7 @@ from palio.routing.poset_selector import PosetSelector
 from palio.routing.protocol import Peer
 from palio.simulation import Network, Randomness
 from palio.simulation.inbox import Letter
-from palio.studies.parametric_workloads import (
+from palio_studies.parametric_workloads import (
     BROKERS,
     ENGINES,
     RETE_EVENT_US,

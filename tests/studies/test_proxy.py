@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from palio.studies.drawing import series_of
-from palio.studies.names import Scale
-from palio.studies.proxy import STUDY
-from palio.studies.results import Results
-from palio.studies.study import Point, points_of
+from palio_studies.drawing import series_of
+from palio_studies.names import Scale
+from palio_studies.proxy import STUDY
+from palio_studies.results import Results
+from palio_studies.study import Point, points_of
 
 
 def test_every_figure_draws_what_its_experiment_measures() -> None:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from palio.studies.proxy_claims import CLAIMS
-from palio.studies.proxy_repair import FAULTS
-from palio.studies.proxy_runs import SHORTENED
-from palio.studies.results import Results
-from palio.studies.study import Claim, Row
+from palio_studies.proxy_claims import CLAIMS
+from palio_studies.proxy_repair import FAULTS
+from palio_studies.proxy_runs import SHORTENED
+from palio_studies.results import Results
+from palio_studies.study import Claim, Row
 
 Tables = dict[str, list[Row]]
 

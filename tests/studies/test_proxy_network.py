@@ -8,7 +8,7 @@ from palio.routing.shortcuts import Price
 from palio.routing.shortened import Shortened
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Randomness
-from palio.studies.proxy_network import KINDS, ProxyNetwork, proxy_network
+from palio_studies.proxy_network import KINDS, ProxyNetwork, proxy_network
 
 TRIANGLE = ProxyNetwork(
     ("b1", "b2", "b3"),

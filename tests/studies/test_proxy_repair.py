@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from palio.node.limits import PEER_GRACE_S
-from palio.studies.proxy_repair import FAULT_S, FAULTS, LATE_S, STEP_S, mend_group
-from palio.studies.study import Point, Value
+from palio_studies.proxy_repair import FAULT_S, FAULTS, LATE_S, STEP_S, mend_group
+from palio_studies.study import Point, Value
 
 
 def mended(fault: str, *, spare: bool, brokers: int = 4) -> dict[str, Any]:

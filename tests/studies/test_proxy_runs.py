@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from palio.simulation import Network
-from palio.studies.proxy_runs import (
+from palio_studies.proxy_runs import (
     SHORTENED,
     compare_designs,
     compare_organizations,
     compare_prices,
 )
-from palio.studies.study import Point, Value
+from palio_studies.study import Point, Value
 
 
 def organized(locality: float = 0.0, network: str = "random") -> dict[str, dict[str, Any]]:

@@ -7,8 +7,8 @@ from palio.routing.messages import Flood
 from palio.routing.shortcuts import Price
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, line
-from palio.studies.proxy_network import ProxyNetwork
-from palio.studies.proxy_state import FloodedState, TableState, state_of
+from palio_studies.proxy_network import ProxyNetwork
+from palio_studies.proxy_state import FloodedState, TableState, state_of
 
 
 def test_a_filter_is_one_entry_and_a_line_for_each_who_asks() -> None:

@@ -9,10 +9,10 @@ import pytest
 
 from palio import __version__
 from palio.errors import InvalidInput
-from palio.studies import report
-from palio.studies.names import Scale
-from palio.studies.study import points_of
-from palio.studies.sweeping import SweepPlan, keep_plan, put_together, write_run
+from palio_studies import report
+from palio_studies.names import Scale
+from palio_studies.study import points_of
+from palio_studies.sweeping import SweepPlan, keep_plan, put_together, write_run
 from tests.studies import toy
 
 pytestmark = pytest.mark.skipif(

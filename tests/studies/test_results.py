@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import InvalidInput
-from palio.studies.results import Results, table_of
+from palio_studies.results import Results, table_of
 
 RESULTS = Results(
     {

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from palio.studies.catalogue import study_named
-from palio.studies.drawing import series_of
-from palio.studies.names import Scale
-from palio.studies.results import Results
-from palio.studies.siena import STUDY
-from palio.studies.study import Figure, Point, Row
+from palio_studies.catalogue import study_named
+from palio_studies.drawing import series_of
+from palio_studies.names import Scale
+from palio_studies.results import Results
+from palio_studies.siena import STUDY
+from palio_studies.study import Figure, Point, Row
 
 ROWS: dict[str, list[Row]] = {}
 

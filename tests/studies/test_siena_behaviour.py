@@ -8,7 +8,7 @@ import pytest
 
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.simulation import Delivery, Network, Randomness, line
-from palio.studies.siena_behaviour import Behaviour, InterestedParty, ObjectOfInterest
+from palio_studies.siena_behaviour import Behaviour, InterestedParty, ObjectOfInterest
 
 BEHAVIOUR = Behaviour(advertisements=3, publications=4, subscriptions=2, receipts=3)
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from palio.studies.results import Results
-from palio.studies.siena_beyond_claims import BEYOND_CLAIMS
-from palio.studies.study import Claim, Row
+from palio_studies.results import Results
+from palio_studies.siena_beyond_claims import BEYOND_CLAIMS
+from palio_studies.study import Claim, Row
 
 Tables = dict[str, list[Row]]
 

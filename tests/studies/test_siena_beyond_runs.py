@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from palio.studies.names import Scale
-from palio.studies.siena_beyond_runs import BEYOND_EXPERIMENTS
-from palio.studies.study import Experiment, Point, Row, Value
+from palio_studies.names import Scale
+from palio_studies.siena_beyond_runs import BEYOND_EXPERIMENTS
+from palio_studies.study import Experiment, Point, Row, Value
 
 BY_NAME = {each.name: each for each in BEYOND_EXPERIMENTS}
 

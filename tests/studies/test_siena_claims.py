@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from palio.studies.results import Results
-from palio.studies.siena_claims import CLAIMS
-from palio.studies.siena_runs import MODEL_DEGREE
-from palio.studies.study import Claim, Row
+from palio_studies.results import Results
+from palio_studies.siena_claims import CLAIMS
+from palio_studies.siena_runs import MODEL_DEGREE
+from palio_studies.study import Claim, Row
 
 OBJECTS = (1, 10, 100)
 PARTIES = (1, 3, 10, 100, 300, 1000)

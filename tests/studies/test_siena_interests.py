@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from palio.simulation.randomness import Randomness
-from palio.studies.siena_interests import KINDS, ManyKinds
+from palio_studies.siena_interests import KINDS, ManyKinds
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from palio.model.patterns import Pattern
 from palio.simulation.clients import Client
 from palio.simulation.randomness import Randomness
-from palio.studies.siena_patterns import ManySequences, found_by_parties
-from palio.studies.siena_sites import Architecture
-from palio.studies.siena_steady import Flow, SteadyPlan, flow
+from palio_studies.siena_patterns import ManySequences, found_by_parties
+from palio_studies.siena_sites import Architecture
+from palio_studies.siena_steady import Flow, SteadyPlan, flow
 
 
 @pytest.mark.parametrize("sources", [1, 2, 3])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from palio.simulation.site_networks import STUB_LINKED, TRANSIT_LINKED
-from palio.studies.names import Scale
-from palio.studies.siena_runs import BEHAVIOUR, EXPERIMENTS, MODEL_DEGREE
-from palio.studies.study import Experiment, Point, Row, Value
+from palio_studies.names import Scale
+from palio_studies.siena_runs import BEHAVIOUR, EXPERIMENTS, MODEL_DEGREE
+from palio_studies.study import Experiment, Point, Row, Value
 from tests.simulation.test_site_networks import expected_links
 
 BY_NAME = {each.name: each for each in EXPERIMENTS}

@@ -8,10 +8,10 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.simulation.randomness import Randomness
-from palio.studies.siena_behaviour import Behaviour
-from palio.studies.siena_scenario import Played, SitePlan, play, sites_of
-from palio.studies.siena_sites import Architecture
-from palio.studies.siena_tally import CostClass
+from palio_studies.siena_behaviour import Behaviour
+from palio_studies.siena_scenario import Played, SitePlan, play, sites_of
+from palio_studies.siena_sites import Architecture
+from palio_studies.siena_tally import CostClass
 
 BEHAVIOUR = Behaviour(advertisements=2, publications=3, subscriptions=2, receipts=2)
 

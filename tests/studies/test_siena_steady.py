@@ -6,11 +6,11 @@ import pytest
 
 from palio.simulation.clients import Client
 from palio.simulation.randomness import Randomness
-from palio.studies.siena_interests import ManyKinds
-from palio.studies.siena_scenario import OneKind
-from palio.studies.siena_sites import LATENCY_MS, Architecture
-from palio.studies.siena_steady import NOTIFICATION_BYTES, Flow, SteadyPlan, busiest_link, flow
-from palio.studies.siena_tally import CostClass
+from palio_studies.siena_interests import ManyKinds
+from palio_studies.siena_scenario import OneKind
+from palio_studies.siena_sites import LATENCY_MS, Architecture
+from palio_studies.siena_steady import NOTIFICATION_BYTES, Flow, SteadyPlan, busiest_link, flow
+from palio_studies.siena_tally import CostClass
 
 
 def run(

@@ -14,10 +14,10 @@ from palio.routing.patterns.messages import Composite
 from palio.simulation.clients import Delivery
 from palio.simulation.randomness import Randomness
 from palio.simulation.site_networks import SiteNetwork, draw_sites
-from palio.studies.siena_behaviour import Behaviour
-from palio.studies.siena_scenario import SitePlan, play
-from palio.studies.siena_sites import Architecture, Sites, lay
-from palio.studies.siena_tally import CostClass, CostTally, Ignored
+from palio_studies.siena_behaviour import Behaviour
+from palio_studies.siena_scenario import SitePlan, play
+from palio_studies.siena_sites import Architecture, Sites, lay
+from palio_studies.siena_tally import CostClass, CostTally, Ignored
 
 CHAIN = Sites(SiteNetwork(3, 1, ((0, 1), (1, 2)), (5, 7)))
 MESHED = (Architecture.GENERAL, Architecture.SOURCES)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from palio.studies.catalogue import study_named
-from palio.studies.drawing import series_of
-from palio.studies.names import STUDIES, Scale
-from palio.studies.report import write_report
-from palio.studies.sweeping import sweep
+from palio_studies.catalogue import study_named
+from palio_studies.drawing import series_of
+from palio_studies.names import STUDIES, Scale
+from palio_studies.report import write_report
+from palio_studies.sweeping import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.skipif(
     any(find_spec(name) is None for name in ("pyspark", "matplotlib", "markdown_it")),
-    reason="needs palio[spark,studies]",
+    reason="needs palio[spark]",
 )
 
 

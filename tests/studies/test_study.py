@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from palio.studies.names import Scale
-from palio.studies.study import Experiment, Point, Row, Study, points_of, with_seeds
+from palio_studies.names import Scale
+from palio_studies.study import Experiment, Point, Row, Study, points_of, with_seeds
 
 
 def no_rows(_: Point) -> list[Row]:

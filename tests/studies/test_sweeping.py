@@ -18,11 +18,11 @@ import pytest
 
 from palio import files
 from palio.errors import InvalidInput
-from palio.studies import sweeping
-from palio.studies.names import Scale
-from palio.studies.results import read_results
-from palio.studies.study import Point, points_of
-from palio.studies.sweeping import PLAN, SweepPlan, put_together, sweep, write_run
+from palio_studies import sweeping
+from palio_studies.names import Scale
+from palio_studies.results import read_results
+from palio_studies.study import Point, points_of
+from palio_studies.sweeping import PLAN, SweepPlan, put_together, sweep, write_run
 from tests.studies import toy
 
 if TYPE_CHECKING:

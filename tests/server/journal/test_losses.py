@@ -15,7 +15,7 @@ from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioE
 from palio.node.effects import Append, Assign, DropSubscription, PutSubscription, PutTime
 from palio.server.journal.journal import FILE, Journal
 from palio.server.journal.mark import FILE as MARK
-from palio.studies.fleet import Fleet
+from palio.testing.fleet import Fleet
 from tests.server.helpers import append, put
 
 LOG: Final = f"{FILE}-wal"

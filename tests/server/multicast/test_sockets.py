@@ -25,7 +25,7 @@ from palio.server.multicast.opening import open_groups
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.server import Server
 from palio.server.settings import Multicast
-from palio.studies.namespaces import Namespace
+from palio.testing.namespaces import Namespace
 from tests.server.bridges import INTERFACE, Bridge, why_no_bridge
 from tests.server.helpers import PATIENCE_S, Changing, Scripted, until
 

@@ -1,75 +1,47 @@
-"""Commands of the studies: `palio study run`, `report` and `list`."""
+"""`palio study`: commands of another distribution, palio-studies, which may not be installed."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
-from palio.cli.application import AsJson, app
-from palio.studies.names import STUDIES, Scale
+from palio.cli.application import app
+from palio.errors import InvalidConfiguration
 
-__all__: list[str] = []
+__all__ = ["ENTRY_POINTS"]
+
+ENTRY_POINTS: Final = "palio.commands"
+"""The group in which a distribution names the `typer.Typer` of its commands."""
+
+
+class StudyCommands(TyperGroup):
+    """Looks for its commands when they are asked for, so that `palio --help` need not."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See click."""
+        return self._installed().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See click."""
+        return self._installed().get_command(ctx, cmd_name)
+
+    def _installed(self) -> TyperGroup:
+        from importlib.metadata import entry_points
+
+        found = entry_points(group=ENTRY_POINTS, name="study")
+        if not found:
+            raise InvalidConfiguration(
+                "this needs the package palio-studies, which is not installed; "
+                "pip install palio-studies"
+            )
+        return typer.main.get_group(found["study"].load())
+
 
 study_commands: Final = typer.Typer(
-    no_args_is_help=True, help="Repeat the evaluations of the papers behind Palio."
+    cls=StudyCommands,
+    no_args_is_help=True,
+    help="Repeat the evaluations of the papers behind Palio.",
 )
 app.add_typer(study_commands, name="study")
-
-
-@study_commands.command("list")
-def study_list(as_json: AsJson = False) -> int:
-    """Show which studies there are, with the number of their runs at each scale."""
-    from palio.cli.study import show_studies
-
-    return show_studies(as_json=as_json)
-
-
-@study_commands.command("run")
-def study_run(
-    names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME...", help=f"Of {', '.join(STUDIES)}.", show_default=False),
-    ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the rows of runs are kept.")],
-    scale: Annotated[
-        Scale,
-        typer.Option(
-            help="small: seconds; paper: the sizes of the paper; beyond: what it left out."
-        ),
-    ] = Scale.SMALL,
-    master: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="The master of a Spark cluster, whose workers must see DIR; else all cores here.",
-        ),
-    ] = None,
-    as_json: AsJson = False,
-) -> int:
-    """Run studies on Spark.
-
-    Each run is kept in a file of its own once it is whole: after an interruption the same command
-    goes on with what is missing. Ends with 1 if runs failed. Needs palio[spark].
-    """
-    from palio.cli.study import run
-
-    return run(names, scale, out, master, as_json=as_json)
-
-
-@study_commands.command("report")
-def study_report(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where studies were run.", show_default=False)
-    ],
-    as_json: AsJson = False,
-) -> int:
-    """Draw the figures of what was run, and check the papers' claims.
-
-    Writes DIR/report.md, DIR/report.html and DIR/figures: SVG, PNG, and CSV of the numbers drawn.
-    Needs palio[studies].
-    """
-    from palio.cli.study import report
-
-    return report(directory, as_json=as_json)

@@ -26,7 +26,7 @@ from palio.client.events import Gap
 from palio.client.subscription import Subscription
 from palio.errors import Closed
 from palio.language.parsing import parse_filter
-from palio.studies.fleet import Fleet
+from palio.testing.fleet import Fleet
 
 __all__ = ["Listener", "NetworkDemo", "Outcome", "network_demo", "table_of"]
 

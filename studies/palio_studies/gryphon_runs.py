@@ -1,0 +1,286 @@
+"""gryphon's runs: the same subscriptions in every engine, which must find the same matches.
+
+*Space* is edges and entries of successor sets; *work* is the places an event visits. Both are
+counts, equal on every machine; only the columns in microseconds are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from math import inf
+from time import process_time
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from palio.matching.index import Index
+from palio.matching.protocol import Matches
+from palio.matching.reference import Reference
+from palio.matching.tree.bound import range_visits_at_most, visits_at_most
+from palio.matching.tree.tree import Tree
+from palio.model import Conjunction, Constraint, Filter
+from palio.routing.poset_selector import PosetSelector
+from palio_studies.gryphon_workload import LOOSEST, MatchingWorkload, held_decay, zipf
+from palio_studies.study import Point, Row
+
+__all__ = [
+    "EVENTS",
+    "TREES",
+    "Drawn",
+    "count_places",
+    "count_worst_case",
+    "drawn_for",
+    "time_events",
+]
+
+EVENTS: Final = 200
+"""Drawn for each run."""
+
+FEW: Final = 20
+"""...and how many of them the slow engines are given."""
+
+TIMES: Final = 3
+"""Matching is timed so often; the least is taken, which other processes disturb least."""
+
+TREES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "none": {"collapse": False, "successors": False},
+    "a": {"successors": False},
+    "a+b": {},
+    "a+b+c": {},
+}
+"""The optimizations of gryphon 4 that a tree has, and its switches; c is in `_tree_of`."""
+
+
+class Drawn(NamedTuple):
+    """What one run is about."""
+
+    workload: MatchingWorkload
+    filters: Sequence[Filter]
+    events: pa.RecordBatch
+
+
+Pairs = list[tuple[int, int]]
+
+
+def drawn_for(point: Point) -> Drawn:
+    """The workload of a point: its own decay, or the one that makes `matches` of an event."""
+    given = point.parameters
+    workload = MatchingWorkload(
+        attributes=int(given["attributes"]),
+        values=int(given["values"]),
+        decay=float(given["decay"]),
+        ranges=bool(given["ranges"]),
+        skew=float(given["skew"]),
+    )
+    size, matches = int(given["subscriptions"]), float(given["matches"])
+    if matches:
+        workload = msgspec.structs.replace(workload, decay=held_decay(workload, matches, size))
+    filters = list(workload.filters(size, np.random.default_rng([point.seed, 1])))
+    return Drawn(workload, filters, workload.events(EVENTS, np.random.default_rng([point.seed, 2])))
+
+
+# --- counts ---
+
+
+def count_places(point: Point) -> list[Row]:
+    """Space and work of every tree, of a walk of the poset, of trying each, and their bounds."""
+    drawn = drawn_for(point)
+    workload, filters = drawn.workload, drawn.filters
+    size = len(filters)
+    expected = _pairs(_indexed(filters).match(drawn.events))
+    tests = sum(len(each.conjunctions[0].constraints) for each in filters)
+    rows: list[Row] = []
+
+    def tell(engine: str, edges: int, successors: int, work: float, seconds: float = 0.0) -> None:
+        rows.append(
+            {
+                "engine": engine,
+                "edges": edges,
+                "successors": successors,
+                "space": edges + successors,
+                "work": work,
+                "matched": len(expected) / EVENTS,
+                "decay_used": workload.decay,
+                "tests": tests / size,
+                "add_us": seconds / size * 1e6,
+            }
+        )
+
+    for name in _trees_for(workload):
+        begun = process_time()
+        tree = _tree_of(name, drawn, int(point.parameters["factored"]))
+        seconds = process_time() - begun
+        _agree(point, name, _pairs(tree.match(drawn.events)), expected)
+        space = tree.space()
+        tell(name, space.edges, space.successors, tree.work.visited / EVENTS, seconds)
+    walk = _walk_of(filters)
+    some = drawn.events.slice(0, FEW).to_pylist()
+    _agree(point, "poset", _walked(walk, some), [pair for pair in expected if pair[0] < FEW])
+    tell("poset", len(set(filters)), 0, sum(map(walk.tried, some)) / FEW)
+    tell("each", tests, 0, float(size))
+    tell("bound", size * workload.attributes, 0, _visits_at_most(workload, size))
+    return rows
+
+
+def _visits_at_most(workload: MatchingWorkload, size: int) -> float:
+    if not workload.ranges:
+        likely = zipf(workload.values, workload.skew).tolist()
+        uniform = not workload.skew
+        return visits_at_most(workload.attributes, workload.values if uniform else likely, size)
+    reach = int(workload.values * LOOSEST)
+    tests = workload.values + 2 * reach
+    return range_visits_at_most(workload.attributes, tests, reach / workload.values, size)
+
+
+def count_worst_case(point: Point) -> list[Row]:
+    """Every subscription of one value or none: the event of those values visits the whole tree."""
+    attributes = int(point.parameters["attributes"])
+    names = [f"a{number:02}" for number in range(attributes)]
+    filters = [
+        Filter.of([Conjunction.of(Constraint.of(name, "=", 0) for name in chosen)])
+        for asked in product((False, True), repeat=attributes)
+        for chosen in [[name for name, asks in zip(names, asked, strict=True) if asks]]
+    ]
+    rows: list[Row] = []
+    events = pa.record_batch({name: [0] for name in names})
+    drawn = Drawn(MatchingWorkload(attributes, 1, 1.0), filters, events)
+    for name in ("none", "a", "a+b"):
+        tree = _tree_of(name, drawn, 0)
+        found = len(tree.match(events).keys)
+        if found != len(filters):
+            raise AssertionError(f"{name}: {found} of {len(filters)} subscriptions match")
+        space = tree.space()
+        rows.append(
+            {
+                "engine": name,
+                "subscriptions": len(filters),
+                "places": space.nodes + space.leaves,
+                "work": float(tree.work.visited),
+            }
+        )
+    return rows
+
+
+# --- times ---
+
+
+def time_events(point: Point) -> list[Row]:
+    """What an event and a subscription cost on this machine, in every engine."""
+    drawn = drawn_for(point)
+    _ready()
+    events, some = drawn.events, drawn.events.slice(0, FEW)
+    expected = _pairs(_indexed(drawn.filters).match(events))
+    rows: list[Row] = []
+
+    def measure(
+        name: str, prepare: Callable[[], Any], match: Callable[[Any], Pairs], events: int
+    ) -> None:
+        begun = process_time()
+        engine = prepare()
+        prepared = process_time() - begun
+        shortest = inf
+        for _ in range(TIMES):
+            begun = process_time()
+            found = match(engine)
+            shortest = min(shortest, process_time() - begun)
+            _agree(point, name, found, [pair for pair in expected if pair[0] < events])
+        rows.append(
+            {
+                "engine": name,
+                "event_us": shortest / events * 1e6,
+                "prepare_us": prepared / len(drawn.filters) * 1e6,
+            }
+        )
+
+    factored = int(point.parameters["factored"])
+    for name in _trees_for(drawn.workload):
+
+        def planted(name: str = name) -> Tree:
+            tree = _tree_of(name, drawn, factored)
+            tree.space()  # finds all successor sets
+            return tree
+
+        measure(name, planted, lambda tree: _pairs(tree.match(events)), EVENTS)
+
+    def compiled() -> Index:
+        index = _indexed(drawn.filters)
+        index.match(events)
+        return index
+
+    def placed() -> PosetSelector:
+        walk = _walk_of(drawn.filters)
+        walk.match_event(some.slice(0, 1).to_pylist()[0])  # subscriptions are placed when asked
+        return walk
+
+    asked = some.to_pylist()
+    measure("index", compiled, lambda index: _pairs(index.match(events)), EVENTS)
+    measure("poset", placed, lambda walk: _walked(walk, asked), FEW)
+    measure("each", lambda: _listed(drawn.filters), lambda each: _pairs(each.match(some)), FEW)
+    return rows
+
+
+def _ready() -> None:
+    """Load the kernels of the index, which is no part of what an event costs."""
+    drawn = MatchingWorkload(3, 3, 1.0)
+    filters = list(drawn.filters(500, np.random.default_rng(0)))
+    _indexed(filters).match(drawn.events(EVENTS, np.random.default_rng(1)))
+
+
+# --- the engines ---
+
+
+def _trees_for(workload: MatchingWorkload) -> list[str]:
+    """Ranges are not factored: each of their many constants would need trees of its own."""
+    return [name for name in TREES if not (workload.ranges and name == "a+b+c")]
+
+
+def _tree_of(name: str, drawn: Drawn, factored: int) -> Tree:
+    names = drawn.workload.names
+    index = names[:factored] if name == "a+b+c" else []
+    tree = Tree(names, **TREES[name], factored=index)
+    for key, each in enumerate(drawn.filters):
+        tree.add(key, each)
+    return tree
+
+
+def _indexed(filters: Sequence[Filter]) -> Index:
+    index = Index()
+    for key, each in enumerate(filters):
+        index.add(key, each)
+    return index
+
+
+def _listed(filters: Sequence[Filter]) -> Reference:
+    reference = Reference()
+    for key, each in enumerate(filters):
+        reference.add(key, each)
+    return reference
+
+
+def _walk_of(filters: Sequence[Filter]) -> PosetSelector:
+    walk = PosetSelector()
+    for key, each in enumerate(filters):
+        walk.add(key, each, {}, destination=key)
+    return walk
+
+
+def _pairs(matches: Matches) -> Pairs:
+    return list(zip(matches.rows.tolist(), matches.keys.tolist(), strict=True))
+
+
+def _walked(walk: PosetSelector, events: Sequence[Mapping[str, Any]]) -> Pairs:
+    return [
+        (row, key) for row, event in enumerate(events) for key in sorted(walk.match_event(event))
+    ]
+
+
+def _agree(point: Point, engine: str, found: Pairs, expected: Pairs) -> None:
+    if found != expected:
+        differ = sorted(set(found) ^ set(expected))[:5]
+        raise AssertionError(
+            f"{engine} and the index disagree at {dict(point.parameters)}, seed {point.seed}, "
+            f"for (event, subscription) {differ}"
+        )

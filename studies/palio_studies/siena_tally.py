@@ -1,0 +1,213 @@
+"""What crossed which link: costs by class, by site, by link, and what was published in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from palio.model.filters import Filter
+from palio.model.relations import covers
+from palio.model.row_parcels import RowParcel
+from palio.routing.messages import (
+    Advertise,
+    Batch,
+    Control,
+    Flood,
+    Request,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from palio.routing.patterns.messages import Composite, SubscribePattern, UnsubscribePattern
+from palio.routing.trees import edge_of
+from palio.simulation.clients import Delivery
+from palio_studies.siena_sites import Sites
+
+__all__ = ["CostClass", "CostTally", "Ignored"]
+
+
+class CostClass(IntEnum):
+    """What a message is about."""
+
+    SUBSCRIPTION = 0
+    ADVERTISEMENT = 1
+    NOTIFICATION = 2
+    UPKEEP = 3
+    """News of links, which servers of a graph tell each other."""
+
+
+_MESSAGES: Final = 4
+"""After the classes: messages as Palio sends them, with several requests or events in one."""
+
+_IMPLIED: Final = 5
+"""Unsubscriptions that plain siena leaves out, because what covers them comes with them."""
+
+_FURTHER: Final = 6
+"""Events of composite notifications, but for the first of each."""
+
+_CLASS_OF: Final[dict[type, CostClass]] = {
+    Subscribe: CostClass.SUBSCRIPTION,
+    Unsubscribe: CostClass.SUBSCRIPTION,
+    SubscribePattern: CostClass.SUBSCRIPTION,
+    UnsubscribePattern: CostClass.SUBSCRIPTION,
+    Advertise: CostClass.ADVERTISEMENT,
+    Unadvertise: CostClass.ADVERTISEMENT,
+}
+
+
+class Ignored(NamedTuple):
+    """Notifications that no client took, how far they went, and what that cost."""
+
+    notifications: int
+    links: int
+    cost: int
+
+
+class CostTally:
+    """Counts what crosses the links between sites. Give `crossed` to `Network.on_crossing`.
+
+    The paper's unit is the message with one request or one notification; `messages` are those of
+    Palio, which joins what goes one way at one time.
+    """
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+        self._counts: dict[tuple[str, str], list[int]] = {}
+        """By source and target, of each class."""
+        self._ways: dict[str, list[tuple[str, str]]] = {}
+        """By client that is away from its server, the links from it to there."""
+        self._travels: dict[tuple[str, int], list[int]] = {}
+        """By notification, links and cost."""
+        self._taken: set[tuple[str, int]] = set()
+        self._filters: dict[tuple[str, str, int], Filter] = {}
+        self._lengths: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def remote(self, client: str, way: list[tuple[str, str]]) -> None:
+        """A client reaches its server over these links."""
+        self._ways[client] = way
+
+    def published(self, publisher: str, seq: int) -> None:
+        """A notification begins its travel."""
+        self._travels[publisher, seq] = [0, 0]
+
+    def taken(self, delivery: Delivery) -> None:
+        """A client takes a notification."""
+        self._taken.add((delivery.publisher, delivery.seq))
+
+    def crossed(self, source: str, target: str, message: Control | RowParcel) -> None:
+        """A message goes from one site to another."""
+        counts = self._counts.get((source, target))
+        if counts is None:
+            counts = self._counts[source, target] = [0] * (_FURTHER + 1)
+        counts[_MESSAGES] += 1
+        if isinstance(message, RowParcel):
+            counts[CostClass.NOTIFICATION] += len(message)
+            links, cost = self._length(source, target)
+            for seq in message.seqs:
+                travel = self._travels[message.publisher, seq]
+                travel[0] += links
+                travel[1] += cost
+        elif isinstance(message, Batch | Flood):
+            self._count_requests(source, target, message.requests, counts)
+        elif isinstance(message, Composite):
+            counts[CostClass.NOTIFICATION] += 1
+            counts[_FURTHER] += len(message.parts) - 1
+        else:
+            counts[_CLASS_OF.get(type(message), CostClass.UPKEEP)] += 1
+
+    # --- what came of it ---
+
+    def cost(self, of: CostClass) -> int:
+        """The price of all messages of a class."""
+        return sum(counts[of] * self._length(*ends)[1] for ends, counts in self._counts.items())
+
+    def carried(self) -> int:
+        """The price of all notifications, if each event of a composite one is paid for."""
+        return self.cost(CostClass.NOTIFICATION) + sum(
+            counts[_FURTHER] * self._length(*ends)[1] for ends, counts in self._counts.items()
+        )
+
+    def crossings(self, of: CostClass) -> int:
+        """How many links all messages of a class crossed."""
+        return sum(counts[of] * self._length(*ends)[0] for ends, counts in self._counts.items())
+
+    def messages(self) -> tuple[int, int]:
+        """Crossings of links: of requests and notifications one by one, as plain siena sends them,
+        and of Palio's messages.
+        """
+        plain = ours = 0
+        for ends, counts in self._counts.items():
+            links = self._length(*ends)[0]
+            plain += links * (sum(counts[:_MESSAGES]) - counts[_IMPLIED])
+            ours += links * counts[_MESSAGES]
+        return plain, ours
+
+    def by_direction(self, of: CostClass) -> dict[tuple[str, str], int]:
+        """How many messages of a class went from one site to another, where any did."""
+        found: dict[tuple[str, str], int] = {}
+        for (source, target), counts in self._counts.items():
+            if counts[of]:
+                for link in self._way(source, target):
+                    found[link] = found.get(link, 0) + counts[of]
+        return found
+
+    def by_link(self) -> dict[tuple[str, str], int]:
+        """What was paid at each link, both ways; 0 at those that were not used."""
+        paid = dict.fromkeys(self._sites.prices, 0)
+        for (source, target), counts in self._counts.items():
+            crossings = sum(counts[:_MESSAGES])
+            for one, other in self._way(source, target):
+                edge = edge_of(one, other)
+                paid[edge] += crossings * self._sites.prices[edge]
+        return paid
+
+    def by_site(self) -> dict[str, int]:
+        """What each site sends and receives."""
+        found = dict.fromkeys(self._sites.names, 0)
+        for ends, cost in self.by_link().items():
+            for end in ends:
+                found[end] += cost
+        return found
+
+    def ignored(self) -> Ignored:
+        """What was published in vain."""
+        travels = [each for key, each in self._travels.items() if key not in self._taken]
+        return Ignored(
+            len(travels), sum(links for links, _ in travels), sum(cost for _, cost in travels)
+        )
+
+    # --- how it counts ---
+
+    def _way(self, source: str, target: str) -> list[tuple[str, str]]:
+        back = self._ways.get(target)
+        if back:
+            return [(near, far) for far, near in reversed(back)]
+        return self._ways.get(source) or [(source, target)]
+
+    def _length(self, source: str, target: str) -> tuple[int, int]:
+        known = self._lengths.get((source, target))
+        if known is None:
+            way = self._way(source, target)
+            known = len(way), sum(self._sites.prices[edge_of(*link)] for link in way)
+            self._lengths[source, target] = known
+        return known
+
+    def _count_requests(
+        self, source: str, target: str, requests: Iterable[Request], counts: list[int]
+    ) -> None:
+        wider: list[Filter] = []
+        for each in requests:
+            if isinstance(each, Update):
+                counts[CostClass.SUBSCRIPTION] += 2  # plain siena cancels the old, asks for the new
+                continue
+            counts[_CLASS_OF.get(type(each), CostClass.UPKEEP)] += 1
+            if isinstance(each, Subscribe):
+                wider.append(each.filter)
+                self._filters[source, target, each.key] = each.filter
+        for each in requests:
+            if isinstance(each, Unsubscribe):
+                gone = self._filters.pop((source, target, each.key), None)
+                if gone is not None and any(covers(filter, gone) for filter in wider):
+                    counts[_IMPLIED] += 1
