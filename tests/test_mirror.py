@@ -83,7 +83,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "node/missing.py": "node/test_refusals.py",
     "node/peers.py": "node/test_node.py",
     "server/counters.py": "server/test_metrics.py",
-    "server/flight/errors.py": "server/flight/test_service.py",
 }
 """Sources, or whole folders, whose tests have another name, with that."""
 

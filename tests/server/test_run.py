@@ -334,8 +334,8 @@ async def test_all_doors_of_a_broker_share_one_authority(monkeypatch: pytest.Mon
         return made[-1]
 
     monkeypatch.setattr(run_module, "new_authority", counted)
-    async with running(configured(listen=Listen(port=0, http_port=0, flight_port=0))) as found:
-        assert found.fronts.keys() == {"http", "flight"}
+    async with running(configured(listen=Listen(port=0, http_port=0))) as found:
+        assert found.fronts.keys() == {"http"}
     assert len(made) == 1
 
 

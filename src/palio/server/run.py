@@ -56,7 +56,7 @@ logger: Final = logging.getLogger("palio.server")
 
 
 class Front(Protocol):
-    """A door beside the broker's own: HTTP, Flight."""
+    """A door beside the broker's own, as HTTP is."""
 
     address: str
 
@@ -328,12 +328,6 @@ async def _open_fronts(
             raise _missing("listen.http_port", error) from None
         exposition = metrics.exposition(server, journal.counters)
         fronts["http"] = await app.serve(server, configuration, authority, exposition)
-    if listen.flight_port is not None:
-        try:
-            from palio.server.flight import service
-        except ImportError as error:
-            raise _missing("listen.flight_port", error) from None
-        fronts["flight"] = await service.serve(server, configuration)
 
 
 def _missing(setting: str, error: ImportError) -> InvalidConfiguration:

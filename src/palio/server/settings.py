@@ -158,9 +158,6 @@ class Listen(_Section, frozen=True, kw_only=True):
     http_port: Annotated[
         Port | None, Meta(description="for HTTP, metrics and WebSocket; absent for none")
     ] = None
-    flight_port: Annotated[Port | None, Meta(description="for Arrow Flight; absent for none")] = (
-        None
-    )
     hosts: Annotated[
         tuple[str, ...],
         Meta(description="more names that HTTP answers to: names, *.name, addresses, networks, *"),
