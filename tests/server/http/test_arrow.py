@@ -23,7 +23,7 @@ from palio.node.settings import Settings
 from palio.protocol.messages import Gap, Publish
 from palio.server.http.access import MAX_BODY_BYTES
 from palio.server.http.arrow import ARROW_TYPE, CURSOR, REST, columns_of, messages, whole
-from palio.server.http.cursors import CursorFeed, Portion
+from palio.server.http.cursors import CursorFeed, FeedBatch
 from palio.server.local_link import LocalLink
 from palio.server.server import Server
 from tests.protocol.test_legal_parcels import stream
@@ -232,13 +232,13 @@ async def test_a_reader_that_is_too_slow_is_told_what_it_has_lost() -> None:
 class Silence:
     """A feed of which nothing comes, or what is given."""
 
-    def __init__(self, *given: Portion) -> None:
+    def __init__(self, *given: FeedBatch) -> None:
         self.given = given
         self.has_left = False
 
-    async def portions(self) -> AsyncIterator[Portion]:
-        for portion in self.given:
-            yield portion
+    async def batches(self) -> AsyncIterator[FeedBatch]:
+        for part in self.given:
+            yield part
         if not self.given:
             await asyncio.sleep(WAIT_S)
 
@@ -258,7 +258,7 @@ async def test_a_stream_on_which_nothing_happens_has_empty_batches() -> None:
 @pytest.mark.parametrize("columns", [{}, {"x": pa.int64()}])
 @pytest.mark.parametrize("gaps", [0, 1])
 async def test_a_stream_has_an_end(columns: dict[str, pa.DataType], gaps: int) -> None:
-    feed = Silence(*[Portion("", "p", None, Gap("p", 1, 2, 2))] * gaps, *[ONE] * (1 - gaps))
+    feed = Silence(*[FeedBatch("", "p", None, Gap("p", 1, 2, 2))] * gaps, *[ONE] * (1 - gaps))
     data = b"".join([part async for part in messages(cast(CursorFeed, feed), columns)])
     table = pa.ipc.open_stream(data).read_all()
     assert table.num_rows == 1
@@ -266,13 +266,13 @@ async def test_a_stream_has_an_end(columns: dict[str, pa.DataType], gaps: int) -
     assert feed.has_left
 
 
-ONE: Final = Portion("c", "p", stamped(pa.record_batch({"x": [1]}), 7, 0))
+ONE: Final = FeedBatch("c", "p", stamped(pa.record_batch({"x": [1]}), 7, 0))
 
 
 async def test_what_does_not_fit_is_kept_beside() -> None:
     batch = pa.record_batch({"x": [1, 2], "z": [None, float("nan")], "y": [1, None]})
-    portion = Portion("c", "p", stamped(batch, 1, 0))
-    data = await whole([portion], {"x": pa.int64(), "y": pa.utf8()})
+    part = FeedBatch("c", "p", stamped(batch, 1, 0))
+    data = await whole([part], {"x": pa.int64(), "y": pa.utf8()})
     fitted = pa.ipc.open_stream(data).read_all()
     assert fitted["x"].to_pylist() == [1, 2]
     assert fitted["y"].to_pylist() == [None, None]
@@ -281,8 +281,8 @@ async def test_what_does_not_fit_is_kept_beside() -> None:
 
 
 async def test_many_rows_that_do_not_fit_go_in_steps() -> None:
-    portion = Portion("c", "p", stamped(pa.record_batch({"x": range(2_500)}), 1, 0))
-    batches = list(pa.ipc.open_stream(await whole([portion], {"y": pa.int64()})))
+    part = FeedBatch("c", "p", stamped(pa.record_batch({"x": range(2_500)}), 1, 0))
+    batches = list(pa.ipc.open_stream(await whole([part], {"y": pa.int64()})))
     assert [each.num_rows for each in batches] == [1_000, 1_000, 500]
     cursors = pa.Table.from_batches(batches)[CURSOR].to_pylist()
     assert cursors == [None] * 2_499 + ["c"]

@@ -23,7 +23,7 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.language.http_events import gap_event, json_value
 from palio.model.events import PUBLISHER, SEQ, TIME, is_system_name, rows
 from palio.model.limits import MAX_ATTRIBUTES
-from palio.server.http.cursors import CursorFeed, Portion, with_pings
+from palio.server.http.cursors import CursorFeed, FeedBatch, with_pings
 from palio.server.http.sse import PING_S
 from palio.server.turns import Pace
 
@@ -110,19 +110,19 @@ async def messages(
 ) -> AsyncIterator[bytes]:
     """A feed as an Arrow stream, until either end has had enough."""
     schema = _schema(columns) if columns else None
-    waiting: list[Portion] = []
+    waiting: list[FeedBatch] = []
     try:
         if schema is not None:  # the client knows at once that it listens
             yield _bytes(schema)
-        async with aclosing(with_pings(feed.portions(), ping_s)) as portions:
-            async for portion in portions:
-                waiting += [portion] if portion is not None else []
+        async with aclosing(with_pings(feed.batches(), ping_s)) as parts:
+            async for part in parts:
+                waiting += [part] if part is not None else []
                 if schema is None:
-                    if portion is None or portion.batch is None:
+                    if part is None or part.batch is None:
                         continue
                     schema = _schema_for(waiting)
                     yield _bytes(schema)
-                if portion is None:
+                if part is None:
                     yield _bytes(pa.RecordBatch.from_pylist([], schema=schema))
                 async for fitted in _fitted(waiting, schema):
                     yield fitted
@@ -137,26 +137,26 @@ async def messages(
         feed.leave()
 
 
-async def whole(portions: Sequence[Portion], columns: Columns) -> bytes:
+async def whole(parts: Sequence[FeedBatch], columns: Columns) -> bytes:
     """What was taken, as a stream with an end."""
-    schema = _schema(columns) if columns else _schema_for(portions)
-    fitted = [message async for message in _fitted(portions, schema)]
+    schema = _schema(columns) if columns else _schema_for(parts)
+    fitted = [message async for message in _fitted(parts, schema)]
     return b"".join([_bytes(schema), *fitted, _END])
 
 
-async def _fitted(portions: Iterable[Portion], schema: pa.Schema) -> AsyncIterator[bytes]:
+async def _fitted(parts: Iterable[FeedBatch], schema: pa.Schema) -> AsyncIterator[bytes]:
     """Portions as messages of a stream."""
     pace = Pace()
-    for portion in portions:
-        for batch in _batches(portion, schema):
+    for part in parts:
+        for batch in _record_batches(part, schema):
             yield _bytes(batch)
             await pace()
 
 
-def _batches(portion: Portion, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    batch = portion.batch
+def _record_batches(part: FeedBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    batch = part.batch
     if batch is None:
-        yield _gap(portion, schema)
+        yield _gap(part, schema)
         return
     others = [
         field.name
@@ -165,8 +165,8 @@ def _batches(portion: Portion, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     ]
     step = REST_ROWS if others else batch.num_rows
     for start in range(0, batch.num_rows, step):
-        cursor = portion.cursor if start + step >= batch.num_rows else ""
-        yield _shaped(batch.slice(start, step), schema, others, portion.publisher, cursor)
+        cursor = part.cursor if start + step >= batch.num_rows else ""
+        yield _shaped(batch.slice(start, step), schema, others, part.publisher, cursor)
 
 
 def _shaped(
@@ -194,12 +194,12 @@ def _shaped(
     )
 
 
-def _gap(portion: Portion, schema: pa.Schema) -> pa.RecordBatch:
+def _gap(part: FeedBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The row for a gap."""
-    gap = portion.gap
+    gap = part.gap
     assert gap is not None
     lost = gap_event(gap.publisher, gap.first_seq, gap.last_seq, gap.count, "palio")["data"]
-    row = {PUBLISHER: gap.publisher, CURSOR: portion.cursor or None, REST: _text(lost)}
+    row = {PUBLISHER: gap.publisher, CURSOR: part.cursor or None, REST: _text(lost)}
     return pa.RecordBatch.from_pylist([row], schema=schema)
 
 
@@ -211,9 +211,9 @@ def _schema(columns: Columns) -> pa.Schema:
     return pa.schema([*columns.items(), *_SYSTEM])
 
 
-def _schema_for(portions: Sequence[Portion]) -> pa.Schema:
+def _schema_for(parts: Sequence[FeedBatch]) -> pa.Schema:
     """The schema that the first events give."""
-    first = next((portion.batch.schema for portion in portions if portion.batch is not None), ())
+    first = next((part.batch.schema for part in parts if part.batch is not None), ())
     return _schema({field.name: field.type for field in first if field.name[:1] != "$"})
 
 

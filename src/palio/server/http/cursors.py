@@ -30,7 +30,7 @@ from palio.protocol.streams import size_of
 from palio.server.http.subscriptions import HttpSubscription
 from palio.server.local_client import RESUME_BYTES, Connect, Guest, News
 
-__all__ = ["CursorFeed", "Item", "Portion", "with_pings"]
+__all__ = ["CursorFeed", "FeedBatch", "Item", "with_pings"]
 
 MAX_CHUNK: Final = 1_000
 """Events that are given at once."""
@@ -54,7 +54,7 @@ class Item(NamedTuple):
         return 1
 
 
-class Portion(NamedTuple):
+class FeedBatch(NamedTuple):
     """Events of one message, or a gap."""
 
     cursor: str
@@ -69,7 +69,7 @@ class Portion(NamedTuple):
         return 1 if self.batch is None else self.batch.num_rows
 
 
-_Part = TypeVar("_Part", Item, Portion)
+_Part = TypeVar("_Part", Item, FeedBatch)
 _Any = TypeVar("_Any")
 
 
@@ -171,11 +171,11 @@ class CursorFeed:
             for start in range(0, len(items), most):
                 yield items[start : start + most]
 
-    async def portions(self) -> AsyncIterator[Portion]:
+    async def batches(self) -> AsyncIterator[FeedBatch]:
         """Batches of events, and gaps. To ask for more is to be done with those before."""
-        async for portions in self._follow(self._portions):
-            for portion in portions:
-                yield portion
+        async for batches in self._follow(self._batches):
+            for part in batches:
+                yield part
 
     async def _follow(
         self, read: Callable[[News, int], Iterable[_Part]]
@@ -201,9 +201,9 @@ class CursorFeed:
         """
         return await self._take(self._items, most, wait_s)
 
-    async def take_portions(self, most: int, wait_s: float) -> list[Portion]:
+    async def take_batches(self, most: int, wait_s: float) -> list[FeedBatch]:
         """The same as batches."""
-        return await self._take(self._portions, most, wait_s)
+        return await self._take(self._batches, most, wait_s)
 
     async def _take(
         self, read: Callable[[News, int], Iterable[_Part]], most: int, wait_s: float
@@ -286,18 +286,18 @@ class CursorFeed:
             self._reach(news, message, number, is_last=number == chosen[-1])
             yield Item(self._last, to_json(row, publisher))
 
-    def _portions(self, news: News, most: int) -> Iterator[Portion]:
+    def _batches(self, news: News, most: int) -> Iterator[FeedBatch]:
         message = news.message
         if isinstance(message, Gaps):
             for gap in islice(self._gaps(message), most):
-                yield Portion(self._last, gap.publisher, None, gap)
+                yield FeedBatch(self._last, gap.publisher, None, gap)
             return
         chosen, batch = self._chosen(news, message), message.parcel.batch
         if chosen:
             given = chosen[:most]
             self._reach(news, message, given[-1], is_last=len(given) == len(chosen))
             batch = batch if len(given) == batch.num_rows else batch.take(pa.array(given))
-            yield Portion(self._last, message.parcel.publisher, batch)
+            yield FeedBatch(self._last, message.parcel.publisher, batch)
 
     def _gaps(self, message: Gaps) -> Iterator[Gap]:
         """The gaps that the consumer was not told of."""

@@ -198,8 +198,8 @@ class HttpSubscribers:
         feed = await self._listen(subscription, query.get("cursor", ""))
         try:
             if media_type == arrow.ARROW_TYPE:
-                portions = await feed.take_portions(most, wait_s)
-                body = await arrow.whole(portions, columns)
+                parts = await feed.take_batches(most, wait_s)
+                body = await arrow.whole(parts, columns)
                 return Response(body, headers=STREAM_HEADERS, media_type=media_type)
             items = await feed.take(most, wait_s)
         finally:
