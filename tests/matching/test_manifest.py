@@ -81,10 +81,7 @@ def test_what_is_not_listed_or_of_another_sort_is_refused(tmp_path: Path) -> Non
         loading(tmp_path / "none")
 
 
-def test_a_version_without_checksums_is_told_from_a_damaged_one(tmp_path: Path) -> None:
-    (tmp_path / "manifest").write_bytes(msgspec.msgpack.encode({"format": 1, "parts": []}))
-    with pytest.raises(InvalidInput, match="has format 1, which has no checksums, not 2; make"):
-        loading(tmp_path, 2)
+def test_what_is_no_manifest_is_damaged(tmp_path: Path) -> None:
     for data in (b"", b"x", msgspec.msgpack.encode([1, 2])):
         (tmp_path / "manifest").write_bytes(data)
         with pytest.raises(FileDamaged, match="manifest is not what was written"):

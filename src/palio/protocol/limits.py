@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-PROTOCOL_VERSION: Final = 3
-"""Raised when a broker could no longer speak with an older one."""
+PROTOCOL_VERSION: Final = 1
+"""Raised when messages of the version before would be misread; an end of another is refused."""
 
 MAX_FRAME_BYTES: Final = 16 << 20
 """One frame: a batch of 16,384 events of 64 numbers each fits, a mistaken length does not."""
