@@ -11,7 +11,7 @@ import typer
 from palio.cli import bench as bench_module
 from palio.cli.application import AsJson, FilterText, Parameters, app, event_argument
 from palio.routing.algorithms import ALGORITHMS
-from palio.routing.matchings import MATCHINGS
+from palio.simulation.matchings import MATCHINGS
 
 __all__ = ["Benchmark", "Dialect", "How"]
 

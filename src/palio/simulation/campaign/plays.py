@@ -14,7 +14,6 @@ from palio.protocol.messages import Apply, Done, Message, Pong, Publish, Route
 from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Router
-from palio.routing.shortcuts import Price
 from palio.simulation.agenda import FAULT, US
 from palio.simulation.campaign.actors import Actor
 from palio.simulation.campaign.casting import packed_plan
@@ -38,9 +37,6 @@ LOOK_S: Final = 2.0
 
 MOST_ACTIONS: Final = 3_000_000
 """What one play may do: a tenth of it is much."""
-
-PRICE: Final = Price(0.05, 0.1, 0.5)
-"""By two of three seeds shortcuts begin where anything comes, and soon end again."""
 
 LAPSES_S: Final = 1.0
 """After so long all are told of what was lost before all was whole: brokers tell their clients, and
@@ -140,8 +136,7 @@ class Play:
         is_below = bool(parent) and script.seed % 2 == 0
         if not find_algorithm(routing).has_parents:
             parent = ""
-        price = PRICE if script.seed % 3 else None
-        router = partial(self._router, world, routing, outside, is_below, price)
+        router = partial(self._router, world, routing, outside, is_below)
         world.add_broker(name, router, parent, outside)
 
     @staticmethod
@@ -150,7 +145,6 @@ class Play:
         routing: str,
         outside: Outside | None,
         is_below: bool,
-        price: Price | None,
         name: str,
     ) -> Router:
         """One that says what it says with the versions of this life, by its own clock. Where
@@ -160,7 +154,7 @@ class Play:
         if outside is not None:
             return algorithm.new_gateway(name, find_algorithm(outside.routing), outside.brokers)
         life = world.wall_of(name)
-        return algorithm.new_assembling(name, life=life, has_parent=is_below, shortcuts=price)
+        return algorithm.new_assembling(name, life=life, has_parent=is_below)
 
     # --- running ---
 

@@ -6,11 +6,11 @@ import pytest
 
 from palio.language.parsing import parse_advertisement
 from palio.model.row_parcels import RowParcel
-from palio.routing import shortcuts
 from palio.routing.messages import Advertise, Batch, Settled, Subscribe, Unsubscribe
 from palio.routing.protocol import IllegalMessage, Peer, Send
 from palio.routing.reference_selector import ReferenceSelector
-from palio.routing.shortcuts import Copies, Rates, Served, ways_between
+from palio.simulation import shortcuts
+from palio.simulation.shortcuts import Copies, Rates, Served, ways_between
 from tests.routing.helpers import parse
 
 Q = Peer.broker("q")

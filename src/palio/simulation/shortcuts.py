@@ -10,15 +10,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, cast
+
+import msgspec
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
-from palio.routing.messages import Batch, Settled
+from palio.routing.messages import Batch, Control, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import IllegalMessage, Peer, Selector, Send
 
-__all__ = ["Copies", "Price", "Rates", "Served", "ways_between"]
+__all__ = [
+    "ASK",
+    "END_SERVED",
+    "END_TAKEN",
+    "AskShortcut",
+    "Copies",
+    "EndShortcut",
+    "Price",
+    "Rates",
+    "Served",
+    "ShortcutControl",
+    "ways_between",
+]
 
 MOST_WATCHED: Final = 10_000
 """Publishers of one shortcut that are told apart; of one that was forgotten a copy is refused."""
@@ -28,6 +42,30 @@ MOST_WISHES: Final = 10_000
 
 _ACCEPTED: Final = -1
 """In the place of the number of a refused copy: none is refused any more."""
+
+
+class AskShortcut(msgspec.Struct, frozen=True, tag=True):
+    """Outside the tree, the sender wants copies on this link of what the receiver hears from below.
+
+    Which of these it wants it says next, in batches, of which the first is `fresh`.
+    """
+
+
+class EndShortcut(msgspec.Struct, frozen=True, tag=True):
+    """A shortcut on this link is over at the sender's end: no copy follows it, and no batch.
+
+    `asked`: the sender is the one that had asked for it. The other end answers with the same.
+    """
+
+    asked: bool
+
+
+ShortcutControl: TypeAlias = AskShortcut | EndShortcut
+"""What only simulated links carry: brokers have no frame for it."""
+
+ASK: Final = cast("Control", AskShortcut())
+END_TAKEN: Final = cast("Control", EndShortcut(asked=True))
+END_SERVED: Final = cast("Control", EndShortcut(asked=False))
 
 
 class Price(NamedTuple):

@@ -8,12 +8,9 @@ from math import inf
 import pytest
 
 from palio.model.row_parcels import RowParcel
-from palio.routing import shortcuts, shortened
 from palio.routing.messages import (
-    AskShortcut,
     Batch,
     Control,
-    EndShortcut,
     Join,
     Leave,
     LinkState,
@@ -24,9 +21,26 @@ from palio.routing.messages import (
     Update,
 )
 from palio.routing.protocol import IllegalMessage, Peer, Send
-from palio.routing.shortcuts import Price
-from palio.routing.shortened import AGAIN_AFTER, Shortened
-from palio.simulation import Link, Network, Randomness, Topology, connected_random, random_tree
+from palio.simulation import (
+    Link,
+    Network,
+    Randomness,
+    Topology,
+    connected_random,
+    random_tree,
+    shortcuts,
+    shortened,
+)
+from palio.simulation.shortcuts import (
+    ASK,
+    END_SERVED,
+    END_TAKEN,
+    AskShortcut,
+    EndShortcut,
+    Price,
+    ShortcutControl,
+)
+from palio.simulation.shortened import AGAIN_AFTER, Shortened
 from tests.conftest import NIGHTLY
 from tests.routing.helpers import ALICE, BOB, TWO, parse
 from tests.routing.scenarios import Storm
@@ -235,7 +249,7 @@ def asking() -> Shortened:
     broker.route(ABOVE, events("q", 0))
     sends = broker.look(1.0)
     said = Batch((Subscribe(0, parse("a = 1")),), fresh=True, wave=0)
-    assert sends == [Send(Q, AskShortcut()), Send(Q, said)]
+    assert sends == [Send(Q, ASK), Send(Q, said)]
     return broker
 
 
@@ -277,7 +291,7 @@ def test_a_wave_does_not_wait_for_a_shortcut_that_is_over() -> None:
     sends = broker.receive(ALICE, Batch((Subscribe(1, parse("b = 1")),), wave=9))
     assert broker.receive(ABOVE, Settled(wave_to_above(sends))) == []
     assert broker.receive(Q, EndShortcut(asked=False)) == [
-        Send(Q, EndShortcut(asked=True)),
+        Send(Q, END_TAKEN),
         Send(ALICE, Settled(9)),
     ]
     assert broker.shortcuts == []
@@ -294,14 +308,14 @@ def test_one_whose_link_breaks_is_not_waited_for() -> None:
 def test_it_ends_when_it_does_not_pay() -> None:
     broker = taking()
     broker.price = Price(0.0, 0.1, 0.0)
-    assert broker.look(2.0) == [Send(Q, EndShortcut(asked=True))]
+    assert broker.look(2.0) == [Send(Q, END_TAKEN)]
     assert broker.route(Q, events("q", 1)) == {}
     assert broker.receive(Q, Settled(7)) == []  # said before it knew
     broker.route(ABOVE, events("q", 1))
     assert broker.look(3.0) == []  # not before the other end has answered
     assert broker.receive(Q, EndShortcut(asked=False)) == []
     broker.route(ABOVE, events("q", 2))
-    assert broker.look(4.0)[0] == Send(Q, AskShortcut())
+    assert broker.look(4.0)[0] == Send(Q, ASK)
 
 
 def test_the_rate_and_the_state_decide() -> None:
@@ -316,7 +330,7 @@ def test_the_rate_and_the_state_decide() -> None:
 
 def test_one_that_refuses_is_asked_again_after_a_while() -> None:
     broker = asking()
-    assert broker.receive(Q, EndShortcut(asked=False)) == [Send(Q, EndShortcut(asked=True))]
+    assert broker.receive(Q, EndShortcut(asked=False)) == [Send(Q, END_TAKEN)]
     asked = []
     for number in range(AGAIN_AFTER + 1):
         broker.route(ABOVE, events("q", number + 1))
@@ -330,13 +344,13 @@ def test_who_may_not_hear_and_bring_all_has_none() -> None:
     broker.look(0.0)
     broker.route(ABOVE, events("q", 0))
     assert broker.look(1.0) == []
-    assert broker.receive(Q, AskShortcut()) == [Send(Q, EndShortcut(asked=False))]
+    assert broker.receive(Q, AskShortcut()) == [Send(Q, END_SERVED)]
 
 
 def test_one_that_cannot_read_what_is_wanted_is_done_without() -> None:
     broker = taking()
     lacking = Batch((Subscribe(0, parse("a = 1")),))
-    assert broker.refused(Q, lacking) == [Send(Q, EndShortcut(asked=True))]
+    assert broker.refused(Q, lacking) == [Send(Q, END_TAKEN)]
     assert broker.refused(Q, lacking) == []
     assert broker.receive(Q, EndShortcut(asked=False)) == []
     broker.route(ABOVE, events("q", 1))
@@ -361,7 +375,7 @@ def test_copies_go_of_what_is_published_here_and_not_of_what_comes_from_above() 
 @pytest.mark.parametrize("price", [None, FREE])
 def test_whoever_has_none_serves_none(price: Price | None) -> None:
     broker = beside(price)
-    refused = [Send(Q, EndShortcut(asked=False))]
+    refused = [Send(Q, END_SERVED)]
     assert broker.receive(Q, AskShortcut()) == ([] if price else refused)
     assert broker.follows_sources == (price is not None)
     assert beside(None).look(1.0) == []
@@ -371,13 +385,13 @@ def test_one_above_or_below_is_not_served() -> None:
     broker = beside()
     broker.attach(TWO)
     broker.receive(TWO, LinkState("s2", 1, ("m", "q")))
-    assert broker.receive(TWO, AskShortcut()) == [Send(TWO, EndShortcut(asked=False))]
-    assert broker.receive(ABOVE, AskShortcut()) == [Send(ABOVE, EndShortcut(asked=False))]
+    assert broker.receive(TWO, AskShortcut()) == [Send(TWO, END_SERVED)]
+    assert broker.receive(ABOVE, AskShortcut()) == [Send(ABOVE, END_SERVED)]
 
 
 def test_no_more_are_served_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortened, "MOST_SERVED", 0)
-    assert beside().receive(Q, AskShortcut()) == [Send(Q, EndShortcut(asked=False))]
+    assert beside().receive(Q, AskShortcut()) == [Send(Q, END_SERVED)]
 
 
 def test_no_more_are_taken_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -391,9 +405,7 @@ def test_no_more_are_taken_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_wants_too_much_is_served_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shortcuts, "MOST_WISHES", 1)
     broker = serving()
-    assert broker.receive(Q, Batch((Subscribe(1, parse("a = 2")),))) == [
-        Send(Q, EndShortcut(asked=False))
-    ]
+    assert broker.receive(Q, Batch((Subscribe(1, parse("a = 2")),))) == [Send(Q, END_SERVED)]
     assert broker.receive(Q, EndShortcut(asked=True)) == []
 
 
@@ -401,7 +413,7 @@ def test_a_link_comes_into_the_tree_once_both_ends_have_ended_their_shortcuts() 
     broker = serving()
     plan = TreePlan("a", 2, (("a", "m"), ("m", "q")), root="a")
     sends = broker.receive(ABOVE, plan)
-    assert Send(Q, EndShortcut(asked=False)) in sends
+    assert Send(Q, END_SERVED) in sends
     assert not [each for _, each in sends if isinstance(each, Join)]
     assert broker.receive(Q, Batch((), wave=4)) == []  # said before it knew
     assert broker.receive(Q, EndShortcut(asked=True)) == [Send(Q, Join(upward=False))]
@@ -432,13 +444,13 @@ def test_a_stranger_and_a_client_have_no_shortcuts() -> None:
             broker.receive(peer, AskShortcut())
 
 
-def hostile(random: Randomness) -> Control:
+def hostile(random: Randomness) -> Control | ShortcutControl:
     """Something that a neighbour may say of shortcuts, and at any time it should not."""
     wish = Subscribe(random.below(3), parse(f"a = {random.below(3)}"))
     wishes = (wish, Update(random.below(3), {"1": 1}, 1), Unsubscribe(random.below(3)))
     wave = random.choice((None, random.below(4)))
     plan = random.choice(((("a", "m"), ("a", "q")), (("a", "m"), ("m", "q")), (("m", "q"),)))
-    said: tuple[Control, ...] = (
+    said: tuple[Control | ShortcutControl, ...] = (
         AskShortcut(),
         AskShortcut(),
         EndShortcut(asked=random.chance(0.5)),

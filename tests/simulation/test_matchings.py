@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import InvalidInput
-from palio.matching.reference import Reference
-from palio.routing.matchings import MATCHINGS, selectors_of
+from palio.simulation.matchings import MATCHINGS, selectors_of
 from tests.routing.helpers import parse
 
 
@@ -19,17 +18,6 @@ def test_every_matching_can_be_had(name: str) -> None:
     assert (len(selector), len(other)) == (1, 0)
     selector.remove(4)
     assert len(selector) == 0
-
-
-def test_the_index_is_made_as_the_caller_says() -> None:
-    made: list[Reference] = []
-
-    def new_index() -> Reference:
-        made.append(Reference())
-        return made[-1]
-
-    selectors_of("index", new_index)().add(4, parse("a > 1"), {}, 7)
-    assert [len(each) for each in made] == [1]
 
 
 def test_another_name_is_told_the_choices() -> None:

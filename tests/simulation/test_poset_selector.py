@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from palio.model.row_parcels import RowParcel
-from palio.routing import poset_selector
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.normalized import NormalizedFilter
-from palio.routing.poset_selector import MOST_LEVELS, MOST_TAKEN, PosetSelector
+from palio.simulation import poset_selector
+from palio.simulation.poset_selector import MOST_LEVELS, MOST_TAKEN, PosetSelector
 from tests.matching.test_index import some_events, some_filters, usable
 from tests.routing.helpers import parse
 from tests.routing.scenarios import Storm

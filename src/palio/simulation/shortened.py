@@ -12,20 +12,36 @@ A link that comes into the tree is joined when both ends have ended what they ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
+from msgspec import structs
+
 from palio.matching.protocol import RowMask
+from palio.model.filters import Filter
 from palio.model.parcels import Parcel
+from palio.routing.forwarding import Aim
 from palio.routing.general import General
 from palio.routing.graphs import ALL_NEW, NONE_NEW
-from palio.routing.messages import AskShortcut, Batch, Control, EndShortcut, Flood, Settled
+from palio.routing.messages import Batch, Control, Flood, Settled
 from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send, narrowed
-from palio.routing.proxies import Proxies
+from palio.routing.proxies import ITSELF, NO_OFFER, Proxies
 from palio.routing.reference_selector import ReferenceSelector
-from palio.routing.shortcuts import Copies, Price, Rates, Served, ways_between
 from palio.routing.tree_links import TreeLink
+from palio.simulation.shortcuts import (
+    ASK,
+    END_SERVED,
+    END_TAKEN,
+    AskShortcut,
+    Copies,
+    EndShortcut,
+    Price,
+    Rates,
+    Served,
+    ShortcutControl,
+    ways_between,
+)
 
 __all__ = ["Shortened"]
 
@@ -38,6 +54,76 @@ AGAIN_AFTER: Final = 12
 MOST_SERVED: Final = 64
 """Shortcuts by which one broker sends copies: of each event it is found out who of them wants it.
 """
+
+
+class _Beside:
+    """Where a wish may go (`Aim`): besides, to those at the other ends of shortcuts, if anybody
+    here or below asks for it.
+    """
+
+    def __init__(self, ways: Aim, is_asked_for: Callable[[Filter], bool]) -> None:
+        self.peers: dict[Peer, None] = {}
+        self._ways = ways
+        self._is_asked_for = is_asked_for
+
+    def towards(self, filter: Filter) -> Iterator[Peer]:
+        """See `Aim`."""
+        if self.peers and self._is_asked_for(filter):
+            yield from self.peers
+        yield from self._ways.towards(filter)
+
+    def forget(self, filter: Filter) -> None:
+        """See `Aim`."""
+        self._ways.forget(filter)
+
+
+class _Proxy(Proxies):
+    """A proxy that also tells peers in other branches what is wanted."""
+
+    def _aim(self) -> Aim:
+        ways = super()._aim()
+        assert ways is not None
+        self._beside = _Beside(ways, self._is_asked_for)
+        return self._beside
+
+    def _is_asked_for(self, filter: Filter) -> bool:
+        return any(each not in (self._upwards.master, ITSELF) for each in self._askers(filter))
+
+    def _is_told_much(self, peer: Peer) -> bool:
+        return peer not in self._beside.peers and super()._is_told_much(peer)
+
+    @property
+    def wish_count(self) -> int:
+        """How many wishes the master was told, as one at the end of a shortcut would be."""
+        master = self._upwards.master
+        return 0 if master is None else self.subscriptions.sent_count(master)
+
+    def shorten(self, peer: Peer) -> list[Send]:
+        """Tell a peer in another branch what is wanted here and below, from now on."""
+        table = self.subscriptions.table
+        self.subscriptions.enrol(peer)
+        self.subscriptions.tell(peer)
+        self._waves.connect(peer)
+        self._beside.peers[peer] = None
+        table.retouch(table.nodes)
+        sends = self._flush(fresh=peer)
+        waves, _ = self._waves.begin(ITSELF, NO_OFFER, [peer])
+        return [
+            Send(to, structs.replace(said, wave=waves[peer]))
+            if to == peer and isinstance(said, Batch)
+            else Send(to, said)
+            for to, said in sends
+        ]
+
+    def lengthen(self, peer: Peer) -> list[Send]:
+        """Tell it nothing more, and wait for no answer of it."""
+        del self._beside.peers[peer]
+        self.subscriptions.dismiss(peer)
+        return self._others(self._honest(self._waves.excuse(peer)))
+
+    def answered(self, peer: Peer, message: Settled) -> list[Send]:
+        """It has in force what it was told."""
+        return self._others(self._honest(self._waves.echo(peer, message)))
 
 
 class Shortened(General):
@@ -54,7 +140,7 @@ class Shortened(General):
         selector: SelectorFactory = ReferenceSelector,
         price: Price | None = None,
     ) -> None:
-        self._proxy = Proxies(name, selector)
+        self._proxy = _Proxy(name, selector)
         super().__init__(name, lambda _: self._proxy)
         self.price = price
         """What its shortcuts have to be worth; None if it has none, and serves none."""
@@ -76,7 +162,7 @@ class Shortened(General):
 
     @property
     def shortcuts(self) -> list[str]:
-        """See `Shortening`."""
+        """The brokers from which events come straight."""
         return sorted(
             peer.name
             for peer, copies in self._taken.items()
@@ -84,11 +170,13 @@ class Shortened(General):
         )
 
     def bar(self, peer: Peer) -> None:
-        """See `Shortening`."""
+        """With a neighbour that may not hear and bring everything there is no shortcut, until it
+        is detached: what came by it would be less than what comes over the tree.
+        """
         self._barred[peer] = None
 
     def look(self, now: float) -> list[Send]:
-        """See `Shortening`."""
+        """Time has passed: where a shortcut pays it begins, and where it does not it ends."""
         price = self.price
         if price is None:
             return []
@@ -106,7 +194,7 @@ class Shortened(General):
             is_new = not any(peer in known for known in (self._taken, self._barred, self._refused))
             if skipped >= price.open_at * state and is_new and len(self._taken) < MOST_TAKEN:
                 self._taken[peer] = Copies()
-                sends += [Send(peer, AskShortcut()), *self._proxy.shorten(peer)]
+                sends += [Send(peer, ASK), *self._proxy.shorten(peer)]
         return sends
 
     def _worth(self, rates: Mapping[str, float]) -> dict[Peer, float]:
@@ -145,17 +233,13 @@ class Shortened(General):
         self._is_stale = self._is_stale or (peer in self._links and self._links[peer].up)
         return self._reviewed(sends + super().detach(peer))
 
-    def receive(self, sender: Peer, message: Control) -> list[Send]:
+    def receive(self, sender: Peer, message: Control | ShortcutControl) -> list[Send]:
         """See `Router`."""
         link = self._links.get(sender)
-        if link is None:
-            return super().receive(sender, message)
         match message:
-            case AskShortcut():
-                sends = self._asked(sender, link)
-            case EndShortcut(asked):
-                sends = self._ended(sender, link, asked=asked)
-            case Batch() if sender in self.served and not link.up:
+            case AskShortcut() | EndShortcut():
+                sends = self._about_shortcut(sender, link, message)
+            case Batch() if link is not None and sender in self.served and not link.up:
                 sends = self.served.hear(sender, message)
                 if self.served.wants_too_much(sender):
                     sends += self._end_served(sender)
@@ -164,6 +248,15 @@ class Shortened(General):
             case _:
                 sends = super().receive(sender, message)
         return self._reviewed(sends)
+
+    def _about_shortcut(
+        self, sender: Peer, link: TreeLink | None, message: ShortcutControl
+    ) -> list[Send]:
+        if link is None:
+            raise IllegalMessage(sender, f"{type(message).__name__} of one that is no neighbour")
+        if isinstance(message, AskShortcut):
+            return self._asked(sender, link)
+        return self._ended(sender, link, asked=message.asked)
 
     def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
         """See `Router`. One that cannot read all that is wanted would send less than the tree."""
@@ -225,7 +318,7 @@ class Shortened(General):
             self.served.begin(sender)
             return []
         self.served.refuse(sender)
-        return [Send(sender, EndShortcut(asked=False))]
+        return [Send(sender, END_SERVED)]
 
     def _is_apart(self, name: str) -> bool:
         """Whether a broker is in another branch: neither above this one nor below it."""
@@ -244,7 +337,7 @@ class Shortened(General):
         sends: list[Send] = []
         if asked and sender in self.served:
             if not self.served.is_ending(sender):
-                sends = [Send(sender, EndShortcut(asked=False))]
+                sends = [Send(sender, END_SERVED)]
             self.served.drop(sender)
         elif not asked and sender in self._taken:
             copies = self._taken[sender]
@@ -259,11 +352,11 @@ class Shortened(General):
 
     def _end_taken(self, peer: Peer) -> list[Send]:
         self._taken[peer].is_ending = True
-        return [Send(peer, EndShortcut(asked=True)), *self._proxy.lengthen(peer)]
+        return [Send(peer, END_TAKEN), *self._proxy.lengthen(peer)]
 
     def _end_served(self, peer: Peer) -> list[Send]:
         self.served.end(peer)
-        return [Send(peer, EndShortcut(asked=False))]
+        return [Send(peer, END_SERVED)]
 
     def _end_all(self) -> list[Send]:
         """All that have not ended yet."""
