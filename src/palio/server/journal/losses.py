@@ -53,7 +53,7 @@ def begin_epoch(
         counters.missing = max(0, known.last_entry - last_entry)
         last_entry = max(last_entry, known.last_entry)
         epoch, commits = max(epoch, known.epochs), known.commits
-        time_us = known.time_us or time_us
+        time_us = max(time_us, known.time_us)
         if told:
             last_entry += 1
             rows = [(each, last_entry, None, checksum(each, last_entry, None)) for each in told]
