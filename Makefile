@@ -41,10 +41,11 @@ demo: $(STAMP) ## watch events find their subscribers; ends by itself
 test: $(KERNELS) ## run the tests, the doctests and the snippets of the documentation
 	@$(PYTHON) -m pytest --numprocesses auto --dist loadgroup $(ARGS)
 
-check: $(STAMP) ## format, lint, types and the layering of the rooms
+check: $(STAMP) ## format, lint, types (those of the snippets in the documentation, too), layering
 	@$(PYTHON) -m ruff format --check
 	@$(PYTHON) -m ruff check
-	@$(PYTHON) -m mypy $(CHECKED)
+	@$(PYTHON) -m tests.pages build/snippets
+	@$(PYTHON) -m mypy $(CHECKED) build/snippets
 	@$(PYTHON) -m pytest --quiet tests/test_layering.py
 
 # A program has a main(); the other files are what programs share, or the other ends of theirs.
