@@ -15,14 +15,14 @@ from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Router
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.casting import packed_plan
-from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, GARBLED_NAME, Faults
-from palio.simulation.campaign.grants import doors_with
-from palio.simulation.campaign.hostile import HOSTILE, Hostile
-from palio.simulation.campaign.scripts import Script, Step
 from palio.simulation.doors import Doors
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
+from tests.campaign.casting import packed_plan
+from tests.campaign.faults import DISK_FAULTS, FAULTS, GARBLED_NAME, Faults
+from tests.campaign.grants import doors_with
+from tests.campaign.hostile import HOSTILE, Hostile
+from tests.campaign.scripts import Script, Step
 
 __all__ = ["CONVERGES_S", "Play", "PublishedEvent"]
 

@@ -6,10 +6,10 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS, GraphKind
-from palio.simulation.campaign.drawing import APART, GATEWAY, ROUTINGS, STOPS, draw
-from palio.simulation.campaign.faults import FAULTS, REFUSALS
-from palio.simulation.campaign.scripts import CLIENT_STEPS
 from palio.simulation.topologies import Topology
+from tests.campaign.drawing import APART, GATEWAY, ROUTINGS, STOPS, draw
+from tests.campaign.faults import FAULTS, REFUSALS
+from tests.campaign.scripts import CLIENT_STEPS
 
 SEEDS = range(300)
 

@@ -6,10 +6,12 @@ from typing import Final
 import pytest
 
 from palio.node.core import Core
-from palio.simulation.campaign import PHASES, Border, Script, Step, draw, play
-from palio.simulation.campaign.faults import FAULTS
-from palio.simulation.campaign.plays import Play
-from palio.simulation.campaign.verdicts import PROBES, verdicts
+from tests.campaign.drawing import draw
+from tests.campaign.faults import FAULTS
+from tests.campaign.judgement import PHASES, play
+from tests.campaign.plays import Play
+from tests.campaign.scripts import Border, Script, Step
+from tests.campaign.verdicts import PROBES, verdicts
 from tests.conftest import NIGHTLY
 
 FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
@@ -20,7 +22,7 @@ AT_ONCE: Final = 10
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_ONCE))
 def test_what_is_promised_is_kept(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
-        assert play(draw(seed)).breaches == (), f"palio campaign --from {seed} --seeds 1"
+        assert play(draw(seed)).breaches == (), f"--first-seed {seed} --seeds 1"
 
 
 def test_a_script_is_played_alike_each_time() -> None:

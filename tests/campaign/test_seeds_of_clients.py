@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from palio.simulation.campaign import Border, Script, Step, play
-from palio.simulation.campaign.drawing import OFFER
-from palio.simulation.campaign.plays import Play
+from tests.campaign.drawing import OFFER
+from tests.campaign.judgement import play
+from tests.campaign.plays import Play
+from tests.campaign.scripts import Border, Script, Step
 
 
 @pytest.mark.parametrize("ends_after_s", [0.1, 0.517, 3.0])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from palio.simulation.campaign import Border, Script, Step, play
+from tests.campaign.judgement import play
+from tests.campaign.scripts import Border, Script, Step
 
 
 def test_settled_names_who_was_lost_before_his_neighbour_heard_the_question() -> None:

@@ -13,11 +13,11 @@ from typing import Final, Protocol
 from palio.protocol.messages import AddPeer, Answer, Drain, RemovePeer
 from palio.protocol.requests import Outcome, Request
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.campaign.actors import Actor
 from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
 
 __all__ = ["AFTERWARDS", "OPERATOR", "Accounts", "Operators"]
 

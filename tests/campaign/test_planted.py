@@ -8,12 +8,13 @@ from typing import Final
 
 import pytest
 
-from palio.simulation.campaign import draw, play
+from tests.campaign.drawing import draw
+from tests.campaign.judgement import play
+from tests.campaign.planted.nodes import IN_NODES
+from tests.campaign.planted.sessions import IN_SESSIONS
+from tests.campaign.planted.ways import ON_WAYS
 from tests.conftest import NIGHTLY
 from tests.mutations import Mutation
-from tests.simulation.campaign.planted.nodes import IN_NODES
-from tests.simulation.campaign.planted.sessions import IN_SESSIONS
-from tests.simulation.campaign.planted.ways import ON_WAYS
 
 PLANTED: Final = (*IN_NODES, *IN_SESSIONS, *ON_WAYS)
 """Drawn up before it was known which of them the campaign notices."""

@@ -14,12 +14,12 @@ from math import inf
 from typing import Any, Final
 
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.on_disks import ends_only_on, events_in, events_on, lacks_claims
-from palio.simulation.campaign.operators import Operators
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Weather
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
+from tests.campaign.on_disks import ends_only_on, events_in, events_on, lacks_claims
+from tests.campaign.operators import Operators
 
 __all__ = [
     "CAST_FAULTS",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from palio.simulation.campaign import Border, Script, Step, play
-from palio.simulation.campaign.drawing import OFFER
+from tests.campaign.drawing import OFFER
+from tests.campaign.judgement import play
+from tests.campaign.scripts import Border, Script, Step
 
 
 def test_settled_is_answered_though_a_full_disk_kept_a_broker_from_telling_something() -> None:
