@@ -30,7 +30,7 @@ endef
 KERNELS := $(STAMP)-kernels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench nightly coverage clean
+.PHONY: help demo test check bench campaign nightly coverage clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ bench: $(KERNELS) ## run every program of benchmarks/; each prints tables
 	    printf '\n== benchmarks.%s\n' "$$name"; \
 	    $(PYTHON) -m "benchmarks.$$name" $(ARGS) || exit 1; \
 	done
+
+campaign: $(KERNELS) ## break virtual networks, and see what holds: ARGS="--seeds 1000 --jobs 2"
+	@$(PYTHON) -m tests.campaign $(ARGS)
 
 nightly: export PALIO_PROFILE := nightly
 nightly: $(KERNELS) ## the tests with 10,000 examples a property and a fresh seed

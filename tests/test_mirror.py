@@ -72,10 +72,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     # the simulation: it is what storms run on, and they find planted faults
     "simulation/disks.py": "node/test_faults.py",
     "simulation/doors.py": "node/test_storms.py",
-    "simulation/member.py": "simulation/campaign/test_plays.py",
-    "simulation/campaign/actors.py": "simulation/campaign/test_plays.py",
-    "simulation/campaign/grants.py": "simulation/campaign/test_verdicts.py",
-    "simulation/campaign/scripts.py": "simulation/campaign/test_shrinking.py",
+    "simulation/member.py": "campaign/test_plays.py",
     # two modules that are one thing to whoever calls them
     "language/cesql/weighing.py": "language/cesql/test_filters.py",
     "language/documents.py": "language/test_hostile_texts.py",

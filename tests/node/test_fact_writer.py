@@ -12,7 +12,8 @@ from palio.node.fact_writer import FactWriter
 from palio.node.registry import Registry
 from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Fact, Facts
-from palio.simulation.campaign import Border, Script, Step, play
+from tests.campaign.judgement import play
+from tests.campaign.scripts import Border, Script, Step
 
 
 class Written:

@@ -24,11 +24,12 @@ from palio.protocol.messages import (
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
-from palio.simulation.campaign import Script, Step, play
 from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology, line, ring
 from palio.simulation.world import World
+from tests.campaign.judgement import play
+from tests.campaign.scripts import Script, Step
 
 
 def world_of(topology: Topology, routing: str = "general", **settings: Any) -> World:

@@ -13,9 +13,10 @@ from msgspec.structs import replace
 
 from palio.node import sessions, telling
 from palio.protocol import portions, streams
-from palio.simulation.campaign import draw, play
-from palio.simulation.campaign.plays import Play
-from palio.simulation.campaign.verdicts import verdicts
+from tests.campaign.drawing import draw
+from tests.campaign.judgement import play
+from tests.campaign.plays import Play
+from tests.campaign.verdicts import verdicts
 from tests.node.signing import CERTIFICATES, Keyring
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"

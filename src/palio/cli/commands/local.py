@@ -260,29 +260,6 @@ def simulate(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 @app.command()
-def campaign(
-    seeds: Annotated[int, typer.Option(min=1, help="How many.")] = 100,
-    first: Annotated[int, typer.Option("--from", metavar="SEED", min=0, help="The first.")] = 0,
-    routing: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help="One algorithm, or gateway; unless given each seed draws one."
-        ),
-    ] = "",
-    jobs: Annotated[int, typer.Option(min=1, max=256, help="Processes.")] = 1,
-    as_json: AsJson = False,
-) -> int:
-    """Break networks of brokers, and see what holds.
-
-    Each seed draws brokers, clients and faults: links that break, brokers that stop, disks that
-    fail, clocks that jump. Ends with 1 if a promise is broken, and shows a short test of that.
-    """
-    from palio.cli.campaign import campaign
-
-    return campaign(seeds, first, routing, jobs, as_json=as_json)
-
-
-@app.command()
 def demo(
     seconds: Annotated[
         float, typer.Option(min=0.1, max=600, help="How long the market is open.")

@@ -3,9 +3,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from palio.simulation.campaign import Breach, Ending, Script, Step, play
-from palio.simulation.campaign.scripts import Border
-from palio.simulation.campaign.shrinking import as_test, shrink
+from tests.campaign.judgement import Ending, play
+from tests.campaign.scripts import Border, Breach, Script, Step
+from tests.campaign.shrinking import as_test, shrink
 
 STEPS = tuple(Step(float(number), "reset", ("b1", "b2")) for number in range(40))
 SCRIPT = Script(1, "acyclic", ("b1", "b2"), (("b1", "b2"),), STEPS)

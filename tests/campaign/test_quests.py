@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from palio.language.parsing import parse_filter
 from palio.model.patterns import Occurrence
-from palio.simulation.campaign.quests import EVERY_EVENT, FoundSequence, Quest
+from tests.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 

@@ -1,34 +1,33 @@
 from __future__ import annotations
 
-import os
-from typing import Final
-
 import pytest
 
 from palio.node.core import Core
-from palio.simulation.campaign import PHASES, Border, Script, Step, draw, play
-from palio.simulation.campaign.faults import FAULTS
-from palio.simulation.campaign.plays import Play
-from palio.simulation.campaign.verdicts import PROBES, verdicts
-from tests.conftest import NIGHTLY
+from tests.campaign.drawing import draw
+from tests.campaign.faults import FAULTS
+from tests.campaign.judgement import PHASES, play
+from tests.campaign.plays import Play
+from tests.campaign.scripts import Border, Script, Step
+from tests.campaign.shares import share
+from tests.campaign.verdicts import PROBES, verdicts
+from tests.conftest import seeds
 
-FIRST: Final = int(os.environ.get("PALIO_SEED", "0")) if NIGHTLY else 0
-SEEDS: Final = 10_000 if NIGHTLY else 100
-AT_ONCE: Final = 10
+SEEDS = seeds(40, nightly=10_000)
+AT_ONCE = 10
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + SEEDS, AT_ONCE))
+@pytest.mark.parametrize("first", SEEDS[::AT_ONCE])
 def test_what_is_promised_is_kept(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
-        assert play(draw(seed)).breaches == (), f"palio campaign --from {seed} --seeds 1"
+        assert play(draw(seed)).breaches == (), f"make campaign ARGS='--first-seed {seed}'"
 
 
-def test_a_script_is_played_alike_each_time() -> None:
-    for seed in range(5):
-        assert play(draw(seed)) == play(draw(seed))
+@pytest.mark.parametrize("seed", seeds(2, nightly=20))
+def test_a_script_is_played_alike_each_time(seed: int) -> None:
+    assert play(draw(seed)) == play(draw(seed))
 
 
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", share(FAULTS, 5))
 def test_every_fault_can_come_at_any_time_and_is_over_in_the_end(kind: str) -> None:
     script = next(each for each in map(draw, range(400)) if kind in each.faults)
     steps = tuple(step for step in script.steps if step.what == kind or step.what not in FAULTS)

@@ -38,13 +38,13 @@ from palio.model.relations import covers
 from palio.node.effects import ANYBODY
 from palio.protocol.messages import Gap
 from palio.routing.algorithms import GraphKind, find_algorithm
-from palio.simulation.campaign.actors import Actor, Debt, HeardEvent, Interest, Wish
-from palio.simulation.campaign.casting import out_of_use
-from palio.simulation.campaign.faults import CLIENT_FAULTS, DISK_FAULTS, UNREADABLE_FILTER
-from palio.simulation.campaign.grants import MAY_HEAR, MAY_PUBLISH
-from palio.simulation.campaign.hostile import HOSTILE
-from palio.simulation.campaign.plays import Play, PublishedEvent
-from palio.simulation.campaign.scripts import Breach
+from tests.campaign.actors import Actor, Debt, HeardEvent, Interest, Wish
+from tests.campaign.casting import out_of_use
+from tests.campaign.faults import CLIENT_FAULTS, DISK_FAULTS, UNREADABLE_FILTER
+from tests.campaign.grants import MAY_HEAR, MAY_PUBLISH
+from tests.campaign.hostile import HOSTILE
+from tests.campaign.plays import Play, PublishedEvent
+from tests.campaign.scripts import Breach
 
 __all__ = ["PROBES", "verdicts"]
 

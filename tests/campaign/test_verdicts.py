@@ -8,13 +8,13 @@ from math import inf
 import msgspec
 import pytest
 
-from palio.simulation.campaign.actors import Actor, Cancelled, HeardEvent
-from palio.simulation.campaign.drawing import OFFER
-from palio.simulation.campaign.faults import Blank
-from palio.simulation.campaign.plays import Play
-from palio.simulation.campaign.scripts import Script, Step
-from palio.simulation.campaign.verdicts import verdicts
 from palio.simulation.cluster import Cluster
+from tests.campaign.actors import Actor, Cancelled, HeardEvent
+from tests.campaign.drawing import OFFER
+from tests.campaign.faults import Blank
+from tests.campaign.plays import Play
+from tests.campaign.scripts import Script, Step
+from tests.campaign.verdicts import verdicts
 
 STEPS = (
     Step(0.0, "join", ("alice", "b1")),

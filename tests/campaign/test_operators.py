@@ -4,10 +4,10 @@ import pytest
 
 from palio.node.settings import Settings
 from palio.routing.algorithms import find_algorithm
-from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.faults import Faults
 from palio.simulation.topologies import Topology, line, ring
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
+from tests.campaign.faults import Faults
 
 SETTINGS = Settings(
     routing="general", find=True, heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0

@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 from msgspec.structs import replace
 
 from palio.routing.algorithms import GraphKind, find_algorithm
-from palio.simulation.campaign.scripts import Breach, Script, Step
 from palio.simulation.topologies import Topology
+from tests.campaign.scripts import Breach, Script, Step
 
 __all__ = ["as_test", "shrink"]
 
@@ -188,7 +188,8 @@ def as_test(script: Script, breach: Breach) -> str:
     ...         Breach("lost", "a did not hear it"),
     ...     )
     ... )
-    from palio.simulation.campaign import Script, Step, play
+    from tests.campaign.judgement import play
+    from tests.campaign.scripts import Script, Step
     <BLANKLINE>
     <BLANKLINE>
     def test_seed_7_lost() -> None:
@@ -206,7 +207,8 @@ def as_test(script: Script, breach: Breach) -> str:
     """
     border = "Border, " if script.gate is not None else ""
     lines = [
-        f"from palio.simulation.campaign import {border}Script, Step, play",
+        "from tests.campaign.judgement import play",
+        f"from tests.campaign.scripts import {border}Script, Step",
         "",
         "",
         f"def test_seed_{script.seed}_{breach.kind.replace(' ', '_')}() -> None:",

@@ -6,10 +6,10 @@ import pytest
 
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import DropEntries, PutTime
-from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.faults import CAST_FAULTS, FAULTS, REFUSALS, TOLD_S, Faults
 from palio.simulation.topologies import line
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
+from tests.campaign.faults import CAST_FAULTS, FAULTS, REFUSALS, TOLD_S, Faults
 
 EDGES = (("b1", "b2"), ("b2", "b3"))
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from palio.node.effects import PutFacts
 from palio.protocol.messages import Fact
-from palio.simulation.campaign.on_disks import ends_only_on, events_on, lacks_claims
 from palio.simulation.disks import Disk
 from palio.simulation.topologies import line
 from palio.simulation.world import World
+from tests.campaign.on_disks import ends_only_on, events_on, lacks_claims
 
 
 def disk(*facts: Fact) -> Disk:

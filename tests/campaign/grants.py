@@ -8,8 +8,8 @@ from typing import Final
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.node.authority import NamedAuthority, Principal
-from palio.simulation.campaign.operators import OPERATOR
 from palio.simulation.doors import Doors
+from tests.campaign.operators import OPERATOR
 
 __all__ = ["MAY_HEAR", "MAY_PUBLISH", "TEAM", "doors_with"]
 

@@ -8,18 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from palio.protocol.messages import AddPeer, Answer, Drain, RemovePeer
 from palio.protocol.requests import Outcome, Request
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.campaign.actors import Actor
 from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
 
-__all__ = ["AFTERWARDS", "OPERATOR", "Accounts", "Operators"]
+if TYPE_CHECKING:
+    from tests.campaign.faults import Faults
+
+__all__ = ["AFTERWARDS", "OPERATOR", "Operators"]
 
 OPERATOR: Final = "operator"
 """What those are called who do it, with a number. They may do everything."""
@@ -41,22 +44,6 @@ DOWN_S: Final = 1.5
 """How long a drained broker is stopped: its neighbours miss it, and start to look for others."""
 
 
-class Accounts(Protocol):
-    """Who keeps the record of what lasts, and of what is broken."""
-
-    def lasts(self, seconds: float, what: tuple[str, ...], undo: Callable[[], object]) -> None:
-        """Something lasts so long, and is undone then."""
-
-    def broken(self, from_s: float) -> None:
-        """Something was broken from then until now."""
-
-    def stopped(self, broker: str) -> None:
-        """A broker has stopped."""
-
-    def replaced(self, broker: str) -> None:
-        """A broker that does not run has an empty disk from now on."""
-
-
 class _Operator(Member):
     """Who sees to one broker, and stays with it."""
 
@@ -74,7 +61,7 @@ class Operators:
         self,
         world: World,
         edges: tuple[tuple[str, str], ...],
-        accounts: Accounts,
+        faults: Faults,
         *,
         is_smooth: bool = True,
     ) -> None:
@@ -82,7 +69,7 @@ class Operators:
         self.edges = edges
         self.is_smooth = is_smooth
         """Whether ways change without loss of live events."""
-        self.accounts = accounts
+        self.faults = faults
         self._open: dict[tuple[str, ...], None] = {}
         """What is under way."""
         self._operators = 0
@@ -161,7 +148,7 @@ class Operators:
                 self._until_done(operator, lambda: Drain(0, broker, undo=True), end)
 
         ask()
-        self.accounts.lasts(seconds, (*what, operator.name), undo)
+        self.faults.lasts(seconds, (*what, operator.name), undo)
 
     def _is_empty(self, broker: str) -> bool:
         """Whether nobody came in the moment since the broker said so."""
@@ -177,11 +164,11 @@ class Operators:
         def ask() -> None:
             node = world.nodes.get(broker)
             if node is not None and not node.is_free_to_go and world.now < until:
-                self.accounts.lasts(GOODBYE_S, ("restart", broker, "leaves"), ask)
+                self.faults.lasts(GOODBYE_S, ("restart", broker, "leaves"), ask)
                 return
             if node is not None:
                 world.host(broker).close("the broker is stopped")
-            self.accounts.lasts(GOODBYE_S, ("restart", broker, "goodbye"), then)
+            self.faults.lasts(GOODBYE_S, ("restart", broker, "goodbye"), then)
 
         world.host(broker).leave()
         ask()
@@ -191,17 +178,17 @@ class Operators:
         world = self.world
         if broker in world.nodes:
             world.kill(broker)
-        self.accounts.stopped(broker)
+        self.faults.stopped(broker)
         self._lack((broker,))
         if is_new:
-            self.accounts.replaced(broker)
+            self.faults.replaced(broker)
 
         def start() -> None:
             if broker not in world.nodes:
                 world.start(broker)
             self._lack((broker,), is_back=True)
 
-        self.accounts.lasts(DOWN_S, ("restart", broker), start)
+        self.faults.lasts(DOWN_S, ("restart", broker), start)
 
     def _lack(self, what: tuple[str, ...], *, is_back: bool = False) -> None:
         """A link or a broker is gone, or back: whether others can reach each other without it."""
@@ -220,7 +207,7 @@ class Operators:
         if is_apart and self._apart_s is None:
             self._apart_s = self.world.now
         elif not is_apart and self._apart_s is not None:
-            self.accounts.broken(self._apart_s)
+            self.faults.broken(self._apart_s)
             self._apart_s = None
 
     # --- links ---
@@ -260,7 +247,7 @@ class Operators:
                 self._later(AGAIN_S, end)
 
         operator.core.ask(RemovePeer(0, other), parted)
-        self.accounts.lasts(seconds, what, end)
+        self.faults.lasts(seconds, what, end)
 
     def _is_edge(self, one: str, other: str) -> bool:
         return (one, other) in self.edges or (other, one) in self.edges
@@ -295,7 +282,7 @@ class Operators:
                 self._later(AGAIN_S, end)
 
         operator.core.ask(AddPeer(0, url), answered)
-        self.accounts.lasts(seconds, what, end)
+        self.faults.lasts(seconds, what, end)
 
     def _until_done(
         self,

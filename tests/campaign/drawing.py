@@ -9,19 +9,19 @@ from __future__ import annotations
 from typing import Any, Final
 
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.simulation.campaign.faults import (
+from palio.simulation.randomness import Randomness
+from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
+from tests.campaign.faults import (
     CAST_FAULTS,
     CLIENT_FAULTS,
     FAULTS,
     REFUSALS,
     UPKEEP,
 )
-from palio.simulation.campaign.grants import TEAM
-from palio.simulation.campaign.hostile import HARMS, HOSTILE
-from palio.simulation.campaign.operators import AFTERWARDS
-from palio.simulation.campaign.scripts import Border, Script, Step
-from palio.simulation.randomness import Randomness
-from palio.simulation.topologies import Topology, connected_random, grid, line, random_tree, ring
+from tests.campaign.grants import TEAM
+from tests.campaign.hostile import HARMS, HOSTILE
+from tests.campaign.operators import AFTERWARDS
+from tests.campaign.scripts import Border, Script, Step
 
 __all__ = ["APART", "GATEWAY", "ROUTINGS", "STOPS", "draw"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -15,14 +14,14 @@ from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import Batch, Flood
 from palio.routing.protocol import Router
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.casting import packed_plan
-from palio.simulation.campaign.faults import DISK_FAULTS, FAULTS, GARBLED_NAME, Faults
-from palio.simulation.campaign.grants import doors_with
-from palio.simulation.campaign.hostile import HOSTILE, Hostile
-from palio.simulation.campaign.scripts import Script, Step
 from palio.simulation.doors import Doors
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
+from tests.campaign.casting import packed_plan
+from tests.campaign.faults import DISK_FAULTS, FAULTS, GARBLED_NAME, Faults
+from tests.campaign.grants import doors_with
+from tests.campaign.hostile import HOSTILE, Hostile
+from tests.campaign.scripts import Script, Step
 
 __all__ = ["CONVERGES_S", "Play", "PublishedEvent"]
 
@@ -81,22 +80,6 @@ class Play:
         self.world = self._world(doors or (doors_with(script.brokers) if script.grants else None))
         is_smooth = script.routing != "source-trees"  # by that a change of ways is told as a gap
         self.faults = Faults(self.world, script.edges, is_meshed=script.find, is_smooth=is_smooth)
-        self._verbs: dict[str, Callable[..., None]] = {
-            "join": self._join,
-            "hear": self._hear,
-            "change": lambda who, name, text: self._do(who, lambda one: one.change(name, text)),
-            "tune": lambda who, name, least: self._do(who, lambda one: one.tune(name, least=least)),
-            "end": lambda who, name: self._do(who, lambda one: one.end(name)),
-            "publish": self._publish,
-            "offer": lambda who, text: self._do(who, lambda one: one.offer(text)),
-            "move": lambda who, to: self._do(who, lambda one: one.move(to)),
-            "harm": self._harm,
-            "apply": self._apply,
-            "seek": lambda who, name, text: self._do(who, lambda one: one.seek(name, text)),
-            "cancel": lambda who, text: self._do(who, lambda one: one.cancel(text)),
-            "withdraw": lambda who, text: self._do(who, lambda one: one.withdraw(text)),
-            "move over": lambda who, to: self._do(who, lambda one: one.move_over(to)),
-        }
 
     def _world(self, doors: Doors | None) -> World:
         script = self.script
@@ -186,8 +169,12 @@ class Play:
         if step.what in FAULTS:
             self.seen[step.what, self.phase] += 1
             self.faults.cause(step.what, step.words)
-        else:
-            self._verbs[step.what](*step.words)
+        elif step.what == "join":
+            self._join(*step.words)
+        elif step.what == "harm":
+            self._harm(*step.words)
+        elif (actor := self.actors.get(step.words[0])) is not None:
+            self._do(actor, step.what, *step.words[1:])
 
     def _look(self) -> None:
         for actor in self.actors.values():
@@ -211,10 +198,19 @@ class Play:
 
     # --- what clients do ---
 
-    def _do(self, who: str, what: Callable[[Actor], object]) -> None:
-        actor = self.actors.get(who)
-        if actor is not None:
-            what(actor)
+    def _do(self, actor: Actor, what: str, *words: Any) -> None:
+        match what, words:
+            case "hear", (name, text, values, durable):
+                actor.hear_of(name, text, values, durable=durable)
+            case "tune", (name, least):
+                actor.tune(name, least=least)
+            case "publish", (durable, *events):
+                self.publish(actor, tuple(events), durable=durable)
+            case "apply", (members, groups):
+                plan = packed_plan(members, groups)
+                actor.ask(lambda id: Apply(id, plan))
+            case _:
+                getattr(actor, what.replace(" ", "_"))(*words)
 
     def _join(self, name: str, broker: str, identity: str = "") -> None:
         if name not in self.actors:
@@ -227,23 +223,6 @@ class Play:
             self.hostile[name] = Hostile(self.world, name, broker)
             self.world.clients[name] = self.hostile[name]
         self.hostile[name].harm(kind)
-
-    def _apply(
-        self, who: str, members: tuple[str, ...], groups: tuple[tuple[str, ...], ...]
-    ) -> None:
-        """A client wants a plan of multicast groups to be in use."""
-        actor = self.actors.get(who)
-        if actor is not None:
-            text = packed_plan(members, groups)
-            actor.ask(lambda id: Apply(id, text))
-
-    def _hear(
-        self, who: str, name: str, text: str, values: Mapping[str, Any], durable: bool
-    ) -> None:
-        self._do(who, lambda actor: actor.hear_of(name, text, values, durable=durable))
-
-    def _publish(self, who: str, durable: bool, *events: dict[str, Any]) -> None:
-        self._do(who, lambda actor: self.publish(actor, events, durable=durable))
 
     def publish(self, actor: Actor, events: tuple[dict[str, Any], ...], *, durable: bool) -> None:
         """Publish events, and note who is owed them."""

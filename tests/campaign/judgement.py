@@ -1,11 +1,8 @@
-"""The campaign: lives of whole networks under faults, drawn from seeds, and what is promised there.
+"""`play`: carry out a script on the virtual clock, and hold what clients heard against what they
+were owed.
 
-Each seed draws brokers, an algorithm, what clients do and what breaks (`draw`); `play` carries that
-out on the virtual clock and holds what clients heard against what they were owed. Of a seed that
-fails, `shrink` makes a short script, and `as_test` a test.
-
->>> outcome = play(draw(7))
->>> outcome.breaches
+>>> from tests.campaign.drawing import draw
+>>> play(draw(7)).breaches
 ()
 """
 
@@ -16,30 +13,12 @@ from typing import Final
 
 import msgspec
 
-from palio.simulation.campaign.drawing import GATEWAY, ROUTINGS, draw
-from palio.simulation.campaign.faults import FAULTS
-from palio.simulation.campaign.plays import CONVERGES_S, Play
-from palio.simulation.campaign.scripts import Border, Breach, Script, Step
-from palio.simulation.campaign.shrinking import as_test, shrink
-from palio.simulation.campaign.verdicts import verdicts
 from palio.simulation.doors import Doors
+from tests.campaign.plays import Play
+from tests.campaign.scripts import Breach, Script
+from tests.campaign.verdicts import verdicts
 
-__all__ = [
-    "CONVERGES_S",
-    "FAULTS",
-    "GATEWAY",
-    "PHASES",
-    "ROUTINGS",
-    "Border",
-    "Breach",
-    "Ending",
-    "Script",
-    "Step",
-    "as_test",
-    "draw",
-    "play",
-    "shrink",
-]
+__all__ = ["PHASES", "Ending", "play"]
 
 PHASES: Final = ("subscribing", "broken", "healing", "changing", "carrying", "calm")
 """When a fault may come, as the table has it."""
@@ -48,7 +27,6 @@ PHASES: Final = ("subscribing", "broken", "healing", "changing", "carrying", "ca
 class Ending(msgspec.Struct, frozen=True):
     """What came of a script."""
 
-    script: Script
     breaches: tuple[Breach, ...]
     seen: dict[tuple[str, str], int] = {}
     """How often each kind of fault happened, by kind and phase."""
@@ -67,9 +45,8 @@ def play(script: Script, doors: Doors | None = None) -> Ending:
     except Exception as error:  # noqa: BLE001  # whatever a broker or a client fails with was found
         where = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{error!r} in {where.name}, {where.filename.rpartition('/')[2]}:{where.lineno}"
-        return Ending(script, (Breach(f"raised {type(error).__name__}", what),))
+        return Ending((Breach(f"raised {type(error).__name__}", what),))
     return Ending(
-        script,
         breaches,
         dict(performance.seen),
         performance.converged_s,

@@ -14,12 +14,12 @@ from math import inf
 from typing import Any, Final
 
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.campaign.actors import Actor
-from palio.simulation.campaign.on_disks import ends_only_on, events_in, events_on, lacks_claims
-from palio.simulation.campaign.operators import Operators
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Weather
 from palio.simulation.world import World
+from tests.campaign.actors import Actor
+from tests.campaign.on_disks import ends_only_on, events_in, events_on, lacks_claims
+from tests.campaign.operators import Operators
 
 __all__ = [
     "CAST_FAULTS",
@@ -168,40 +168,16 @@ class Faults:
         return max(self._until.values(), default=0.0)
 
     def cause(self, kind: str, words: tuple[Any, ...]) -> None:
-        """Break something as a step says."""
-        causes: dict[str, Callable[..., None]] = {
-            "delay": self._delay,
-            "clog": self._clog,
-            "reset": self._reset,
-            "half-open": self._half_open,
-            "damage": self._damage,
-            "cut": self._cut,
-            "partition": self._partition,
-            "silence": self._silence,
-            "one way": self._one_way,
-            "swizzle": self._swizzle,
-            "crash": self._crash,
-            "torn": self._torn,
-            "pause": self._pause,
-            "wipe": self._wipe,
-            "flip": self._flip,
-            "fsync": self._fsync,
-            "full": self._full,
-            "spotty": self._spotty,
-            "clock": self._clock,
-            "lossy": self._lossy,
-            "deaf": self._deaf,
-            "unheard": self._unheard,
-            "stall": self._stall,
-            "away": self._away,
-            "unreadable": self._unreadable,
-            "garbled": self._garbled,
-            "drain": self.operators.drain,
-            "part": self.operators.part,
-            "link": self.operators.link,
-        }
+        """Break something as a step says: each kind of fault is a method of that name."""
         self._changes(kind)
-        causes[kind](*words)
+        if kind in UPKEEP:
+            getattr(self.operators, kind)(*words)
+            return
+        cause = getattr(self, "_" + kind.replace(" ", "_").replace("-", "_"))
+        if kind not in CLIENT_FAULTS:
+            cause(*words)
+        elif isinstance(actor := self.world.clients.get(words[0]), Actor):
+            cause(actor, *words[1:])
 
     def _changes(self, kind: str) -> None:
         """Something begins or ends, which may upset things if they are upset easily."""
@@ -410,37 +386,25 @@ class Faults:
 
     # --- clients ---
 
-    def _actor(self, name: str) -> Actor | None:
-        found = self.world.clients.get(name)
-        return found if isinstance(found, Actor) else None
+    def _stall(self, actor: Actor, seconds: float) -> None:
+        actor.stall(seconds)
+        self._for(seconds, ("stall", actor.name), lambda: None)
 
-    def _stall(self, client: str, seconds: float) -> None:
-        actor = self._actor(client)
-        if actor is not None:
-            actor.stall(seconds)
-            self._for(seconds, ("stall", client), lambda: None)
+    def _away(self, actor: Actor, seconds: float) -> None:
+        actor.stay_away(seconds)
+        self._for(seconds, ("away", actor.name), lambda: None)
 
-    def _away(self, client: str, seconds: float) -> None:
-        actor = self._actor(client)
-        if actor is not None:
-            actor.stay_away(seconds)
-            self._for(seconds, ("away", client), lambda: None)
-
-    def _unreadable(self, client: str, key: str, seconds: float) -> None:
+    def _unreadable(self, actor: Actor, key: str, seconds: float) -> None:
         """A subscription that no other broker can read, until it is ended. What it covers is in
         force all the same, once it was tried.
         """
-        actor = self._actor(client)
-        if actor is not None:
-            actor.hear_of(key, UNREADABLE_FILTER, durable=False)
-            what = ("unreadable", client, key)
-            self._for(seconds, what, lambda: actor.end(key), broken_s=UNREAD_S)
+        actor.hear_of(key, UNREADABLE_FILTER, durable=False)
+        what = ("unreadable", actor.name, key)
+        self._for(seconds, what, lambda: actor.end(key), broken_s=UNREAD_S)
 
-    def _garbled(self, client: str, durable: bool) -> None:
+    def _garbled(self, actor: Actor, durable: bool) -> None:
         """It is told that its broker cannot take that, and goes on."""
-        actor = self._actor(client)
-        if actor is not None:
-            actor.publish({GARBLED_NAME: 1}, durable=durable)
+        actor.publish({GARBLED_NAME: 1}, durable=durable)
 
 
 def _told(linked: Iterable[tuple[str, str]], ignorant: set[str]) -> set[str]:

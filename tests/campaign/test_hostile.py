@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from palio.simulation.campaign import Script, Step, play
-from palio.simulation.campaign.hostile import HARMS
-from palio.simulation.campaign.plays import Play
-from palio.simulation.campaign.verdicts import verdicts
+from tests.campaign.hostile import HARMS
+from tests.campaign.judgement import play
+from tests.campaign.plays import Play
+from tests.campaign.scripts import Script, Step
+from tests.campaign.verdicts import verdicts
 
 STEPS = (
     Step(0.0, "join", ("alice", "b1")),

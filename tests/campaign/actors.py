@@ -35,8 +35,8 @@ from palio.protocol.messages import (
 )
 from palio.protocol.requests import Outcome
 from palio.simulation.agenda import TIMER, US
-from palio.simulation.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 from palio.simulation.member import Member, Surroundings
+from tests.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 
 __all__ = ["Actor", "Debt", "HeardEvent", "Interest", "Wish"]
 

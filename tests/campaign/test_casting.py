@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from palio.multicast.packing import unpack
-from palio.simulation.campaign import Script, Step
-from palio.simulation.campaign.casting import out_of_use, packed_plan
-from palio.simulation.campaign.plays import Play
-from palio.simulation.campaign.verdicts import verdicts
 from palio.simulation.disks import Disk
+from tests.campaign.casting import out_of_use, packed_plan
+from tests.campaign.plays import Play
+from tests.campaign.scripts import Script, Step
+from tests.campaign.verdicts import verdicts
 
 BROKERS = ("b1", "b2", "b3")
 EDGES = (("b1", "b2"), ("b2", "b3"))

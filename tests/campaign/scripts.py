@@ -7,17 +7,13 @@ removed, does nothing. So any part of a script is a script, which is what `shrin
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["CLIENT_STEPS", "Border", "Breach", "Script", "Step"]
+from tests.campaign.faults import FAULTS
 
-CLIENT_STEPS: Final = frozenset(
-    {"join", "hear", "change", "tune", "end", "publish", "offer", "move", "move over", "harm"}
-    | {"apply", "seek", "cancel", "withdraw"}
-)
-"""Steps that are no faults: what clients do."""
+__all__ = ["Border", "Breach", "Script", "Step"]
 
 
 class Step(NamedTuple):
@@ -68,7 +64,7 @@ class Script(msgspec.Struct, frozen=True):
     @property
     def faults(self) -> frozenset[str]:
         """The kinds of faults in it."""
-        return frozenset(each.what for each in self.steps) - CLIENT_STEPS
+        return frozenset(each.what for each in self.steps if each.what in FAULTS)
 
     @property
     def until_s(self) -> float:

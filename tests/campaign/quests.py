@@ -48,7 +48,6 @@ class Quest:
         self.text = text
         self.asked_s = asked_s
         self.pattern = parse_pattern(text)
-        self.ended = False
         self.found: list[FoundSequence] = []
 
     def example(self, admitted: Filter | None = None) -> list[Mapping[str, Any]]:
