@@ -216,6 +216,3 @@ def test_texts_are_compared_with_a_few_others(monkeypatch: pytest.MonkeyPatch) -
     walk = walking(*[f"a CONTAINS 'x{n}y'" for n in range(300)])
     assert counted.compared < 300 * 20
     assert walk.match_event({"a": "x7y"}) == [7]
-
-
-# --- behind routers ---
