@@ -6,8 +6,8 @@ import pytest
 
 from palio.language.parsing import parse_advertisement
 from palio.model.row_parcels import RowParcel
-from palio.routing.messages import Advertise, Batch, Settled, Subscribe, Unsubscribe
-from palio.routing.protocol import IllegalMessage, Peer, Send
+from palio.routing.messages import Advertise, Batch, Subscribe
+from palio.routing.protocol import IllegalMessage, Peer
 from palio.routing.reference_selector import ReferenceSelector
 from palio.simulation import shortcuts
 from palio.simulation.shortcuts import Copies, Rates, Served, ways_between
@@ -27,12 +27,6 @@ def test_copies_are_refused_until_the_tree_has_brought_all_that_were_refused() -
     assert not copies.accepts(copy(8), (0, 6))
     assert copies.accepts(copy(9), (0, 8))
     assert copies.accepts(copy(30), (0, 9))
-
-
-def test_one_that_was_refused_though_it_was_known_is_the_last() -> None:
-    copies = Copies()
-    assert not copies.accepts(copy(5), (0, 9))
-    assert copies.accepts(copy(10), (0, 9))
 
 
 def test_a_publisher_that_begins_anew_is_another() -> None:
@@ -71,31 +65,6 @@ def served() -> Served:
     found = Served(ReferenceSelector())
     found.begin(Q)
     return found
-
-
-def test_copies_go_once_all_that_is_wanted_was_said() -> None:
-    known = served()
-    assert known.hear(Q, Batch((Subscribe(0, parse("a = 1")),), fresh=True)) == []
-    assert known.route(copy(0)) == {}
-    assert known.hear(Q, Batch((Subscribe(1, parse("a = 2")),), wave=7)) == [Send(Q, Settled(7))]
-    assert known.route(copy(0))[Q].tolist() == [True]
-    known.hear(Q, Batch((Unsubscribe(0),)))
-    assert known.route(copy(0)) == {}
-
-
-def test_who_was_told_that_it_is_over_is_not_listened_to() -> None:
-    known = served()
-    known.hear(Q, Batch((Subscribe(0, parse("a = 1")),), fresh=True, wave=1))
-    known.end(Q)
-    assert (known.route(copy(0)), known.is_ending(Q), list(known)) == ({}, True, [Q])
-    assert known.hear(Q, Batch((Subscribe(0, parse("a = 1")),), fresh=True, wave=2)) == []
-    known.drop(Q)
-    assert Q not in known
-    known.begin(Q)
-    known.drop(Q)
-    known.refuse(Q)
-    assert len(known) == 1
-    assert known.is_ending(Q)
 
 
 def test_what_is_offered_is_not_told_by_a_shortcut() -> None:

@@ -41,11 +41,11 @@ from palio.simulation.shortcuts import (
     ShortcutControl,
 )
 from palio.simulation.shortened import AGAIN_AFTER, Shortened
-from tests.conftest import NIGHTLY
-from tests.routing.helpers import ALICE, BOB, TWO, parse
+from tests.conftest import seeds
+from tests.routing.helpers import ALICE, parse
 from tests.routing.scenarios import Storm
 
-FEW = range(2_000) if NIGHTLY else range(15)
+FEW = seeds(4, nightly=2_000)
 
 FREE = Price(0.0, 0.0, 0.0)
 DEAR = Price(inf, inf, 0.0)
@@ -261,63 +261,6 @@ def taking() -> Shortened:
     return broker
 
 
-def wave_to_above(sends: list[Send]) -> int:
-    (wave,) = (said.wave for to, said in sends if to == ABOVE and isinstance(said, Batch))
-    assert wave is not None
-    return wave
-
-
-def test_a_copy_goes_down_and_what_comes_second_nowhere() -> None:
-    broker = taking()
-    assert broker.route(Q, events("q", 1)) == {}
-    assert list(broker.route(ABOVE, events("q", 1))) == [ALICE]
-    assert list(broker.route(Q, events("q", 2))) == [ALICE]
-    assert broker.route(ABOVE, events("q", 2)) == {}
-    assert broker.route(ABOVE, events("q", 2, 3))[ALICE].tolist() == [False, True]
-    assert broker.route(Q, events("q", 3, 4))[ALICE].tolist() == [False, True]
-
-
-def test_what_is_wanted_goes_by_the_shortcut_as_well_and_a_wave_is_answered_for() -> None:
-    broker = taking()
-    more = Subscribe(1, parse("b = 1"))
-    sends = broker.receive(ALICE, Batch((more,), wave=9))
-    assert Send(Q, Batch((more,), wave=2)) in sends
-    assert broker.receive(ABOVE, Settled(wave_to_above(sends))) == []
-    assert broker.receive(Q, Settled(2)) == [Send(ALICE, Settled(9))]
-
-
-def test_a_wave_does_not_wait_for_a_shortcut_that_is_over() -> None:
-    broker = taking()
-    sends = broker.receive(ALICE, Batch((Subscribe(1, parse("b = 1")),), wave=9))
-    assert broker.receive(ABOVE, Settled(wave_to_above(sends))) == []
-    assert broker.receive(Q, EndShortcut(asked=False)) == [
-        Send(Q, END_TAKEN),
-        Send(ALICE, Settled(9)),
-    ]
-    assert broker.shortcuts == []
-
-
-def test_one_whose_link_breaks_is_not_waited_for() -> None:
-    broker = taking()
-    sends = broker.receive(ALICE, Batch((Subscribe(1, parse("b = 1")),), wave=9))
-    assert broker.receive(ABOVE, Settled(wave_to_above(sends))) == []
-    assert Send(ALICE, Settled(9)) in broker.detach(Q)
-    assert broker.shortcuts == []
-
-
-def test_it_ends_when_it_does_not_pay() -> None:
-    broker = taking()
-    broker.price = Price(0.0, 0.1, 0.0)
-    assert broker.look(2.0) == [Send(Q, END_TAKEN)]
-    assert broker.route(Q, events("q", 1)) == {}
-    assert broker.receive(Q, Settled(7)) == []  # said before it knew
-    broker.route(ABOVE, events("q", 1))
-    assert broker.look(3.0) == []  # not before the other end has answered
-    assert broker.receive(Q, EndShortcut(asked=False)) == []
-    broker.route(ABOVE, events("q", 2))
-    assert broker.look(4.0)[0] == Send(Q, ASK)
-
-
 def test_the_rate_and_the_state_decide() -> None:
     for wishes, opens in ((1, True), (4, True), (5, False)):
         broker = beside(Price(1.0, 0.25, 1.0))
@@ -365,13 +308,6 @@ def serving() -> Shortened:
     return broker
 
 
-def test_copies_go_of_what_is_published_here_and_not_of_what_comes_from_above() -> None:
-    broker = serving()
-    broker.attach(BOB)
-    assert list(broker.route(BOB, events("m", 0))) == [ALICE, ABOVE, Q]
-    assert list(broker.route(ABOVE, events("a", 1))) == [ALICE]
-
-
 @pytest.mark.parametrize("price", [None, FREE])
 def test_whoever_has_none_serves_none(price: Price | None) -> None:
     broker = beside(price)
@@ -379,14 +315,6 @@ def test_whoever_has_none_serves_none(price: Price | None) -> None:
     assert broker.receive(Q, AskShortcut()) == ([] if price else refused)
     assert broker.follows_sources == (price is not None)
     assert beside(None).look(1.0) == []
-
-
-def test_one_above_or_below_is_not_served() -> None:
-    broker = beside()
-    broker.attach(TWO)
-    broker.receive(TWO, LinkState("s2", 1, ("m", "q")))
-    assert broker.receive(TWO, AskShortcut()) == [Send(TWO, END_SERVED)]
-    assert broker.receive(ABOVE, AskShortcut()) == [Send(ABOVE, END_SERVED)]
 
 
 def test_no_more_are_served_than_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -407,16 +335,6 @@ def test_who_wants_too_much_is_served_no_longer(monkeypatch: pytest.MonkeyPatch)
     broker = serving()
     assert broker.receive(Q, Batch((Subscribe(1, parse("a = 2")),))) == [Send(Q, END_SERVED)]
     assert broker.receive(Q, EndShortcut(asked=True)) == []
-
-
-def test_a_link_comes_into_the_tree_once_both_ends_have_ended_their_shortcuts() -> None:
-    broker = serving()
-    plan = TreePlan("a", 2, (("a", "m"), ("m", "q")), root="a")
-    sends = broker.receive(ABOVE, plan)
-    assert Send(Q, END_SERVED) in sends
-    assert not [each for _, each in sends if isinstance(each, Join)]
-    assert broker.receive(Q, Batch((), wave=4)) == []  # said before it knew
-    assert broker.receive(Q, EndShortcut(asked=True)) == [Send(Q, Join(upward=False))]
 
 
 @pytest.mark.parametrize(
