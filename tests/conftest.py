@@ -11,10 +11,11 @@ import os
 import random
 import secrets
 import subprocess
+import sys
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,12 @@ from tests.spark.cluster import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+# Compiling the sources anew in every process that a test starts would double what it costs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 PROFILE: Final = os.environ.get("PALIO_PROFILE", "default")
 NIGHTLY: Final = PROFILE == "nightly"
@@ -65,6 +72,15 @@ def seeds(count: int, *, nightly: int) -> range:
     return range(SEED, SEED + (nightly if NIGHTLY else count))
 
 
+def share(cases: Iterable[T], count: int) -> list[T]:
+    """So many cases of a list, others with every seed of the run; by night all of them."""
+    whole = list(cases)
+    if NIGHTLY or count >= len(whole):
+        return whole
+    chosen = random.Random(SEED).sample(range(len(whole)), count)
+    return [whole[index] for index in sorted(chosen)]
+
+
 # Whatever JVM a test starts lives for seconds, or does little; commands start theirs by themselves.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK_JAVA)
 
@@ -87,9 +103,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
     if NIGHTLY:
         return
-    skipped = [item for item in items if item.get_closest_marker("nightly")]
+    skipped = {item for item in items if item.get_closest_marker("nightly")}
     if skipped:
-        config.hook.pytest_deselected(items=skipped)
+        config.hook.pytest_deselected(items=[*skipped])
         items[:] = [item for item in items if item not in skipped]
 
 
