@@ -63,7 +63,11 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/compiled.py": ENGINES,
     "studies/siena_figures.py": "studies/test_siena.py",
     "studies/multicast_figures.py": "studies/test_multicast.py",
+    # what filters are made of: by filters
+    "model/conjunctions.py": "model/test_relations.py",
+    "model/leaves.py": "model/test_normal_form.py",
     # the client's end: by clients of real and of simulated brokers
+    "client/answering.py": "client/test_durable.py",
     "client/answers.py": "client/test_connection.py",
     "client/broker_upstream.py": "client/test_connection.py",
     "client/upstream.py": "client/test_bus.py",

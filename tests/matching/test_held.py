@@ -21,7 +21,7 @@ from tests.matching.test_index import parsed, some_events, some_filters, usable
 from tests.strategies import some_bindings
 
 
-@pytest.mark.parametrize("round_", range(4))
+@pytest.mark.parametrize("round_", range(2))
 def test_single_events_equal_the_reference_after_every_change(
     rng: random.Random, round_: int
 ) -> None:

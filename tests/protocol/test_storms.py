@@ -15,7 +15,7 @@ SEEDS: Final = 100
 """Storms in which a bug must show."""
 
 
-@pytest.mark.parametrize("seed", seeds(12, nightly=1_000))
+@pytest.mark.parametrize("seed", seeds(20, nightly=1_000))
 def test_what_a_client_is_told_is_true(seed: int) -> None:
     Storm(seed).run()
 
