@@ -25,6 +25,9 @@ from tests.strategies import combined, fresh, nearby, some_bindings, some_test
 
 PLANS: Final = ("fallback", "few", "many")
 
+ROWS: Final = 10
+"""Of a table of parameters."""
+
 
 @pytest.fixture(params=PLANS)
 def plan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -138,14 +141,14 @@ def test_tables_equal_single_filters(plan: str, rng: random.Random, null_every: 
     events: list[dict[str, Any]] = [{}]
     for text, kinds in skeletons:
         skeleton = parsed(text)
-        rows = [some_bindings(rng) for _ in range(25)]
+        rows = [some_bindings(rng) for _ in range(ROWS)]
         columns = {}
         for kind in kinds:
             listed = [float(row[kind]) if kind != "text" else row[kind] for row in rows]
             if null_every:
                 listed = [None if rng.randrange(null_every) == 0 else value for value in listed]
             columns[columns_of[kind]] = listed
-        keys = list(range(first, first + 25))
+        keys = list(range(first, first + ROWS))
         rng.shuffle(keys)
         index.add_many(keys, skeleton, columns)
         for place, key in enumerate(keys):
@@ -155,7 +158,7 @@ def test_tables_equal_single_filters(plan: str, rng: random.Random, null_every: 
                 {"x": columns["low"][place], "y": rng.choice((1, 2.5)), "s": "ab"},
                 {"x": columns["high"][place], "s": "b"},
             ]
-        first += 25
+        first += ROWS
     events = [
         {name: value for name, value in event.items() if value is not None} for event in events
     ]
@@ -168,7 +171,7 @@ def test_tables_equal_single_filters(plan: str, rng: random.Random, null_every: 
 def check_equal_after_removal(
     index: Index, reference: Reference, events: list[dict[str, Any]]
 ) -> None:
-    for key in (3, 30, 60, 80):
+    for key in (3, ROWS + 5, 3 * ROWS - 1, 3 * ROWS):
         index.remove(key)
         reference.remove(key)
     check_equal(index, reference, events)
@@ -180,7 +183,7 @@ def check_equal_after_removal(
 def test_saved_and_loaded(plan: str, rng: random.Random, tmp_path: Path, mmap: bool) -> None:
     index, reference = Index(), Reference()
     filters = []
-    for key, filter in enumerate(some_filters(rng, 30)):
+    for key, filter in enumerate(some_filters(rng, 15)):
         bindings = usable(filter, some_bindings(rng))
         if bindings is not None:
             filters.append(filter.bind(bindings))
@@ -192,7 +195,7 @@ def test_saved_and_loaded(plan: str, rng: random.Random, tmp_path: Path, mmap: b
     reference.add(101, parsed("s != ':0'"), destination=8)
     index.save(tmp_path)
     loaded = Index.load(tmp_path, mmap=mmap)
-    events = some_events(rng, filters, 30)
+    events = some_events(rng, filters, 12)
     check_equal(loaded, reference, events)
     event = {"n": 2.5, "s": "a"}
     assert loaded.explain(100, event) == reference.explain(100, event)
