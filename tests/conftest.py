@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.modes import umask
 from tests.spark.cluster import QUICK_JAVA
@@ -48,6 +49,11 @@ for name, examples in {"default": 40, "nightly": 10_000}.items():
 if PROFILE not in ("default", "nightly"):
     raise pytest.UsageError(f"PALIO_PROFILE is {PROFILE!r}; it is either default or nightly")
 settings.load_profile(PROFILE)
+
+if not NIGHTLY:
+    # Constants of all modules that happen to be loaded would be among what is drawn: a test alone,
+    # or on another worker, would try other examples. To collect them also takes seconds.
+    pytest.MonkeyPatch().setattr(providers, "is_local_module_file", lambda _path: False)
 
 
 def seed_of_the_commit() -> int:
