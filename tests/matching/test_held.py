@@ -102,6 +102,14 @@ def test_a_filter_is_found_by_its_anchor(
     assert held.destination(7) == 3
 
 
+@pytest.mark.parametrize("op", ["=", "<", "<=", ">", ">="])
+def test_a_comparison_holds_up_to_its_number(op: str) -> None:
+    filter, values = parsed(f"x {op} :v"), {"v": 5}
+    held = Held().after([(7, Subscription(filter, values, 0))])
+    for x in (4, 4.5, 5, 5.0, 5.5, 6):
+        assert held.match({"x": x}) == ([7] if filter.matches({"x": x}, values) else [])
+
+
 def test_the_last_change_of_a_key_counts_and_what_was_held_before_stays() -> None:
     first = Held().after([(7, Subscription(parsed("x = 1"), {}, 0))])
     second = first.after([(7, Subscription(parsed("x = 2"), {}, 0)), (8, None)])
