@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import subprocess
+import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.modes import umask
 from tests.spark.cluster import QUICK_JAVA
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 T = TypeVar("T")
+
+# Compiling the sources anew in every process that a test starts would double what it costs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 PROFILE: Final = os.environ.get("PALIO_PROFILE", "default")
 NIGHTLY: Final = PROFILE == "nightly"
@@ -43,6 +49,11 @@ for name, examples in {"default": 40, "nightly": 10_000}.items():
 if PROFILE not in ("default", "nightly"):
     raise pytest.UsageError(f"PALIO_PROFILE is {PROFILE!r}; it is either default or nightly")
 settings.load_profile(PROFILE)
+
+if not NIGHTLY:
+    # Constants of all modules that happen to be loaded would be among what is drawn: a test alone,
+    # or on another worker, would try other examples. To collect them also takes seconds.
+    pytest.MonkeyPatch().setattr(providers, "is_local_module_file", lambda _path: False)
 
 
 def seed_of_the_commit() -> int:
@@ -78,12 +89,13 @@ def seeds(count: int, *, nightly: int) -> range:
     return range(first, first + count)
 
 
-def in_turn(many: Iterable[T], count: int) -> list[T]:
-    """So many of what a night tries whole; the run of another commit tries others."""
-    all_of_them = list(many)
-    if NIGHTLY:
-        return all_of_them
-    return [all_of_them[(SEED * count + k) % len(all_of_them)] for k in range(count)]
+def share(cases: Iterable[T], count: int) -> list[T]:
+    """So many cases of a list, others with every seed of the run; by night all of them."""
+    whole = list(cases)
+    if NIGHTLY or count >= len(whole):
+        return whole
+    chosen = random.Random(SEED).sample(range(len(whole)), count)
+    return [whole[index] for index in sorted(chosen)]
 
 
 # Whatever JVM a test starts lives for seconds, or does little; commands start theirs by themselves.
@@ -108,9 +120,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
     if NIGHTLY:
         return
-    skipped = [item for item in items if item.get_closest_marker("nightly")]
+    skipped = {item for item in items if item.get_closest_marker("nightly")}
     if skipped:
-        config.hook.pytest_deselected(items=skipped)
+        config.hook.pytest_deselected(items=[*skipped])
         items[:] = [item for item in items if item not in skipped]
 
 

@@ -13,8 +13,7 @@ from tests.campaign.judgement import play
 from tests.campaign.planted.nodes import IN_NODES
 from tests.campaign.planted.sessions import IN_SESSIONS
 from tests.campaign.planted.ways import ON_WAYS
-from tests.campaign.shares import share
-from tests.conftest import NIGHTLY
+from tests.conftest import NIGHTLY, share
 from tests.mutations import Mutation
 
 PLANTED: Final = (*IN_NODES, *IN_SESSIONS, *ON_WAYS)

@@ -8,9 +8,8 @@ from tests.campaign.faults import FAULTS
 from tests.campaign.judgement import PHASES, play
 from tests.campaign.plays import Play
 from tests.campaign.scripts import Border, Script, Step
-from tests.campaign.shares import share
 from tests.campaign.verdicts import PROBES, verdicts
-from tests.conftest import seeds
+from tests.conftest import seeds, share
 
 SEEDS = seeds(40, nightly=10_000)
 AT_ONCE = 10

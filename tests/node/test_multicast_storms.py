@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.conftest import NIGHTLY, in_turn, seeds
+from tests.conftest import NIGHTLY, seeds, share
 from tests.mutations import Mutation
 from tests.node.multicast_mutations import MUTATIONS
 from tests.node.multicast_storms import MulticastStorm
@@ -25,7 +25,7 @@ def test_what_is_cast_is_heard_once_and_in_order_or_told(seed: int) -> None:
 
 @pytest.mark.parametrize(
     "mutation",
-    MUTATIONS if NIGHTLY else in_turn((each for each in MUTATIONS if each.name != RARE), 3),
+    MUTATIONS if NIGHTLY else share((each for each in MUTATIONS if each.name != RARE), 3),
     ids=lambda each: each.name,
 )
 def test_a_bug_is_noticed(mutation: Mutation) -> None:
