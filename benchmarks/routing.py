@@ -1,7 +1,7 @@
 """What routing costs: every algorithm and every matching (`routing_algorithms`), and with `--full`
 covering, overlap, simulator steps and many subscriptions.
 
-    palio bench routing                           or python -m benchmarks.routing: two minutes
+    python -m benchmarks.routing                  two minutes
     python -m benchmarks.routing --docs docs/measured    and renew the page routing.md with it
     python -m benchmarks.routing --only index,overlap [--size 100000]
 

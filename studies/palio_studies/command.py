@@ -83,7 +83,7 @@ def run(
     goes on with what is missing. Ends with 1 if runs failed.
     """
     from palio.cli.connecting import ProgressLine
-    from palio.cli.spark_session import spark_session
+    from palio.cli.spark import spark_session
     from palio_studies.catalogue import study_named
     from palio_studies.study import points_of
 

@@ -8,9 +8,8 @@ import random
 import re
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,9 +21,12 @@ import pytest
 
 import palio
 from palio.cli.archive import Rolling
-from palio.cli.replay import Wanted, paced, replay
+from palio.cli.connecting import BrokerDoor
+from palio.cli.replay import moment, paced, replay
 from palio.client.archive import Archive, part_files
+from palio.client.history import history
 from palio.errors import InvalidInput, NotPermitted, PalioError, Unreachable
+from palio.language.parsing import parse_filter
 from palio.model.events import stamped, to_batches
 from palio.protocol.messages import Parcel
 from palio.testing import run as run_virtually
@@ -324,7 +326,7 @@ def test_events_keep_their_distances(past: Path, pace: float) -> None:
         began = loop.time()
         return [
             (round(loop.time() - began, 6), n)
-            async for piece in paced(WANTED.pieces(past), pace)
+            async for piece in paced(history(past, EVERYTHING), pace)
             for n in piece.column("n").to_numpy().tolist()
         ]
 
@@ -333,31 +335,27 @@ def test_events_keep_their_distances(past: Path, pace: float) -> None:
 
 def test_at_most_speed_nothing_waits(past: Path) -> None:
     async def pieces() -> int:
-        return sum([piece.num_rows async for piece in paced(WANTED.pieces(past), math.inf)])
+        return sum([piece.num_rows async for piece in paced(history(past, EVERYTHING), math.inf)])
 
     assert run_virtually(pieces()) == 10
 
 
-WANTED: Final = Wanted.of("TRUE", [], "", "")
+EVERYTHING: Final = parse_filter("TRUE")
 
 
 def test_times_without_a_zone_are_utc() -> None:
-    assert Wanted.of("TRUE", [], "2026-01-01T12:00", "2026-01-01T12:00Z")[1:3] == (NOON, NOON)
+    assert moment("2026-01-01T12:00") == moment("2026-01-01T12:00Z") == NOON
 
 
 class Refusing:
-    """A broker that refuses some events, and a door to it."""
+    """A broker's client whose events are refused, some of them."""
 
-    urls = ("palio://b1",)
     publisher = "past/1"
 
     def __init__(self, refused: Collection[int], error: PalioError) -> None:
         self.refused = refused
         self.error = error
         self.taken: list[int] = []
-
-    def connect(self) -> Any:
-        return self
 
     async def __aenter__(self) -> Any:
         return self
@@ -380,9 +378,15 @@ class Refusing:
         return answer
 
 
-def replayed(past: Path, door: Any, skip: int = 0, take: int | None = None) -> int:
-    wanted = Wanted.of("EXISTS n", [], "", "", skip, take)
-    return replay(past, wanted, door, speed="max", durable=False, as_json=True)
+@pytest.fixture
+def replayed(past: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Replay at a client; the exit status."""
+
+    def replayed(client: Refusing, skip: int = 0, take: int | None = None) -> int:
+        monkeypatch.setattr(BrokerDoor, "connect", lambda _, **__: client)
+        return replay(past, "EXISTS n", skip=skip, take=take, as_json=True)
+
+    return replayed
 
 
 @pytest.mark.parametrize(
@@ -393,42 +397,40 @@ def replayed(past: Path, door: Any, skip: int = 0, take: int | None = None) -> i
     ],
 )
 def test_a_replay_that_ends_early_says_what_was_published_and_how_to_go_on(
-    past: Path, capsys: pytest.CaptureFixture[str], error: PalioError, became: str
+    replayed: Callable[..., int],
+    capsys: pytest.CaptureFixture[str],
+    error: PalioError,
+    became: str,
 ) -> None:
     everything = Refusing((), error)
-    assert replayed(past, everything) == 0
+    assert replayed(everything) == 0
     order = everything.taken
     assert len(order) > 4
-    door = Refusing(order[2:3], error)
+    client = Refusing(order[2:3], error)
     with pytest.raises(type(error), match=str(error)):
-        replayed(past, door)
+        replayed(client)
     told = capsys.readouterr().err
-    assert f"{len(door.taken):,} events were published before the replay ended" in told
+    assert f"{len(client.taken):,} events were published before the replay ended" in told
     assert became in told
     ways = re.findall(r"--skip (\d+)(?: --take (\d+))?", told)
     assert len(ways) == 2
     again = Refusing((), error)
     for skip, take in ways:
-        assert replayed(past, again, int(skip), int(take) if take else None) == 0
-    assert sorted(door.taken + again.taken) == sorted(order)
+        assert replayed(again, int(skip), int(take) if take else None) == 0
+    assert sorted(client.taken + again.taken) == sorted(order)
 
 
-def test_a_part_is_a_number_of_events(past: Path) -> None:
+def test_a_part_is_a_number_of_events(replayed: Callable[..., int]) -> None:
     for skip, take in ((-1, None), (0, -1)):
         with pytest.raises(InvalidInput, match="--skip and --take"):
-            Wanted.of("TRUE", [], "", "", skip, take)
-    door = Refusing((), NotPermitted(""))
-    assert replayed(past, door, skip=1, take=2) == 0
-    assert len(door.taken) == 2
+            replayed(Refusing((), NotPermitted("")), skip, take)
+    client = Refusing((), NotPermitted(""))
+    assert replayed(client, skip=1, take=2) == 0
+    assert len(client.taken) == 2
 
 
-def test_a_directory_that_cannot_be_made_is_told(url: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "palio", "archive", "TRUE", "--from", url, "--to", "/proc/nope"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("palio: '/proc/nope")
-    assert len(done.stderr.splitlines()) == 1
+def test_a_directory_that_cannot_be_made_is_told(palio: Palio, url: str) -> None:
+    outcome = palio("archive", "TRUE", "--from", url, "--to", "/proc/nope")
+    assert (outcome.status, outcome.out) == (2, "")
+    assert outcome.err.startswith("palio: '/proc/nope")
+    assert len(outcome.err.splitlines()) == 1

@@ -1,19 +1,25 @@
 from __future__ import annotations
 
+import io
 import json
-import os
+import re
 import signal
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import EntryPoints
 from itertools import chain
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, BinaryIO, Final, cast
 
 import pytest
 import typer
 
 from palio import __version__
 from palio.cli.application import app
-from palio.cli.main import INTERRUPTED
+from palio.cli.main import EXTRAS, INTERRUPTED, missing_extra, run
 from tests.cli.helpers import Palio
 
 COMMAND: Final = [sys.executable, "-c", "from palio.cli.main import run; run()"]
@@ -22,7 +28,7 @@ HEAVY: Final = {"asyncio", "lark", "msgspec", "numba", "numpy", "pyarrow", "rich
 """What an answer that needs none of it must not load."""
 
 COMMANDS: Final = (
-    *("test", "explain", "convert", "match", "bench", "warm", "simulate", "demo"),
+    *("test", "explain", "convert", "match", "warm", "simulate", "demo"),
     *("pub", "sub", "topology", "trace", "top", "archive", "replay", "serve"),
 )
 
@@ -74,8 +80,6 @@ def test_version(palio: Palio) -> None:
         (["convert", "--from", "sql", "x"], "sql"),
         (["demo", "--seconds", "0"], "seconds"),
         (["demo", "--rate", "many"], "--rate"),
-        (["bench"], "Missing argument 'NAME'"),
-        (["bench", "everything"], "everything"),
     ],
 )
 def test_wrong_arguments(palio: Palio, arguments: list[str], message: str) -> None:
@@ -139,54 +143,44 @@ def test_a_filter_may_look_like_an_option_after_two_dashes(palio: Palio) -> None
     assert outcome.err.startswith("palio: ")
 
 
-def test_text_that_cannot_be_encoded_is_shown_all_the_same() -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "latin-1", "PYTHONUTF8": "0"}
+def test_text_that_cannot_be_encoded_is_shown_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shown(*arguments: str) -> bytes:
+        raw = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
+        with pytest.raises(SystemExit):
+            run(arguments)
+        return raw.getvalue()
 
-    def run(*arguments: str) -> bytes:
-        return subprocess.run(
-            [*COMMAND, *arguments], check=True, env=environment, stdout=subprocess.PIPE
-        ).stdout
+    assert shown("explain", "a = 'é😀'").startswith("a = 'é\\U0001f600'\n".encode("latin-1"))
+    assert json.loads(shown("explain", "a = 'é😀'", "--json"))["filter"] == "a = 'é😀'"
 
-    assert run("explain", "a = 'é😀'").startswith("a = 'é\\U0001f600'\n".encode("latin-1"))
-    assert json.loads(run("explain", "a = 'é😀'", "--json"))["filter"] == "a = 'é😀'"
+
+@contextmanager
+def judging() -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO, BinaryIO]]:
+    """A process that has given its verdict on a first event; its input and output."""
+    pipe = subprocess.PIPE
+    arguments = [*COMMAND, "test", "a = 1"]
+    with subprocess.Popen(arguments, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        given, told = cast(BinaryIO, process.stdin), cast(BinaryIO, process.stdout)
+        given.write(b'{"a": 1}\n')
+        given.flush()
+        assert told.readline() == b"match\n"  # given before the next event comes
+        yield process, given, told
+        assert cast(BinaryIO, process.stderr).read() == b""
 
 
 def test_interrupting_is_quiet() -> None:
-    with subprocess.Popen(
-        [*COMMAND, "test", "a = 1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(b'{"a": 1}\n')
-        process.stdin.flush()
-        assert process.stdout.readline() == b"match\n"  # given before the next event comes
+    with judging() as (process, _, _):
         process.send_signal(signal.SIGINT)
         assert process.wait(SECONDS) == INTERRUPTED
-        assert process.stderr.read() == b""
 
 
 def test_a_broken_pipe_is_quiet() -> None:
-    with subprocess.Popen(
-        [*COMMAND, "test", "a = 1"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(b'{"a": 1}\n')
-        process.stdin.flush()
-        process.stdout.readline()
-        process.stdout.close()
-        process.stdin.write(b'{"a": 1}\n' * 10)
-        process.stdin.close()
+    with judging() as (process, given, told):
+        told.close()
+        given.write(b'{"a": 1}\n' * 10)
+        given.close()
         assert process.wait(SECONDS) == 1
-        assert process.stderr.read() == b""
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), typer.Abort()])
@@ -196,17 +190,15 @@ def test_every_way_of_interrupting(
     def interrupted(*_: object, **__: object) -> int:
         raise error
 
-    monkeypatch.setattr("palio.cli.explain.explain", interrupted)
+    monkeypatch.setattr("palio.language.parsing.parse", interrupted)
     assert palio("explain", "a = 1") == (INTERRUPTED, "", "")
 
 
 def test_a_mistake_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    from palio.cli.main import run
-
     def broken(*_: object, **__: object) -> int:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("palio.cli.explain.explain", broken)
+    monkeypatch.setattr("palio.language.parsing.parse", broken)
     with pytest.raises(ZeroDivisionError):
         run(["explain", "a = 1"])
 
@@ -225,8 +217,107 @@ def test_what_the_system_refuses_is_told_plainly(
     def refused(*_: Any, **__: Any) -> None:
         raise error
 
-    monkeypatch.setattr("palio.cli.explain.explain", refused)
+    monkeypatch.setattr("palio.language.parsing.parse", refused)
     outcome = palio("explain", "a = 1")
     assert (outcome.status, outcome.out, outcome.err) == (2, "", f"palio: {told}\n")
     outcome = palio("explain", "a = 1", "--json")
     assert (outcome.status, outcome.document["error"]["type"]) == (2, kind)
+
+
+# --- without an extra: one line says what to install ---
+
+ROOT: Final = Path(__file__).parents[2]
+
+IMPORTED_AS: Final = {"pyjwt": "jwt"}
+"""Distributions whose modules have other names."""
+
+PLAN: Final = """name = "p"
+
+[source]
+format = "rate"
+
+[[sinks]]
+of = "events"
+path = "out"
+"""
+
+WITHOUT: Final = """
+import json, sys
+from palio.cli.main import run
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split(","):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+for arguments in json.loads(sys.argv[2]):
+    try:
+        run(arguments)
+    except SystemExit as end:
+        print("status", end.code, file=sys.stderr)
+"""
+"""Commands one after another, in an interpreter that cannot import some packages."""
+
+
+def without(extra: str, *commands: str) -> subprocess.CompletedProcess[str]:
+    hidden, arguments = ",".join(EXTRAS[extra]), json.dumps([each.split() for each in commands])
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT, hidden, arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+
+
+def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
+    done = without(
+        "server",
+        f"keys create {tmp_path}/key",
+        f"keys list {tmp_path}",
+        f"token create ann --key {tmp_path}/key",
+        "token inspect -",
+        f"token revoke number --file {tmp_path}/revoked",
+    )
+    assert done.stdout == ""
+    line = "palio: this needs the package cryptography, which is not installed; "
+    line += "pip install 'palio[server]'"
+    assert done.stderr.splitlines() == [line, "status 2"] * 5
+
+
+def test_a_pipeline_is_checked_without_spark_and_does_not_run(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(PLAN)
+    done = without("spark", f"pipeline check {file}", f"pipeline run {file}")
+    assert done.stdout.startswith("1. ")
+    checked, *_, told, ran = done.stderr.splitlines()
+    assert (checked, ran) == ("status 0", "status 2")
+    assert re.fullmatch(r"palio: .*Spark.* pip install 'palio\[spark\]'\.?", told), told
+    assert "Traceback" not in done.stderr
+
+
+def test_a_package_of_no_extra_is_a_fault_of_palio() -> None:
+    assert missing_extra(ModuleNotFoundError("no", name="palio.nowhere")) is None
+    assert missing_extra(ModuleNotFoundError("no")) is None
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        declared = tomllib.load(file)["project"]["optional-dependencies"]
+    for extra, packages in EXTRAS.items():
+        names = {re.split(r"[^\w-]", each)[0].replace("-", "_") for each in declared[extra]}
+        imported = {IMPORTED_AS.get(name, name) for name in names}
+        assert imported == set(packages) - {"py4j"}  # which pyspark brings
+
+
+@pytest.mark.parametrize(
+    "arguments", [["study"], ["study", "--help"], ["study", "run", "siena", "--out", "runs"]]
+)
+def test_the_studies_are_listed_and_say_how_to_install_them(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints())
+    assert "\n  study " in palio("--help").out
+    line = "this needs the package palio-studies, which is not installed; pip install palio-studies"
+    assert palio(*arguments) == (2, "", f"palio: {line}\n")

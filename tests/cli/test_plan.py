@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio.multicast.documents import decode
+import palio
+from palio.multicast.documents import decode, encode
+from palio.multicast.listed import flooding
+from tests.cli.brokers import broker
 from tests.cli.helpers import Palio
 
 NETWORK = {
@@ -41,9 +45,9 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "csv"])
-def test_a_plan_is_made_from_events_and_subscriptions(palio: Palio, home: Path, kind: str) -> None:
+def test_a_plan_is_made_from_events_and_subscriptions(run: Palio, home: Path, kind: str) -> None:
     out = home / "plan.json"
-    made = palio(
+    made = run(
         "plan", "make", "--events", str(home / f"events.{kind}"),
         "--subscriptions", str(home / "wishes.jsonl"), "--network", str(home / "network.json"),
         "--groups", "3", "--out", str(out), "--json",
@@ -56,18 +60,18 @@ def test_a_plan_is_made_from_events_and_subscriptions(palio: Palio, home: Path, 
     plan, kept = decode(out.read_bytes())
     assert plan.brokers == ("b1", "b2", "b3", "b4")
     assert kept == {name: report[name] for name in kept}
-    way = palio("plan", "show", str(out), "--to", "b1,b2")
+    way = run("plan", "show", str(out), "--to", "b1,b2")
     assert way.out == "group 2 of b1, b2\n"
-    shown = palio("plan", "show", str(out))
+    shown = run("plan", "show", str(out))
     assert "ideal: 3 groups for 4 brokers" in shown.out
     assert "precision: 1.000" in shown.out
     assert "found by 45 events, held out" in shown.out
 
 
-def test_methods_are_compared_the_cheapest_first(palio: Palio, home: Path) -> None:
+def test_methods_are_compared_the_cheapest_first(run: Palio, home: Path) -> None:
     arguments = ("plan", "compare", "--destinations", str(home / "went.jsonl"),
                  "--network", str(home / "network.json"), "--groups", "4")  # fmt: skip
-    lines = palio(*arguments).out.splitlines()
+    lines = run(*arguments).out.splitlines()
     assert lines[0].split() == [
         "method", "groups", "joins", "sends", "links", "precision", "waste", "price",
     ]  # fmt: skip
@@ -75,9 +79,9 @@ def test_methods_are_compared_the_cheapest_first(palio: Palio, home: Path) -> No
     assert names[0] == "ideal"
     assert names.index("flooding") > names.index("approximated")
     assert "hybrid: not possible" in lines[-1]
-    document = json.loads(palio(*arguments, "--json").out)
-    assert "0% of what is wanted together stays in a cluster" in palio(*arguments).err
-    assert "100% of what" in palio(*arguments[:-1], "9").err, "there are groups for b1 with b2"
+    document = json.loads(run(*arguments, "--json").out)
+    assert "0% of what is wanted together stays in a cluster" in run(*arguments).err
+    assert "100% of what" in run(*arguments[:-1], "9").err, "there are groups for b1 with b2"
     assert [each["method"] for each in document["plans"]] == names[: len(document["plans"])]
     assert list(document["impossible"]) == ["hybrid"]
     # An event in four goes to b1 and to b2, which costs 2: 0.25 * 3 + 0.75 * 1.
@@ -85,29 +89,29 @@ def test_methods_are_compared_the_cheapest_first(palio: Palio, home: Path) -> No
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
-def test_events_may_be_matched_on_spark(palio: Palio, home: Path) -> None:
+def test_events_may_be_matched_on_spark(run: Palio, home: Path) -> None:
     arguments = (
         "--events", str(home / "events.parquet"), "--subscriptions", str(home / "wishes.jsonl"),
         "--network", str(home / "network.json"), "--groups", "3", "--json",
     )  # fmt: skip
-    here = palio("plan", "make", "--out", str(home / "here.json"), *arguments)
-    spark = palio("plan", "make", "--out", str(home / "spark.json"), "--spark", *arguments)
+    here = run("plan", "make", "--out", str(home / "here.json"), *arguments)
+    spark = run("plan", "make", "--out", str(home / "spark.json"), "--spark", *arguments)
     assert (here.status, spark.status) == (0, 0), spark.err
     assert (home / "here.json").read_bytes() == (home / "spark.json").read_bytes()
-    lost = palio("plan", "compare", "--spark", "--events", str(home / "no.parquet"),
+    lost = run("plan", "compare", "--spark", "--events", str(home / "no.parquet"),
                  "--subscriptions", str(home / "wishes.jsonl"))  # fmt: skip
     assert (lost.status, "cannot read events" in lost.err) == (2, True)
 
 
 @pytest.mark.skipif(find_spec("matplotlib") is None, reason="needs palio[figures]")
 @pytest.mark.parametrize("ending", ["svg", "png"])
-def test_a_plan_is_drawn(palio: Palio, home: Path, ending: str) -> None:
+def test_a_plan_is_drawn(run: Palio, home: Path, ending: str) -> None:
     out, picture = home / "plan.json", home / f"plan.{ending}"
-    palio("plan", "make", "--destinations", str(home / "went.jsonl"), "--out", str(out))
-    assert palio("plan", "show", str(out), "--picture", str(picture)).status == 0
+    run("plan", "make", "--destinations", str(home / "went.jsonl"), "--out", str(out))
+    assert run("plan", "show", str(out), "--picture", str(picture)).status == 0
     begin = picture.read_bytes()[:100]
     assert begin.startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
-    refused = palio("plan", "show", str(out), "--picture", str(home / "plan.bmp"))
+    refused = run("plan", "show", str(out), "--picture", str(home / "plan.bmp"))
     assert (refused.status, "is .svg or .png" in refused.err) == (2, True)
 
 
@@ -129,11 +133,9 @@ def test_a_plan_is_drawn(palio: Palio, home: Path, ending: str) -> None:
         (["--destinations", "went.jsonl", "--method", "ideal", "--groups", "1"], "2 found"),
     ],
 )
-def test_what_is_wrong_is_told(
-    palio: Palio, home: Path, arguments: list[str], message: str
-) -> None:
+def test_what_is_wrong_is_told(run: Palio, home: Path, arguments: list[str], message: str) -> None:
     given = [str(home / each) if "." in each else each for each in arguments]
-    outcome = palio("plan", "make", "--out", str(home / "plan.json"), *given)
+    outcome = run("plan", "make", "--out", str(home / "plan.json"), *given)
     assert outcome.status == 2
     assert message in outcome.err
     assert not (home / "plan.json").exists()
@@ -144,9 +146,9 @@ def test_what_is_wrong_is_told(
     [[], {"b1": 1}, {"b1": {"cost": 1}}, {"b1": {"links": {"b9": 1}}}, {"b1": {"links": {"b1": 0}}},
      {"b1": {"price": "dear"}}],
 )  # fmt: skip
-def test_a_network_is_an_object_of_brokers(palio: Palio, home: Path, network: object) -> None:
+def test_a_network_is_an_object_of_brokers(run: Palio, home: Path, network: object) -> None:
     (home / "network.json").write_text(json.dumps(network))
-    outcome = palio("plan", "compare", "--destinations", str(home / "went.jsonl"),
+    outcome = run("plan", "compare", "--destinations", str(home / "went.jsonl"),
                     "--network", str(home / "network.json"))  # fmt: skip
     assert outcome.status == 2
     assert "network.json: " in outcome.err
@@ -161,52 +163,123 @@ def test_a_network_is_an_object_of_brokers(palio: Palio, home: Path, network: ob
     ],
 )
 def test_a_bad_subscription_is_told_with_its_line(
-    palio: Palio, home: Path, row: dict[str, str], message: str
+    run: Palio, home: Path, row: dict[str, str], message: str
 ) -> None:
     wishes = home / "wishes.jsonl"
     wishes.write_text(json.dumps(WISHES[0]) + "\n" + json.dumps(row) + "\n")
-    outcome = palio("plan", "compare", "--events", str(home / "events.csv"), "--subscriptions",
+    outcome = run("plan", "compare", "--events", str(home / "events.csv"), "--subscriptions",
                     str(wishes), "--network", str(home / "network.json"))  # fmt: skip
     assert (outcome.status, message in outcome.err) == (2, True), outcome.err
 
 
 @pytest.mark.parametrize("count", ["1e999", "NaN", "1" + "0" * 400, "-1"])
-def test_a_count_is_a_number_of_events(palio: Palio, home: Path, count: str) -> None:
+def test_a_count_is_a_number_of_events(run: Palio, home: Path, count: str) -> None:
     went = home / "went.jsonl"
     went.write_text('{"brokers": ["b1"], "count": ' + count + "}\n")
-    outcome = palio("plan", "compare", "--destinations", str(went))
+    outcome = run("plan", "compare", "--destinations", str(went))
     assert (outcome.status, "line 1" in outcome.err) == (2, True), outcome.err
 
 
-def test_a_plan_is_changed_by_a_few_groups(palio: Palio, home: Path) -> None:
+def test_a_plan_is_changed_by_a_few_groups(run: Palio, home: Path) -> None:
     network, old, new = (str(home / name) for name in ("network.json", "old.json", "new.json"))
-    made = palio("plan", "make", "--destinations", str(home / "went.jsonl"), "--network", network,
+    made = run("plan", "make", "--destinations", str(home / "went.jsonl"), "--network", network,
                  "--groups", "3", "--method", "approximated", "--out", old)  # fmt: skip
     assert made.status == 0
     (home / "other.jsonl").write_text('{"brokers": ["b3", "b4"], "count": 5}\n')
     now = ("plan", "make", "--destinations", str(home / "other.jsonl"), "--network", network)
-    assert palio(*now, "--out", new, "--change", old, "--changes", "1").status == 0
+    assert run(*now, "--out", new, "--change", old, "--changes", "1").status == 0
     before, after = (decode(Path(each).read_bytes())[0] for each in (old, new))
     assert (before.group_count, after.group_count) == (3, 3)
-    assert palio("plan", "show", new, "--to", "b3,b4").out == "group 0 of b3, b4\n"
-    palio(*now, "--method", "flooding", "--out", old)
-    refused = palio(*now, "--out", new, "--change", old)
+    assert run("plan", "show", new, "--to", "b3,b4").out == "group 0 of b3, b4\n"
+    run(*now, "--method", "flooding", "--out", old)
+    refused = run(*now, "--out", new, "--change", old)
     assert (refused.status, "only an approximated plan" in refused.err) == (2, True)
 
 
-def test_of_a_few_events_none_are_held_out(palio: Palio, home: Path) -> None:
+def test_of_a_few_events_none_are_held_out(run: Palio, home: Path) -> None:
     (home / "went.jsonl").write_text('{"brokers": ["b1"], "count": 19}\n')
     arguments = ("plan", "compare", "--destinations", str(home / "went.jsonl"))
-    assert "of 20 events on half are held out" in palio(*arguments).err
+    assert "of 20 events on half are held out" in run(*arguments).err
     (home / "went.jsonl").write_text('{"brokers": ["b1"], "count": 20}\n')
-    assert "costs: 10 of 20 events, held out" in palio(*arguments).err
+    assert "costs: 10 of 20 events, held out" in run(*arguments).err
 
 
-def test_a_plan_for_nobody_is_none(palio: Palio, home: Path) -> None:
+def test_a_plan_for_nobody_is_none(run: Palio, home: Path) -> None:
     (home / "none.jsonl").write_text('{"brokers": []}\n')
-    outcome = palio("plan", "make", "--out", str(home / "p.json"),
+    outcome = run("plan", "make", "--out", str(home / "p.json"),
                     "--destinations", str(home / "none.jsonl"),
                     "--network", str(home / "network.json"))  # fmt: skip
     assert (outcome.status, "nothing to plan for" in outcome.err) == (2, True)
-    begin = palio("plan", "show", str(home / "none.jsonl"), "--from", "b1")
+    begin = run("plan", "show", str(home / "none.jsonl"), "--from", "b1")
     assert begin.status == 2
+
+
+# --- apply ---
+
+
+@pytest.fixture
+def urls() -> Iterator[list[str]]:
+    """Two linked brokers without a multicast way."""
+    with (
+        broker("b1", routing="flooded") as one,
+        broker("b2", None, one, routing="flooded") as two,
+        palio.SyncClient(one) as client,
+    ):
+        while "b2" not in client.topology()["brokers"]:
+            pass
+        yield [one, two]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> str:
+    file = tmp_path / "plan.json"
+    file.write_bytes(encode(flooding(("b1", "far"))))
+    return str(file)
+
+
+def test_brokers_without_a_multicast_way_know_the_plan_and_go_by_links(
+    run: Palio, urls: list[str], plan: str
+) -> None:
+    outcome = run("plan", "apply", plan, "--at", urls[0])
+    assert outcome.status == 0, outcome.err
+    first, last = outcome.out.splitlines()
+    assert first.startswith("flooding, 1 groups for 2 brokers, applied at b1, epoch 20")
+    assert last == "By links, for they have no multicast way: b1, b2"
+    assert "not known in this network: far" in outcome.err
+    assert "in no group, and get events by links: b2" in outcome.err
+    shown = run("topology", "--at", urls[1]).out.splitlines()
+    assert shown[:2] == ["b2  by links", "└── b1  by links"]
+    assert shown[-1] == f"plan: {first}"
+
+    again = json.loads(run("plan", "apply", plan, "--at", urls[1], "--json").out)
+    assert (again["in_use"], again["links"], again["waiting"]) == (True, ["b1", "b2"], [])
+    assert again["plan"]["origin"] == "b2"
+
+    ended = run("plan", "apply", "--none", "--at", urls[1])
+    assert (ended.status, ended.out) == (0, "No plan is in use: brokers send by links.\n")
+    assert run("topology", "--at", urls[0]).out == "b1\n└── b2\n"
+    assert run("plan", "apply", "--none", "--at", urls[1], "--json").document["plan"] is None
+
+
+def test_who_has_not_joined_in_time_is_named(run: Palio, plan: str) -> None:
+    with broker("b1", routing="flooded", peer_grace_s=0.1) as one, palio.SyncClient(one) as client:
+        with broker("b2", None, one, routing="flooded", peer_grace_s=0.1):
+            while "b2" not in client.topology()["brokers"]:
+                pass
+        while client.topology()["brokers"]["b2"]["reachable"]:
+            pass
+        outcome = run("plan", "apply", plan, "--at", one, "--timeout", "0.2")
+        assert outcome.status == 1
+        assert outcome.out.splitlines()[-1] == "Not joined within 0.2 s: b2"
+        assert "not in force beyond b2" in outcome.err
+
+
+def test_what_is_no_plan_and_no_choice_is_refused(run: Palio, plan: str, tmp_path: Path) -> None:
+    for arguments in ((), (plan, "--none")):
+        refused = run("plan", "apply", *arguments)
+        assert (refused.status, "name a plan, or say --none" in refused.err) == (2, True)
+    (tmp_path / "none.json").write_text("{}")
+    refused = run("plan", "apply", str(tmp_path / "none.json"))
+    assert (refused.status, "no plan of groups" in refused.err) == (2, True)
+    shown = run("plan", "apply", "--help").out
+    assert "Example: palio plan apply plan.json --at palio://" in shown

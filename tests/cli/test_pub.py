@@ -5,6 +5,7 @@ import json
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import palio
-from palio.cli.connecting import BrokerDoor
 from palio.cli.sub import described, sub
 from palio.client.events import Event
 from palio.client.reordering import REORDER_S
-from tests.cli.brokers import broker
+from tests.cli.brokers import PATIENCE_S, broker
 from tests.cli.helpers import Palio
 
 
@@ -26,12 +26,6 @@ from tests.cli.helpers import Palio
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with broker("b1", tmp_path_factory.mktemp("broker")) as address:
         yield address
-
-
-@pytest.fixture
-def run(palio: Palio) -> Palio:
-    """The command, under a name that leaves `palio` to the package."""
-    return palio
 
 
 @pytest.fixture
@@ -139,79 +133,61 @@ def client_of(url: str, name: str) -> palio.SyncClient:
     return palio.SyncClient(url, name=name)
 
 
+@contextmanager
+def printing(
+    monkeypatch: pytest.MonkeyPatch, until: str, filter: str, url: str, **options: Any
+) -> Iterator[io.StringIO]:
+    """`palio sub` on a thread, until its first event; what it tells, beginning with some words."""
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    thread = threading.Thread(target=sub, args=(filter, [url]), kwargs={"count": 1, **options})
+    thread.start()
+    while until not in told.getvalue():
+        assert thread.is_alive()
+        thread.join(0.01)
+    yield told
+    thread.join(PATIENCE_S)
+
+
 def test_parameters_change_while_events_come(
     url: str, listener: palio.SyncClient, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    said = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", said)
-    monkeypatch.setattr(sys, "stdin", io.StringIO("\nlimit=oops\nno=1\nlimit=20\n"))
-    door = BrokerDoor([url])
-    thread = threading.Thread(
-        target=sub, args=("v < :limit", door, ["limit=1"]), kwargs=SUB_OPTIONS
-    )
-    thread.start()
-    while ":limit = 20" not in said.getvalue():
-        assert thread.is_alive()
-        thread.join(0.01)
-    listener.publish([{"v": 25}, {"v": 15}])
-    thread.join(10)
+    typed = io.TextIOWrapper(io.BytesIO(b"\nlimit=oops\nno=1\nlimit=20\n"))
+    monkeypatch.setattr(sys, "stdin", typed)
+    with printing(monkeypatch, ":limit = 20", "v < :limit", url, param=["limit=1"]) as told:
+        listener.publish([{"v": 25}, {"v": 15}])
     assert "v=15" in capsys.readouterr().out
-    assert "no parameter :no" in said.getvalue()
+    assert "no parameter :no" in told.getvalue()
 
 
-SUB_OPTIONS: Final = {
-    "durable": "",
-    "count": 1,
-    "lifetime_s": None,
-    "reorder_s": None,
-    "by_brokers": False,
-    "as_json": False,
-}
+PATTERN: Final = "w = 1 THEN w = 2"
 
 
+@pytest.fixture
+def no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+
+
+@pytest.mark.usefixtures("no_input")
 def test_a_pattern_waits_as_long_as_it_is_told(
     url: str, listener: palio.SyncClient, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    said = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", said)
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    options = {**SUB_OPTIONS, "reorder_s": 0.0, "as_json": True}
-    thread = threading.Thread(
-        target=sub, args=("w = 1 THEN w = 2", BrokerDoor([url]), []), kwargs=options
-    )
-    thread.start()
-    while "in force" not in said.getvalue():
-        assert thread.is_alive()
-        thread.join(0.01)
-    listener.publish([{"w": 1}, {"w": 2}])
-    thread.join(30)
-    assert [part["event"] for part in json.loads(capsys.readouterr().out)["parts"]] == [
-        {"w": 1},
-        {"w": 2},
-    ]
+    with printing(monkeypatch, "in force", PATTERN, url, reorder=0.0, as_json=True):
+        listener.publish([{"w": 1}, {"w": 2}])
+    parts = json.loads(capsys.readouterr().out)["parts"]
+    assert [part["event"] for part in parts] == [{"w": 1}, {"w": 2}]
 
 
+@pytest.mark.usefixtures("no_input")
 def test_brokers_assemble_a_pattern(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    said = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", said)
-    monkeypatch.setattr(sys, "stdin", io.StringIO())
-    options = {**SUB_OPTIONS, "by_brokers": True, "as_json": True}
     with broker(routing="advertised") as url, palio.SyncClient(url) as teller:
         teller.advertise("EXISTS w")
-        thread = threading.Thread(
-            target=sub, args=("w = 1 THEN w = 2", BrokerDoor([url]), []), kwargs=options
-        )
-        thread.start()
-        own = teller.subscribe("w = 1 THEN w = 2", assembled_by="brokers")
-        while "in force" not in said.getvalue():
-            thread.join(0.01)
-        teller.publish([{"w": 1}, {"w": 2}])
-        assert [part["w"] for part in own.receive(timeout=30).parts] == [1, 2]
-        thread.join(30)
-    assert [part["event"] for part in json.loads(capsys.readouterr().out)["parts"]] == [
-        {"w": 1},
-        {"w": 2},
-    ]
+        own = teller.subscribe(PATTERN, assembled_by="brokers")
+        with printing(monkeypatch, "in force", PATTERN, url, by_brokers=True, as_json=True):
+            teller.publish([{"w": 1}, {"w": 2}])
+            assert [part["w"] for part in own.receive(timeout=30).parts] == [1, 2]
+    parts = json.loads(capsys.readouterr().out)["parts"]
+    assert [part["event"] for part in parts] == [{"w": 1}, {"w": 2}]
 
 
 def test_a_reorder_window_is_for_patterns_and_has_bounds(run: Palio, url: str) -> None:

@@ -14,11 +14,14 @@ from typing import Final
 
 import pytest
 
-from palio.cli.serve import flags
+from palio.cli.serve import listen_settings
 from palio.errors import InvalidConfiguration
+from palio.matching import warming
+from palio.matching.kernels import registry
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Hello, Message, Redirect, Welcome
 from palio.protocol.wire import Decoder, Encoder
+from palio.routing import kernels as routing_kernels
 from palio.server.configuring import Setting, known_settings
 from tests.cli.brokers import PROGRAM
 from tests.cli.helpers import Palio
@@ -199,7 +202,7 @@ def test_a_configuration_is_checked(palio: Palio, tmp_path: Path) -> None:
     [("127.0.0.1:0", "127.0.0.1", 0), ("[::1]:7", "::1", 7), ("localhost", "localhost", 7400)],
 )
 def test_where_to_listen_as_one_flag(text: str, host: str, port: int) -> None:
-    assert flags(listen=text) == [
+    assert listen_settings(text) == [
         Setting("listen.host", host, "--listen"),
         Setting("listen.port", port, "--listen"),
     ]
@@ -207,5 +210,70 @@ def test_where_to_listen_as_one_flag(text: str, host: str, port: int) -> None:
 
 def test_a_flag_that_is_no_address_is_refused() -> None:
     with pytest.raises(InvalidConfiguration, match="it is host:port"):
-        flags(listen="127.0.0.1:")
-    assert flags() == []
+        listen_settings("127.0.0.1:")
+
+
+# --- what a broker leaves out ---
+
+LOOKS_FOR_PANDAS: Final = """
+import sys
+import pyarrow as pa
+from palio.cli.serve import leave_out_pandas
+{first}
+pa.array([1])
+pa.RecordBatch.from_pylist([{{"x": 1}}]).to_pylist()
+print("pandas" in sys.modules)
+import pandas
+print(pa.table({{"x": [1]}}).to_pandas()["x"].tolist())
+"""
+
+
+@pytest.mark.parametrize(("first", "is_there"), [("", True), ("leave_out_pandas()", False)])
+def test_arrow_does_not_import_pandas(first: str, is_there: bool) -> None:
+    """In a process of its own: Arrow looks for pandas once a process."""
+    pytest.importorskip("pandas")
+    program = LOOKS_FOR_PANDAS.format(first=first)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[0] == str(is_there)
+    assert done.stdout.splitlines()[1] == "[1]", "who asks for a data frame has one all the same"
+
+
+# --- warm ---
+
+
+def test_kernels_are_compiled_and_the_time_is_told(palio: Palio) -> None:
+    warming.warm()
+    routing_kernels.warm()
+    outcome = palio("warm")
+    assert outcome.status == 0
+    assert re.fullmatch(r"The kernels are compiled and cached: \d+\.\d s\n", outcome.out)
+    assert registry.ready() is not None
+
+
+def test_where_none_are_it_tells_how_far_it_is(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_loaded", [])
+    monkeypatch.setattr(routing_kernels, "are_on_disk", lambda: False)
+    first, *progress, last = palio("warm").out.splitlines()
+    assert first.startswith("compiling them takes about a minute")
+    assert progress == [f"{done} of 24 kernels" for done in range(1, 25)]
+    assert last.startswith("The kernels are compiled and cached")
+
+
+def test_it_waits_for_another_process_and_says_so(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(routing_kernels, "are_on_disk", lambda: False)
+    monkeypatch.setattr(warming, "warm_unless_busy", lambda _tell: None)
+    _, waiting, last = palio("warm").out.splitlines()
+    assert waiting == "another process compiles them; this one waits for it"
+    assert last.startswith("The kernels are compiled and cached")
+
+
+def test_the_time_as_json(palio: Palio) -> None:
+    outcome = palio("warm", "--json")
+    assert outcome.status == 0
+    assert outcome.document["seconds"] >= 0

@@ -13,23 +13,16 @@ import pytest
 from rich.console import Console
 
 import palio
-from palio.cli import adv
+from palio.cli import pub
 from palio.cli.main import INTERRUPTED
 from palio.cli.reporting import tell
 from palio.cli.top import Sample, Screen, _sample, figures
-from palio.cli.topology import _tree
-from palio.cli.trace import _hop
+from palio.cli.topology import _hop, _tree
 from palio.errors import Unreachable
 from palio.server.tokens import Claims, create_key, load_private_key, sign
 from palio.testing import run as run_virtually
 from tests.cli.brokers import PATIENCE_S, broker, process
 from tests.cli.helpers import Palio
-
-
-@pytest.fixture
-def run(palio: Palio) -> Palio:
-    """The command, under a name that leaves `palio` to the package."""
-    return palio
 
 
 @pytest.fixture(scope="module")
@@ -261,7 +254,7 @@ def test_who_may_announce_no_longer_is_told(
     show_token: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(adv, "LOOK_S", 0.05)
+    monkeypatch.setattr(pub, "LOOK_S", 0.05)
     show_token("ann", may_publish="TRUE", expires=int(time.time()) + 2)
     ended = run("adv", "TRUE", "--at", guarded[0])
     assert ended.status == 2
@@ -315,7 +308,7 @@ def test_who_shows_a_token_acts_under_its_own_name(
 def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
     run: Palio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adv, "LOOK_S", 0.05)
+    monkeypatch.setattr(pub, "LOOK_S", 0.05)
     with (
         broker("b1", tmp_path, routing="advertised") as url,
         palio.SyncClient(url, identity="ann") as client,
@@ -325,7 +318,7 @@ def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
             tell(text)
             client.unadvertise("EXISTS x")
 
-        monkeypatch.setattr(adv, "tell", tell_and_withdraw)
+        monkeypatch.setattr(pub, "tell", tell_and_withdraw)
         ended = run("adv", "x > 0", "--at", url, "--as", "ann", "--json")
         assert ended.status == 0
         offered = {"broker": "b1", "identity": "ann", "advertised": "x > 0"}

@@ -1,18 +1,17 @@
 """`app`, the `palio` command, and the options that many of its commands share.
 
-Nothing here or in the modules of commands imports more than typer, so that `palio --help` answers
-at once; each command loads its room when it runs.
+Nothing here or at the top of a command's module imports more than typer and what comes with Python,
+so that `palio --help` answers at once; each command imports its room when it runs.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-if TYPE_CHECKING:
-    from palio.cli.connecting import BrokerDoor
+from palio.cli.connecting import DEFAULT_BROKER
 
 __all__ = [
     "AsJson",
@@ -26,11 +25,8 @@ __all__ = [
     "Source",
     "TokenFile",
     "app",
-    "door_of",
     "event_argument",
 ]
-
-DEFAULT_BROKER: Final = "palio://localhost:7400"
 
 app: Final = typer.Typer(
     help="Content-based publish/subscribe: filters over typed events.",
@@ -70,28 +66,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, e
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as TOML.")
 ]
-_ADDRESS: Final = "A broker: palio://host:port. May be repeated: the first that answers is taken."
-Broker = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--at",
-        "--to",
-        "--from",
+
+
+def _broker_option(*flags: str) -> Any:
+    return typer.Option(
+        *flags,
         metavar="URL",
-        help=_ADDRESS,
+        help="A broker: palio://host:port. May be repeated: the first that answers is taken.",
         show_default=DEFAULT_BROKER,
-    ),
-]
-Source = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--from",
-        "--at",
-        metavar="URL",
-        help=_ADDRESS,
-        show_default=DEFAULT_BROKER,
-    ),
-]
+    )
+
+
+Broker = Annotated[list[str] | None, _broker_option("--at", "--to", "--from")]
+Source = Annotated[list[str] | None, _broker_option("--from", "--at")]
 TokenFile = Annotated[
     Path | None,
     typer.Option(
@@ -113,16 +100,3 @@ Identity = Annotated[
 ClientName = Annotated[
     str, typer.Option("--name", help="Whom durable subscriptions and publications belong to.")
 ]
-
-
-def door_of(
-    urls: list[str] | None,
-    token_file: Path | None,
-    ca: Path | None,
-    name: str = "",
-    identity: str = "",
-) -> BrokerDoor:
-    """The broker that a command talks to, by its options."""
-    from palio.cli.connecting import BrokerDoor
-
-    return BrokerDoor(urls or [DEFAULT_BROKER], token_file, ca, name, identity)

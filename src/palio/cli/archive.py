@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
 
 from palio.cli import inputs
+from palio.cli.application import AsJson, Authorities, FilterText, Parameters, Source, TokenFile
 from palio.cli.connecting import BrokerDoor, ProgressLine, tell_gap
 from palio.cli.reporting import show, tell
-from palio.client.archive import Archive
-from palio.client.subscription import Subscription
-from palio.protocol.messages import Parcel
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from palio.client.archive import Archive
+    from palio.client.subscription import Subscription
+    from palio.protocol.messages import Parcel
 
 __all__ = ["Rolling", "archive"]
 
@@ -46,31 +52,53 @@ class Rolling(NamedTuple):
         return max(0.0, archive.staged_at + self.seconds - time.monotonic())
 
 
-def archive(
-    filter: str,
-    door: BrokerDoor,
-    target: Path,
-    parameters: list[str],
-    rolling: Rolling,
-    *,
-    as_json: bool,
+def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    filter: FilterText,
+    to: Annotated[Path, typer.Option(metavar="DIR", help="Where Parquet is written.")],
+    source: Source = None,
+    param: Parameters = None,
+    name: Annotated[
+        str, typer.Option("--name", help="Whose durable subscription it is; one for each archive.")
+    ] = "archive",
+    file_mib: Annotated[
+        float, typer.Option(min=0.001, max=1024, help="Write a file when so much has come...")
+    ] = 64.0,
+    file_s: Annotated[
+        float, typer.Option(min=0.1, help="...or when the first of it came so long ago.")
+    ] = 900.0,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Write events to Parquet until a signal comes; say how many."""
-    with Archive(target, door.name) as opened:
+    """Write events to Parquet, each exactly once.
+
+    It runs until Ctrl-C or SIGTERM, as a durable subscription: what is published durably while it
+    is away waits at the broker, and no event is written twice, whatever is killed. A directory a
+    day (UTC), a file a shape, with $publisher, $seq and $time beside the attributes.
+    """
+    import asyncio
+
+    from palio.client.archive import Archive
+
+    rolling = Rolling(int(file_mib * (1 << 20)), file_s)
+    door = BrokerDoor(source, token_file, ca, name)
+    with Archive(to, name) as opened:
         try:
-            asyncio.run(_archive(filter, door, inputs.bindings(parameters), opened, rolling))
+            asyncio.run(_archive(filter, door, inputs.bindings(param), opened, rolling))
         except asyncio.CancelledError:  # before it began
             raise KeyboardInterrupt from None
         if as_json:
-            show({"events": opened.events, "files": opened.files, "directory": str(target)})
+            show({"events": opened.events, "files": opened.files, "directory": str(to)})
         else:
-            show(f"{opened.events:,} events archived, {opened.files:,} files written to {target}")
+            show(f"{opened.events:,} events archived, {opened.files:,} files written to {to}")
     return 0
 
 
 async def _archive(
     filter: str, door: BrokerDoor, values: dict[str, Any], archive: Archive, rolling: Rolling
 ) -> None:
+    import asyncio
+
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     starting = asyncio.current_task()
@@ -102,6 +130,8 @@ async def _taken(
     subscription: Subscription, archive: Archive, rolling: Rolling, stopped: asyncio.Event
 ) -> AsyncIterator[None]:
     """Take events until told to stop: to the disk first, and only then acknowledged."""
+    import asyncio
+
     parcels = subscription.parcels()
     end = asyncio.ensure_future(stopped.wait())
     coming = asyncio.ensure_future(anext(parcels))

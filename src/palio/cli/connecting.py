@@ -8,14 +8,18 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from palio.cli import inputs
 from palio.cli.reporting import tell
-from palio.client.connection import Client, connect
-from palio.client.events import Gap
 
-__all__ = ["UNDER_WAY", "BrokerDoor", "ProgressLine", "tell_gap"]
+if TYPE_CHECKING:
+    from palio.client.connection import Client
+    from palio.client.events import Gap
+
+__all__ = ["DEFAULT_BROKER", "UNDER_WAY", "BrokerDoor", "ProgressLine", "tell_gap"]
+
+DEFAULT_BROKER: Final = "palio://localhost:7400"
 
 UNDER_WAY: Final = 32
 """Publications that are on their way before the first of them must be answered."""
@@ -28,7 +32,7 @@ Answer = TypeVar("Answer")
 class BrokerDoor(NamedTuple):
     """The addresses of brokers, the client's name, identity and token, the authorities to trust."""
 
-    urls: list[str]
+    urls: list[str] | None = None
     token_file: Path | None = None
     ca: Path | None = None
     name: str = ""
@@ -38,16 +42,24 @@ class BrokerDoor(NamedTuple):
         """A client that is not connected yet; unless it `tells` nothing, people read on stderr when
         its connection is lost and when it is back.
         """
+        from palio.client.connection import connect
+
         _tell_warnings(tells=tells)
         token = os.environ.get(TOKEN_VARIABLE, "")
         if self.token_file is not None:
             token = inputs.token_of(str(self.token_file))
-        return connect(self.urls, name=self.name, identity=self.identity, token=token, tls=self.ca)
+        urls = self.urls or [DEFAULT_BROKER]
+        return connect(urls, name=self.name, identity=self.identity, token=token, tls=self.ca)
 
-    async def ask(self, question: Callable[[Client], Awaitable[Answer]]) -> Answer:
-        """What the broker answers to one question."""
-        async with self.connect() as client:
-            return await question(client)
+    def ask(self, question: Callable[[Client], Awaitable[Answer]], *, tells: bool = True) -> Answer:
+        """Connect, and wait for the outcome of what is done with the client."""
+        import asyncio
+
+        async def answer() -> Answer:
+            async with self.connect(tells=tells) as client:
+                return await question(client)
+
+        return asyncio.run(answer())
 
 
 class ProgressLine:

@@ -1,4 +1,4 @@
-"""The inputs of commands: events, filters of other languages, values of parameters."""
+"""The inputs of commands: events, filters of other languages, values of parameters, tokens."""
 
 from __future__ import annotations
 
@@ -10,22 +10,31 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from palio import files
 from palio.cli.reporting import tell
 from palio.errors import InvalidBinding, InvalidEvent, InvalidInput, PalioError, ParseError
-from palio.language.lexer import LITERALS, Token, tokens
-from palio.model.filters import Filter
-from palio.model.patterns import Pattern
-from palio.model.values import Value
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from palio.language.lexer import Token
+    from palio.model.filters import Filter
+    from palio.model.patterns import Pattern
+    from palio.model.values import Value
 
 __all__ = [
+    "BATCH_ROWS",
     "BadLine",
     "bindings",
     "check_bindings",
     "events",
+    "events_of",
+    "gathered",
     "looks_like_token",
+    "names_a_file",
+    "standard_input",
     "text_of",
     "token_of",
 ]
@@ -68,6 +77,69 @@ def events(source: str) -> Iterator[tuple[int, dict[str, Value]]]:
         raise InvalidEvent("there is no event; give a JSON object, or one a line")
 
 
+BATCH_ROWS: Final = 1_000
+"""Events that are taken at once from a file."""
+
+
+def events_of(source: str) -> Iterator[dict[str, Any] | pa.RecordBatch]:
+    """The events of JSON lines one by one, those of CSV and Parquet in batches."""
+    kind = Path(source).suffix.lower()
+    if kind == ".parquet":
+        from palio.parquet import pieces
+
+        yield from pieces(source, most_rows=BATCH_ROWS)
+    elif kind == ".csv":
+        yield from _csv(source)
+    else:
+        for _, event in events(source):
+            yield event
+
+
+def gathered(
+    taken: Iterable[dict[str, Any] | pa.RecordBatch],
+) -> Iterator[list[dict[str, Any]] | pa.RecordBatch]:
+    """Events that came one by one as lists, batches as they are, in order."""
+    rows: list[dict[str, Any]] = []
+    for each in taken:
+        if isinstance(each, dict):
+            rows.append(each)
+            continue
+        if rows:
+            yield rows
+            rows = []
+        yield each
+    if rows:
+        yield rows
+
+
+def _csv(source: str) -> Iterator[pa.RecordBatch]:
+    from pyarrow import ArrowException, csv
+
+    # Blocks of about a thousand ordinary lines. Empty fields are absent, not empty texts.
+    reading = csv.ReadOptions(block_size=256 << 10)
+    converting = csv.ConvertOptions(strings_can_be_null=True)
+    try:
+        with csv.open_csv(source, read_options=reading, convert_options=converting) as reader:
+            for batch in reader:
+                yield _zoned(batch)
+    except (OSError, ArrowException) as error:
+        reason = str(error).partition("\n")[0]
+        raise InvalidInput(f"cannot read {source!r:.200}: {reason}") from None
+
+
+def _zoned(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Times without a zone are taken for UTC, as the language takes them."""
+    import pyarrow as pa
+
+    arrays = [
+        column.cast(pa.timestamp("us", tz="UTC"))
+        if pa.types.is_timestamp(column.type) and column.type.tz is None
+        else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
 def text_of(source: str, *, is_text: bool) -> str:
     """The text of a file or of standard input (`-`), or the text itself."""
     with _opened(source, is_text=is_text) as stream:
@@ -104,13 +176,13 @@ def _opened(source: str, *, is_text: bool) -> Iterator[IO[bytes]]:
     elif source == "-":
         if sys.stdin.isatty():
             tell("reading from the terminal; end with Ctrl-D")
-        yield _stdin()
+        yield standard_input()
     else:
         with _file(source) as stream:
             yield stream
 
 
-def _stdin() -> IO[bytes]:
+def standard_input() -> IO[bytes]:
     """Standard input with a buffer of its own.
 
     Python closes its own at the end of the program, and a thread that still waits for a line there
@@ -187,7 +259,7 @@ def _noun(document: Any) -> str:
     return nouns.get(type(document), "a number")
 
 
-def bindings(parameters: Iterable[str]) -> dict[str, Any]:
+def bindings(parameters: Iterable[str] | None) -> dict[str, Any]:
     """Values of parameters from `name=value`, typed as the language types its literals.
 
     What is no literal is text, so that quotes are needed only round what looks like a number.
@@ -196,7 +268,7 @@ def bindings(parameters: Iterable[str]) -> dict[str, Any]:
     {'limit': 10, 'symbol': 'IBM', 'code': '7', 'sizes': (1, 2)}
     """
     values: dict[str, Any] = {}
-    for each in parameters:
+    for each in parameters or ():
         name, equals, text = each.partition("=")
         name = name.strip().removeprefix(":")
         if not equals or not name:
@@ -220,6 +292,8 @@ _WORDS: Final = {"TRUE": True, "FALSE": False, "INFINITY": float("inf")}
 
 
 def _value(text: str) -> Any:
+    from palio.language.lexer import tokens
+
     try:
         found = tokens(text)
     except InvalidInput:
@@ -245,6 +319,8 @@ def _members(found: Sequence[Token]) -> tuple[Any, ...] | None:
 
 
 def _is_literal(token: Token) -> bool:
+    from palio.language.lexer import LITERALS
+
     return token.type in LITERALS or token.type in _WORDS
 
 

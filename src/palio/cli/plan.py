@@ -1,70 +1,145 @@
-"""`palio plan`: plans of multicast groups, made, compared and shown."""
+"""`palio plan`: plans of multicast groups, made, compared, shown and put in use."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from itertools import islice
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
 
 from palio import files
 from palio.cli import inputs
+from palio.cli.application import AsJson, Authorities, Broker, TokenFile
+from palio.cli.connecting import BrokerDoor, ProgressLine
+from palio.cli.plan_traffic import TrafficFiles
 from palio.cli.reporting import show, tell
-from palio.errors import InvalidInput
+from palio.cli.topology import described
+from palio.errors import InvalidInput, NotPermitted, Unsettled
 
 if TYPE_CHECKING:
+    from palio.client.answers import PlanInUse, Topology
+    from palio.client.connection import Client
     from palio.multicast.listed import ListedGroups
-    from palio.multicast.observing import Observed
     from palio.multicast.planners import PlanLimits
     from palio.multicast.plans import GroupPlan, PlanReport
     from palio.multicast.traffic import GroupTraffic
-    from palio.routing.trees import Graph
 
-__all__ = ["Inputs", "PlanChange", "compare", "make", "show_plan"]
+__all__ = ["Method", "plan_commands"]
 
-AT_ONCE: Final = 1_024
-"""Events by themselves, or batches, that are read at once."""
+AGAIN_S: Final = 0.1
+"""How often it is asked who has joined."""
 
-TOLD_EVERY: Final = 500_000
-"""Events after which it is told how far it has come."""
-
-
-class Inputs(NamedTuple):
-    """The files that say what a plan is for."""
-
-    destinations: Path | None
-    events: Path | None
-    subscriptions: Path | None
-    network: Path | None
-    on_spark: bool = False
-    """Whether events are matched on Spark."""
+plan_commands: Final = typer.Typer(
+    no_args_is_help=True, help="Plan which multicast groups carry events to brokers."
+)
 
 
-class PlanChange(NamedTuple):
-    """A plan that is to be changed, rather than made anew."""
+class Method(StrEnum):
+    """The ways to make a plan."""
 
-    of: Path | None
-    groups: int
-    """Groups that may be others."""
+    BEST = "best"
+    IDEAL = "ideal"
+    FLOODING = "flooding"
+    CLUSTERED = "clustered"
+    THRESHOLD = "threshold"
+    NEIGHBOURS = "neighbours"
+    APPROXIMATED = "approximated"
+    HYBRID = "hybrid"
 
 
-def make(
-    given: Inputs, method: str, limits: PlanLimits, out: Path, change: PlanChange, *, as_json: bool
+Destinations = Annotated[
+    Path | None,
+    typer.Option(
+        "--destinations",
+        metavar="FILE",
+        help='Where events went: JSON lines such as {"brokers": ["b1", "b2"], "count": 7}.',
+    ),
+]
+Events = Annotated[
+    Path | None,
+    typer.Option("--events", metavar="FILE", help="Events, as JSON lines or Parquet."),
+]
+Subscriptions = Annotated[
+    Path | None,
+    typer.Option(
+        "--subscriptions",
+        metavar="FILE",
+        help='With --events. JSON lines such as {"id": 1, "subscriber": "b1", "filter": '
+        '"price < 10"}, as for `palio match`; the subscriber is the broker.',
+    ),
+]
+OnSpark = Annotated[
+    bool, typer.Option("--spark", help="Match --events, a path of Parquet files, on Spark.")
+]
+Network = Annotated[
+    Path | None,
+    typer.Option(
+        "--network",
+        metavar="FILE",
+        help='Brokers, as JSON: {"b1": {"price": 1.5, "links": {"b2": 10}}, ...}. '
+        "Without it the brokers are those that are named, and links are not known.",
+    ),
+]
+Groups = Annotated[int, typer.Option("--groups", min=1, help="Groups that there may be.")]
+ClusterSize = Annotated[
+    int | None, typer.Option("--cluster-size", min=1, help="Brokers of a cluster.")
+]
+Threshold = Annotated[
+    int | None,
+    typer.Option(
+        "--threshold", min=1, help="Destinations beyond which all of a cluster gets an event."
+    ),
+]
+SendPrice = Annotated[
+    float,
+    typer.Option(
+        "--send-price", min=0.0, help="What a send costs, measured by a broker that gets an event."
+    ),
+]
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan that `make` wrote.")]
+
+
+@plan_commands.command()
+def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    out: Annotated[Path, typer.Option("--out", metavar="PLAN", help="Where the plan is written.")],
+    destinations: Destinations = None,
+    events: Events = None,
+    subscriptions: Subscriptions = None,
+    on_spark: OnSpark = False,
+    network: Network = None,
+    method: Annotated[Method, typer.Option(help="How; `best` takes the cheapest.")] = Method.BEST,
+    groups: Groups = 1_000,
+    cluster_size: ClusterSize = None,
+    threshold: Threshold = None,
+    send_price: SendPrice = 1.0,
+    change: Annotated[
+        Path | None,
+        typer.Option("--change", metavar="PLAN", help="Change this plan, if it is approximated."),
+    ] = None,
+    changes: Annotated[
+        int, typer.Option("--changes", min=0, help="With --change: groups that may be others.")
+    ] = 10,
+    as_json: AsJson = False,
 ) -> int:
-    """Make a plan, write it, and say what it costs."""
+    """Make a plan for the traffic of a file, and say what it costs."""
     from palio.multicast.documents import encode
-    from palio.multicast.planners import planned
+    from palio.multicast.planners import PlanLimits, planned
 
-    before = None if change.of is None else _old(change.of)
-    traffic, limits = _read(given, limits)
+    before = None if change is None else _old(change)
+    limits = PlanLimits(
+        groups=groups, cluster_size=cluster_size, threshold=threshold, send_price=send_price
+    )
+    sources = TrafficFiles(destinations, events, subscriptions, network, on_spark)
+    traffic, limits = sources.read(limits)
     if before is None:
-        made, report = planned(traffic, method, limits)
+        plan, report = planned(traffic, method.value, limits)
     else:
-        made, report = _changed(before, traffic, change, limits)
+        plan, report = _changed(before, traffic, changes, limits)
     _tell_judged(report, traffic)
     with files.replaced(out, shared=True) as file:
-        file.write(encode(made, report.row()))
+        file.write(encode(plan, report.row()))
     if as_json:
         show({**report.row(), "out": str(out)})
     else:
@@ -86,13 +161,13 @@ def _old(path: Path) -> ListedGroups:
 
 
 def _changed(
-    before: ListedGroups, traffic: GroupTraffic, change: PlanChange, limits: PlanLimits
+    before: ListedGroups, traffic: GroupTraffic, groups: int, limits: PlanLimits
 ) -> tuple[GroupPlan, PlanReport]:
     from palio.multicast.judging import judged
     from palio.multicast.merging import replanned
 
     prices = limits.prices_of(traffic)
-    return judged(lambda some: replanned(before, some, change.groups), traffic, prices)
+    return judged(lambda some: replanned(before, some, groups), traffic, prices)
 
 
 def _tell_judged(report: PlanReport, traffic: GroupTraffic) -> None:
@@ -117,14 +192,30 @@ def _plan_in(path: Path) -> tuple[GroupPlan, dict[str, Any]]:
     return decode(inputs.text_of(str(path), is_text=False).encode())
 
 
-def compare(given: Inputs, limits: PlanLimits, *, as_json: bool) -> int:
-    """What each method costs, the cheapest first."""
+@plan_commands.command()
+def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    destinations: Destinations = None,
+    events: Events = None,
+    subscriptions: Subscriptions = None,
+    on_spark: OnSpark = False,
+    network: Network = None,
+    groups: Groups = 1_000,
+    cluster_size: ClusterSize = None,
+    threshold: Threshold = None,
+    send_price: SendPrice = 1.0,
+    as_json: AsJson = False,
+) -> int:
+    """What each method costs for the traffic of a file, the cheapest first."""
+    from palio.multicast import planners
     from palio.multicast.clustered import ClusteredGroups
     from palio.multicast.clusters import regionalism
-    from palio.multicast.planners import compare
 
-    traffic, limits = _read(given, limits)
-    plans, cannot = compare(traffic, limits)
+    limits = planners.PlanLimits(
+        groups=groups, cluster_size=cluster_size, threshold=threshold, send_price=send_price
+    )
+    sources = TrafficFiles(destinations, events, subscriptions, network, on_spark)
+    traffic, limits = sources.read(limits)
+    plans, cannot = planners.compare(traffic, limits)
     clustered = [made for made, _ in plans if isinstance(made, ClusteredGroups)]
     if clustered:
         share = regionalism(traffic, clustered[0].clusters)
@@ -140,13 +231,26 @@ def compare(given: Inputs, limits: PlanLimits, *, as_json: bool) -> int:
     return 0
 
 
+@plan_commands.command("show")
 def show_plan(
-    path: Path, to: str | None, publisher: str | None, picture: Path | None, *, as_json: bool
+    plan: PlanFile,
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="BROKERS", help="The way of an event to b1,b2,..."),
+    ] = None,
+    publisher: Annotated[
+        str | None, typer.Option("--from", metavar="BROKER", help="With --to: where it begins.")
+    ] = None,
+    picture: Annotated[
+        Path | None,
+        typer.Option("--picture", metavar="FILE", help="Draw brokers by groups, as SVG or PNG."),
+    ] = None,
+    as_json: AsJson = False,
 ) -> int:
-    """What a plan is, the way of an event, and a picture."""
+    """What a plan is and costs, and the way of an event."""
     from palio.multicast.plans import explain
 
-    made, report = _plan_in(path)
+    made, report = _plan_in(plan)
     if publisher is not None and to is None:
         raise InvalidInput("--from is the begin of the way that --to asks for")
     way = None if to is None else explain(made, [each for each in to.split(",") if each], publisher)
@@ -182,164 +286,6 @@ def _table(reports: list[PlanReport]) -> str:
     return "\n".join(lines)
 
 
-# --- what is read ---
-
-
-def _read(given: Inputs, limits: PlanLimits) -> tuple[GroupTraffic, PlanLimits]:
-    brokers, graph, prices = _network(given.network)
-    if (given.destinations is None) == (given.events is None):
-        raise InvalidInput("say either where events went (--destinations), or --events")
-    if (given.events is None) != (given.subscriptions is None):
-        raise InvalidInput("--events and --subscriptions go together")
-    if given.destinations is not None:
-        traffic = _traffic_of(given.destinations, brokers)
-    else:
-        assert given.events is not None and given.subscriptions is not None  # for types
-        find = _found_on_spark if given.on_spark else _observed
-        traffic = find(given.events, given.subscriptions, brokers)
-    if not len(traffic):
-        raise InvalidInput("no event goes to any broker; there is nothing to plan for")
-    tell(f"{len(traffic):,} sets of destinations; an event goes to {traffic.destinations:.1f} "
-         f"of {len(traffic.brokers):,} brokers")  # fmt: skip
-    return traffic, type(limits)(**{**vars(limits), "graph": graph, "prices": prices})
-
-
-def _network(path: Path | None) -> tuple[list[str], Graph | None, tuple[float, ...] | None]:
-    """The brokers of a file, the graph of their links, and what each costs."""
-    if path is None:
-        return [], None, None
-    document = _json(path)
-    if not isinstance(document, dict) or not all(
-        isinstance(each, dict) for each in document.values()
-    ):
-        raise InvalidInput(f"{path}: an object with one for each broker is expected")
-    graph: dict[str, dict[str, int]] = {name: {} for name in document}
-    prices = []
-    for name, each in document.items():
-        price = each.get("price", 1)
-        links = each.get("links", {})
-        if set(each) - {"price", "links"} or not _is_number(price) or not isinstance(links, dict):
-            raise InvalidInput(f"{path}: of broker {name!r:.80} a price and links may be said")
-        prices.append(float(price))
-        for other, weight in links.items():
-            if other not in graph or type(weight) is not int or weight < 1:
-                raise InvalidInput(
-                    f"{path}: the link from {name!r:.80} to {other!r:.80} leads to a broker of the "
-                    "file, and weighs a whole number, 1 or more"
-                )
-            graph[name][other] = graph[other][name] = weight
-    has_links = any(graph.values())
-    has_prices = any(price != 1 for price in prices)
-    return list(document), graph if has_links else None, tuple(prices) if has_prices else None
-
-
-def _traffic_of(path: Path, brokers: list[str]) -> GroupTraffic:
-    from palio.multicast.traffic import GroupTraffic
-
-    counted: list[tuple[list[str], float]] = []
-    for line, row in _rows(path):
-        names, count = row.get("brokers"), row.get("count", 1)
-        if (
-            not _is_names(names)
-            or not _is_number(count)
-            or count < 0
-            or set(row) - {"brokers", "count"}
-        ):
-            raise InvalidInput(
-                f'{path}, line {line}: {{"brokers": [names], "count": events}} is expected'
-            )
-        counted.append((names, float(count)))
-    known = brokers or sorted({name for names, _ in counted for name in names})
-    return GroupTraffic.of(known, counted)
-
-
-def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTraffic:
-    """What the subscriptions of a file make of the events of another."""
-    from palio.language.parsing import parse_filter
-    from palio.multicast.observing import Observed
-
-    wishes = []
-    for line, row in _rows(subscriptions):
-        broker, text = row.get("subscriber"), row.get("filter")
-        values = row.get("parameters") or {}
-        if not (isinstance(broker, str) and isinstance(text, str) and isinstance(values, dict)):
-            raise InvalidInput(
-                f"{subscriptions}, line {line}: a subscriber, which is the broker, and a filter "
-                "are expected"
-            )
-        wishes.append((line, broker, text, values))
-    observed = Observed(brokers or sorted({broker for _, broker, _, _ in wishes}))
-    for line, broker, text, values in wishes:
-        try:
-            observed.subscribe(parse_filter(text), broker, values)
-        except InvalidInput as error:
-            raise InvalidInput(f"{subscriptions}, line {line}: {error}") from None
-    told = 0
-    for _ in _taken(events, observed):
-        if observed.tally.events >= told + TOLD_EVERY:
-            told = observed.tally.events
-            tell(f"{told:,} events")
-    tell(f"{observed.tally.events:,} events, of which nobody wants {observed.tally.unwanted:,}")
-    return observed.traffic()
-
-
-def _found_on_spark(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTraffic:
-    """The same, for events in Parquet that are too many for one process."""
-    from palio.cli.spark_session import spark_session
-    from palio.spark.grouping import group_traffic
-
-    if not events.exists():
-        raise InvalidInput(f"cannot read events from {str(events)!r}: no such file or directory")
-    with spark_session():
-        return group_traffic(str(events), str(subscriptions), brokers or None)
-
-
-def _taken(path: Path, observed: Observed) -> Iterator[None]:
-    """Take in the events of a file, and stop after each part."""
-    from palio.cli.event_files import events_of, gathered
-
-    source = events_of(str(path))
-    while part := list(islice(source, AT_ONCE)):
-        for each in gathered(part):
-            if isinstance(each, list):
-                observed.take_rows(each)
-            else:
-                observed.take(each)
-            yield
-
-
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a file of JSON lines, each with its line."""
-    for number, line in enumerate(inputs.text_of(str(path), is_text=False).splitlines(), start=1):
-        if line.strip():
-            try:
-                row = json.loads(line)
-            except (RecursionError, ValueError) as error:
-                raise InvalidInput(f"{path}, line {number}: this is no JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise InvalidInput(f"{path}, line {number}: an object is expected")
-            yield number, row
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(inputs.text_of(str(path), is_text=False))
-    except (RecursionError, ValueError) as error:
-        raise InvalidInput(f"{path}: this is no JSON: {error}") from None
-
-
-_ENDLESS: Final = 1e300
-"""No count and no price is so large."""
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _ENDLESS
-
-
-def _is_names(value: object) -> TypeGuard[list[str]]:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
-
-
 # --- the picture ---
 
 DRAWN_GROUPS: Final = 400
@@ -371,3 +317,147 @@ def _draw(plan: GroupPlan, path: Path) -> None:
     if len(plan.brokers) <= 30:
         lower.set_yticks(range(len(plan.brokers)), plan.brokers)
     figure.savefig(path, dpi=120)
+
+
+# --- a plan in use ---
+
+
+@plan_commands.command(
+    epilog="Example: palio plan apply plan.json --at palio://b1.example:7741 --timeout 60"
+)
+def apply(
+    plan: Annotated[
+        Path | None,
+        typer.Argument(metavar="PLAN", help="A plan that `make` wrote.", show_default=False),
+    ] = None,
+    none: Annotated[bool, typer.Option("--none", help="No plan is to be in use.")] = False,
+    at: Broker = None,
+    timeout_s: Annotated[
+        float,
+        typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long brokers may take."),
+    ] = 30.0,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Put a plan in use on a network, and wait until all brokers have joined its groups.
+
+    Brokers send by it once they have joined; until then by the plan before it, or by links. Ends
+    with 1 if some have not joined in time: they get events by links, and join when they can.
+    """
+    from palio.multicast.documents import decode
+
+    if none == (plan is not None):
+        raise InvalidInput("name a plan, or say --none")
+    door = BrokerDoor(at, token_file, ca)
+    if plan is None:
+        return door.ask(lambda client: _end(client, as_json=as_json))
+    document = inputs.text_of(str(plan), is_text=False).encode()
+    made, _ = decode(document)
+    return door.ask(lambda client: _apply(client, document, made, timeout_s, as_json=as_json))
+
+
+class _Joining(NamedTuple):
+    """How far brokers have come with a plan."""
+
+    plan: PlanInUse | None
+    by: dict[str, list[str]]
+    """Brokers by what they do with it: `joined`, `links` or `waiting`."""
+
+    @classmethod
+    def of(cls, topology: Topology) -> _Joining:
+        by: dict[str, list[str]] = {"joined": [], "links": [], "waiting": []}
+        for name, each in topology["brokers"].items():
+            standing = "joined" if each["multicast"] == "moved" else each["multicast"]
+            by[standing or "waiting"].append(name)
+        return cls(topology["plan"], by)
+
+
+async def _end(client: Client, *, as_json: bool) -> int:
+    untold: tuple[str, ...] = ()
+    try:
+        await client.apply_plan(None)
+    except Unsettled as error:
+        untold = error.brokers
+    if as_json:
+        show({"plan": None, "waiting": list(untold)})
+    elif untold:
+        show(f"No plan is in use, but {', '.join(untold)} could not be told yet.")
+    else:
+        show("No plan is in use: brokers send by links.")
+    return 1 if untold else 0
+
+
+async def _apply(
+    client: Client, document: bytes, made: GroupPlan, timeout_s: float, *, as_json: bool
+) -> int:
+    import asyncio
+
+    from palio.client.subscription import SETTLE_PATIENCE_S
+
+    until = asyncio.get_running_loop().time() + timeout_s
+    try:
+        await client.apply_plan(document, patience=min(timeout_s, SETTLE_PATIENCE_S))
+    except Unsettled as error:
+        tell(str(error))
+    try:
+        first = await client.topology()
+    except NotPermitted as error:
+        tell(f"the plan is applied; who has joined is not told here: {error}")
+        return 0
+    doubts = _doubts(made, first)
+    for problem, names in doubts.items():
+        tell(f"{problem}: {', '.join(names)}")
+    applied = first["plan"]
+    if applied is not None and not as_json:
+        show(described(applied))
+    joining = await _joined(client, applied, until)
+    is_ours = joining.plan is not None and applied is not None and joining.plan == applied
+    if as_json:
+        show({"plan": applied, "in_use": is_ours, **joining.by, "doubts": doubts})
+    else:
+        for line in _outcome(joining, timeout_s, is_ours=is_ours):
+            show(line)
+    return 0 if is_ours and not joining.by["waiting"] else 1
+
+
+async def _joined(client: Client, applied: PlanInUse | None, until: float) -> _Joining:
+    """How it stands once all have joined, another plan counts, or time is over."""
+    import asyncio
+
+    line: ProgressLine | None = None
+    while True:
+        joining = _Joining.of(await client.topology())
+        waiting = len(joining.by["waiting"])
+        total = sum(map(len, joining.by.values()))
+        line = line or ProgressLine(f"of {total:,} brokers have joined")
+        line.show(total - waiting)
+        if not waiting or joining.plan != applied or asyncio.get_running_loop().time() >= until:
+            line.end()
+            return joining
+        await asyncio.sleep(AGAIN_S)
+
+
+def _outcome(joining: _Joining, timeout_s: float, *, is_ours: bool) -> Iterator[str]:
+    by = joining.by
+    if not is_ours:
+        origin = "" if joining.plan is None else f" at {joining.plan['origin']}"
+        yield f"Another plan was applied{origin} meanwhile, and counts."
+        return
+    if by["joined"]:
+        yield f"{len(by['joined']):,} brokers have joined."
+    if by["links"]:
+        yield f"By links, for they have no multicast way: {', '.join(by['links'])}"
+    if by["waiting"]:
+        yield f"Not joined within {timeout_s:g} s: {', '.join(by['waiting'])}"
+
+
+def _doubts(made: GroupPlan, topology: Topology) -> dict[str, list[str]]:
+    """What somebody may not have meant, with the brokers that it concerns."""
+    known = set(topology["brokers"])
+    grouped = {name for name, count in zip(made.brokers, made.joins, strict=True) if count}
+    found = {
+        "brokers of the plan that are not known in this network": set(made.brokers) - known,
+        "brokers that are in no group, and get events by links": known - grouped,
+    }
+    return {problem: sorted(names) for problem, names in found.items() if names}

@@ -1,24 +1,60 @@
-"""`palio pub`: publish events at a broker."""
+"""`palio pub` and `palio adv`: publish events at a broker, and announce what will be published."""
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
+
+from palio.cli import inputs
+from palio.cli.application import (
+    AsJson,
+    Authorities,
+    Broker,
+    ClientName,
+    FilterText,
+    Identity,
+    Parameters,
+    TokenFile,
+)
 from palio.cli.connecting import UNDER_WAY, BrokerDoor, ProgressLine
-from palio.cli.event_files import BATCH_ROWS, events_of, gathered
-from palio.cli.feed import LineFeed
 from palio.cli.reporting import show, tell
-from palio.client.deadlines import TIMEOUT_S
-from palio.errors import PalioError
+from palio.errors import InvalidInput, PalioError, Unreachable
 
-__all__ = ["pub"]
+if TYPE_CHECKING:
+    import asyncio
+
+    from palio.client.connection import Client
+
+__all__ = ["adv", "pub"]
+
+LOOK_S: Final = 30.0
+"""Seconds between two looks whether the broker has not turned the client away for good."""
 
 
-def pub(source: str, door: BrokerDoor, *, durable: bool, as_json: bool) -> int:
-    """Publish the events of a file or of standard input; print the receipt."""
-    published = asyncio.run(_publish(source, door, durable=durable))
+def pub(  # typer makes an option of each
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|-|TEXT",
+            help="JSON lines, CSV or Parquet, by the file's ending; standard input is JSON lines.",
+            show_default=False,
+        ),
+    ] = "-",
+    at: Broker = None,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Return once the events are on the broker's disk.")
+    ] = False,
+    identity: Identity = "",
+    name: ClientName = "",
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Publish events."""
+    door = BrokerDoor(at, token_file, ca, name, identity)
+    published = door.ask(lambda client: _publish(client, source, durable=durable))
     if as_json:
         show(published)
     else:
@@ -28,47 +64,103 @@ def pub(source: str, door: BrokerDoor, *, durable: bool, as_json: bool) -> int:
     return 0
 
 
-async def _publish(source: str, door: BrokerDoor, *, durable: bool) -> dict[str, Any]:
+async def _publish(client: Client, source: str, *, durable: bool) -> dict[str, Any]:
+    from palio.cli.feed import LineFeed
+    from palio.client.deadlines import TIMEOUT_S
+
     progress = ProgressLine()
-    async with door.connect() as client:
-        feed = LineFeed(events_of(source))
-        under_way: list[asyncio.Future[Any]] = []
-        count = 0
-        first = last = 0
+    feed = LineFeed(inputs.events_of(source))
+    under_way: list[asyncio.Future[Any]] = []
+    count = 0
+    first = last = 0
 
-        async def answered() -> None:
-            nonlocal count, first, last
-            answer = await under_way.pop(0)
-            first, last = first or answer.first_seq, answer.last_seq
-            count += answer.last_seq - answer.first_seq + 1
-            progress.show(count)
+    async def answered() -> None:
+        nonlocal count, first, last
+        answer = await under_way.pop(0)
+        first, last = first or answer.first_seq, answer.last_seq
+        count += answer.last_seq - answer.first_seq + 1
+        progress.show(count)
 
-        try:
-            while taken := await feed.take(BATCH_ROWS):
-                for each in gathered(taken):
-                    receipt = client.publish_nowait(each, durable=durable, timeout=TIMEOUT_S)
-                    under_way.append(receipt)
-                while len(under_way) > UNDER_WAY or (under_way and len(taken) < BATCH_ROWS):
-                    await answered()
-            while under_way:
+    try:
+        while taken := await feed.take(inputs.BATCH_ROWS):
+            for each in inputs.gathered(taken):
+                receipt = client.publish_nowait(each, durable=durable, timeout=TIMEOUT_S)
+                under_way.append(receipt)
+            while len(under_way) > UNDER_WAY or (under_way and len(taken) < inputs.BATCH_ROWS):
                 await answered()
-        except PalioError:  # the others may have been published all the same
-            while under_way:
-                with suppress(PalioError):
-                    await answered()
-            if count:
-                progress.end()
-                tell(f"{count:,} events were published")
-            raise
-        finally:
-            for receipt in under_way:
-                receipt.cancel()
+        while under_way:
+            await answered()
+    except PalioError:  # the others may have been published all the same
+        while under_way:
+            with suppress(PalioError):
+                await answered()
+        if count:
             progress.end()
-        level = "durable" if durable else "memory"
-        return {
-            "events": count,
-            "publisher": client.publisher,
-            "first_seq": first,
-            "last_seq": last,
-            "level": level,
-        }
+            tell(f"{count:,} events were published")
+        raise
+    finally:
+        for receipt in under_way:
+            receipt.cancel()
+        progress.end()
+    level = "durable" if durable else "memory"
+    return {
+        "events": count,
+        "publisher": client.publisher,
+        "first_seq": first,
+        "last_seq": last,
+        "level": level,
+    }
+
+
+def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    filter: FilterText,
+    at: Broker = None,
+    param: Parameters = None,
+    identity: Identity = "",
+    withdraw: Annotated[
+        bool,
+        typer.Option(
+            "--withdraw",
+            help="Withdraw all that the filter covers, whoever announced it; give --as.",
+        ),
+    ] = False,
+    name: ClientName = "",
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Announce what will be published, until Ctrl-C."""
+    values = inputs.bindings(param)
+    if withdraw and not identity:
+        raise InvalidInput(
+            "--withdraw is for what is advertised under an identity; give --as its name"
+        )
+    under = f" as {identity}" if identity else ""
+
+    async def advertise(client: Client) -> None:
+        """Until Ctrl-C: an advertisement lasts as long as its client is there."""
+        import asyncio
+
+        offer = await client.advertise(filter, values)
+        await client.settled()
+        if as_json:
+            offered = str(offer.advertisement)
+            show({"broker": client.broker, "identity": identity, "advertised": offered})
+        tell(f"advertised {offer.advertisement} at {client.broker}{under}; Ctrl-C withdraws it")
+        while offer.is_in_force:
+            await asyncio.sleep(LOOK_S)
+            with suppress(Unreachable):  # the client dials again
+                await client.status()
+        tell(f"{offer.advertisement} was withdrawn by another client{under}")
+
+    async def unadvertise(client: Client) -> None:
+        """Withdraw what other clients of the identity advertise."""
+        await client.unadvertise(filter, values)
+        if as_json:
+            show({"broker": client.broker, "identity": identity, "withdrawn": filter})
+        else:
+            tell(f"nothing that {filter} covers is advertised at {client.broker}{under} any longer")
+
+    door = BrokerDoor(at, token_file, ca, name, identity)
+    door.ask(unadvertise if withdraw else advertise)
+    return 0

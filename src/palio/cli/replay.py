@@ -2,66 +2,104 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-import numpy as np
-import pyarrow as pa
+import typer
 
 from palio.cli import inputs
-from palio.cli.connecting import UNDER_WAY, BrokerDoor, ProgressLine
+from palio.cli.application import AsJson, Authorities, Parameters, TokenFile
+from palio.cli.connecting import DEFAULT_BROKER, UNDER_WAY, BrokerDoor, ProgressLine
 from palio.cli.reporting import show, tell
 from palio.cli.sub import show_event
-from palio.client.deadlines import TIMEOUT_S
-from palio.client.events import Event
-from palio.client.history import history
 from palio.errors import InvalidInput, PalioError, Unreachable
-from palio.language.parsing import parse_filter
-from palio.model.events import PUBLISHER, SEQ, TIME, rows
-from palio.model.filters import Filter
 
-__all__ = ["Wanted", "paced", "replay"]
+if TYPE_CHECKING:
+    import asyncio
+
+    import pyarrow as pa
+
+    from palio.client.connection import Client
+    from palio.client.events import Published
+
+__all__ = ["moment", "paced", "replay"]
 
 
-class Wanted(NamedTuple):
-    """Which archived events are replayed."""
+def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    path: Annotated[Path, typer.Argument(metavar="DIR", help="What `palio archive` has written.")],
+    filter: Annotated[str, typer.Argument(metavar="[FILTER]")] = "TRUE",
+    to: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL|-",
+            help="A broker: palio://host:port. - prints a JSON document a line.",
+            show_default=DEFAULT_BROKER,
+        ),
+    ] = None,
+    param: Parameters = None,
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="From this time on: 2026-01-31, 2026-01-31T09:30Z.")
+    ] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Before this time.")] = "",
+    skip: Annotated[int, typer.Option(metavar="N", help="Leave out the first N of these.")] = 0,
+    take: Annotated[
+        int | None, typer.Option(metavar="N", help="Replay no more than N, behind those.")
+    ] = None,
+    speed: Annotated[
+        str, typer.Option(metavar="X|max", help="1 keeps their pace, 10 is ten times as fast.")
+    ] = "max",
+    as_publisher: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Who publishes them now.")
+    ] = "",
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Keep them on the broker's disk.")
+    ] = False,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Publish archived events again, in order of time, or print them."""
+    import asyncio
 
-    filter: Filter
-    since: datetime | None
-    until: datetime | None
-    skip: int = 0
-    """How many of the first events are left out."""
-    take: int | None = None
-    """How many events are replayed at most; None for all."""
+    from palio.client.history import history
+    from palio.language.parsing import parse_filter
 
-    @classmethod
-    def of(
-        cls,
-        filter: str,
-        parameters: list[str],
-        since: str,
-        until: str,
-        skip: int = 0,
-        take: int | None = None,
-    ) -> Self:
-        """From what was typed.
+    bound = parse_filter(filter).bind(inputs.bindings(param))
+    if skip < 0 or (take is not None and take < 0):
+        raise InvalidInput("--skip and --take are numbers of events, 0 or more")
+    archived = history(path, bound, since=moment(since), until=moment(until))
+    pieces, pace = _part(archived, skip, take), _pace(speed)
+    if to == ["-"]:
+        asyncio.run(_print(pieces, pace))
+        return 0
+    door = BrokerDoor(to, token_file, ca, as_publisher)
+    publisher, sent = door.ask(lambda client: _publish(client, pieces, pace, durable=durable))
+    count = sum(each.events for each in sent if each.error is None)
+    errors = [each.error for each in sent if each.error is not None]
+    if errors:
+        tell(_told(sent, skip))
+        raise errors[0]
+    if as_json:
+        show({"events": count, "publisher": publisher})
+    else:
+        show(f"{count:,} events published by {publisher}")
+    return 0
 
-        >>> Wanted.of("x < :top", ["top=3"], "2026-01-31", "").filter
-        palio.parse('x < 3')
-        """
-        bound = parse_filter(filter).bind(inputs.bindings(parameters))
-        if skip < 0 or (take is not None and take < 0):
-            raise InvalidInput("--skip and --take are numbers of events, 0 or more")
-        return cls(bound, _moment(since), _moment(until), skip, take)
 
-    def pieces(self, path: Path) -> Iterator[pa.RecordBatch]:
-        """The events, in order of time; the same whenever the archive is."""
-        found = history(path, self.filter, since=self.since, until=self.until)
-        return _part(found, self.skip, self.take)
+def moment(text: str) -> datetime | None:
+    """A time; UTC where it does not say."""
+    if not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InvalidInput(
+            f"{text!r:.80} is no time; write 2026-01-31 or 2026-01-31T09:30:00Z"
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _part(
@@ -78,41 +116,6 @@ def _part(
         place += piece.num_rows
         if first < last:
             yield piece.slice(first, last - first)
-
-
-def _moment(text: str) -> datetime | None:
-    """A time; UTC where it does not say."""
-    if not text:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InvalidInput(
-            f"{text!r:.80} is no time; write 2026-01-31 or 2026-01-31T09:30:00Z"
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def replay(
-    path: Path, wanted: Wanted, door: BrokerDoor, *, speed: str, durable: bool, as_json: bool
-) -> int:
-    """Publish archived events again, or print them; say how many there were."""
-    pace = _pace(speed)
-    pieces = wanted.pieces(path)
-    if door.urls == ["-"]:
-        asyncio.run(_print(pieces, pace))
-        return 0
-    publisher, sent = asyncio.run(_publish(pieces, pace, door, durable=durable))
-    count = sum(each.events for each in sent if each.error is None)
-    errors = [each.error for each in sent if each.error is not None]
-    if errors:
-        tell(_told(sent, wanted.skip))
-        raise errors[0]
-    if as_json:
-        show({"events": count, "publisher": publisher})
-    else:
-        show(f"{count:,} events published by {publisher}")
-    return 0
 
 
 class Sent(NamedTuple):
@@ -153,6 +156,9 @@ def _pace(speed: str) -> float:
 
 
 async def _print(pieces: Iterator[pa.RecordBatch], pace: float) -> None:
+    from palio.client.events import Event
+    from palio.model.events import PUBLISHER, SEQ, TIME, rows
+
     async for piece in paced(pieces, pace):
         for row in rows(piece):
             event = Event(row, row.pop(PUBLISHER), row.pop(SEQ), row.pop(TIME))
@@ -160,12 +166,15 @@ async def _print(pieces: Iterator[pa.RecordBatch], pace: float) -> None:
 
 
 async def _publish(
-    pieces: Iterator[pa.RecordBatch], pace: float, door: BrokerDoor, *, durable: bool
+    client: Client, pieces: Iterator[pa.RecordBatch], pace: float, *, durable: bool
 ) -> tuple[str, list[Sent]]:
     """Publish until something is refused; what became of everything that was sent by then."""
+    from palio.client.deadlines import TIMEOUT_S
+    from palio.model.events import PUBLISHER, SEQ, TIME
+
     progress = ProgressLine()
     count = 0
-    under_way: list[tuple[int, asyncio.Future[Any]]] = []
+    under_way: list[tuple[int, asyncio.Future[Published]]] = []
     sent: list[Sent] = []
 
     async def first_answer() -> Sent:
@@ -178,37 +187,39 @@ async def _publish(
             sent.append(Sent(events, None))
         return sent[-1]
 
-    async with door.connect() as client:
-        try:
-            async for piece in paced(pieces, pace):
-                bare = piece.drop_columns([PUBLISHER, SEQ, TIME])
-                receipt = client.publish_nowait(bare, durable=durable, timeout=TIMEOUT_S)
-                under_way.append((piece.num_rows, receipt))
-                if len(under_way) > UNDER_WAY:
-                    answered = await first_answer()
-                    if answered.error is not None:
-                        break
-                    count += answered.events
-                progress.show(count)
-            while under_way:
-                await first_answer()
-        except PalioError as error:  # of the archive, or of what cannot be sent at all
-            while under_way:
-                await first_answer()
-            sent.append(Sent(0, error))
-        finally:
-            for _, answer in under_way:
-                answer.cancel()
-            progress.end()
-        return client.publisher, sent
+    try:
+        async for piece in paced(pieces, pace):
+            bare = piece.drop_columns([PUBLISHER, SEQ, TIME])
+            receipt = client.publish_nowait(bare, durable=durable, timeout=TIMEOUT_S)
+            under_way.append((piece.num_rows, receipt))
+            if len(under_way) > UNDER_WAY:
+                answered = await first_answer()
+                if answered.error is not None:
+                    break
+                count += answered.events
+            progress.show(count)
+        while under_way:
+            await first_answer()
+    except PalioError as error:  # of the archive, or of what cannot be sent at all
+        while under_way:
+            await first_answer()
+        sent.append(Sent(0, error))
+    finally:
+        for _, answer in under_way:
+            answer.cancel()
+        progress.end()
+    return client.publisher, sent
 
 
-async def paced(
-    pieces: Iterator[pa.RecordBatch],
-    pace: float,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncIterator[pa.RecordBatch]:
+async def paced(pieces: Iterator[pa.RecordBatch], pace: float) -> AsyncIterator[pa.RecordBatch]:
     """Events when they are due: at the distances that they had, divided by the pace."""
+    import asyncio
+
+    import numpy as np
+    import pyarrow as pa
+
+    from palio.model.events import TIME
+
     loop = asyncio.get_running_loop()
     began, origin = loop.time(), None
     while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
@@ -222,7 +233,7 @@ async def paced(
         while place < len(times):
             now_s = loop.time() - began
             if due_s[place] > now_s:
-                await sleep(due_s[place] - now_s)
+                await asyncio.sleep(due_s[place] - now_s)
                 now_s = max(loop.time() - began, due_s[place])
             end = int(np.searchsorted(due_s, now_s, side="right"))
             yield piece.slice(place, end - place)

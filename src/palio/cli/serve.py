@@ -1,29 +1,84 @@
-"""`palio serve`: run a broker."""
+"""Commands for those who run a broker: `palio serve`, `palio config` and `palio warm`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable, Iterator
+import os
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from palio.cli.config import configured
+from palio.cli.application import AsJson, ConfigFile
+from palio.cli.reporting import show
 from palio.errors import InvalidConfiguration
-from palio.protocol.addresses import DEFAULT_PORT
-from palio.server.configuring import Setting
+from palio.routing.algorithms import ALGORITHMS
 
-__all__ = ["flags", "loop_factory", "serve"]
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from palio.server.configuring import Configured, Setting
+    from palio.server.run import Running
+
+__all__ = ["config_commands", "leave_out_pandas", "loop_factory", "serve", "warm"]
+
+config_commands: Final = typer.Typer(no_args_is_help=True, help="Show and check settings.")
 
 
-def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
-    """Run a broker until it is told to stop; 0 if it ended in order, 1 if that was cut short."""
-    from palio.cli.without_pandas import leave_out_pandas
+def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    config: ConfigFile = None,
+    name: Annotated[str | None, typer.Option(help="The broker's name.")] = None,
+    listen: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Port 0 for any free one.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where durable events are kept.")
+    ] = None,
+    routing: Annotated[
+        str | None, typer.Option(metavar="NAME", help=f"One of {', '.join(ALGORITHMS)}.")
+    ] = None,
+    parent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With hierarchical, the broker above; with proxies, it is not the root.",
+        ),
+    ] = None,
+    peer: Annotated[
+        list[str] | None, typer.Option(metavar="URL", help="Another broker: palio://host:port.")
+    ] = None,
+    http: Annotated[int | None, typer.Option(metavar="PORT", help="Also serve HTTP.")] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run a broker.
+
+    Prints one line once it can be reached. A signal (Ctrl-C, TERM) stops it in order: it sends its
+    clients to other brokers, says goodbye, and ends with 0. A second one cuts that short: 1.
+    """
+    import asyncio
+
+    from palio.server.configuring import Setting
     from palio.server.logs import configure_logs
-    from palio.server.run import Running, run
+    from palio.server.run import run
 
-    configuration = configured(config, given).configuration
+    flags = {
+        "--name": ("broker.name", name),
+        "--data": ("broker.data_dir", data),
+        "--routing": ("broker.routing", routing),
+        "--parent": ("broker.parent", parent),
+        "--peer": ("peers.urls", peer or None),
+        "--http": ("listen.http_port", http),
+    }
+    given = [] if listen is None else listen_settings(listen)
+    given += [
+        Setting(setting, value, flag)
+        for flag, (setting, value) in flags.items()
+        if value is not None
+    ]
+    configuration = _configured(config, given).configuration
     leave_out_pandas()
     configure_logs(configuration.log.level, configuration.log.format)
 
@@ -43,52 +98,132 @@ def serve(config: Path | None, given: list[Setting], *, as_json: bool) -> int:
     return 0
 
 
-def flags(
-    *,
-    name: str | None = None,
-    listen: str | None = None,
-    data: str | None = None,
-    routing: str | None = None,
-    parent: str | None = None,
-    peers: list[str] | None = None,
-    http: int | None = None,
-) -> list[Setting]:
-    """Flags as settings.
+def listen_settings(text: str) -> list[Setting]:
+    """The settings of `--listen`.
 
-    >>> flags(listen="127.0.0.1:0")[1]
+    >>> listen_settings("127.0.0.1:0")[1]
     Setting(name='listen.port', value=0, origin='--listen')
     """
-    named = {
-        "--name": ("broker.name", name),
-        "--data": ("broker.data_dir", data),
-        "--routing": ("broker.routing", routing),
-        "--parent": ("broker.parent", parent),
-        "--peer": ("peers.urls", peers or None),
-        "--http": ("listen.http_port", http),
-    }
-    plain = [
-        Setting(setting, value, flag)
-        for flag, (setting, value) in named.items()
-        if value is not None
+    from palio.protocol.addresses import DEFAULT_PORT
+    from palio.server.configuring import Setting
+
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        host, port = text, str(DEFAULT_PORT)
+    if not port.isdecimal() or not host:
+        raise InvalidConfiguration(f"--listen {text!r}: it is host:port, such as 127.0.0.1:0")
+    return [
+        Setting("listen.host", host.strip("[]"), "--listen"),
+        Setting("listen.port", int(port), "--listen"),
     ]
-    return [*_address(listen), *plain]
 
 
-def _address(listen: str | None) -> Iterator[Setting]:
-    if listen is not None:
-        host, colon, port = listen.rpartition(":")
-        if not colon:
-            host, port = listen, str(DEFAULT_PORT)
-        if not port.isdecimal() or not host:
-            raise InvalidConfiguration(f"--listen {listen!r}: it is host:port, such as 127.0.0.1:0")
-        yield Setting("listen.host", host.strip("[]"), "--listen")
-        yield Setting("listen.port", int(port), "--listen")
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], AbstractEventLoop] | None:
     """uvloop's loop where it is installed, else the standard one."""
     try:
         import uvloop
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+class _NoPandas:
+    """Finds no pandas, and leaves the rest to others."""
+
+    def find_spec(self, fullname: str, *_: Any) -> None:
+        """See `importlib.abc.MetaPathFinder`."""
+        if fullname == "pandas":
+            raise ModuleNotFoundError("not in this process", name=fullname)
+
+
+def leave_out_pandas() -> None:
+    """Have Arrow look for pandas, and find none.
+
+    Arrow looks when it makes its first array. Where pandas is installed that takes a quarter of a
+    second, in the middle of some event, and 40 MB. Arrow looks only once.
+    """
+    import pyarrow as pa
+
+    finder = _NoPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        pa.array([1])
+    finally:
+        sys.meta_path.remove(finder)
+
+
+# --- settings ---
+
+
+@config_commands.command("show")
+def config_show(
+    config: ConfigFile = None,
+    origin: Annotated[bool, typer.Option("--origin", help="Say where each was set.")] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Print every setting as a broker would have it."""
+    settings = _configured(config).settings
+    if as_json:
+        show({each.name: _described(each, with_origin=origin) for each in settings})
+        return 0
+    width = max(len(_assignment(each)) for each in settings)
+    for each in settings:
+        line = _assignment(each)
+        show(f"{line:{width}}  # {each.origin}" if origin else line)
+    return 0
+
+
+@config_commands.command("check")
+def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
+    """Say whether the settings are good; ends with 2 if not."""
+    changed = sum(each.origin != "default" for each in _configured(config).settings)
+    if as_json:
+        show({"valid": True, "set": changed})
+    else:
+        show(f"The configuration is good: {changed} settings, the others have their defaults")
+    return 0
+
+
+def _configured(config: Path | None, flags: Sequence[Setting] = ()) -> Configured:
+    """The settings of a file, of the environment and of flags, the last before the others."""
+    from palio.server.configuring import configure
+
+    return configure(file=config, environment=os.environ, flags=flags)
+
+
+def _described(setting: Setting, *, with_origin: bool) -> Any:
+    return {"value": setting.value, "origin": setting.origin} if with_origin else setting.value
+
+
+def _assignment(setting: Setting) -> str:
+    return f"{setting.name} = {json.dumps(setting.value)}"
+
+
+# --- kernels ---
+
+
+def warm(as_json: AsJson = False) -> int:
+    """Compile the matching engine's kernels.
+
+    It takes a minute the first time; they are kept on disk. Without it programs start in plain
+    Python and compile while they run, one of them for all.
+    """
+    from palio.matching import warming
+    from palio.routing import kernels
+
+    def tell(done: int, of: int) -> None:
+        show(f"{done} of {of} kernels")
+
+    start = perf_counter()
+    is_told = not (as_json or kernels.are_on_disk())
+    if is_told:
+        show("compiling them takes about a minute, once; until then engines run in plain Python")
+    if warming.warm_unless_busy(tell if is_told else None) is None and is_told:
+        show("another process compiles them; this one waits for it")
+    kernels.warm()
+    seconds = perf_counter() - start
+    if as_json:
+        show({"seconds": round(seconds, 3)})
+    else:
+        show(f"The kernels are compiled and cached: {seconds:.1f} s")
+    return 0

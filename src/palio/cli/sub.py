@@ -1,61 +1,93 @@
-"""`palio sub`: print events as they come from a broker."""
+"""`palio sub` and `palio cancel`: print events as they come, and end what an identity hears."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-import sys
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from palio.cli import inputs
+from palio.cli.application import (
+    AsJson,
+    Authorities,
+    Broker,
+    ClientName,
+    FilterText,
+    Identity,
+    Parameters,
+    TokenFile,
+)
 from palio.cli.connecting import BrokerDoor, tell_gap
-from palio.cli.feed import LineFeed
-from palio.cli.reporting import tell
-from palio.client.events import Event
-from palio.client.subscription import Subscription
+from palio.cli.reporting import show, tell
 from palio.errors import PalioError, Unsettled
 
-__all__ = ["described", "show_event", "sub"]
+if TYPE_CHECKING:
+    from palio.client.connection import Client
+    from palio.client.events import Event
+    from palio.client.subscription import Subscription
+
+__all__ = ["cancel", "described", "show_event", "sub"]
 
 
-def sub(  # noqa: PLR0913  # each is an option of the command
-    filter: str,
-    door: BrokerDoor,
-    parameters: list[str],
-    *,
-    durable: str,
-    count: int,
-    lifetime_s: float | None,
-    reorder_s: float | None,
-    by_brokers: bool,
-    as_json: bool,
+def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    filter: FilterText,
+    at: Broker = None,
+    param: Parameters = None,
+    durable: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Keep this subscription at the broker under a name; give --name."
+        ),
+    ] = "",
+    count: Annotated[
+        int, typer.Option(min=0, help="End after this number of events; 0 for never.")
+    ] = 0,
+    lifetime: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long it waits for somebody to announce what it wants; for ever unless given.",
+        ),
+    ] = None,
+    reorder: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="How long a pattern waits for events that were overtaken: 1 at first "
+            "and then as it finds out, unless given.",
+        ),
+    ] = None,
+    by_brokers: Annotated[
+        bool,
+        typer.Option("--by-brokers", help="Have brokers assemble a pattern where its events meet."),
+    ] = False,
+    identity: Identity = "",
+    name: ClientName = "",
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document a line.")] = False,
 ) -> int:
-    """Print events as they come, up to `count` or until Ctrl-C; read new parameters from stdin."""
-    values = inputs.bindings(parameters)
-    options = {
-        "durable": durable,
-        "acknowledge": "explicit" if durable else "automatic",
-        "count": None if durable else count or None,
-        "lifetime_s": lifetime_s,
-        "reorder_s": reorder_s,
-        "assembled_by": "brokers" if by_brokers else "client",
-    }
-    return asyncio.run(_hear(filter, door, values, options, count, as_json=as_json))
+    """Print events as they come, until Ctrl-C.
 
+    A line such as limit=20 on standard input changes a parameter at once.
+    """
+    values = inputs.bindings(param)
 
-async def _hear(
-    filter: str,
-    door: BrokerDoor,
-    values: dict[str, Any],
-    options: dict[str, Any],
-    count: int,
-    *,
-    as_json: bool,
-) -> int:
-    async with door.connect() as client:
-        subscription = await client.subscribe(filter, on_gap=tell_gap, values=values, **options)
+    async def print_events(client: Client) -> None:
+        import asyncio
+
+        subscription = await client.subscribe(
+            filter,
+            on_gap=tell_gap,
+            values=values,
+            durable=durable,
+            acknowledge="explicit" if durable else "automatic",
+            count=None if durable else count or None,
+            lifetime_s=lifetime,
+            reorder_s=reorder,
+            assembled_by="brokers" if by_brokers else "client",
+        )
         helpers = [
             asyncio.create_task(_steer(subscription)),
             asyncio.create_task(_tell_when_in_force(subscription, client.broker)),
@@ -69,8 +101,10 @@ async def _hear(
                 if heard == count:
                     break
         finally:
-            for each in helpers:
-                each.cancel()
+            for helper in helpers:
+                helper.cancel()
+
+    BrokerDoor(at, token_file, ca, name, identity).ask(print_events)
     return 0
 
 
@@ -89,41 +123,20 @@ async def _tell_when_in_force(subscription: Subscription, broker: str) -> None:
 
 async def _steer(subscription: Subscription) -> None:
     """Take `limit=20` from standard input as a new value; a mistake is told and changes nothing."""
-    feed = LineFeed(_typed())
+    from palio.cli.feed import LineFeed
+
+    feed = LineFeed(inputs.standard_input())
     while lines := await feed.take(1):
-        for line in lines:
-            given = line.strip()
-            if not given:
-                continue
-            try:
-                await subscription.update(**inputs.bindings(given.split()))
-            except PalioError as error:
-                tell(str(error).partition("\n")[0])
-            else:
-                tell(", ".join(f":{name} = {value!r}" for name, value in _shown(subscription)))
-
-
-def _typed() -> Iterator[str]:
-    """Lines of standard input, read past Python's own buffer.
-
-    A thread that waits inside that buffer holds its lock, on which a program that ends would fail.
-    """
-    try:
-        descriptor = sys.stdin.fileno()
-    except (OSError, ValueError):  # something that only looks like a file
-        yield from sys.stdin
-        return
-    rest = b""
-    while data := os.read(descriptor, 1 << 16):
-        *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            yield line.decode(errors="replace")
-    if rest:
-        yield rest.decode(errors="replace")
-
-
-def _shown(subscription: Subscription) -> list[tuple[str, Any]]:
-    return sorted(subscription.values.items())
+        given = lines[0].decode(errors="replace").split()
+        if not given:
+            continue
+        try:
+            await subscription.update(**inputs.bindings(given))
+        except PalioError as error:
+            tell(str(error).partition("\n")[0])
+        else:
+            values = sorted(subscription.values.items())
+            tell(", ".join(f":{name} = {value!r}" for name, value in values))
 
 
 def show_event(event: Event, *, as_json: bool) -> None:
@@ -154,3 +167,32 @@ def _jsonable(value: Any) -> str:
     if isinstance(value, bytes):
         return value.hex()
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
+
+
+def cancel(  # typer makes an option of each
+    filter: FilterText,
+    identity: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Whose subscriptions.", show_default=False)
+    ],
+    at: Broker = None,
+    param: Parameters = None,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="End durable ones for good; else they wait.")
+    ] = False,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """End what an identity hears, as far as a filter covers it.
+
+    A pattern ends patterns of as many steps, each covered by its own.
+    """
+    values = inputs.bindings(param)
+    door = BrokerDoor(at, token_file, ca, identity=identity)
+    ended = door.ask(lambda client: client.cancel(filter, values, forget=forget))
+    if as_json:
+        show({"identity": identity, "cancelled": ended})
+        return 0
+    subscriptions = "subscription" if ended == 1 else "subscriptions"
+    show(f"{ended:,} {subscriptions} of {identity} cancelled")
+    return 0

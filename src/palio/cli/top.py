@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 
+import typer
+
+from palio.cli.application import AsJson, Authorities, Broker, TokenFile
 from palio.cli.connecting import BrokerDoor
 from palio.cli.reporting import show
-from palio.client.connection import Client
 from palio.errors import InvalidInput, NotPermitted, Unreachable
-from palio.protocol.durations import check_seconds
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
+
+    from palio.client.connection import Client
 
 __all__ = ["Sample", "Screen", "figures", "top"]
 
@@ -52,43 +55,62 @@ def figures(before: Sample, now: Sample) -> dict[str, Any]:
     return {**now.status, "per_second": rates}
 
 
-def top(door: BrokerDoor, *, interval_s: float, once: bool, as_json: bool) -> int:
-    """Show how a broker is doing, again and again until Ctrl-C; or once."""
-    check_seconds(interval_s, "--interval")
+def top(
+    at: Broker = None,
+    interval: Annotated[
+        float, typer.Option(min=0.05, max=3600, metavar="SECONDS", help="Between two looks.")
+    ] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look for one interval, then end.")] = False,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Watch a broker: its rates, sessions, queues, custody and peers.
+
+    A live view on a terminal, a line a look elsewhere, until Ctrl-C. For scripts: --once --json.
+    """
+    import asyncio
+
+    from palio.protocol.durations import check_seconds
+
+    check_seconds(interval, "--interval")
     if as_json and not once:
         raise InvalidInput("--json prints one document; give --once too")
-    try:
-        asyncio.run(_watch(door, interval_s, once=once, as_json=as_json))
-    except KeyboardInterrupt:
-        return 0
+
+    async def watch(client: Client) -> None:
+        before = await _sample(client)
+        if not once:
+            await _redraw(client, before, interval)
+            return
+        await asyncio.sleep(interval)
+        now = figures(before, await _sample(client))
+        show(now if as_json else "\n".join(_plain(now)))
+
+    with suppress(KeyboardInterrupt):
+        BrokerDoor(at, token_file, ca).ask(watch, tells=False)  # the screen says it
     return 0
 
 
-async def _watch(door: BrokerDoor, interval_s: float, *, once: bool, as_json: bool) -> None:
-    async with door.connect(tells=False) as client:  # the screen says it
-        before = await _sample(client)
-        if once:
+async def _redraw(client: Client, before: Sample, interval_s: float) -> None:
+    """Show a sample an interval, and say where there is none."""
+    import asyncio
+
+    with Screen() as screen:
+        screen.draw(figures(before, before))
+        while True:
             await asyncio.sleep(interval_s)
-            now = figures(before, await _sample(client))
-            if as_json:
-                show(now)
-            else:
-                show("\n".join(_plain(now)))
-            return
-        with Screen() as screen:
-            screen.draw(figures(before, before))
-            while True:
-                await asyncio.sleep(interval_s)
-                try:
-                    sample = await _sample(client)
-                except Unreachable as error:
-                    screen.complain(str(error))
-                    continue
-                screen.draw(figures(before, sample))
-                before = sample
+            try:
+                sample = await _sample(client)
+            except Unreachable as error:
+                screen.complain(str(error))
+                continue
+            screen.draw(figures(before, sample))
+            before = sample
 
 
 async def _sample(client: Client) -> Sample:
+    import asyncio
+
     try:
         async with asyncio.timeout(PATIENCE_S):
             status = await client.status()

@@ -1,22 +1,25 @@
-"""`palio topology`: the brokers of a network and their links, as a tree."""
+"""`palio topology`, `trace` and `retire`: the brokers of a network, and where an event would go."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import typer
+
+from palio.cli import inputs
+from palio.cli.application import AsJson, Authorities, Broker, TokenFile, event_argument
 from palio.cli.connecting import BrokerDoor
 from palio.cli.reporting import show
-from palio.client.connection import Client
+from palio.errors import InvalidInput
 
 if TYPE_CHECKING:
     from palio.client.answers import PlanInUse
 
-__all__ = ["STANDINGS", "described", "topology"]
+__all__ = ["described", "retire", "topology", "trace"]
 
-STANDINGS: Final = {
+_STANDINGS: Final = {
     "": "",
     "joined": "joined",
     "links": "by links",
@@ -26,18 +29,23 @@ STANDINGS: Final = {
 """What is said of a broker, by what it does with the plan in use."""
 
 
-def topology(door: BrokerDoor, *, as_json: bool) -> int:
-    """Print the brokers that one of them knows of, as a tree from that one."""
-    found = asyncio.run(door.ask(Client.topology))
+def topology(
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show the brokers of a network and their links."""
+    found = BrokerDoor(at, token_file, ca).ask(lambda client: client.topology())
     if as_json:
         show(found)
-    else:
-        for line in _tree(found["asked"], found["brokers"]):
-            show(line)
-        if found["root"]:
-            show(f"root: {found['root']}")
-        if found["plan"] is not None:
-            show(f"plan: {described(found['plan'])}")
+        return 0
+    for line in _tree(found["asked"], found["brokers"]):
+        show(line)
+    if found["root"]:
+        show(f"root: {found['root']}")
+    if found["plan"] is not None:
+        show(f"plan: {described(found['plan'])}")
     return 0
 
 
@@ -91,7 +99,7 @@ def _branch(
 ) -> Iterator[str]:
     is_leaving = "leaving" if brokers[name]["leaving"] else ""
     parent = brokers[name]["parent"]
-    said = STANDINGS[brokers[name]["multicast"]], is_leaving, parent and f"below {parent}"
+    said = _STANDINGS[brokers[name]["multicast"]], is_leaving, parent and f"below {parent}"
     yield "  ".join(filter(None, (f"{lead}{name}", *said)))
     children = [each for each in sorted(parents) if parents[each] == name]
     yield from _keeps(brokers[name], below + ("│     " if children else "      "))
@@ -108,3 +116,84 @@ def _neighbours(name: str, brokers: Mapping[str, Any]) -> list[str]:
 def _keeps(broker: Mapping[str, Any], lead: str) -> Iterator[str]:
     for subscription in broker["durable_subscriptions"]:
         yield f"{lead}keeps events for {subscription}"
+
+
+def retire(
+    broker: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Say of a broker that was stopped that it is gone for good.
+
+    Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
+    """
+    BrokerDoor(at, token_file, ca).ask(lambda client: client.retire(broker))
+    show({"retired": broker} if as_json else f"{broker} is gone for good; all others know.")
+    return 0
+
+
+def trace(
+    event: Annotated[str, event_argument("A JSON object")] = "-",
+    at: Broker = None,
+    token_file: TokenFile = None,
+    ca: Authorities = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show where an event would go, hop by hop, without sending it.
+
+    Ends with 0 if somebody would hear it, 1 if nobody listens.
+    """
+    listed = list(inputs.events(event))
+    if len(listed) != 1:
+        raise InvalidInput(f"trace takes one event, not {len(listed)}")
+    found = BrokerDoor(at, token_file, ca).ask(lambda client: client.trace(listed[0][1]))
+    hops = found["hops"]
+    limited = {"limited": found["limited"]} if "limited" in found else {}
+    hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))
+    is_heard = any(hop.get("sessions") or hop.get("durable") for hop in hops)
+    if as_json:
+        show({"heard": is_heard, "hops": hops, **limited})
+    else:
+        is_addressed = any(hop.get("multicast") for hop in hops)
+        for hop in hops:
+            for line in _hop(hop, is_addressed=is_addressed):
+                show(line)
+        if limited:
+            show(limited["limited"])
+        elif not is_heard:
+            show("nobody listens")
+    return 0 if is_heard else 1
+
+
+def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]:
+    """One broker's part of a trace: where it is, and a line for each thing that it would do. Where
+    events are addressed only the first broker sends them: it says how.
+    """
+    if hop.get("unreachable"):
+        yield f"{hop['broker']}: not reachable; nobody knows about it and what is beyond"
+        return
+    if hop.get("withheld"):
+        asker = hop["path"][-2]
+        yield f"{hop['broker']}: does not tell; {asker} has no grant `monitor` there"
+        return
+    yield " > ".join(hop["path"])
+    for each in hop["matched"]:
+        values = "".join(f", :{key} = {value!r}" for key, value in each["parameters"].items())
+        yield f"    heard by {each['durable'] or each['subscriber']}: {each['filter']}{values}"
+    for subscription in hop["kept_for"]:
+        yield f"    if durable, kept for {subscription}"
+    yield from _casts(hop.get("multicast") or {"groups": [], "by_links": []})
+    if hop["forwards"] and not is_addressed:
+        yield f"    sent on to {', '.join(hop['forwards'])}"
+    if not (hop["sessions"] or hop["durable"] or hop["forwards"]):
+        yield "    stops here: nothing matches"
+
+
+def _casts(multicast: Mapping[str, Any]) -> Iterator[str]:
+    for each in multicast["groups"]:
+        vain = f"; in vain to {', '.join(each['in_vain'])}" if each["in_vain"] else ""
+        yield f"    by group {each['group']} to {', '.join(each['to'])}{vain}"
+    if multicast["by_links"]:
+        yield f"    by links to {', '.join(multicast['by_links'])}"

@@ -7,10 +7,9 @@ from typing import Any, Final
 import typer
 from typer.core import TyperGroup
 
-from palio.cli.application import app
 from palio.errors import InvalidConfiguration
 
-__all__ = ["ENTRY_POINTS"]
+__all__ = ["ENTRY_POINTS", "study_commands"]
 
 ENTRY_POINTS: Final = "palio.commands"
 """The group in which a distribution names the `typer.Typer` of its commands."""
@@ -44,4 +43,3 @@ study_commands: Final = typer.Typer(
     no_args_is_help=True,
     help="Repeat the evaluations of the papers behind Palio.",
 )
-app.add_typer(study_commands, name="study")

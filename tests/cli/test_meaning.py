@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palio
-from palio.cli.domain_words import in_words, phrase
+from palio.cli.meaning import in_words, phrase
 from palio.model import Filter
 from palio.model.operators import Op
 from tests.strategies import some_constraint

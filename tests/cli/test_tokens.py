@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from palio.cli import main
-from palio.cli.token import seconds
+from palio.cli.tokens import seconds
 from palio.errors import InvalidInput
 from palio.server import tokens
 

@@ -1,0 +1,228 @@
+"""`palio keys` and `palio token`: who may do what, signed, and the keys that sign and verify it."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from palio import files
+from palio.cli import inputs
+from palio.cli.application import AsJson
+from palio.cli.reporting import show
+from palio.errors import InvalidInput, NotAuthenticated
+
+if TYPE_CHECKING:
+    from palio.server.tokens import Claims, Header
+
+__all__ = ["keys_commands", "seconds", "token_commands"]
+
+keys_commands: Final = typer.Typer(no_args_is_help=True, help="Make and list the keys of tokens.")
+token_commands: Final = typer.Typer(no_args_is_help=True, help="Make and read tokens.")
+
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
+
+
+@keys_commands.command("create")
+def keys_create(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key goes.")],
+    as_json: AsJson = False,
+) -> int:
+    """Make a pair of keys: FILE signs tokens, FILE.pub verifies them."""
+    from palio.server import tokens
+
+    number = tokens.create_key(path)
+    public = f"{path}.pub"
+    if as_json:
+        show({"id": number, "private": str(path), "public": public})
+    else:
+        show(f"key {number}\n  {path}: signs tokens; keep it\n  {public}: give it to brokers")
+    return 0
+
+
+@keys_commands.command("list")
+def keys_list(
+    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A public key, or many.")],
+    as_json: AsJson = False,
+) -> int:
+    """List the public keys that a broker would accept."""
+    from palio.server import tokens
+
+    numbers = sorted(tokens.load_public_keys(path))
+    show({"keys": numbers} if as_json else "\n".join(numbers) or f"no key in {path}")
+    return 0 if numbers else 1
+
+
+@token_commands.command("create")
+def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
+    key: Annotated[Path, typer.Option(metavar="FILE", help="The private key that signs it.")],
+    may_publish: Annotated[str, typer.Option(metavar="FILTER", help="Default: nothing.")] = "",
+    may_hear: Annotated[str, typer.Option(metavar="FILTER", help="Default: nothing.")] = "",
+    deny_publish: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
+    deny_hear: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
+    monitor: Annotated[
+        bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
+    ] = False,
+    identity: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name under which it may act."),
+    ] = None,
+    broker: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.pub", help="For the broker that has the key to this one."),
+    ] = None,
+    expires: Annotated[str, typer.Option(metavar="TIME", help="In 90s, 15m, 12h, 30d.")] = "30d",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=NUMBER", help="subscriptions, events_per_s or bytes_per_s."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A new file, for its owner only.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Sign a token: who someone is, and the filters of what they may publish and hear."""
+    import secrets
+
+    from palio.server import tokens
+
+    now = int(time.time())
+    claims = tokens.Claims(
+        sub=name,
+        jti=secrets.token_hex(8),
+        iat=now,
+        exp=now + seconds(expires),
+        may_publish=may_publish,
+        may_hear=may_hear,
+        deny_publish=deny_publish,
+        deny_hear=deny_hear,
+        monitor=monitor,
+        identities=tuple(identity or ()),
+        limits=dict(map(_limit, limit or ())),
+        broker="" if broker is None else _broker_key(broker),
+    )
+    token = tokens.sign(claims, tokens.load_private_key(key))
+    if out is None:
+        show({"token": token, "id": claims.jti} if as_json else token)
+        return 0
+    try:
+        with files.create(out) as file:
+            file.write(f"{token}\n".encode())
+    except OSError as error:
+        raise InvalidInput(f"cannot write the token {str(out)!r}: {error.strerror}") from None
+    show({"file": str(out), "id": claims.jti} if as_json else f"token {claims.jti}: {out}")
+    return 0
+
+
+@token_commands.command("inspect")
+def token_inspect(
+    token: Annotated[
+        str, typer.Argument(metavar="FILE", help="Holds the token; - for standard input.")
+    ] = "-",
+    keys: Annotated[
+        Path | None, typer.Option(metavar="FILE|DIR", help="Verify its signature with these.")
+    ] = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what a token grants. Ends with 1 if it has expired or its signature is not good."""
+    import msgspec
+
+    from palio.server import tokens
+
+    text = inputs.token_of(token)
+    header, claims = tokens.inspect(text)
+    problem = "not checked: give --keys" if keys is None else _problem(text, keys)
+    expired = time.time() >= claims.exp
+    if as_json:
+        said: dict[str, Any] = msgspec.to_builtins(claims)
+        show(
+            {"key": header.kid, "claims": said, "expired": expired, "signature": problem or "valid"}
+        )
+    else:
+        show("\n".join(_described(header, claims, expired=expired, signature=problem or "valid")))
+    return 1 if expired or (keys is not None and problem) else 0
+
+
+@token_commands.command("revoke")
+def token_revoke(
+    token: Annotated[
+        str, typer.Argument(metavar="NUMBER", help="The token's; - to read the token itself.")
+    ],
+    file: Annotated[Path, typer.Option(metavar="FILE", help="The brokers' file of revocations.")],
+    as_json: AsJson = False,
+) -> int:
+    """Add a token to the file of revocations; brokers read it again within a second."""
+    from palio.server import tokens
+
+    number = token
+    if token == "-" or inputs.looks_like_token(token):
+        number = inputs.token_of(token)
+    if inputs.looks_like_token(number):
+        number = tokens.inspect(number)[1].jti
+    tokens.revoke(file, number)
+    show({"revoked": number} if as_json else f"revoked {number}")
+    return 0
+
+
+def seconds(text: str) -> int:
+    """A duration: a number and a unit.
+
+    >>> seconds("90m"), seconds("30d")
+    (5400, 2592000)
+    """
+    found = _DURATION.fullmatch(text)
+    if found is None or int(found[1]) == 0:
+        raise InvalidInput(f"{text!r:.40} is no duration; write 90s, 15m, 12h or 30d")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise InvalidInput(f"--limit {text!r:.40}: write it as events_per_s=1000") from None
+
+
+def _broker_key(path: Path) -> str:
+    from palio.server import tokens
+
+    keys = list(tokens.load_public_keys(path).values())
+    if len(keys) != 1:
+        raise InvalidInput(f"--broker {str(path)!r}: give the one public key of that broker")
+    return tokens.public_key_text(keys[0])
+
+
+def _problem(token: str, keys: Path) -> str:
+    from palio.server import tokens
+
+    try:
+        tokens.verify(token, tokens.load_public_keys(keys))
+    except NotAuthenticated as error:
+        return str(error)
+    return ""
+
+
+def _described(header: Header, claims: Claims, *, expired: bool, signature: str) -> list[str]:
+    until = datetime.fromtimestamp(claims.exp, UTC).isoformat()
+    lines = [
+        f"name         {claims.sub}",
+        f"number       {claims.jti}",
+        f"key          {header.kid} ({signature})",
+        f"expires      {until}{' (it has expired)' if expired else ''}",
+    ]
+    for name in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
+        filter = getattr(claims, name)
+        lines.append(f"{name.replace('_', ' '):12} {filter or 'nothing'}")
+    lines.append(f"{'monitor':12} {'yes' if claims.monitor else 'no'}")
+    lines.append(f"{'broker':12} {f'with the key {claims.broker}' if claims.broker else 'no'}")
+    lines.append(f"acts as      {', '.join((claims.sub, *claims.identities))}")
+    limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())
+    return [*lines, f"limits       {limits or 'none'}"]
