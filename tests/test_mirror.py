@@ -30,6 +30,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "routing/patterns/reading.py": "routing/patterns/test_router.py",
     "server/limits.py": "server/test_run.py",
     "studies/command.py": "cli/test_study.py",
+    "studies/simulate.py": "cli/test_simulate.py",
     "studies/names.py": "studies/test_catalogue.py",
     "server/http/schemas.py": "server/http/test_openapi.py",
     "matching/protocol.py": ENGINES,

@@ -22,7 +22,7 @@ HEAVY: Final = {"asyncio", "lark", "msgspec", "numba", "numpy", "pyarrow", "rich
 """What an answer that needs none of it must not load."""
 
 COMMANDS: Final = (
-    *("test", "explain", "convert", "match", "bench", "warm", "simulate", "demo"),
+    *("test", "explain", "convert", "match", "bench", "warm", "demo"),
     *("pub", "sub", "topology", "trace", "top", "archive", "replay", "serve"),
 )
 

@@ -17,14 +17,14 @@ import typer
 
 from palio import __version__
 from palio.cli.application import AsJson, app
-from palio.cli.commands import broker, local, multicast, network, peer, spark, study
+from palio.cli.commands import broker, local, multicast, network, peer, spark, studies
 from palio.cli.extras import missing_extra
 from palio.cli.reporting import show, show_error
 from palio.errors import InvalidInput, PalioError
 
 __all__ = ["COMMANDS", "app", "run"]
 
-COMMANDS: Final = (local, network, broker, peer, multicast, spark, study)
+COMMANDS: Final = (local, network, broker, peer, multicast, spark, studies)
 """The modules of the commands; importing them registers them."""
 
 INTERRUPTED: Final = 130

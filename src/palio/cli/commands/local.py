@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from palio.cli import bench as bench_module
 from palio.cli.application import AsJson, FilterText, Parameters, app, event_argument
-from palio.routing.algorithms import ALGORITHMS
-from palio.simulation.matchings import MATCHINGS
 
 __all__ = ["Benchmark", "Dialect", "How"]
 
@@ -199,64 +196,6 @@ def warm(as_json: AsJson = False) -> int:
     from palio.cli.warm import warm
 
     return warm(as_json=as_json)
-
-
-@app.command()
-def simulate(  # noqa: PLR0913, PLR0917  # typer makes an option of each
-    topology: Annotated[
-        str,
-        typer.Option(
-            metavar="SHAPE:SIZES",
-            help="line:5, star:5, ring:12, tree:15x2 (brokers x fanout), grid:4x3, random-tree:20, "
-            "random:20x10 (brokers x links beyond a tree), transit-stub:4x3x8 (backbone x stubs "
-            "at each of it x brokers of a stub).",
-        ),
-    ] = "ring:12",
-    routing: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help=f"One of {', '.join(ALGORITHMS)}.",
-        ),
-    ] = "general",
-    clients: Annotated[int, typer.Option(min=1, help="At brokers drawn at random.")] = 20,
-    events: Annotated[int, typer.Option(min=0, help="Published one by one.")] = 100,
-    patterns: Annotated[
-        int,
-        typer.Option(
-            min=0, help="How many clients also ask for a sequence, which brokers assemble."
-        ),
-    ] = 0,
-    matching: Annotated[
-        str, typer.Option(metavar="NAME", help=f"One of {', '.join(MATCHINGS)}.")
-    ] = "reference",
-    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
-    trace: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write each step to this file, one line a step."),
-    ] = None,
-    as_json: AsJson = False,
-) -> int:
-    """Run brokers on a virtual network and count what it costs.
-
-    Clients subscribe, change a parameter and publish; messages are counted by class, with the
-    virtual time from publication to delivery. No time is spent waiting: the clock is virtual.
-    Every matching gives the same counts: the index is what brokers use, the poset a walk through
-    filters from wider to narrower ones, the reference tries them one by one.
-    """
-    from palio.cli.simulate import simulate
-
-    return simulate(
-        topology,
-        routing,
-        seed=seed,
-        clients=clients,
-        events=events,
-        patterns=patterns,
-        matching=matching,
-        trace=trace,
-        as_json=as_json,
-    )
 
 
 @app.command()
