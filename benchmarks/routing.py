@@ -35,7 +35,8 @@ from palio.routing.messages import Subscribe
 from palio.routing.overlap_index import OverlapIndex
 from palio.routing.protocol import Peer
 from palio.server.limits import GC_THRESHOLDS
-from palio.simulation import Network, Randomness, random_tree
+from palio.simulation import Randomness, random_tree
+from palio_studies.simulator import Network
 
 Row = dict[str, Any]
 

@@ -22,9 +22,9 @@ from palio.routing import kernels
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.parameters import lift
 from palio.server.limits import GC_THRESHOLDS
-from palio.simulation.matchings import MATCHINGS, selectors_of
-from palio.simulation.poset_selector import PosetSelector
-from palio.simulation.scenario import simulate
+from palio_studies.matchings import MATCHINGS, selectors_of
+from palio_studies.simulator.poset_selector import PosetSelector
+from palio_studies.simulator.scenario import simulate
 
 __all__ = ["Workload", "algorithms", "as_markdown", "matchings", "thresholds"]
 

@@ -28,9 +28,10 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Control
 from palio.routing.patterns.messages import PatternControl
 from palio.routing.protocol import Peer, Router, Send
-from palio.simulation import Network, Randomness, Topology, random_tree
+from palio.simulation import Randomness, Topology, random_tree
 from palio.simulation.agenda import US_PER_MS
-from palio.simulation.clients import Client
+from palio_studies.simulator import Network
+from palio_studies.simulator.clients import Client
 
 Message = Control | RowParcel
 RouterFactory = Callable[[str], Router]

@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["commands"]
 
-commands: Final = typer.Typer(rich_markup_mode=None)  # as `palio`
+commands: Final = typer.Typer(
+    help="Repeat the evaluations of the papers behind Palio.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
 
 
 @commands.command("list")

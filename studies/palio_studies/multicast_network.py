@@ -19,7 +19,7 @@ from palio.multicast.broker_sets import Masks
 from palio.multicast.clusters import likeness_by_location
 from palio.routing.trees import Edge, Graph, edge_of, forest, shortest_ways
 from palio.simulation.randomness import Randomness
-from palio.simulation.topologies import transit_stub
+from palio_studies.simulator.site_networks import transit_stub
 
 __all__ = [
     "BACKBONE",

@@ -14,8 +14,9 @@ from functools import partial
 from statistics import mean
 from typing import Any, Final, NamedTuple
 
-from palio.simulation import Client, Link, Network, Randomness
+from palio.simulation import Randomness
 from palio_studies.parametric_workloads import WAYS, Way, Workload, broking, workload
+from palio_studies.simulator import Client, Link, Network
 from palio_studies.study import Point, Row
 
 __all__ = [

@@ -14,17 +14,11 @@ from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Subscribe, Unsubscribe
 from palio.routing.protocol import Router
-from palio.simulation import (
-    Client,
-    Randomness,
-    Service,
-    Topology,
-    connected_random,
-    tree,
-)
-from palio.simulation.inbox import Letter
-from palio.simulation.network import RouterFactory
-from palio.simulation.poset_selector import PosetSelector
+from palio.simulation import Randomness, Topology, connected_random, tree
+from palio_studies.simulator import Client, Service
+from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.network import RouterFactory
+from palio_studies.simulator.poset_selector import PosetSelector
 
 __all__ = [
     "BROKERS",

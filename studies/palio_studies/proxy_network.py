@@ -15,10 +15,11 @@ import msgspec
 from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
 from palio.routing.trees import MAX_PRICE, Graph, edge_of, middle, shortest_ways
-from palio.simulation import Link, Network, Randomness, Topology, connected_random, grid
-from palio.simulation.shortcuts import Price
-from palio.simulation.shortened import Shortened
-from palio.simulation.site_networks import draw_sites
+from palio.simulation import Randomness, Topology, connected_random, grid
+from palio_studies.simulator import Link, Network
+from palio_studies.simulator.shortcuts import Price
+from palio_studies.simulator.shortened import Shortened
+from palio_studies.simulator.site_networks import draw_sites
 
 __all__ = ["KINDS", "ProxyNetwork", "proxy_network"]
 

@@ -9,9 +9,9 @@ import msgspec
 
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
-from palio.simulation.clients import Client, Delivery
-from palio.simulation.network import Network
 from palio.simulation.randomness import Randomness
+from palio_studies.simulator.clients import Client, Delivery
+from palio_studies.simulator.network import Network
 
 __all__ = ["Behaviour", "InterestedParty", "ObjectOfInterest"]
 

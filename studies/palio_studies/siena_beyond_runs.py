@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 
 from palio.model.patterns import Pattern
-from palio.simulation.clients import Client
 from palio.simulation.randomness import Randomness
 from palio_studies.names import Scale
 from palio_studies.siena_interests import ManyKinds
@@ -18,6 +17,7 @@ from palio_studies.siena_runs import BEYOND_OBJECTS
 from palio_studies.siena_sites import Architecture
 from palio_studies.siena_steady import SteadyPlan, busiest_link, flow
 from palio_studies.siena_tally import CostClass
+from palio_studies.simulator.clients import Client
 from palio_studies.study import SEEDS, Experiment, Point, Row, with_seeds
 
 __all__ = ["BEYOND_EXPERIMENTS", "CAPACITY"]

@@ -10,10 +10,10 @@ from palio.language.parsing import parse_advertisement, parse_pattern
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Monitor, Occurrence, Pattern
-from palio.simulation.network import START
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_interests import VALUES
 from palio_studies.siena_steady import Flow
+from palio_studies.simulator.network import START
 
 __all__ = ["ManySequences", "found_by_parties"]
 

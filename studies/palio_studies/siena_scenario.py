@@ -11,14 +11,14 @@ from palio.errors import InvalidInput
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
-from palio.simulation.clients import Client
-from palio.simulation.links import Link
-from palio.simulation.network import Network
 from palio.simulation.randomness import Randomness
-from palio.simulation.site_networks import draw_sites
 from palio_studies.siena_behaviour import Behaviour, InterestedParty, ObjectOfInterest
 from palio_studies.siena_sites import LATENCY_MS, Architecture, Sites, lay
 from palio_studies.siena_tally import CostTally
+from palio_studies.simulator.clients import Client
+from palio_studies.simulator.links import Link
+from palio_studies.simulator.network import Network
+from palio_studies.simulator.site_networks import draw_sites
 
 __all__ = ["SIZES", "Crowd", "Interests", "OneKind", "Played", "SitePlan", "play", "sites_of"]
 

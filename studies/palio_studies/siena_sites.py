@@ -16,10 +16,10 @@ from palio.routing.hierarchical import Hierarchical
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router
 from palio.routing.trees import Edge, edge_of, middle, shortest_ways
-from palio.simulation.links import Link
-from palio.simulation.network import Network, RouterFactory
-from palio.simulation.site_networks import SiteNetwork
 from palio.simulation.topologies import Topology
+from palio_studies.simulator.links import Link
+from palio_studies.simulator.network import Network, RouterFactory
+from palio_studies.simulator.site_networks import SiteNetwork
 
 __all__ = ["LATENCY_MS", "Architecture", "Sites", "lay"]
 

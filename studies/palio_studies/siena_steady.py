@@ -14,12 +14,12 @@ import msgspec
 
 from palio.model.row_parcels import RowParcel
 from palio.simulation.agenda import US
-from palio.simulation.clients import Client
-from palio.simulation.network import Network, size_of
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_scenario import Crowd, Interests, sites_of
 from palio_studies.siena_sites import Architecture, Sites, lay
 from palio_studies.siena_tally import CostClass, CostTally
+from palio_studies.simulator.clients import Client
+from palio_studies.simulator.network import Network, size_of
 
 __all__ = ["NOTIFICATION_BYTES", "Ask", "BusiestLink", "Flow", "SteadyPlan", "busiest_link", "flow"]
 

@@ -22,8 +22,8 @@ from palio.routing.messages import (
 )
 from palio.routing.patterns.messages import Composite, SubscribePattern, UnsubscribePattern
 from palio.routing.trees import edge_of
-from palio.simulation.clients import Delivery
 from palio_studies.siena_sites import Sites
+from palio_studies.simulator.clients import Delivery
 
 __all__ = ["CostClass", "CostTally", "Ignored"]
 

@@ -28,7 +28,7 @@ HEAVY: Final = {"asyncio", "lark", "msgspec", "numba", "numpy", "pyarrow", "rich
 """What an answer that needs none of it must not load."""
 
 COMMANDS: Final = (
-    *("test", "explain", "convert", "match", "warm", "simulate", "demo"),
+    *("test", "explain", "convert", "match", "warm", "demo"),
     *("pub", "sub", "topology", "trace", "top", "archive", "replay", "serve"),
 )
 
@@ -312,12 +312,19 @@ def test_the_extras_are_those_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["study"], ["study", "--help"], ["study", "run", "siena", "--out", "runs"]]
+    "arguments",
+    [
+        ["simulate"],
+        ["simulate", "--topology", "ring:12"],
+        ["study"],
+        ["study", "--help"],
+        ["study", "run", "siena", "--out", "runs"],
+    ],
 )
-def test_the_studies_are_listed_and_say_how_to_install_them(
+def test_commands_of_the_studies_are_listed_and_say_how_to_install_them(
     palio: Palio, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
 ) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: EntryPoints())
-    assert "\n  study " in palio("--help").out
+    assert f"\n  {arguments[0]} " in palio("--help").out
     line = "this needs the package palio-studies, which is not installed; pip install palio-studies"
     assert palio(*arguments) == (2, "", f"palio: {line}\n")

@@ -7,11 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from palio.cli import simulate as simulate_module
-from palio.cli.simulate import table
 from palio.routing.algorithms import ALGORITHMS
-from palio.simulation.matchings import MATCHINGS
-from palio.simulation.scenario import simulate
+from palio_studies import simulate as simulate_module
+from palio_studies.matchings import MATCHINGS
+from palio_studies.simulate import table
+from palio_studies.simulator.scenario import simulate
 from tests.cli.helpers import Palio
 
 RING: Final = ["simulate", "--topology", "ring:12", "--routing", "general", "--seed", "7"]

@@ -23,14 +23,18 @@ def test_the_commands_are_found_and_have_help_and_json(palio: Palio, command: st
     assert "  --json " in outcome.out
 
 
-def test_help_loads_no_study() -> None:
+def test_help_loads_no_study_and_no_simulator() -> None:
     program = (
         "import atexit, sys\n"
         "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
         "from palio.cli.main import run\n"
         "run(sys.argv[1:])"
     )
-    for arguments, expected in (["--help"], set()), (["study", "-h"], {"command", "names"}):
+    for arguments, expected in (
+        (["--help"], set()),
+        (["study", "-h"], {"command", "names"}),
+        (["simulate", "-h"], {"matchings", "simulate"}),
+    ):
         command = [sys.executable, "-c", program, *arguments]
         done = subprocess.run(command, check=True, capture_output=True, text=True)
         loaded = set(done.stderr.split())

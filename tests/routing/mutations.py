@@ -26,7 +26,7 @@ from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.protocol import Peer
 from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
-from palio.simulation.network import RouterFactory
+from palio_studies.simulator.network import RouterFactory
 from tests import mutations
 
 __all__ = ["HIERARCHY", "MUTATIONS", "Mutation"]

@@ -26,14 +26,8 @@ from palio.routing.patterns.assembly import is_occurrence
 from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
 from palio.routing.protocol import Peer
-from palio.simulation import (
-    Client,
-    Link,
-    Network,
-    Randomness,
-    connected_random,
-    random_tree,
-)
+from palio.simulation import Randomness, connected_random, random_tree
+from palio_studies.simulator import Client, Link, Network
 from tests.routing.scenarios import (
     MOST_ACTIONS,
     NAMES,

@@ -24,16 +24,9 @@ from palio.routing.messages import Flood, Subscribe
 from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import edge_of
-from palio.simulation import (
-    Client,
-    Link,
-    Network,
-    Randomness,
-    Topology,
-    connected_random,
-    random_tree,
-)
-from palio.simulation.network import RouterFactory
+from palio.simulation import Randomness, Topology, connected_random, random_tree
+from palio_studies.simulator import Client, Link, Network
+from palio_studies.simulator.network import RouterFactory
 
 Event = Mapping[str, Any]
 

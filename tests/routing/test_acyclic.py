@@ -7,7 +7,8 @@ import pytest
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Cancel, Subscribe, Unsubscribe, Update
 from palio.routing.protocol import IllegalMessage, Peer
-from palio.simulation import Network, star
+from palio.simulation import star
+from palio_studies.simulator import Network
 from tests.routing.helpers import (
     AIRLINE,
     ALICE,

@@ -14,7 +14,8 @@ from palio.routing.advertised import Advertised
 from palio.routing.announcements import Announcements
 from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise, Withdraw
 from palio.routing.protocol import IllegalMessage, Peer
-from palio.simulation import Network, line, star
+from palio.simulation import line, star
+from palio_studies.simulator import Network
 from tests.conftest import seeds
 from tests.model.offers import announced, every_event, random_offer
 from tests.routing.helpers import ALICE, BOB, ONE, UA, ask, attached, parse

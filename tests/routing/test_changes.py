@@ -24,8 +24,9 @@ from palio.routing.messages import (
     TreePlan,
 )
 from palio.routing.protocol import IllegalMessage, Peer, Send
-from palio.simulation import Link, Network, Randomness, Topology, connected_random, ring
-from palio.simulation.clients import Client
+from palio.simulation import Randomness, Topology, connected_random, ring
+from palio_studies.simulator import Link, Network
+from palio_studies.simulator.clients import Client
 from tests.conftest import NIGHTLY, seeds
 from tests.routing.helpers import ALICE, parse
 

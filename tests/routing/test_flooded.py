@@ -9,7 +9,8 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Advertise, Batch, Flood, Subscribe
 from palio.routing.protocol import IllegalMessage, Peer
-from palio.simulation import Network, line, star
+from palio.simulation import line, star
+from palio_studies.simulator import Network
 from tests.routing.helpers import ALICE, ONE, TWO, UA, attached, parse
 
 

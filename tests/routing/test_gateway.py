@@ -9,7 +9,8 @@ from palio.routing.gateway import Gateway
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Peer, Router
-from palio.simulation import Network, Topology
+from palio.simulation import Topology
+from palio_studies.simulator import Network
 
 GATEWAYS = ("b1", "b2", "b3")
 

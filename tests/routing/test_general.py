@@ -20,7 +20,8 @@ from palio.routing.protocol import IllegalMessage, Peer, Router
 from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import spanning_tree
-from palio.simulation import Network, Randomness, Topology, connected_random, grid, line, ring
+from palio.simulation import Randomness, Topology, connected_random, grid, line, ring
+from palio_studies.simulator import Network
 from tests.routing.helpers import ALICE, ONE, parse
 from tests.routing.scenarios import check_ranks
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Cancel, Subscribe
 from palio.routing.protocol import Peer
-from palio.simulation import Network, tree
+from palio.simulation import tree
+from palio_studies.simulator import Network
 from tests.routing.helpers import (
     AIRLINE,
     ALICE,

@@ -27,7 +27,8 @@ from palio.routing.messages import (
 from palio.routing.parameters import WaitingBatch, changes, coalesce, lift
 from palio.routing.protocol import IllegalMessage, Matching, Peer, Selector
 from palio.routing.reference_selector import ReferenceSelector
-from palio.simulation import Link, Network, Randomness, line
+from palio.simulation import Randomness, line
+from palio_studies.simulator import Link, Network
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, parse, said
 from tests.strategies import filters
 

@@ -75,7 +75,7 @@ def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
             check=True,
             capture_output=True,
             cwd=ROOT,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'studies'}:{ROOT}"},
         ).stdout
         for seed in ("1", "2")
     }

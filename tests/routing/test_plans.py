@@ -12,8 +12,9 @@ from palio.routing.graphs import MAX_VERSION
 from palio.routing.messages import TreePlan
 from palio.routing.plans import Plans
 from palio.routing.trees import Edge
-from palio.simulation import Link, Network, Randomness, Topology, connected_random
-from palio.simulation.clients import Client
+from palio.simulation import Randomness, Topology, connected_random
+from palio_studies.simulator import Link, Network
+from palio_studies.simulator.clients import Client
 from tests.conftest import seeds
 
 LINE = {"a": {"b": 1}, "b": {"a": 1, "c": 1}, "c": {"b": 1}}

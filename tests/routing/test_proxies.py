@@ -22,7 +22,8 @@ from palio.routing.messages import (
 )
 from palio.routing.protocol import Peer, Send
 from palio.routing.proxies import MOST_LOOKED_AT, WIDE_AT, Proxies
-from palio.simulation import Network, Topology
+from palio.simulation import Topology
+from palio_studies.simulator import Network
 from tests.conftest import seeds
 from tests.routing.helpers import ALICE, BOB, MASTER, ONE, TWO, ask, attached, parse, said
 from tests.routing.scenarios import (

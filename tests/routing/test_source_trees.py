@@ -12,7 +12,8 @@ from palio.routing.graphs import MAX_VERSION
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe
 from palio.routing.protocol import IllegalMessage
 from palio.routing.source_trees import SourceTrees
-from palio.simulation import Network, Topology, ring
+from palio.simulation import Topology, ring
+from palio_studies.simulator import Network
 from tests.routing.helpers import ALICE, BOB, ONE, UA
 
 

@@ -18,7 +18,7 @@ from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Matching, Role, Router
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Topology
-from palio.simulation.poset_selector import PosetSelector
+from palio_studies.simulator.poset_selector import PosetSelector
 from tests.conftest import seeds
 from tests.routing.scenarios import Storm
 from tests.routing.test_gateway import GATEWAYS, is_gateway, mesh_of_hierarchies

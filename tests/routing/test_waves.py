@@ -7,7 +7,8 @@ import pytest
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Settled, Subscribe
 from palio.routing.protocol import IllegalMessage, Send
-from palio.simulation import Link, Network, Randomness, line, random_tree
+from palio.simulation import Randomness, line, random_tree
+from palio_studies.simulator import Link, Network
 from tests.conftest import seeds
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, UA, UA_TO_DEN, ask, attached
 

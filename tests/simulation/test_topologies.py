@@ -7,9 +7,9 @@ from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import (
     Topology,
     connected_random,
+    line,
     parse_topology,
     random_tree,
-    transit_stub,
 )
 
 
@@ -23,13 +23,12 @@ from palio.simulation.topologies import (
         ("ring:12", 12, 12, False),
         ("grid:4x3", 12, 17, False),
         ("random-tree:20", 20, 19, True),
-        ("transit-stub:4x3x8", 100, None, False),
     ],
 )
-def test_shapes(text: str, brokers: int, edges: int | None, is_tree: bool) -> None:
+def test_shapes(text: str, brokers: int, edges: int, is_tree: bool) -> None:
     topology = parse_topology(text, Randomness(1))
     assert len(topology.brokers) == brokers
-    assert edges is None or len(topology.edges) == edges
+    assert len(topology.edges) == edges
     assert topology.is_tree == is_tree
 
 
@@ -51,11 +50,11 @@ def test_random_graphs_are_connected_and_repeatable() -> None:
         assert random_tree(15, Randomness(seed)).is_tree
 
 
-def test_stubs_hang_on_by_one_link() -> None:
-    topology = transit_stub(3, 2, 5, Randomness(2))
-    transits = {"b1", "b2", "b3"}
-    entering = [edge for edge in topology.edges if len(transits & set(edge)) == 1]
-    assert len(entering) == 6
+def test_more_shapes_can_be_given() -> None:
+    topology = parse_topology("twins:4", Randomness(1), {"twins": lambda size, _: line(2 * size)})
+    assert topology == line(8)
+    with pytest.raises(InvalidInput, match="ring, star, tree, twins and its sizes"):
+        parse_topology("blob:3", Randomness(1), {"twins": lambda size, _: line(2 * size)})
 
 
 def test_a_graph_of_networkx_is_taken_as_it_is() -> None:

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from palio.routing.acyclic import Acyclic
-from palio.simulation import Network, line
+from palio.simulation import line
 from palio_studies.parametric_runs import AdaptationStage, Swinger, run
 from palio_studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
+from palio_studies.simulator import Network
 from palio_studies.study import Point, Row, Value
 
 MS = 1000

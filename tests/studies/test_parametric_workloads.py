@@ -6,9 +6,7 @@ from palio.language.parsing import parse_filter
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Subscribe, Unsubscribe, Update
 from palio.routing.protocol import Peer
-from palio.simulation import Network, Randomness
-from palio.simulation.inbox import Letter
-from palio.simulation.poset_selector import PosetSelector
+from palio.simulation import Randomness
 from palio_studies.parametric_workloads import (
     BROKERS,
     ENGINES,
@@ -21,6 +19,9 @@ from palio_studies.parametric_workloads import (
     broking,
     workload,
 )
+from palio_studies.simulator import Network
+from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.poset_selector import PosetSelector
 
 CHEAP = parse_filter("price < 10")
 

@@ -6,9 +6,9 @@ import pytest
 
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Randomness
-from palio.simulation.shortcuts import Price
-from palio.simulation.shortened import Shortened
 from palio_studies.proxy_network import KINDS, ProxyNetwork, proxy_network
+from palio_studies.simulator.shortcuts import Price
+from palio_studies.simulator.shortened import Shortened
 
 TRIANGLE = ProxyNetwork(
     ("b1", "b2", "b3"),

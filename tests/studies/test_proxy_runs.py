@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from palio.simulation import Network
 from palio_studies.proxy_runs import (
     SHORTENED,
     compare_designs,
     compare_organizations,
     compare_prices,
 )
+from palio_studies.simulator import Network
 from palio_studies.study import Point, Value
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from palio.routing.general import General
 from palio.routing.messages import Flood
 from palio.routing.source_trees import SourceTrees
-from palio.simulation import Network, line
-from palio.simulation.shortcuts import Price
+from palio.simulation import line
 from palio_studies.proxy_network import ProxyNetwork
 from palio_studies.proxy_state import FloodedState, TableState, state_of
+from palio_studies.simulator import Network
+from palio_studies.simulator.shortcuts import Price
 
 
 def test_a_filter_is_one_entry_and_a_line_for_each_who_asks() -> None:

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from palio.language.parsing import parse_advertisement, parse_filter
-from palio.simulation import Delivery, Network, Randomness, line
+from palio.simulation import Randomness, line
 from palio_studies.siena_behaviour import Behaviour, InterestedParty, ObjectOfInterest
+from palio_studies.simulator import Delivery, Network
 
 BEHAVIOUR = Behaviour(advertisements=3, publications=4, subscriptions=2, receipts=3)
 

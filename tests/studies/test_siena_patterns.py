@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from palio.model.patterns import Pattern
-from palio.simulation.clients import Client
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_patterns import ManySequences, found_by_parties
 from palio_studies.siena_sites import Architecture
 from palio_studies.siena_steady import Flow, SteadyPlan, flow
+from palio_studies.simulator.clients import Client
 
 
 @pytest.mark.parametrize("sources", [1, 2, 3])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from palio.simulation.site_networks import STUB_LINKED, TRANSIT_LINKED
 from palio_studies.names import Scale
 from palio_studies.siena_runs import BEHAVIOUR, EXPERIMENTS, MODEL_DEGREE
+from palio_studies.simulator.site_networks import STUB_LINKED, TRANSIT_LINKED
 from palio_studies.study import Experiment, Point, Row, Value
-from tests.simulation.test_site_networks import expected_links
+from tests.studies.simulator.test_site_networks import expected_links
 
 BY_NAME = {each.name: each for each in EXPERIMENTS}
 

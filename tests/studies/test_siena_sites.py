@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from palio.simulation.randomness import Randomness
-from palio.simulation.site_networks import SiteNetwork, draw_sites
 from palio_studies.siena_sites import Architecture, Sites, lay
+from palio_studies.simulator.site_networks import SiteNetwork, draw_sites
 
 TRIANGLE = SiteNetwork(4, 2, ((0, 1), (0, 2), (1, 2), (2, 3)), (5, 2, 2, 7))
 """b1 and b2 are transit sites; between them the way by b3 is shorter than the link."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from palio.simulation.clients import Client
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_interests import ManyKinds
 from palio_studies.siena_scenario import OneKind
 from palio_studies.siena_sites import LATENCY_MS, Architecture
 from palio_studies.siena_steady import NOTIFICATION_BYTES, Flow, SteadyPlan, busiest_link, flow
 from palio_studies.siena_tally import CostClass
+from palio_studies.simulator.clients import Client
 
 
 def run(
@@ -90,7 +90,7 @@ def test_the_busiest_link_has_what_crossed_it_over_what_it_could_carry() -> None
 
 def test_the_size_of_a_notification_is_that_of_those_published() -> None:
     from palio.model.row_parcels import RowParcel
-    from palio.simulation.network import size_of
+    from palio_studies.simulator.network import size_of
 
     event = ManyKinds(0.0)
     event.advertisement(0, Randomness(1))

@@ -11,13 +11,13 @@ from palio.model.patterns import Occurrence
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Advertise, Batch, Subscribe, Unsubscribe, Update
 from palio.routing.patterns.messages import Composite
-from palio.simulation.clients import Delivery
 from palio.simulation.randomness import Randomness
-from palio.simulation.site_networks import SiteNetwork, draw_sites
 from palio_studies.siena_behaviour import Behaviour
 from palio_studies.siena_scenario import SitePlan, play
 from palio_studies.siena_sites import Architecture, Sites, lay
 from palio_studies.siena_tally import CostClass, CostTally, Ignored
+from palio_studies.simulator.clients import Delivery
+from palio_studies.simulator.site_networks import SiteNetwork, draw_sites
 
 CHAIN = Sites(SiteNetwork(3, 1, ((0, 1), (1, 2)), (5, 7)))
 MESHED = (Architecture.GENERAL, Architecture.SOURCES)

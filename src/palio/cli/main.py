@@ -17,8 +17,7 @@ import typer
 from palio import __version__
 from palio.cli.application import AsJson, app
 from palio.cli.archive import archive
-from palio.cli.commands.local import demo, simulate
-from palio.cli.commands.study import study_commands
+from palio.cli.demo.command import demo
 from palio.cli.filters import convert, explain, test
 from palio.cli.peers import peer_commands
 from palio.cli.plan import plan_commands
@@ -27,6 +26,7 @@ from palio.cli.replay import replay
 from palio.cli.reporting import show, show_error
 from palio.cli.serve import config_commands, serve, warm
 from palio.cli.spark import match, pipeline_commands
+from palio.cli.studies import STUDIES_COMMANDS
 from palio.cli.sub import cancel, sub
 from palio.cli.tokens import keys_commands, token_commands
 from palio.cli.top import top
@@ -36,7 +36,7 @@ from palio.errors import InvalidConfiguration, InvalidInput, PalioError
 __all__ = ["EXTRAS", "app", "missing_extra", "run"]
 
 COMMANDS: Final = (
-    *(serve, test, explain, convert, match, warm, simulate, demo),
+    *(serve, test, explain, convert, match, warm, demo),
     *(pub, sub, adv, cancel, topology, retire, trace, top, archive, replay),
 )
 """Commands of one word, each the name of its function."""
@@ -48,7 +48,7 @@ GROUPS: Final = {
     "plan": plan_commands,
     "peer": peer_commands,
     "pipeline": pipeline_commands,
-    "study": study_commands,
+    **STUDIES_COMMANDS,
 }
 """Commands of two words, by the first."""
 

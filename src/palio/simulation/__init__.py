@@ -1,26 +1,22 @@
-"""A deterministic virtual network that drives the real routers: clock, links, faults, costs.
+"""Whole brokers on a virtual clock: their disks, connections and clients, and what breaks there.
 
->>> from palio.simulation import Network, line
->>> network = Network.of(line(3), seed=7)
->>> alice, bob = network.client("alice", at="b1"), network.client("bob", at="b3")
+>>> from palio.simulation import World, line
+>>> world = World.of(line(3), seed=7)
+>>> alice, bob = world.client("alice", "b1"), world.client("bob", "b3")
 >>> _ = alice.subscribe("price > 10")
->>> network.run()
->>> bob.publish({"price": 9}, {"price": 11})
->>> network.run()
->>> [delivery.event for delivery in alice.received]
-[{'price': 11}]
+>>> world.run(1.0)
+>>> _ = bob.publish({"price": 9}, {"price": 11})
+>>> world.run(1.0)
+>>> [row["price"] for _, _, row in alice.heard]
+[11]
 
-The same seed gives the same trace, so an application tested on it fails the same way every time.
+The same seed does the same, so what fails once fails the same way every time. Tests of applications
+use `palio.testing.Network`, which has this below it.
 """
 
 from __future__ import annotations
 
-from palio.simulation.clients import Client, Delivery
-from palio.simulation.links import Link
-from palio.simulation.network import Network
 from palio.simulation.randomness import Randomness
-from palio.simulation.scenario import simulate
-from palio.simulation.services import Service, SteadyService
 from palio.simulation.topologies import (
     Topology,
     connected_random,
@@ -30,30 +26,20 @@ from palio.simulation.topologies import (
     random_tree,
     ring,
     star,
-    transit_stub,
     tree,
 )
-from palio.simulation.trace import Costs, Trace
+from palio.simulation.world import World
 
 __all__ = [
-    "Client",
-    "Costs",
-    "Delivery",
-    "Link",
-    "Network",
     "Randomness",
-    "Service",
-    "SteadyService",
     "Topology",
-    "Trace",
+    "World",
     "connected_random",
     "grid",
     "line",
     "parse_topology",
     "random_tree",
     "ring",
-    "simulate",
     "star",
-    "transit_stub",
     "tree",
 ]

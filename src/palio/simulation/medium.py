@@ -10,18 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from palio.multicast.datagrams import Datagram
 from palio.protocol.datagrams import SALT_BYTES, UNSHARED, Opener, Sealer
 from palio.simulation.agenda import MESSAGE, US
-from palio.simulation.links import Direction, Link
 from palio.simulation.pipes import Planner
 from palio.simulation.randomness import Randomness
 
 __all__ = ["Medium", "Port", "Weather"]
-
-MS_PER_S: Final = 1_000
 
 
 class Weather(NamedTuple):
@@ -91,9 +88,9 @@ class Medium:
     ) -> None:
         self._planner = planner
         self._random = random
-        self._latency_s = latency_s
+        self._latency_us = round(latency_s * US)
         self._ports: dict[str, Port] = {}
-        self._ways: dict[tuple[str, str], Direction] = {}
+        self._ways: dict[tuple[str, str], Randomness] = {}
         self._deaf: dict[str, None] = {}
         self._cut: dict[frozenset[str], None] = {}
         self._weather = weather or Weather()
@@ -144,22 +141,24 @@ class Medium:
             if name != sender and self._hears(port, sender, group):
                 way = self._ways.get((sender, name))
                 if way is None:
-                    way = self._ways[sender, name] = self._way()
-                for at_us in way.arrivals(self._planner.now_us, 0):
+                    way = self._ways[sender, name] = self._random.branch()
+                for delay_us in self._delays_us(way):
+                    at_us = self._planner.now_us + delay_us
                     self._planner.at(
                         at_us, MESSAGE, partial(self._bring, port, sender, group, packet)
                     )
 
-    def _way(self) -> Direction:
-        weather = self._weather
-        link = Link(
-            latency_ms=self._latency_s * MS_PER_S,
-            loss=weather.loss,
-            duplication=weather.doubled,
-            reordering=weather.late,
-            reliable=False,
-        )
-        return Direction(link, self._random.branch())
+    def _delays_us(self, random: Randomness) -> list[int]:
+        """How long each copy of a packet that arrives is on its way."""
+        weather, found = self._weather, []
+        for _ in range(2 if weather.doubled and random.chance(weather.doubled) else 1):
+            if weather.loss and random.chance(weather.loss):
+                continue
+            delay_us = self._latency_us
+            if weather.late and random.chance(weather.late):
+                delay_us += round(delay_us * random.uniform())
+            found.append(delay_us)
+        return found
 
     def _hears(self, port: Port, sender: str, group: tuple[int, int]) -> bool:
         plan, number = group

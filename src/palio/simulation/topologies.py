@@ -6,16 +6,17 @@ which is what makes it a hierarchy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import msgspec
 
 from palio.errors import InvalidInput
 from palio.simulation.randomness import Randomness
-from palio.simulation.site_networks import draw_sites
 
 __all__ = [
+    "Shapes",
     "Topology",
     "connected_random",
     "grid",
@@ -24,7 +25,6 @@ __all__ = [
     "random_tree",
     "ring",
     "star",
-    "transit_stub",
     "tree",
 ]
 
@@ -119,16 +119,10 @@ def connected_random(size: int, extra: int, random: Randomness) -> Topology:
     return Topology.of(size, sorted(edges))
 
 
-def transit_stub(transits: int, stubs: int, stub_size: int, random: Randomness) -> Topology:
-    """Backbone brokers, each with so many stub networks that hang on by one link (siena 6).
+Shapes: TypeAlias = Mapping[str, Callable[..., Topology]]
+"""What makes a topology from sizes, by the name of its shape."""
 
-    Backbone and stubs are random connected networks: see `site_networks`, which also has lengths.
-    """
-    sites = draw_sites(random, transits=transits, stubs=stubs, stub_size=stub_size)
-    return Topology.of(sites.size, sites.links)
-
-
-_SHAPES: Final[dict[str, Callable[..., Topology]]] = {
+_SHAPES: Final[Shapes] = {
     "line": line,
     "star": star,
     "tree": tree,
@@ -136,16 +130,18 @@ _SHAPES: Final[dict[str, Callable[..., Topology]]] = {
     "grid": grid,
 }
 
-
-_RANDOM_SHAPES: Final[dict[str, Callable[..., Topology]]] = {
+_RANDOM_SHAPES: Final[Shapes] = {
     "random": connected_random,
     "random-tree": random_tree,
-    "transit-stub": transit_stub,
 }
 
+_NO_SHAPES: Final[Shapes] = MappingProxyType({})
 
-def parse_topology(text: str, random: Randomness) -> Topology:
-    """`ring:12`, `grid:4x3`, `tree:15x2`, `random-tree:20`, `random:20x10`, `transit-stub:4x3x8`.
+
+def parse_topology(text: str, random: Randomness, more: Shapes = _NO_SHAPES) -> Topology:
+    """`ring:12`, `grid:4x3`, `tree:15x2`, `random-tree:20`, `random:20x10`, or one `more` shape.
+
+    Random shapes, and the `more`, are given `random` after their sizes.
 
     >>> len(parse_topology("grid:4x3", Randomness(1)).edges)
     17
@@ -155,11 +151,12 @@ def parse_topology(text: str, random: Randomness) -> Topology:
         numbers = [int(each) for each in sizes.split("x")]
         if any(each < 1 for each in numbers):
             raise ValueError
-        if shape in _RANDOM_SHAPES:
-            return _RANDOM_SHAPES[shape](*numbers, random)
+        drawn = more.get(shape) or _RANDOM_SHAPES.get(shape)
+        if drawn is not None:
+            return drawn(*numbers, random)
         return _SHAPES[shape](*numbers)
     except (KeyError, ValueError, TypeError):
-        known = ", ".join(sorted([*_SHAPES, *_RANDOM_SHAPES]))
+        known = ", ".join(sorted([*_SHAPES, *_RANDOM_SHAPES, *more]))
         raise InvalidInput(
             f"{text!r} is no topology; write a shape of {known} and its sizes, such as grid:4x3"
         ) from None

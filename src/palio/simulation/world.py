@@ -1,7 +1,4 @@
-"""`World`: whole brokers, with their disks and clients, on one virtual clock.
-
-Where `Network` drives bare routers, a world drives whole brokers (see `Cluster`).
-"""
+"""`World`: whole brokers, with their disks and clients, on one virtual clock (see `Cluster`)."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ from palio.routing.patterns.messages import (
 )
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import IllegalMessage, Peer, Send
-from palio.simulation import Client, Link, Network, Randomness, Topology, line, tree
+from palio.simulation import Randomness, Topology, line, tree
+from palio_studies.simulator import Client, Link, Network
 from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO
 
 ALARMS: Final = parse_advertisement("alarm IS NOT NULL AND attempts IS NOT NULL")

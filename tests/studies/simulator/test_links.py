@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from palio.simulation.links import Direction, Link
 from palio.simulation.randomness import Randomness
+from palio_studies.simulator.links import Direction, Link
 
 
 def arrivals(link: Link, count: int = 2000, gap_us: int = 100) -> list[list[int]]:

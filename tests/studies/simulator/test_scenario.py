@@ -6,8 +6,8 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS
-from palio.simulation.matchings import MATCHINGS
-from palio.simulation.scenario import simulate
+from palio_studies.matchings import MATCHINGS
+from palio_studies.simulator.scenario import simulate
 
 PATTERNED = [each.name for each in ALGORITHMS.values() if each.assembles]
 

@@ -30,7 +30,7 @@ def selectors_of(matching: str) -> SelectorFactory:
     """
     from palio.routing.protocol import Matching
     from palio.routing.reference_selector import ReferenceSelector
-    from palio.simulation.poset_selector import PosetSelector
+    from palio_studies.simulator.poset_selector import PosetSelector
 
     if matching == "poset":
         return PosetSelector

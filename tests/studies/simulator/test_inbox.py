@@ -5,7 +5,7 @@ from __future__ import annotations
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Update
 from palio.routing.protocol import Peer
-from palio.simulation.inbox import Inbox, Letter, work_of
+from palio_studies.simulator.inbox import Inbox, Letter, work_of
 
 ALICE, BOB = Peer.client("alice"), Peer.client("bob")
 

@@ -10,12 +10,13 @@ from statistics import mean, stdev
 import pytest
 
 from palio.simulation.randomness import Randomness
-from palio.simulation.site_networks import (
+from palio_studies.simulator.site_networks import (
     STUB_LINKED,
     TRANSIT_LINKED,
     SiteNetwork,
     draw_sites,
     transit_chance,
+    transit_stub,
 )
 
 RUNS = 200
@@ -134,3 +135,12 @@ def test_links_of_the_backbone_are_longer_than_those_of_a_stub() -> None:
 def test_a_domain_of_any_size_is_drawn(sites: int) -> None:
     assert draw_sites(Randomness(1), transits=sites, stubs=1, stub_size=2).size == 3 * sites
     assert 0 < transit_chance(sites) <= TRANSIT_LINKED
+
+
+def test_stubs_hang_on_by_one_link() -> None:
+    topology = transit_stub(3, 2, 5, Randomness(2))
+    assert len(topology.brokers) == 33
+    assert topology.is_connected
+    transits = {"b1", "b2", "b3"}
+    entering = [edge for edge in topology.edges if len(transits & set(edge)) == 1]
+    assert len(entering) == 6

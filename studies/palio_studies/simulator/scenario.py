@@ -13,12 +13,13 @@ from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algo
 from palio.routing.protocol import Router, Selector
 from palio.routing.trees import shortest_ways
 from palio.simulation.agenda import US_PER_MS
-from palio.simulation.clients import Client
-from palio.simulation.links import Link
-from palio.simulation.matchings import selectors_of
-from palio.simulation.network import Network
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
+from palio_studies.matchings import selectors_of
+from palio_studies.simulator.clients import Client
+from palio_studies.simulator.links import Link
+from palio_studies.simulator.network import Network
+from palio_studies.simulator.site_networks import transit_stub
 
 __all__ = ["simulate"]
 
@@ -46,7 +47,7 @@ def simulate(  # noqa: PLR0913  # each is an option of the command
     """Clients at random brokers subscribe, change a parameter, publish; the costs, counted.
 
     Of the clients, `patterns` also ask for a pattern, which the brokers assemble. `matching` is one
-    of `palio.simulation.matchings`. `note` is told each step of the trace as one line, `progress`
+    of `palio_studies.matchings`. `note` is told each step of the trace as one line, `progress`
     how many events have been published. Where there is one broker for all, the clients are at the
     other places of the topology.
 
@@ -103,7 +104,7 @@ def simulate(  # noqa: PLR0913  # each is an option of the command
 
 
 def _checked(topology: str, algorithm: Algorithm, random: Randomness) -> Topology:
-    shape = parse_topology(topology, random)
+    shape = parse_topology(topology, random, {"transit-stub": transit_stub})
     links = {frozenset(edge) for edge in shape.edges}
     if len(links) < len(shape.edges) or any(len(link) < 2 for link in links):
         raise InvalidInput(f"{topology} is too small to be a ring; make it ring:3 or larger")

@@ -9,8 +9,8 @@ import pytest
 
 from palio.model.row_parcels import RowParcel
 from palio.routing.normalized import NormalizedFilter
-from palio.simulation import poset_selector
-from palio.simulation.poset_selector import MOST_LEVELS, MOST_TAKEN, PosetSelector
+from palio_studies.simulator import poset_selector
+from palio_studies.simulator.poset_selector import MOST_LEVELS, MOST_TAKEN, PosetSelector
 from tests.matching.test_index import some_events, some_filters, usable
 from tests.routing.helpers import parse
 from tests.strategies import fresh, some_bindings

@@ -9,8 +9,8 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Advertise, Batch, Subscribe
 from palio.routing.protocol import IllegalMessage, Peer
 from palio.routing.reference_selector import ReferenceSelector
-from palio.simulation import shortcuts
-from palio.simulation.shortcuts import Copies, Rates, Served, ways_between
+from palio_studies.simulator import shortcuts
+from palio_studies.simulator.shortcuts import Copies, Rates, Served, ways_between
 from tests.routing.helpers import parse
 
 Q = Peer.broker("q")

@@ -41,14 +41,14 @@ from palio.routing.protocol import Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import LEAVING_WEIGHT, MAX_WEIGHT
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
-from palio.simulation.clients import Client
-from palio.simulation.inbox import Inbox, Letter
-from palio.simulation.links import Direction, Link
 from palio.simulation.randomness import Randomness
-from palio.simulation.services import Service
-from palio.simulation.shortened import Shortened
 from palio.simulation.topologies import Topology
-from palio.simulation.trace import Costs, Trace
+from palio_studies.simulator.clients import Client
+from palio_studies.simulator.inbox import Inbox, Letter
+from palio_studies.simulator.links import Direction, Link
+from palio_studies.simulator.services import Service
+from palio_studies.simulator.shortened import Shortened
+from palio_studies.simulator.trace import Costs, Trace
 
 __all__ = ["Crossing", "Network", "RouterFactory"]
 

@@ -6,16 +6,22 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from palio.cli.application import AsJson
 from palio.cli.reporting import show
 from palio.errors import InvalidInput
-from palio.simulation.scenario import Progress
-from palio.simulation.scenario import simulate as run
+from palio.routing.algorithms import ALGORITHMS
+from palio_studies.matchings import MATCHINGS
 
-__all__ = ["simulate"]
+if TYPE_CHECKING:
+    from palio_studies.simulator.scenario import Progress
+
+__all__ = ["command", "table"]
+
+command: Final = typer.Typer(rich_markup_mode=None, add_completion=False)  # as `palio`
 
 _CLASSES: Final = {
     "Crossed links": {
@@ -45,19 +51,51 @@ _CLASSES: Final = {
 """The names of the counts, for people."""
 
 
-def simulate(  # noqa: PLR0913  # each is an option of the command
-    topology: str,
-    routing: str,
-    *,
-    seed: int,
-    clients: int,
-    events: int,
-    patterns: int,
-    matching: str,
-    trace: Path | None,
-    as_json: bool,
+@command.command()
+def simulate(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    topology: Annotated[
+        str,
+        typer.Option(
+            metavar="SHAPE:SIZES",
+            help="line:5, star:5, ring:12, tree:15x2 (brokers x fanout), grid:4x3, random-tree:20, "
+            "random:20x10 (brokers x links beyond a tree), transit-stub:4x3x8 (backbone x stubs "
+            "at each of it x brokers of a stub).",
+        ),
+    ] = "ring:12",
+    routing: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(ALGORITHMS)}.",
+        ),
+    ] = "general",
+    clients: Annotated[int, typer.Option(min=1, help="At brokers drawn at random.")] = 20,
+    events: Annotated[int, typer.Option(min=0, help="Published one by one.")] = 100,
+    patterns: Annotated[
+        int,
+        typer.Option(
+            min=0, help="How many clients also ask for a sequence, which brokers assemble."
+        ),
+    ] = 0,
+    matching: Annotated[
+        str, typer.Option(metavar="NAME", help=f"One of {', '.join(MATCHINGS)}.")
+    ] = "reference",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same run.")] = 0,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write each step to this file, one line a step."),
+    ] = None,
+    as_json: AsJson = False,
 ) -> int:
-    """Run the scenario and print its costs."""
+    """Run routers on a virtual network and count what it costs.
+
+    Clients subscribe, change a parameter and publish; messages are counted by class, with the
+    virtual time from publication to delivery. No time is spent waiting: the clock is virtual.
+    Every matching gives the same counts: the index is what brokers use, the poset a walk through
+    filters from wider to narrower ones, the reference tries them one by one.
+    """
+    from palio_studies.simulator import simulate as run
+
     with _written(trace) as note, _progress(events) as progress:
         found = run(
             topology,

@@ -21,17 +21,9 @@ from palio.routing.messages import (
     Update,
 )
 from palio.routing.protocol import IllegalMessage, Peer, Send
-from palio.simulation import (
-    Link,
-    Network,
-    Randomness,
-    Topology,
-    connected_random,
-    random_tree,
-    shortcuts,
-    shortened,
-)
-from palio.simulation.shortcuts import (
+from palio.simulation import Randomness, Topology, connected_random, random_tree
+from palio_studies.simulator import Link, Network, shortcuts, shortened
+from palio_studies.simulator.shortcuts import (
     ASK,
     END_SERVED,
     END_TAKEN,
@@ -40,7 +32,7 @@ from palio.simulation.shortcuts import (
     Price,
     ShortcutControl,
 )
-from palio.simulation.shortened import AGAIN_AFTER, Shortened
+from palio_studies.simulator.shortened import AGAIN_AFTER, Shortened
 from tests.conftest import seeds
 from tests.routing.helpers import ALICE, parse
 from tests.routing.scenarios import Storm

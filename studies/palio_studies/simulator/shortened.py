@@ -29,7 +29,7 @@ from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send, 
 from palio.routing.proxies import ITSELF, NO_OFFER, Proxies
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.tree_links import TreeLink
-from palio.simulation.shortcuts import (
+from palio_studies.simulator.shortcuts import (
     ASK,
     END_SERVED,
     END_TAKEN,

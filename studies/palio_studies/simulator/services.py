@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from palio.simulation.inbox import Letter, work_of
+from palio_studies.simulator.inbox import Letter, work_of
 
 __all__ = ["Service", "SteadyService"]
 

@@ -12,9 +12,10 @@ from palio.errors import InvalidInput
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
-from palio.simulation import Delivery, Link, Network, SteadyService, line, ring, star, tree
+from palio.simulation import line, ring, star, tree
+from palio_studies.simulator import Delivery, Link, Network, SteadyService
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 PROGRAM = """
 from palio.routing.general import General
@@ -32,7 +33,7 @@ def test_the_same_seed_gives_the_same_trace_whatever_the_hash_seed() -> None:
             check=True,
             capture_output=True,
             cwd=ROOT,
-            env={"PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"},
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'studies'}:{ROOT}"},
         ).stdout
         for seed in ("1", "2")
     }

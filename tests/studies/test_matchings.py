@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import InvalidInput
-from palio.simulation.matchings import MATCHINGS, selectors_of
+from palio_studies.matchings import MATCHINGS, selectors_of
 from tests.routing.helpers import parse
 
 

@@ -5,9 +5,10 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.messages import Batch, Subscribe
 from palio.routing.protocol import Peer
-from palio.simulation import Network, line
-from palio.simulation.inbox import Letter
-from palio.simulation.services import Service, SteadyService
+from palio.simulation import line
+from palio_studies.simulator import Network
+from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.services import Service, SteadyService
 
 EVENT_US = 1_000
 REQUEST_US = 50_000

@@ -13,9 +13,10 @@ from msgspec.structs import astuple
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.general import General
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe, Unsubscribe, Update
-from palio.simulation import Link, Network, Randomness, SteadyService, connected_random
-from palio.simulation.scenario import simulate
-from palio.simulation.trace import Costs, Trace, describe
+from palio.simulation import Randomness, connected_random
+from palio_studies.simulator import Link, Network, SteadyService
+from palio_studies.simulator.scenario import simulate
+from palio_studies.simulator.trace import Costs, Trace, describe
 from tests.routing.helpers import numbered, parse
 
 MESSAGES = [
@@ -85,7 +86,8 @@ def test_costs_begin_at_nothing() -> None:
 def test_another_process_with_another_hash_seed_has_the_same_hash() -> None:
     """Frozen sets of texts are what would differ."""
     program = (
-        "from palio.simulation import Network, ring\n"
+        "from palio.simulation import ring\n"
+        "from palio_studies.simulator import Network\n"
         "from palio.routing.source_trees import SourceTrees\n"
         "network = Network.of(ring(4), SourceTrees, seed=3)\n"
         "alice = network.client('alice', 'b1')\n"

@@ -16,8 +16,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from palio.simulation.randomness import Randomness
+from palio.simulation.topologies import Topology
 
-__all__ = ["STUB_LINKED", "TRANSIT_LINKED", "SiteNetwork", "draw_sites", "transit_chance"]
+__all__ = [
+    "STUB_LINKED",
+    "TRANSIT_LINKED",
+    "SiteNetwork",
+    "draw_sites",
+    "transit_chance",
+    "transit_stub",
+]
 
 Place: TypeAlias = tuple[float, float]
 Pair: TypeAlias = tuple[int, int]
@@ -89,6 +97,12 @@ def draw_sites(
     return SiteNetwork(
         len(plan.places), len(backbone), tuple(plan.links), tuple(map(plan.length, plan.links))
     )
+
+
+def transit_stub(transits: int, stubs: int, stub_size: int, random: Randomness) -> Topology:
+    """Brokers at the sites of one transit domain with so many stubs at each, without lengths."""
+    sites = draw_sites(random, transits=transits, stubs=stubs, stub_size=stub_size)
+    return Topology.of(sites.size, sites.links)
 
 
 class _Plan:

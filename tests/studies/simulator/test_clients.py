@@ -9,8 +9,9 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.routing.patterns.router import Patterned
-from palio.simulation import Client, Network, line
-from palio.simulation.network import START
+from palio.simulation import line
+from palio_studies.simulator import Client, Network
+from palio_studies.simulator.network import START
 
 WINDOW_MS = 100
 

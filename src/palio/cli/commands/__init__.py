@@ -1,1 +1,0 @@
-"""Commands as typer registers them: their options and help. Each calls the file of its name."""
