@@ -64,7 +64,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/building.py": ENGINES,
     "matching/compiled.py": ENGINES,
     "studies/siena_figures.py": "studies/test_siena.py",
-    "studies/multicast_figures.py": "studies/test_multicast.py",
     # the client's end: by clients of real and of simulated brokers
     "client/answers.py": "client/test_connection.py",
     "client/broker_upstream.py": "client/test_connection.py",
