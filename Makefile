@@ -30,7 +30,7 @@ endef
 KERNELS := $(STAMP)-kernels
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench nightly coverage clean
+.PHONY: help demo test check bench campaign nightly coverage clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,10 +41,11 @@ demo: $(STAMP) ## watch events find their subscribers; ends by itself
 test: $(KERNELS) ## run the tests, the doctests and the snippets of the documentation
 	@$(PYTHON) -m pytest --numprocesses auto --dist loadgroup $(ARGS)
 
-check: $(STAMP) ## format, lint, types and the layering of the rooms
+check: $(STAMP) ## format, lint, types (those of the snippets in the documentation, too), layering
 	@$(PYTHON) -m ruff format --check
 	@$(PYTHON) -m ruff check
-	@$(PYTHON) -m mypy $(CHECKED)
+	@$(PYTHON) -m tests.pages build/snippets
+	@$(PYTHON) -m mypy $(CHECKED) build/snippets
 	@$(PYTHON) -m pytest --quiet tests/test_layering.py
 
 # A program has a main(); the other files are what programs share, or the other ends of theirs.
@@ -54,6 +55,9 @@ bench: $(KERNELS) ## run every program of benchmarks/; each prints tables
 	    printf '\n== benchmarks.%s\n' "$$name"; \
 	    $(PYTHON) -m "benchmarks.$$name" $(ARGS) || exit 1; \
 	done
+
+campaign: $(KERNELS) ## break virtual networks, and see what holds: ARGS="--seeds 1000 --jobs 2"
+	@$(PYTHON) -m tests.campaign $(ARGS)
 
 nightly: export PALIO_PROFILE := nightly
 nightly: $(KERNELS) ## the tests with 10,000 examples a property and a fresh seed

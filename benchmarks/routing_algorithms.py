@@ -20,10 +20,10 @@ from palio.matching import warming
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.routing import kernels
 from palio.routing.algorithms import ALGORITHMS, GraphKind
-from palio.routing.matchings import MATCHINGS, selectors_of
 from palio.routing.parameters import lift
-from palio.routing.poset_selector import PosetSelector
 from palio.server.limits import GC_THRESHOLDS
+from palio.simulation.matchings import MATCHINGS, selectors_of
+from palio.simulation.poset_selector import PosetSelector
 from palio.simulation.scenario import simulate
 
 __all__ = ["Workload", "algorithms", "as_markdown", "matchings", "thresholds"]

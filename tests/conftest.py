@@ -11,19 +11,27 @@ import os
 import random
 import secrets
 import subprocess
+import sys
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from tests.modes import umask
 from tests.spark.cluster import QUICK_JAVA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+T = TypeVar("T")
+
+# Compiling the sources anew in every process that a test starts would double what it costs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 PROFILE: Final = os.environ.get("PALIO_PROFILE", "default")
 NIGHTLY: Final = PROFILE == "nightly"
@@ -41,6 +49,11 @@ for name, examples in {"default": 40, "nightly": 10_000}.items():
 if PROFILE not in ("default", "nightly"):
     raise pytest.UsageError(f"PALIO_PROFILE is {PROFILE!r}; it is either default or nightly")
 settings.load_profile(PROFILE)
+
+if not NIGHTLY:
+    # Constants of all modules that happen to be loaded would be among what is drawn: a test alone,
+    # or on another worker, would try other examples. To collect them also takes seconds.
+    pytest.MonkeyPatch().setattr(providers, "is_local_module_file", lambda _path: False)
 
 
 def seed_of_the_commit() -> int:
@@ -60,9 +73,29 @@ SEED: Final = int(
 os.environ["PALIO_SEED"] = str(SEED)
 
 
+WINDOWS: Final = 20
+"""Of seeds for usual runs: PALIO_SEED=0 to 19 play all of them."""
+
+
 def seeds(count: int, *, nightly: int) -> range:
-    """Seeds for storms: in a usual run `count` of them that rotate with the seed of the run."""
-    return range(SEED, SEED + (nightly if NIGHTLY else count))
+    """Seeds for storms: in a usual run `count` of them, which rotate with the seed of the run.
+
+    They are one of a few windows, and each of these has been played: what turns a run red is the
+    change, and no rare fault from long ago. A night plays seeds that are new.
+    """
+    if NIGHTLY:
+        return range(SEED, SEED + nightly)
+    first = SEED % WINDOWS * count
+    return range(first, first + count)
+
+
+def share(cases: Iterable[T], count: int) -> list[T]:
+    """So many cases of a list, others with every seed of the run; by night all of them."""
+    whole = list(cases)
+    if NIGHTLY or count >= len(whole):
+        return whole
+    chosen = random.Random(SEED).sample(range(len(whole)), count)
+    return [whole[index] for index in sorted(chosen)]
 
 
 # Whatever JVM a test starts lives for seconds, or does little; commands start theirs by themselves.
@@ -87,9 +120,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
     if NIGHTLY:
         return
-    skipped = [item for item in items if item.get_closest_marker("nightly")]
+    skipped = {item for item in items if item.get_closest_marker("nightly")}
     if skipped:
-        config.hook.pytest_deselected(items=skipped)
+        config.hook.pytest_deselected(items=[*skipped])
         items[:] = [item for item in items if item not in skipped]
 
 

@@ -1,7 +1,7 @@
 """Deliberate bugs, of which tests must notice each: how one is planted and found, and the plainest.
 
 Each room has a list of its own, which its storms try (`tests/*/mutations.py`); the campaign has the
-bugs of all rooms (`tests/simulation/campaign/planted`).
+bugs of all rooms (`tests/campaign/planted`).
 """
 
 from __future__ import annotations

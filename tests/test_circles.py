@@ -15,9 +15,6 @@ from tests.test_layering import ROOT, STUDIES, imports, module_name
 
 SOURCES: Final = [path for root in (ROOT, STUDIES) for path in root.rglob("*.py")]
 
-KNOWN: Final[Mapping[str, str]] = {}
-"""The circles that there are, by their first module, each with its reason."""
-
 
 def graph(sources: Iterable[Path]) -> dict[str, list[str]]:
     """What each module imports, of those given."""
@@ -69,24 +66,17 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
     return sorted(found)
 
 
+@pytest.mark.xdist_group("sources")
 def test_modules_do_not_import_each_other() -> None:
     edges = graph(SOURCES)
-    found = circles(edges)
-    unknown = [
+    found = [
         f"{name} -> {other}"
-        for circle in found
-        if KNOWN.keys().isdisjoint(circle)
+        for circle in circles(edges)
         for name in circle
         for other in edges[name]
         if other in circle
     ]
-    assert not unknown, "these imports go in a circle:\n" + "\n".join(unknown)
-
-
-def test_circles_that_are_gone_are_no_longer_listed() -> None:
-    found = circles(graph(SOURCES))
-    gone = [name for name in KNOWN if not any(name in circle for circle in found)]
-    assert not gone, "take these out of KNOWN"
+    assert not found, "these imports go in a circle:\n" + "\n".join(found)
 
 
 # --- the checker itself ---

@@ -6,12 +6,10 @@ as hyphens.
 
 from __future__ import annotations
 
-import ast
 import re
+from functools import cache
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = ROOT / "docs"
@@ -32,8 +30,17 @@ PATH: Final = re.compile(r"(?<![\w/.-])docs/[\w/-]+\.(?:md|json|png|svg)")
 CITED: Final = re.compile(r"\b(siena|gryphon|parametric|proxy) ((?:[2-6](?:\.\d)?|IV)\b)")
 """A section of a paper, as "siena 5.2": what docs/concepts/papers.md has a heading for."""
 
+CLASS: Final = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
+"""A public class of a module."""
+
 UNKNOWN: Final = re.compile(r"\b(?:DESIGN|SEMANTICS|HARD|ANCHORS|STYLE)(?:\.md| [\"\d])")
 """Plans of the project that are not in the repository; docs/concepts/design.md is."""
+
+
+@cache
+def texts() -> dict[Path, str]:
+    """All pages and sources."""
+    return {path: path.read_text("utf-8") for path in [*PAGES, *SOURCES]}
 
 
 def prose_of(path: Path) -> str:
@@ -53,12 +60,12 @@ def anchors_of(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_somewhere(path: Path) -> None:
-    for target, anchor in links_of(path):
-        assert target.exists(), f"{path.relative_to(ROOT)}: {target} is not there"
-        if anchor:
-            assert anchor in anchors_of(target), f"{path.relative_to(ROOT)}: {target}#{anchor}"
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    for page in PAGES:
+        for target, anchor in links_of(page):
+            assert target.exists(), f"{page.relative_to(ROOT)}: {target} is not there"
+            if anchor:
+                assert anchor in anchors_of(target), f"{page.relative_to(ROOT)}: {target}#{anchor}"
 
 
 def test_the_index_leads_to_every_page() -> None:
@@ -68,11 +75,7 @@ def test_the_index_leads_to_every_page() -> None:
 
 
 def test_every_path_into_docs_exists() -> None:
-    named = {
-        (path, name)
-        for path in [*PAGES, *SOURCES]
-        for name in PATH.findall(path.read_text("utf-8"))
-    }
+    named = {(path, name) for path, text in texts().items() for name in PATH.findall(text)}
     assert not {(path, name) for path, name in named if not (ROOT / name).exists()}
 
 
@@ -81,15 +84,14 @@ def test_every_section_of_a_paper_that_is_cited_is_told() -> None:
     told = set(re.findall(r"^### (\w+ [\w.]+)$", papers, re.MULTILINE))
     cited = {
         (path, f"{paper} {section}")
-        for path in [*PAGES, *SOURCES]
-        for paper, section in CITED.findall(path.read_text("utf-8"))
+        for path, text in texts().items()
+        for paper, section in CITED.findall(text)
     }
     assert not {(path, section) for path, section in cited if section not in told}
 
 
 def test_no_document_is_cited_that_a_reader_cannot_open() -> None:
-    texts = {path: path.read_text("utf-8") for path in [*PAGES, *SOURCES]}
-    assert not {path: found for path, text in texts.items() if (found := UNKNOWN.findall(text))}
+    assert not {path: found for path, text in texts().items() if (found := UNKNOWN.findall(text))}
 
 
 def test_every_file_on_the_way_of_an_event_exists() -> None:
@@ -131,9 +133,8 @@ def homonyms() -> dict[str, set[str]]:
     home = ROOT / "src" / "palio"
     for path in home.rglob("*.py"):
         room = path.relative_to(home).parts[0].removesuffix(".py")
-        for node in ast.parse(path.read_text("utf-8")).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                rooms.setdefault(node.name, set()).add(room)
+        for name in CLASS.findall(path.read_text("utf-8")):
+            rooms.setdefault(name, set()).add(room)
     return {name: found for name, found in rooms.items() if len(found) > 1}
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from benchmarks.few_processors import ROUTINGS, Shared
 from benchmarks.healing_network import hierarchy
 
-NIGHTLY = os.environ.get("PALIO_PROFILE") == "nightly"
 
-
-@pytest.mark.parametrize("routing", ROUTINGS if NIGHTLY else ROUTINGS[:1])
+@pytest.mark.nightly
+@pytest.mark.parametrize("routing", ROUTINGS)
 def test_a_network_without_time_settles(routing: str) -> None:
     """Where brokers tell of the network as often as ever, 26,000 messages later it has not."""
     up_s = 40.0

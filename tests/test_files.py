@@ -94,7 +94,7 @@ def test_a_second_name_or_no_file_at_all_is_refused(tmp_path: Path) -> None:
         files.make_directory(tmp_path / "precious")
 
 
-def test_a_file_of_an_older_version_is_closed_to_others(tmp_path: Path) -> None:
+def test_a_file_that_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
     (tmp_path / "old").write_text("kept")
     (tmp_path / "old").chmod(0o666)
     os.close(files.open_own(tmp_path / "old"))

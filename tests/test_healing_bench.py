@@ -19,6 +19,7 @@ RESUMED_S = 4.0
 BEATS_S = 3.0
 
 
+@pytest.mark.nightly
 def test_deliveries_go_on_when_an_inner_broker_is_killed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 TESTS: Final = Path(__file__).parent
 SOURCES: Final = TESTS.parent / "src" / "palio"
 STUDIES: Final = TESTS.parent / "studies" / "palio_studies"
@@ -64,17 +62,18 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/building.py": ENGINES,
     "matching/compiled.py": ENGINES,
     "studies/siena_figures.py": "studies/test_siena.py",
+    # what filters are made of: by filters
+    "model/conjunctions.py": "model/test_relations.py",
+    "model/leaves.py": "model/test_normal_form.py",
     # the client's end: by clients of real and of simulated brokers
+    "client/answering.py": "client/test_durable.py",
     "client/answers.py": "client/test_connection.py",
     "client/broker_upstream.py": "client/test_connection.py",
     "client/upstream.py": "client/test_bus.py",
     # the simulation: it is what storms run on, and they find planted faults
     "simulation/disks.py": "node/test_faults.py",
     "simulation/doors.py": "node/test_storms.py",
-    "simulation/member.py": "simulation/campaign/test_plays.py",
-    "simulation/campaign/actors.py": "simulation/campaign/test_plays.py",
-    "simulation/campaign/grants.py": "simulation/campaign/test_verdicts.py",
-    "simulation/campaign/scripts.py": "simulation/campaign/test_shrinking.py",
+    "simulation/member.py": "campaign/test_plays.py",
     # two modules that are one thing to whoever calls them
     "language/cesql/weighing.py": "language/cesql/test_filters.py",
     "language/documents.py": "language/test_hostile_texts.py",
@@ -82,7 +81,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "node/missing.py": "node/test_refusals.py",
     "node/peers.py": "node/test_node.py",
     "server/counters.py": "server/test_metrics.py",
-    "server/flight/errors.py": "server/flight/test_service.py",
 }
 """Sources, or whole folders, whose tests have another name, with that."""
 
@@ -106,17 +104,17 @@ def entry_of(source: str) -> str | None:
     return next((each for each in (source, *folders) if each in ELSEWHERE), None)
 
 
-@pytest.mark.parametrize("source", PATHS)
-def test_a_module_has_tests_of_its_name(source: str) -> None:
-    entry = entry_of(source)
-    found = mirrored(source).exists()
-    assert found or entry, f"no {mirrored(source).relative_to(TESTS.parent)}"
-    assert not found or entry != source, f"{source} has tests of its name: take it out of the list"
+def test_modules_have_tests_of_their_names() -> None:
+    for source in PATHS:
+        entry = entry_of(source)
+        found = mirrored(source).exists()
+        assert found or entry, f"no {mirrored(source).relative_to(TESTS.parent)}"
+        assert not found or entry != source, f"{source} has tests of its name: unlist it"
 
 
-@pytest.mark.parametrize("entry", ELSEWHERE)
-def test_a_module_of_the_list_and_its_tests_are_there(entry: str) -> None:
-    studied = entry.startswith("studies/")
-    source = STUDIES / entry.removeprefix("studies/") if studied else SOURCES / entry
-    assert source.exists(), "take it out of the list"
-    assert (TESTS / ELSEWHERE[entry]).exists()
+def test_the_modules_of_the_list_and_their_tests_are_there() -> None:
+    for entry, tests in ELSEWHERE.items():
+        studied = entry.startswith("studies/")
+        source = STUDIES / entry.removeprefix("studies/") if studied else SOURCES / entry
+        assert source.exists(), f"take {entry} out of the list"
+        assert (TESTS / tests).exists(), tests

@@ -10,11 +10,12 @@ from benchmarks import peers
 from benchmarks.peer_systems.fanout import EVENTS, Fanout
 from benchmarks.peer_systems.registry import SYSTEMS
 from benchmarks.peer_systems.table import markdown, text
+from tests.conftest import share
 
 SMALL: Final = peers.Options(seconds=0.02, warm_s=0.02, filters=100, clients=5)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", share(SYSTEMS, 3))
 def test_a_system_has_a_figure_for_every_row_or_a_reason(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

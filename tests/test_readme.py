@@ -32,27 +32,13 @@ from typing import Final, NamedTuple
 
 import pytest
 
-ROOT: Final = Path(__file__).parents[1]
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+from tests.pages import PAGES, ROOT, Block, blocks
 
 SNIPPET_SECONDS_MAX: Final = 60.0
 """A snippet that waits for an event that never comes fails instead of hanging the run."""
 
-FENCE: Final = re.compile(r"^(?P<indent>[ >]*)(?P<mark>`{3,}|~{3,})[ ]*(?P<info>[^`\n]*)$")
 COMMAND: Final = re.compile(r"^(.*\|\s*)?palio(\s|$)", re.DOTALL)
 FILE_NAME: Final = re.compile(r"^[\w-]+(\.[\w-]+)+$")
-
-
-IMPORTS: Final = (ast.Import, ast.ImportFrom)
-
-
-class Block(NamedTuple):
-    """One fenced block of a page; `line` is the number of its first line of code."""
-
-    language: str
-    info: tuple[str, ...]
-    code: str
-    line: int
 
 
 class Command(NamedTuple):
@@ -61,29 +47,6 @@ class Command(NamedTuple):
     text: str
     expected: str
     line: int
-
-
-def blocks(page: str) -> Iterator[Block]:
-    """The fenced blocks of a page, from the top; an open fence at the end is an error."""
-    lines = iter(enumerate(page.splitlines(), start=1))
-    for number, line in lines:
-        fence = FENCE.match(line)
-        if fence is None:
-            continue
-        indent, mark = fence["indent"], fence["mark"]
-        closing = re.compile(rf"^[ >]*{re.escape(mark[0])}{{{len(mark)},}}\s*$")
-        body: list[str] = []
-        for _, inner in lines:
-            if closing.match(inner):
-                break
-            body.append(
-                inner.removeprefix(indent) if inner.startswith(indent) else inner.lstrip(" >")
-            )
-        else:
-            raise AssertionError(f"line {number}: the fence {line.strip()!r} is never closed")
-        language, *info = fence["info"].split() or [""]
-        code = textwrap.dedent("\n".join(body)) + "\n"
-        yield Block(language.lower(), tuple(info), code, number + 1)
 
 
 def commands(block: Block) -> Iterator[Command]:
@@ -251,41 +214,6 @@ def test_what_the_readme_installs_and_runs_exists() -> None:
     assert all(re.search(rf"\b{command}\b", known) for command in ran)
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"`make (\w+)", page)) <= targets
-
-
-def program_of(path: Path) -> str:
-    """The snippets of a page as a program: those of README.md each as the body of a function of its
-    own, behind what the blocks above it import; on other pages one goes on where another ended, and
-    what is only shown is left out.
-    """
-    is_readme = path.name == "README.md"
-    imports: list[str] = []
-    bodies: list[str] = []
-    for block in blocks(path.read_text(encoding="utf-8")):
-        if block.language != "python" or ("no-run" in block.info and not is_readme):
-            continue
-        tree = ast.parse(block.code, type_comments=False)
-        own = [ast.unparse(each) for each in tree.body if isinstance(each, IMPORTS)]
-        imports += [each for each in own if each not in imports]
-        body = [each for each in block.code.splitlines() if each.strip() not in own]
-        head = f"async def line_{block.line}() -> None:\n" if is_readme or not bodies else ""
-        bodies.append(head + textwrap.indent("\n".join([*body, "pass"]), "    "))
-    return "\n".join([*imports, *bodies])
-
-
-def test_the_snippets_of_all_pages_pass_strict_type_checking(tmp_path: Path) -> None:
-    """All pages in one run: most of it is reading Palio."""
-    for number, path in enumerate(PAGES):
-        name = f"page_{number}_{path.stem.replace('-', '_')}.py"
-        (tmp_path / name).write_text(program_of(path), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 # --- the runner itself ---

@@ -6,21 +6,17 @@ the middle of a star is back each of its n neighbours has something to say to al
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from benchmarks.restarts import ROUTINGS, Restarts, victims_of
 from palio.simulation.topologies import line, star
+from tests.conftest import NIGHTLY, share
 
-NIGHTLY = os.environ.get("PALIO_PROFILE") == "nightly"
-
-STARS = [(60, routing) for routing in (ROUTINGS if NIGHTLY else ("general", "source-trees"))] + [
-    (500, routing) for routing in ROUTINGS if NIGHTLY
-]
+SIZES, STAR_ROUTINGS = ((60, 500), ROUTINGS) if NIGHTLY else ((60,), ("general", "source-trees"))
+STARS = [(size, routing) for size in SIZES for routing in STAR_ROUTINGS]
 
 
-@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("routing", share(ROUTINGS, 3))
 def test_a_chain_of_24_takes_back_each_of_its_brokers(routing: str) -> None:
     chain = line(24)
     network = Restarts(chain, routing)
@@ -32,7 +28,7 @@ def test_a_chain_of_24_takes_back_each_of_its_brokers(routing: str) -> None:
         assert cost.cpu_s < 3.0, name
 
 
-@pytest.mark.parametrize(("size", "routing"), STARS)
+@pytest.mark.parametrize(("size", "routing"), share(STARS, 1))
 def test_a_star_takes_back_its_middle_and_each_leaf(size: int, routing: str) -> None:
     network = Restarts(star(size), routing)
     for name in victims_of(star(size)):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from tests.cli.brokers import PROGRAM, process
-from tests.test_readme import blocks
+from tests.pages import blocks
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "tutorial.md"
 READY: Final = "in force wherever events are published"

@@ -132,7 +132,7 @@ def open_own(path: Path) -> int:
     """A descriptor of a file that only Palio writes, made if need be, to be read and written.
 
     Links, files with a second name, and what is no file are refused. A file that others may read,
-    as older versions made them, is closed to them.
+    as a copy from a backup may be, is closed to them.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:

@@ -22,7 +22,7 @@ from palio.matching.reference import Reference
 from palio.matching.tree.bound import range_visits_at_most, visits_at_most
 from palio.matching.tree.tree import Tree
 from palio.model import Conjunction, Constraint, Filter
-from palio.routing.poset_selector import PosetSelector
+from palio.simulation.poset_selector import PosetSelector
 from palio_studies.gryphon_workload import LOOSEST, MatchingWorkload, held_decay, zipf
 from palio_studies.study import Point, Row
 

@@ -13,7 +13,6 @@ from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Subscribe, Unsubscribe
-from palio.routing.poset_selector import PosetSelector
 from palio.routing.protocol import Router
 from palio.simulation import (
     Client,
@@ -25,6 +24,7 @@ from palio.simulation import (
 )
 from palio.simulation.inbox import Letter
 from palio.simulation.network import RouterFactory
+from palio.simulation.poset_selector import PosetSelector
 
 __all__ = [
     "BROKERS",

@@ -53,7 +53,7 @@ class _Sizes:
         Scale.PAPER: (0.1, 0.3, 1.0, 3.0, 10.0),
         Scale.BEYOND: (0.1, 1.0, 10.0),
     }
-    """What shortcuts have to be worth: 1 is what the product asks."""
+    """What shortcuts have to be worth; 1 is `Price()`."""
     groups: Final[Mapping[Scale, Sequence[int]]] = {
         Scale.SMALL: (3, 5, 8),
         Scale.PAPER: (3, 5, 10, 20, 30),
@@ -360,7 +360,7 @@ _CHOICES: Final = (
     Choice(
         "hierarchy with shortcuts",
         "links that the hierarchy does without take copies of events where that pays "
-        "(`broker.shortcuts`); each source publishes once a second until rates are known",
+        "(`simulation/shortened.py`); each source publishes once a second until rates are known",
         "suggested: more state in the hierarchy for less latency",
         "what is measured comes after each source has published once more",
     ),

@@ -14,10 +14,10 @@ import msgspec
 
 from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
-from palio.routing.shortcuts import Price
-from palio.routing.shortened import Shortened
 from palio.routing.trees import MAX_PRICE, Graph, edge_of, middle, shortest_ways
 from palio.simulation import Link, Network, Randomness, Topology, connected_random, grid
+from palio.simulation.shortcuts import Price
+from palio.simulation.shortened import Shortened
 from palio.simulation.site_networks import draw_sites
 
 __all__ = ["KINDS", "ProxyNetwork", "proxy_network"]

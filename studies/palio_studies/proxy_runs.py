@@ -16,12 +16,12 @@ import numpy as np
 from palio.model.row_parcels import RowParcel
 from palio.routing.centralized import Centralized
 from palio.routing.general import General
-from palio.routing.shortcuts import Price
-from palio.routing.shortened import Shortened
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Client, Network, Randomness
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.network import Message
+from palio.simulation.shortcuts import Price
+from palio.simulation.shortened import Shortened
 from palio_studies.proxy_network import ProxyNetwork, proxy_network
 from palio_studies.proxy_state import FloodedState, TableState, state_of
 from palio_studies.study import Point, Row, Value

@@ -11,8 +11,8 @@ from palio.routing.messages import Flood, Subscribe
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Router
 from palio.routing.proxies import Proxies
-from palio.routing.shortened import Shortened
 from palio.simulation.network import Message
+from palio.simulation.shortened import Shortened
 
 __all__ = ["FloodedState", "TableState", "state_of"]
 

@@ -151,13 +151,19 @@ def test_a_command_that_has_not_connected_yet_ends_too(tmp_path: Path) -> None:
             connection.close()
 
 
-def test_the_demo_ends_while_its_parts_start() -> None:
-    with started("demo", "--seconds", "600") as demo:
+@pytest.mark.parametrize("line", [b"Three brokers start", b"is killed"])
+def test_the_demo_ends_with_its_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with started("demo", "--seconds", "5") as demo:
         assert demo.stdout is not None
-        for line in iter(demo.stdout.readline, b""):
-            if b"Spark starts" in line:
-                break
+        while line not in demo.stdout.readline():
+            assert demo.poll() is None
         demo.send_signal(signal.SIGINT)
         _, errors = demo.communicate(timeout=PATIENCE_S)
         assert b"Traceback" not in errors, errors.decode()
         assert demo.returncode == INTERRUPTED
+    assert list(tmp_path.iterdir()) == []
+    processes = subprocess.run(["ps", "-A", "-o", "args"], capture_output=True, check=True).stdout
+    assert str(tmp_path).encode() not in processes

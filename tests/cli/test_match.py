@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -53,22 +52,7 @@ def test_what_is_wrong_is_told_before_spark_starts(
     assert outcome.out == ""
 
 
-@pytest.fixture
-def session() -> Iterator[None]:
-    """A session that the command finds running, so that it starts and stops none."""
-    from pyspark.sql import SparkSession
-
-    import palio.spark
-
-    if SparkSession.getActiveSession() is not None:  # that of tests/spark
-        yield
-        return
-    spark = palio.spark.session("local[1]", spark_ui_showConsoleProgress=False)
-    yield
-    palio.spark.stop(spark)
-
-
-@pytest.mark.usefixtures("session")
+@pytest.mark.usefixtures("spark")  # the command finds it running, and starts and stops none
 def test_matching_writes_parquet(palio: Palio, home: Path) -> None:
     def run(out: str, *more: str) -> list[tuple[Any, ...]]:
         outcome = palio(

@@ -10,7 +10,7 @@ import pytest
 from palio.cli import simulate as simulate_module
 from palio.cli.simulate import table
 from palio.routing.algorithms import ALGORITHMS
-from palio.routing.matchings import MATCHINGS
+from palio.simulation.matchings import MATCHINGS
 from palio.simulation.scenario import simulate
 from tests.cli.helpers import Palio
 

@@ -103,7 +103,6 @@ def topology_of(**links: str) -> dict[str, Any]:
             "parent": "c" if name == "a" else "",
             "reachable": not name.startswith("far"),
             "found": ["c"] if name == "b" else [],
-            "shortcuts": ["b"] if name == "c" else [],
             "durable_subscriptions": ["ann/low"] if name == "b" else [],
             "multicast": "joined" if name == "d" else "",
             "leaving": False,
@@ -122,7 +121,6 @@ def test_links_beside_the_tree_and_brokers_out_of_reach_are_shown() -> None:
         "    └── d  joined",
         "also linked: b - c",
         "found for links that are lost: b - c",
-        "shortcuts: b to c",
         "far1  not reachable",
         "far2  not reachable",
     ]

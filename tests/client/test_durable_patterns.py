@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import sys
 from asyncio.subprocess import PIPE
@@ -25,10 +24,9 @@ from palio.node.memory import MemoryStore
 from palio.testing import Network
 from palio.testing.fleet import Fleet
 from tests.client.virtual import in_virtual_time
+from tests.conftest import NIGHTLY, seeds
 from tests.server.helpers import Changing
 
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
-STORMS: Final = 1_000 if NIGHTLY else 50
 ACTS: Final = 30
 
 PATTERNS: Final = (
@@ -158,7 +156,7 @@ async def storm(seed: int) -> tuple[list[Parts], Bob]:
     return due, bob
 
 
-@pytest.mark.parametrize("seed", range(STORMS))
+@pytest.mark.parametrize("seed", seeds(8, nightly=1_000))
 def test_what_is_found_is_what_one_monitor_finds_whoever_is_killed(seed: int) -> None:
     @in_virtual_time
     async def lived() -> None:
@@ -482,7 +480,7 @@ async def test_live_events_take_part_and_are_in_the_bookmark_of_a_durable_one() 
 
 # --- real processes ---
 
-KILLS: Final = 20 if NIGHTLY else 2
+KILLS: Final = 20 if NIGHTLY else 1
 
 
 class Real(Changing):

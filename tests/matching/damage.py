@@ -1,21 +1,20 @@
 """Loads saved indexes that were altered, file by file, and matches with what was loaded.
 
-Run as a program, as a crash would end it: `damage.py PATH forge|plain|twist every|few`. It prints
-each case before it tries it, and what became of it. With `forge` the manifest is written anew for
-the altered file, as someone would who may write to the directory; with `twist` the manifest itself
-says something else, under a checksum that is right.
+Run as a program, as a crash would end it: `damage.py PATH CASES SEED`. It tries so many cases of
+each way, and prints each before it does, and what became of it. With `plain` a file is altered;
+with `forge` the manifest is written anew for it, as someone would who may write to the directory;
+with `twist` the manifest itself says something else, under a checksum that is right.
 """
 
 from __future__ import annotations
 
 import random
 import resource
-import shutil
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -29,6 +28,12 @@ from palio.model.events import to_batches
 from palio.model.filters import Filter
 
 __all__ = ["alterations", "answers", "events", "forged", "saved"]
+
+MANIFEST: Final = "index.msgpack"
+TWISTS: Final = 2_000
+
+Case: TypeAlias = tuple[str, str, bytes]
+"""A file, what is done to it, and what it then holds."""
 
 MEMORY_BYTES: Final = 4 << 30
 """An index of a few hundred kilobytes needs no more, mapped libraries included."""
@@ -50,7 +55,7 @@ def some_filter(number: int) -> Filter:
 def saved(home: Path) -> None:
     """An index with a part of each sort, tables with gaps, and texts."""
     index = Index()
-    count = 1_500
+    count = 300
     index.add_many(
         range(count),
         parse_filter("symbol = :s AND price < :p AND volume >= :v"),
@@ -61,7 +66,7 @@ def saved(home: Path) -> None:
         },
         destinations=[each % 10 for each in range(count)],
     )
-    for number in range(600):
+    for number in range(120):
         index.add(10_000 + number, some_filter(number), destination=number % 5)
     index.remove(7)
     index.merge()
@@ -124,7 +129,7 @@ def alterations(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def forged(home: Path, name: str) -> None:
     """Write the manifest anew for a file that was altered."""
-    path = home / ("index.msgpack" if (home / "index.msgpack").exists() else "set.msgpack")
+    path = home / (MANIFEST if (home / MANIFEST).exists() else "set.msgpack")
     magic, number, _, body = msgspec.msgpack.decode(path.read_bytes())
     sums, meta = msgspec.msgpack.decode(body)
     data = (home / name).read_bytes()
@@ -139,10 +144,6 @@ def outcome(load: Callable[[], list[Any]], expected: list[Any]) -> str:
         return "same" if load() == expected else "other"
     except PalioError as error:
         return f"{type(error).__name__}: {error}"
-
-
-FEW: Final = ("cut", "ones", "huge", "bits 0")
-"""Alterations that are tried where each takes a tenth of a second; by night all are."""
 
 
 NASTY: Final[tuple[Any, ...]] = (
@@ -177,52 +178,45 @@ def twisted(draw: random.Random, value: Any) -> Any:
     return draw.choice(NASTY)
 
 
-def twist(home: Path, *, every: bool) -> None:
-    """Load an index whose manifest says something else, again and again."""
-    path = home / "index.msgpack"
-    magic, number, _, body = msgspec.msgpack.decode(path.read_bytes())
+def twists(home: Path) -> Iterator[Case]:
+    """A manifest that says something else, again and again."""
+    magic, number, _, body = msgspec.msgpack.decode((home / MANIFEST).read_bytes())
     sums, meta = msgspec.msgpack.decode(body)
-    expected = answers(Index.load(home))
-    for seed in range(2_000 if every else 100):
+    for seed in range(TWISTS):
         draw = random.Random(seed)
         wrong = [sums, twisted(draw, meta)] if seed % 5 else [twisted(draw, sums), meta]
         body = msgspec.msgpack.encode(wrong)
-        path.write_bytes(msgspec.msgpack.encode([magic, number, zlib.crc32(body), body]))
-        print(f"index.msgpack, twist {seed}:", end=" ", flush=True)  # noqa: T201  # read by the test
-        said = outcome(lambda: answers(Index.load(home)), expected)
-        print(said.replace("\n", " "), flush=True)  # noqa: T201  # read by the test
+        data = msgspec.msgpack.encode([magic, number, zlib.crc32(body), body])
+        yield MANIFEST, f"twist {seed}", data
 
 
-def main(home: Path, *, how: str, every: bool) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    warming.warm()
-    if how == "twist":
-        twist(home, every=every)
-    else:
-        alter(home, forge=how == "forge", every=every)
-
-
-def alter(home: Path, *, forge: bool, every: bool) -> None:
-    """Load an index of which one file was altered, file by file."""
-    original = home.with_name("original")
-    shutil.copytree(home, original)
-    expected = answers(Index.load(home))
+def altered(home: Path) -> Iterator[Case]:
+    """One file altered, file by file."""
     for path in sorted(home.iterdir()):
         data = path.read_bytes()
-        for what, changed in alterations(path.name, data):
-            if changed == data or not (every or what in FEW):
-                continue
-            if forge and path.name == "index.msgpack":
-                continue
-            print(f"{path.name}, {what}:", end=" ", flush=True)  # noqa: T201  # read by the test
-            path.write_bytes(changed)
-            if forge:
-                forged(home, path.name)
+        for name, changed in alterations(path.name, data):
+            if changed != data:
+                yield path.name, name, changed
+
+
+def main(home: Path, count: int, seed: int) -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    warming.warm()
+    expected = answers(Index.load(home))
+    cases = [*altered(home)]
+    forgeable = [case for case in cases if case[0] != MANIFEST]
+    for way, those in (("plain", cases), ("forge", forgeable), ("twist", [*twists(home)])):
+        for name, change, data in random.Random(seed).sample(those, min(count, len(those))):
+            print(f"{way} {name}, {change}:", end=" ", flush=True)  # noqa: T201  # read by the test
+            written = [(path, path.read_bytes()) for path in (home / name, home / MANIFEST)]
+            (home / name).write_bytes(data)
+            if way == "forge":
+                forged(home, name)
             said = outcome(lambda: answers(Index.load(home)), expected)
             print(said.replace("\n", " "), flush=True)  # noqa: T201  # read by the test
-            path.write_bytes(data)
-            shutil.copy(original / "index.msgpack", home / "index.msgpack")
+            for path, before in written:
+                path.write_bytes(before)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), how=sys.argv[2], every=sys.argv[3] == "every")
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

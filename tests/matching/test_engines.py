@@ -7,6 +7,7 @@ import random
 from contextlib import suppress
 from typing import Any, Final
 
+import pyarrow as pa
 import pytest
 
 from palio.errors import InvalidInput, LimitExceeded
@@ -96,8 +97,16 @@ class Campaign:
                 found = engine.match(batch)
                 assert found.rows.tolist() == expected.rows.tolist(), type(engine)
                 assert found.keys.tolist() == expected.keys.tolist(), type(engine)
+                assert engine.count(batch) == self.reference.count(batch), type(engine)
+                self.compare_routes(engine, batch)
             self.pairs += batch.num_rows * len(self.filters)
             self.compare_event(batch.slice(0, 1).to_pylist()[0], expected.keys[expected.rows == 0])
+
+    def compare_routes(self, engine: Matcher, batch: pa.RecordBatch) -> None:
+        """Which rows go to which destination."""
+        found, expected = engine.route(batch), self.reference.route(batch)
+        assert found.keys() == expected.keys(), type(engine)
+        assert all((found[key] == expected[key]).all() for key in expected), type(engine)
 
     def compare_event(self, event: dict[str, Any], expected: Any) -> None:
         """All engines on one event that is no batch."""
@@ -127,8 +136,8 @@ def _refuses(engine: Matcher, key: int, values: dict[str, Any]) -> bool:
 def live(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str, pairs: int) -> Campaign:
     """A life of so many pairs, under one plan of the index."""
     monkeypatch.setattr(warming, "FALLBACK_PAIRS", 1 << 62)
-    monkeypatch.setattr(store, "MERGE_ROWS", 60)
-    monkeypatch.setattr(building, "FAN_OUT", 2)
+    monkeypatch.setattr(store, "MERGE_ROWS", rng.choice((12, 40, 4096)))
+    monkeypatch.setattr(building, "FAN_OUT", rng.choice((2, 3, 4)))
     if plan == "fallback":
         monkeypatch.setattr(registry, "_loaded", [])
     else:

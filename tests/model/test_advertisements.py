@@ -73,12 +73,12 @@ def holds(test: Boolean, negated: bool, event: our.Event) -> bool | None:
 
 
 def is_of_one_name(test: Boolean) -> bool:
-    """Whether a test compares one attribute with constants: no residual."""
+    """Whether a test compares one attribute with constants, on either side: no residual."""
     tests = test.parts if isinstance(test, Between) else (test,)
     names = [each for part in tests for each in walk(part) if isinstance(each, Attribute)]
     bare = all(
         isinstance(each, Test)
-        and isinstance(each.subject, Attribute)
+        and (isinstance(each.subject, Attribute) or isinstance(each.operand, Attribute))
         and len(attributes_of(each)) == 1
         for each in tests
     )

@@ -12,8 +12,8 @@ from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
 from palio.server import tokens
-from palio.simulation.campaign.grants import TEAM
 from palio.simulation.doors import Doors
+from tests.campaign.grants import TEAM
 
 YEAR_S = 365 * 86_400
 

@@ -35,12 +35,12 @@ from palio.simulation.world import World
 from palio.testing import Network, run
 from tests.client.helpers import NOON, drain
 from tests.client.virtual import in_virtual_time
-from tests.conftest import NIGHTLY
+from tests.conftest import seeds
 from tests.node.assemblies import Life
 
 TWO = "n = 1 THEN n = 2"
 
-SEEDS: Final = range(500) if NIGHTLY else range(25)
+SEEDS: Final = seeds(5, nightly=500)
 """Each for a tree and for a graph."""
 
 

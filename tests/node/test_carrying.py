@@ -97,18 +97,6 @@ def test_what_is_too_much_comes_again_in_one_new_session(
     assert house.count("peer_down") == (0 if fits else 2)  # each of the two says so
 
 
-def test_one_that_is_larger_than_all_that_may_wait_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    house = House()
-    monkeypatch.setattr(backlogs, "UNWRITTEN_BYTES", 10)
-    house.world.disks["b2"].is_full = True
-    house.publisher.publish({"d": 1}, durable=True)
-    house.world.run(5.0)
-    house.world.disks["b2"].is_full = False
-    house.world.run(1.0)
-    assert house.durable == [1]
-    assert house.count("peer_down") == 0
-
-
 def test_where_the_session_ends_meanwhile_they_are_carried_again() -> None:
     world = World.of(line(2), settings=QUICK)
     owner, publisher = world.client("owner", "b2"), world.client("p", "b1")
@@ -136,18 +124,6 @@ def test_many_that_waited_all_come() -> None:
     house.world.disks["b2"].is_full = False
     house.world.run(1.0)
     assert house.durable == list(range(1, count + 1))
-
-
-def test_a_link_recovers_from_one_refusal_under_load() -> None:
-    house = House()
-    house.world.sync_us = 30_000
-    house.world.disks["b2"].refusals = deque([True])
-    for number in range(1, 601):
-        house.publisher.publish({"d": number}, durable=True)
-        house.world.run(0.001)
-    house.world.run(0.5)
-    assert sorted(house.durable) == list(range(1, 601))
-    assert house.count("peer_down") == 0
 
 
 def test_what_is_under_way_to_a_failing_disk_is_bounded_too(

@@ -17,7 +17,6 @@ from palio.node import bookmarks
 from palio.node.custody import Custody, Lost
 from palio.node.effects import (
     Assign,
-    DropEntries,
     DropSubscription,
     Entry,
     Forget,
@@ -31,7 +30,6 @@ from palio.protocol.messages import Carry, Deliver, Gap, Parcel, pack_mask
 from tests.node.events import parcel
 
 ALL: Final = np.ones(1, np.bool_)
-NO_WAY: Final[dict[str, str]] = {}
 
 
 class Damaged(MemoryStore):
@@ -102,32 +100,6 @@ def numbers(deliveries: Iterable[Deliver | Lost]) -> list[int]:
 # --- towards other homes ---
 
 
-def test_an_entry_is_carried_once_to_each_neighbour_on_the_way() -> None:
-    shelf = Shelf()
-    entry = shelf.take(parcel({"x": 1}), ("b1", "b3", "b4", "b5"))
-    ways = {"b3": "b2", "b4": "b2", "b5": "b5"}
-    shelf.custody.dispatch(entry, ways.get)
-    (over_b2,) = shelf.carried("b2")
-    (over_b5,) = shelf.carried("b5")
-    assert (over_b2.homes, over_b5.homes) == (("b3", "b4"), ("b5",))
-    shelf.custody.dispatch(entry, ways.get)
-    assert not shelf.carried("b2")
-
-
-def test_an_entry_is_needed_until_all_its_homes_have_it() -> None:
-    shelf = Shelf()
-    custody = shelf.custody
-    entry = shelf.take(parcel({"x": 1}), ("b2", "b3"))
-    custody.dispatch(entry, {"b2": "b2", "b3": "b3"}.get)
-    (first,), (second,) = shelf.carried("b2"), shelf.carried("b3")
-    assert custody.took("b2", (first.flight,)) == [entry]
-    assert custody.drop([entry]) == []
-    assert (custody.awaits("b2"), custody.awaits("b3")) == (False, True)
-    custody.took("b3", (second.flight,))
-    assert custody.drop([entry]) == [DropEntries((entry,))]
-    assert custody.held == 0
-
-
 def test_a_neighbour_cannot_take_what_was_not_sent_to_it() -> None:
     shelf = Shelf()
     for x in range(2):
@@ -138,57 +110,6 @@ def test_a_neighbour_cannot_take_what_was_not_sent_to_it() -> None:
         shelf.custody.took("b2", (sent.flight, sent.flight + 1))
     assert shelf.custody.held == 2  # no change: the first is not taken either
     assert shelf.custody.took("b2", (sent.flight,))
-
-
-def test_what_was_taken_before_is_not_taken_again() -> None:
-    shelf = Shelf()
-    entry = shelf.take(parcel({"x": 1}), ("b2",))
-    shelf.custody.dispatch(entry, {"b2": "b2"}.get)
-    (carry,) = shelf.carried("b2")
-    assert shelf.custody.took("b2", (carry.flight,)) == [entry]
-    assert shelf.custody.took("b2", (carry.flight,)) == []
-    assert shelf.custody.took("b9", (carry.flight,)) == []
-
-
-def test_what_a_lost_neighbour_has_not_taken_goes_another_way() -> None:
-    shelf = Shelf()
-    custody = shelf.custody
-    entry = shelf.take(parcel({"x": 1}), ("b4",))
-    custody.dispatch(entry, {"b4": "b2"}.get)
-    assert len(shelf.carried("b2")) == 1
-    custody.detach("b2")
-    custody.reroute({"b4": "b3"}.get, ways=1)
-    (carry,) = shelf.carried("b3")
-    assert (carry.homes, xs(carry.parcel)) == (("b4",), [1])
-
-
-def test_without_a_way_it_waits_for_ways_to_change() -> None:
-    shelf = Shelf()
-    custody = shelf.custody
-    custody.dispatch(shelf.take(parcel({"x": 1}), ("b4",)), NO_WAY.get)
-    custody.reroute(NO_WAY.get, ways=1)
-    custody.reroute({"b4": "b2"}.get, ways=1)  # the same ways: not looked at again
-    assert not shelf.carried("b2")
-    custody.reroute({"b4": "b2"}.get, ways=2)
-    assert len(shelf.carried("b2")) == 1
-
-
-def test_nothing_is_kept_for_a_home_that_is_gone_for_good() -> None:
-    shelf = Shelf()
-    both = shelf.take(parcel({"x": 1}), ("b2", "b3"))
-    only = shelf.take(parcel({"x": 2}), ("b3",))
-    other = shelf.take(parcel({"x": 3}), ("b2",))
-    assert shelf.custody.give_up("b3") == [both, only]
-    assert shelf.custody.drop([both, only, other]) == [DropEntries((only,))]
-
-
-def test_what_could_not_be_written_is_nobodys() -> None:
-    shelf = Shelf()
-    shelf.custody.open("s")
-    entry, _ = shelf.custody.take(parcel({"x": 1}), ("b2",), {"s": ALL}, 0)
-    shelf.custody.abandon(entry, ("s",))
-    assert not shelf.custody.is_needed(entry)
-    assert not shelf.delivered("s")
 
 
 def test_what_nobody_needs_when_a_broker_starts_is_named() -> None:
@@ -231,19 +152,6 @@ def test_what_cannot_be_read_at_the_moment_is_carried_another_time() -> None:
 
 
 # --- durable subscriptions ---
-
-
-def test_entries_are_delivered_in_order_until_acknowledged() -> None:
-    shelf = Shelf()
-    shelf.custody.open("s")
-    entries = [shelf.take(parcel({"x": x}), ("b1",), {"s": ALL}) for x in range(3)]
-    assert numbers(shelf.delivered("s")) == entries
-    assert shelf.delivered("s") == []  # all are with the owner
-    operations = shelf.custody.acknowledge("s", entries[1])
-    assert operations == [Forget("s", entries[1])]
-    shelf.custody.rewind("s")  # the owner comes back, and gets the rest again
-    assert numbers(shelf.delivered("s")) == entries[2:]
-    assert shelf.custody.acknowledge("s", entries[1]) == []
 
 
 def test_only_the_rows_of_a_subscription_are_delivered_to_it() -> None:
@@ -356,19 +264,6 @@ def test_what_waits_and_is_damaged_is_reported_where_it_is_handed_over() -> None
     lost = [Notice("b1 0", entry, "p", 1, 1, 1) for entry in entries[:2]]
     assert [Notice.of(each.parcel) for each in waiting] == [*lost, None]
     assert shelf.custody.damaged == [(entry, {"subscription": "s"}) for entry in entries[:2]]
-
-
-def test_what_was_assigned_before_a_subscription_began_anew_is_not_its_own() -> None:
-    shelf = Shelf()
-    custody = shelf.custody
-    custody.open("s")
-    entry, operations = custody.take(parcel({"x": 1}), ("b1",), {"s": ALL}, 0)
-    assert custody.close("s") == []  # while the entry is on its way to the disk
-    custody.open("s")
-    shelf.write(operations)
-    custody.release(entry, ("s",))
-    assert shelf.delivered("s") == []
-    assert custody.drop([entry]) == [DropEntries((entry,))]
 
 
 # --- any sequence of them ---

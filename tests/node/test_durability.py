@@ -63,14 +63,6 @@ def test_one_look_finds_homes_and_subscriptions_here(xs: tuple[int, ...]) -> Non
     }
 
 
-def test_what_could_not_be_written_may_come_again() -> None:
-    place = Place()
-    place.put("alice/d", "x > 3")
-    events = parcel(*EVENTS)
-    place.durability.take_back(place.durability.take(events, ("b1",), 0))
-    assert place.take(events)[1] == ("alice/d",)
-
-
 def test_what_came_after_a_failure_says_nothing_of_what_failed() -> None:
     """Both are under way when the first one fails, and the broker stops before the second has."""
     place = Place()
@@ -118,24 +110,6 @@ def test_a_subscription_that_begins_anew_hears_of_numbers_anew() -> None:
     assert place.take(parcel(*EVENTS))[1] == ("alice/d",)
 
 
-def test_events_follow_a_subscription_that_has_moved() -> None:
-    place = Place()
-    place.put("alice/d", "x > 3")
-    place.drop("alice/d", moved_to="b2")
-    assert place.durability.homes.of("alice/d") == "b2"
-    assert place.homes(parcel(*EVENTS)) == {"b2": [False, True]}
-    taken = place.durability.take(parcel(*EVENTS), ("b1",), 0)
-    assert taken.assigned == ()
-    assert taken.entry == 0
-    (follower,) = taken.followers
-    assert place.durability.custody.is_needed(follower)
-    place.write(taken.writes)
-    (held,) = place.store.held()
-    assert (held.entry, held.homes, held.subjects) == (follower, ("b2",), ("alice/d",))
-    again = place.durability.take(parcel(*EVENTS), ("b1",), 0)
-    assert not again.followers, "they have gone after it"
-
-
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_so_many_are_followed_by_one_entry(more: int) -> None:
     place = Place()
@@ -169,32 +143,3 @@ def test_what_is_for_some_alone_is_nobody_elses() -> None:
     assert taken.assigned == ("bob/d",)
     taken = place.durability.take(parcel(*EVENTS), ("b1",), 0)
     assert taken.assigned == ("alice/d",), "bob has them"
-
-
-def test_what_waits_is_handed_over_to_the_new_home() -> None:
-    place = Place()
-    place.put("alice/d", "x > 3")
-    old, _ = place.take(parcel(*EVENTS))
-    entries, operations, olds = place.durability.hand_over("alice/d", "b2", 0)
-    custody = place.durability.custody
-    assert custody.is_needed(old), "until what goes on is on the disk"
-    place.write(operations)
-    (entry,) = entries
-    custody.let_go(olds)
-    assert not custody.is_needed(old)
-    place.write([*custody.drop(olds)])
-    (held,) = place.store.held()
-    assert (held.entry, held.homes, held.subjects) == (entry, ("b2",), ("alice/d",))
-    assert held.parcel.batch.column("x").to_pylist() == [5]  # what it did not match stays behind
-
-
-def test_what_a_retired_broker_was_to_have_is_given_up() -> None:
-    place = Place()
-    place.put("alice/d", "x > 3")
-    _, operations, _ = place.durability.hand_over("alice/d", "b2", 0)
-    place.take(parcel(*EVENTS))
-    place.write(operations)
-    place.durability.registry.retire("b2", 2)
-    place.learn()
-    assert place.homes(parcel(*EVENTS)) == {}
-    assert not place.durability.custody.awaits("b2")

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from palio.node.effects import AddNumbers, Moment, Operation, PutFacts
+from palio.node.effects import Moment, Operation, PutFacts
 from palio.node.fact_writer import FactWriter
 from palio.node.registry import Registry
 from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Fact, Facts
-from palio.simulation.campaign import Border, Script, Step, play
 
 
 class Written:
@@ -87,16 +86,6 @@ def test_of_others_one_part_is_written_at_a_time(written: Written) -> None:
     assert written.facts() == [[FACTS[4]]]
 
 
-def test_what_goes_with_facts_does_not_wait_for_their_turn(written: Written) -> None:
-    mark = AddNumbers("p", b"x")
-    written.write(FACTS[0])
-    written.write(FACTS[1], operations=(mark,))
-    assert [operations for operations, _, _ in written.open] == [
-        (PutFacts((FACTS[0],)),),
-        (mark,),
-    ]
-
-
 def test_what_was_refused_is_written_before_what_is_newer(written: Written) -> None:
     """Or a broker that starts again would know the new, and be told nothing of what came before."""
     written.write(FACTS[0])
@@ -126,42 +115,6 @@ def test_it_is_written_in_portions_and_what_is_newer_stays_behind_what_came_befo
     assert written.facts() == [[*FACTS[PORTION_FACTS + 1 :], newer]]
 
 
-def test_what_was_refused_is_written_as_it_was_while_what_is_newer_is_only_known(
-    written: Written,
-) -> None:
-    """Time may pass between: what is newer is written with all that came before it."""
-    written.write(FACTS[0])
-    written.fail()
-    newer = Fact("b2", 999, "ann/0", filter="x > 1")
-    written.registry.receive("b2", Facts((FACTS[1], newer)), Moment(0.0, 0))
-    written.writer.again()
-    assert written.facts() == [[FACTS[0]]]
-
-
-def test_a_fault_of_who_waits_keeps_nothing_from_the_disk(written: Written) -> None:
-    def fault(_reason: str = "") -> None:
-        raise RuntimeError
-
-    for is_stored in (True, False):
-        written.registry.receive("b2", Facts((FACTS[0],)), Moment(0.0, 0))
-        written.writer.write([FACTS[0]], (), fault, fault)
-        written.write(FACTS[1])
-        with pytest.raises(RuntimeError):
-            written.succeed() if is_stored else written.fail()
-        written.writer.again()
-        assert written.facts() == [[FACTS[1]] if is_stored else FACTS[:2]]
-        written.succeed()
-
-
-def test_what_was_forgotten_is_not_written(written: Written) -> None:
-    unknown = [Fact("b3", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FACTS)]
-    written.writer.write(unknown, (), lambda: None, lambda _reason: None)
-    written.write(FACTS[0])
-    written.fail()
-    written.writer.again()
-    assert written.facts() == [[FACTS[0]]]
-
-
 def test_what_is_answered_for_was_written_or_refused(written: Written) -> None:
     done: list[int] = []
 
@@ -187,52 +140,3 @@ def test_what_is_answered_for_was_written_or_refused(written: Written) -> None:
     assert written.facts() == [[]], "a full disk keeps nobody waiting"
     written.fail()
     assert done == [0, 1, 2]
-
-
-def test_a_broker_whose_disk_was_full_knows_after_a_restart_who_wants_durable_events() -> None:
-    script = Script(
-        seed=129,
-        routing="proxies",
-        brokers=("b2", "b3"),
-        edges=(("b2", "b3"),),
-        steps=(
-            Step(0.0, "join", ("listener0", "b3")),
-            Step(0.0, "join", ("publisher2", "b2")),
-            Step(4.5, "fsync", ("b2", 6.8)),
-            Step(5.2, "hear", ("listener0", "durable5", "EXISTS kind", {}, True)),
-            Step(7.3, "hear", ("listener0", "live6", "EXISTS kind", {}, False)),
-            Step(8.3, "crash", ("b3", 2.6)),
-            Step(18.1, "crash", ("b2", 0.6)),
-            Step(18.8, "publish", ("publisher2", True, {"kind": 0, "x": 5})),
-        ),
-    )
-    assert play(script).breaches == ()
-
-
-def test_a_broker_has_nothing_newer_on_its_disk_without_what_came_before() -> None:
-    """Seed 1002301: the newer was on its way as the older was refused, and then its broker stopped:
-    nobody told it of the older again.
-    """
-    script = Script(
-        seed=1002301,
-        routing="acyclic",
-        brokers=("ob3", "ob4", "b1", "b2"),
-        edges=(("ob3", "ob4"), ("ob3", "b1"), ("b1", "b2")),
-        steps=(
-            Step(0.0, "join", ("listener1", "b1")),
-            Step(0.0, "join", ("listener2", "ob3", "team")),
-            Step(0.0, "join", ("publisher1", "ob3")),
-            Step(0.0, "join", ("publisher2", "b1")),
-            Step(0.5, "hear", ("listener1", "durable5", "EXISTS kind", {}, True)),
-            Step(0.8, "hear", ("listener2", "durable8", "EXISTS kind", {}, True)),
-            Step(11.2, "fsync", ("b1", 7.8)),
-            Step(12.3, "publish", ("publisher1", True, {"kind": 2, "x": 3, "s": "a"})),
-            Step(13.018, "move", ("listener2", "b1")),
-            Step(14.8, "publish", ("publisher2", True, {"kind": 1, "x": 4})),
-            Step(17.6, "fsync", ("ob3", 4.3)),
-            Step(21.557, "torn", ("ob3", 2.2)),
-        ),
-        sync_s=0.3,
-        gate=Border(broker="b1", routing="general", beyond=("ob3", "ob4")),
-    )
-    assert play(script).breaches == ()

@@ -14,8 +14,8 @@ from palio.routing.algorithms import ALGORITHMS, find_algorithm
 from palio.routing.gateway import Gateway
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router
-from palio.simulation.campaign.plays import SETTINGS
 from palio.simulation.world import World
+from tests.campaign.plays import SETTINGS
 
 
 def _world(routings: dict[str, str]) -> World:

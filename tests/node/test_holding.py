@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -39,9 +38,8 @@ from palio.routing.general import General
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random
 from palio.simulation.world import World
+from tests.conftest import seeds
 from tests.node.events import parcel
-
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
 
 CLIENT, NEIGHBOUR = 1, 2
 SETTINGS: Final = Settings(heartbeat_s=1.0, window_bytes=1 << 30)
@@ -276,7 +274,7 @@ def is_connected(topology: Topology, gone: set[str]) -> bool:
     return Topology(brokers, edges).is_connected
 
 
-@pytest.mark.parametrize("seed", range(20 if NIGHTLY else 2))
+@pytest.mark.parametrize("seed", seeds(1, nightly=20))
 def test_a_broker_that_is_told_to_stop_costs_nobody_an_event(seed: int) -> None:
     """One after the other leaves, under load: all is heard, once, in the order of each."""
     topology = connected_random(9, 8, Randomness(seed))

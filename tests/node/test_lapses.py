@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -32,6 +31,7 @@ from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import connected_random, line, random_tree, ring
 from palio.simulation.world import World
+from tests.conftest import seeds, share
 from tests.node.lives import Life
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
@@ -68,12 +68,8 @@ def _world(router: str, seed: int) -> tuple[World, list[str], list[tuple[str, st
     return world, list(shape.brokers), list(shape.edges)
 
 
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
-LIVES: Final = 40 if NIGHTLY else 2
-
-
-@pytest.mark.parametrize("seed", range(LIVES))
-@pytest.mark.parametrize("router", ROUTERS)
+@pytest.mark.parametrize("seed", seeds(1, nightly=40))
+@pytest.mark.parametrize("router", share(ROUTERS, 3))
 def test_whatever_is_lost_is_told_whenever_the_network_is_whole_again(
     router: str, seed: int
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -16,8 +15,7 @@ from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import ring
 from palio.simulation.world import World
-
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
+from tests.conftest import seeds
 
 QUICK: Final = Settings(heartbeat_s=1.0, peer_grace_s=4.0, client_grace_s=4.0, find=True)
 
@@ -95,7 +93,7 @@ def got(member: Member) -> list[tuple[str, int]]:
     return [(publisher, number) for publisher, number, _ in member.heard]
 
 
-@pytest.mark.parametrize("seed", range(30 if NIGHTLY else 2))
+@pytest.mark.parametrize("seed", seeds(1, nightly=30))
 def test_a_drained_broker_can_be_stopped_for_good_without_loss(seed: int) -> None:
     house = House(seed)
     world = house.world
@@ -120,7 +118,7 @@ def test_a_drained_broker_can_be_stopped_for_good_without_loss(seed: int) -> Non
     assert not house.said("failed")
 
 
-@pytest.mark.parametrize("seed", range(60 if NIGHTLY else 4))
+@pytest.mark.parametrize("seed", seeds(2, nightly=60))
 def test_nothing_durable_is_lost_when_brokers_stop_while_one_is_drained(seed: int) -> None:
     house = House(seed)
     world, draw = house.world, Randomness(seed)
@@ -240,7 +238,7 @@ def test_a_broker_by_itself_waits_for_nobody() -> None:
     assert world.host("b1").machine.is_free_to_go
 
 
-@pytest.mark.parametrize("seed", range(30 if NIGHTLY else 2))
+@pytest.mark.parametrize("seed", seeds(1, nightly=30))
 def test_a_rolling_restart_costs_nobody_an_event(seed: int) -> None:
     """Each broker of a ring in turn, under load; clients are moved, publishers among them."""
     house = House(seed)
@@ -270,7 +268,7 @@ def test_a_rolling_restart_costs_nobody_an_event(seed: int) -> None:
     assert not house.said("failed")
 
 
-@pytest.mark.parametrize("seed", range(30 if NIGHTLY else 2))
+@pytest.mark.parametrize("seed", seeds(1, nightly=30))
 def test_ways_lead_rather_through_a_drained_broker_than_through_one_that_stops(seed: int) -> None:
     """They are opposite each other in a ring, so the others reach each other by no third way."""
     house = House(seed)

@@ -44,6 +44,7 @@ from palio.routing.general import General
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
+from tests.conftest import seeds
 from tests.node.events import parcel
 from tests.node.signing import Keyring
 
@@ -259,7 +260,7 @@ def has_said(world: World, fact: Fact) -> bool:
     return own == fact or (own is not None and own.version > fact.version)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(2, nightly=60))
 @pytest.mark.parametrize("standing", ["none", "client", "stolen", "broker"])
 def test_whatever_it_says_it_gets_and_brings_no_more_than_its_grant(
     seed: int, standing: str, tmp_path: Path

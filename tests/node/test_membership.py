@@ -24,7 +24,6 @@ from palio.protocol.messages import (
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
-from palio.simulation.campaign import Script, Step, play
 from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology, line, ring
@@ -209,24 +208,6 @@ def test_who_is_away_is_removed_and_dialled_no_more(restarts: bool) -> None:
     assert removed == {"peer": "b2", "configured": []}
     assert not world.calls("b1", address_of("b2"))
     assert asked(world, ann, Ask(0, "peers")) == []
-
-
-def test_who_does_not_let_this_broker_in_is_removed_here_too() -> None:
-    """Seed 2001142: each of two had added the other, and one was told to part from it."""
-    script = Script(
-        seed=2001142,
-        routing="general-advertised",
-        brokers=("b1", "b2", "b3"),
-        edges=(("b1", "b2"), ("b1", "b3")),
-        steps=(
-            Step(6.6, "part", ("b2", "b1", 2.4)),
-            Step(11.6, "part", ("b2", "b1", 5.7)),
-            Step(16.1, "link", ("b3", "b2", 1.5)),
-            Step(16.522, "link", ("b2", "b3", 0.81)),
-        ),
-        find=True,
-    )
-    assert play(script).breaches == ()
 
 
 def test_a_neighbour_by_configuration_is_removed_until_a_restart() -> None:

@@ -8,11 +8,8 @@ import pytest
 
 from palio.model.events import SEQ
 from palio.node import moving
-from palio.node.notices import Notice
 from palio.node.vouching import RETIRED
 from palio.protocol.messages import (
-    Acknowledge,
-    Adopt,
     Carry,
     Deliver,
     Done,
@@ -22,7 +19,6 @@ from palio.protocol.messages import (
     Subscribe,
     Took,
     Unsubscribe,
-    Visit,
 )
 from tests.node.alone import Alone, parcel, subscribed
 from tests.node.moves import (
@@ -82,41 +78,6 @@ def test_of_many_that_have_moved_so_many_are_tried_again_in_a_look(
     assert carried(alone) == [[1]] * 3
 
 
-def test_what_comes_to_the_disk_after_a_subscription_has_moved_stays_until_it_can_follow() -> None:
-    alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.tell(2, MOVED)
-    alone.sync(steps=1)
-    (entry,) = alone.disk.held()
-    alone.sync(fails=True)
-    for _ in range(3):
-        alone.tick()
-        alone.sync(fails=True)
-    assert alone.disk.held() == [entry]
-    alone.tick()
-    alone.sync()
-    assert carried(alone) == [[1]]
-    alone.tick()
-    alone.sync()
-    (follower,) = alone.disk.held()
-    assert follower.homes == ("b2",)
-
-
-def test_a_damaged_entry_goes_after_a_subscription_that_moves_as_a_notice() -> None:
-    alone = subscribed()
-    for number in (1, 2):
-        alone.tell(2, Carry(parcel(number), number, ("b1",)))
-    alone.sync()
-    first, _ = alone.disk.held()
-    alone.disk.flip(first.entry)
-    alone.tell(2, MOVED)
-    alone.sync()
-    assert carried(alone) == [[1], [2]]
-    lost, _ = (each.parcel for each in alone.heard(Carry) if isinstance(each, Carry))
-    assert Notice.of(lost) == Notice("b1 1000000", 1, "p/1", 1, 1, 1)
-    assert [each.event for each in alone.reports if each.level == "error"] == ["entry_lost"]
-
-
 def test_what_a_full_disk_refuses_lives_where_it_did() -> None:
     """Also in what is told: else its home would give it away to a broker that has it not."""
     alone = Alone()
@@ -141,18 +102,6 @@ def test_what_a_full_disk_refuses_lives_where_it_did() -> None:
     alone.tell(2, Carry(parcel(1), 1, ("b1",)))
     alone.sync()
     assert carried(alone) == [[1]], "whoever carried it here did not know"
-
-
-def test_a_broker_that_stops_as_a_subscription_moves_knows_that_it_has_moved() -> None:
-    alone = subscribed()
-    alone.tell(2, MOVED)
-    alone.sync(steps=2)  # what it learned, and the end of what it had; not what it says of that
-    again = Alone(alone.disk)
-    assert not alone.disk.load().subscriptions
-    again.tell(2, Facts((Fact("b2", 6, "links", ("b1",)),)))
-    again.tell(2, Carry(parcel(1), 1, ("b1",)))
-    again.sync()
-    assert carried(again) == [[1]]
 
 
 # --- a disk that refuses one write of several, and a broker that stops after that ---
@@ -189,69 +138,6 @@ def test_what_is_handed_over_late_for_one_that_is_back_comes_back_to_it(stops: b
         alone.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=4))
     alone.sync()
     assert delivered(alone)[before:] == [[1]]
-
-
-def test_what_a_disk_did_not_forget_is_not_taken_for_known() -> None:
-    """Numbers of a subscription that moved on are forgotten once it is back, on the disk too."""
-    alone = subscribed()
-    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.sync()
-    assert carried(alone) == [[1]]
-    assert alone.disk.load().windows
-    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d", visit=3))
-    alone.sync(fails=True)
-    alone.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=3))
-    alone.sync()
-    assert not alone.disk.load().windows
-    again = Alone(alone.disk)
-    again.tell(2, Carry(parcel(1), 2, ("b1",), ("alice/d",)))
-    again.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=4))
-    again.sync()
-    assert delivered(again) == [[1]]
-
-
-def test_of_two_questions_that_a_disk_refuses_nothing_stays() -> None:
-    alone = Alone()
-    alone.tell(2, Facts((claimed("b2", 5, 1, claimed_us=500_000), LINKS_OF_B2)))
-    alone.sync()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
-    alone.greet(3, "client", "alice")
-    alone.tell(3, Subscribe(1, 1, "x = 1", durable="d", visit=3))
-    alone.sync(fails=True)
-    wait(alone)
-    assert alone.node.status()["durable_subscriptions"] == 0
-    said = said_of(alone)
-    assert said is not None
-    assert said.links == ("b2",)
-
-
-def test_what_a_full_disk_did_not_adopt_is_followed_as_before() -> None:
-    alone = subscribed()
-    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
-    alone.sync()
-    alone.tell(2, Adopt("alice/d", 60.0, Visit("alice/1", 2)))
-    alone.sync(fails=True)
-    wait(alone)
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.sync()
-    assert carried(alone) == [[1]]
-
-
-def test_an_end_stays_one_though_a_new_one_of_its_name_was_refused() -> None:
-    alone = Alone()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
-    alone.sync()
-    alone.tell(1, Unsubscribe(2, 1, forget=True))
-    alone.sync()
-    alone.tell(2, Facts((claimed("b2", 5, 1, claimed_us=500_000), LINKS_OF_B2)))
-    alone.sync()
-    alone.tell(1, Subscribe(3, 3, "x = 1", durable="d", visit=2))
-    alone.sync(fails=True)
-    wait(alone)
-    said = said_of(alone)
-    assert said is not None
-    assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))
 
 
 @pytest.mark.parametrize("home", ["b2", ""])
@@ -315,64 +201,6 @@ def test_what_a_retired_broker_was_to_have_goes_where_its_subscription_lives() -
     assert sorted(homes(again)) == [([1], ("b5",)), ([2], ("b5",))], "also after a restart"
 
 
-def test_what_a_damaged_entry_of_a_retired_broker_held_is_told_where_it_lives() -> None:
-    alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.sync()
-    alone.tell(2, Facts((LINKS_OF_B2, Fact("b5", 4, "links", ("b2",)), claimed("b4", 5, 2))))
-    alone.sync()
-    wait(alone)
-    (entry,) = alone.disk.held()
-    alone.disk.flip(entry.entry)
-    again = Alone(alone.disk)
-    again.tell(2, Facts((claimed("b5", 5, 3, claimed_us=9_500_000), LINKS_OF_B2)))
-    again.tell(2, Facts((Fact("b2", 9, f"{RETIRED}b4", claimed_us=20_000_000),)))
-    again.sync()
-    (carry,) = (each for each in again.heard(Carry) if isinstance(each, Carry))
-    assert (carry.homes, carry.subjects) == (("b5",), ("alice/d",))
-    assert Notice.of(carry.parcel) is not None
-
-
-def test_where_a_broker_lost_its_disk_the_latest_claim_counts() -> None:
-    alone = moved_on(Fact("b4", 9, "alice/d", claimed_us=9_000_000))
-    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
-    alone.sync()
-    assert homes(alone)[-1] == ([2], ("b5",))
-
-
-def test_what_waits_is_on_the_disk_until_what_goes_on_is() -> None:
-    """Also what another subscription has dealt with meanwhile."""
-    alone = Alone()
-    alone.greet(3, "client", "bob")
-    alone.tell(3, Subscribe(1, 1, "x = 1", durable="d"))
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=1))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.sync()
-    alone.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
-    alone.sync(fails=True)
-    (entry,) = alone.disk.held()
-    alone.tell(3, Acknowledge(1, entry.entry))
-    alone.sync()
-    again = Alone(alone.disk)
-    again.tell(2, Facts((claimed("b2", 5, 2), LINKS_OF_B2)))
-    again.sync()
-    assert carried(again) == [[1]]
-
-
-def test_who_ends_what_a_full_disk_refused_ends_it_where_it_lives() -> None:
-    alone = Alone()
-    alone.tell(2, Facts((claimed("b2", 5, 1, claimed_us=500_000), LINKS_OF_B2)))
-    alone.sync()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=2))
-    alone.tell(1, Unsubscribe(2, 1, forget=True))
-    alone.sync(fails=True, steps=1)
-    alone.sync()
-    assert [each.id for each in alone.heard(Done) if isinstance(each, Done)] == [2]
-    said = said_of(alone)
-    assert said is not None
-    assert (said.filter, said.links, said.visit) == ("", (), Visit("alice/1", 2))
-
-
 def back_while_the_disk_refuses_what_is_kept() -> Alone:
     """The same; it was refused."""
     alone = back_as_what_is_kept_is_written()
@@ -404,13 +232,3 @@ def test_what_is_tried_again_brings_nothing_back_that_has_ended_meanwhile() -> N
     assert not stored.waiting
     assert not alone.disk.held()
     assert alone.node.status()["custody_entries"] == 0
-
-
-def test_what_is_tried_again_goes_where_its_subscription_has_gone_meanwhile() -> None:
-    alone = back_while_the_disk_refuses_what_is_kept()
-    alone.tell(2, Facts((Fact("b2", 7, "alice/d", (), "x = 1", 99_000_000),)))
-    alone.sync()
-    alone.tick()
-    alone.sync()
-    assert carried(alone) == [[1]]
-    assert not alone.disk.load().waiting

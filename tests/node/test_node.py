@@ -518,7 +518,6 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
         "parent": "",
         "reachable": True,
         "found": [],
-        "shortcuts": [],
         "url": "",
         "durable_subscriptions": ["a/d"],
         "multicast": "",

@@ -13,10 +13,10 @@ from palio.protocol.messages import Message, Route
 from palio.routing.general import General
 from palio.routing.messages import LinkState, LinkTable
 from palio.routing.trees import MAX_PRICE, UNMEASURED
-from palio.simulation.campaign.plays import SETTINGS
 from palio.simulation.topologies import ring
 from palio.simulation.world import World
 from palio.testing import Network, run
+from tests.campaign.plays import SETTINGS
 
 
 def fed(*seconds: float) -> RoundTrips:

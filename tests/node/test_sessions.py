@@ -12,7 +12,7 @@ from palio.node.sessions import Budget, Neighbour, PeerSession, Session
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Accepted, Deliver, Done, Forward, Gap, Gaps, Message, Route
 from palio.protocol.streams import Stream, size_of
-from palio.routing.messages import Control, EndShortcut, Reached
+from palio.routing.messages import Control, Reached
 from palio.routing.patterns.messages import Ready
 from palio.routing.protocol import Peer
 from tests.node.events import parcel
@@ -178,7 +178,7 @@ def test_a_neighbour_lapses_once_for_what_was_dropped() -> None:
     assert not link.has_dropped()
 
 
-@pytest.mark.parametrize("last", [Ready(7), Reached("b1", 1, 0), EndShortcut(asked=False)])
+@pytest.mark.parametrize("last", [Ready(7), Reached("b1", 1, 0)])
 def test_that_no_event_follows_is_said_after_the_events_that_wait(last: Control) -> None:
     out = list[Effect]()
     link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), Budget(9 * SIZE))

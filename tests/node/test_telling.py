@@ -34,6 +34,7 @@ from palio.routing.messages import PORTION
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import line
 from palio.simulation.world import World
+from tests.conftest import seeds
 from tests.node.events import heard
 from tests.node.test_core import event
 
@@ -321,7 +322,7 @@ def test_a_slow_link_carries_what_it_can_of_3000_updates_a_second_and_the_last_c
     assert heard(slow.hearer) == [9_999] * 30 + [3_001]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(3, nightly=100))
 def test_whatever_waits_nothing_old_is_heard_and_nothing_always_wanted_is_missed(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,6 @@ from palio.errors import (
     Closed,
     IllegalMessage,
     NotAuthenticated,
-    NotSupported,
     PalioError,
     Unreachable,
 )
@@ -206,19 +205,6 @@ def test_a_broker_that_turns_us_away_for_good_is_not_asked_again() -> None:
     line.session.receive(Bye("NotAuthenticated", "who?"), 0.0)
     assert line.take_done() == ["dial b1", "close", "unopened"]
     assert isinstance(line.error, NotAuthenticated)
-
-
-def test_a_broker_that_is_older_than_identities_is_not_taken() -> None:
-    line = Line("b1")
-    line.session.hello = Hello("client", "ann", PROTOCOL_VERSION, identity="ann")
-    line.session.connect(0.0)
-    line.session.dialled(0.0)
-    (hello,) = line.take_said()
-    assert isinstance(hello, Hello)
-    assert hello.identity == "ann"
-    line.session.receive(Welcome("b1", "s", resumed=False, received=0), 0.0)
-    assert line.take_done() == ["dial b1", "close", "unopened"]
-    assert isinstance(line.error, NotSupported)
 
 
 def test_what_the_broker_has_not_seen_goes_again_in_a_session_that_is_resumed(line: Line) -> None:

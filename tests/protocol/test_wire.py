@@ -142,8 +142,6 @@ MESSAGES: list[Message] = [
     Route(routing.Join(calm=True, upward=False)),
     Route(routing.Leave(calm=True)),
     Route(routing.Reached("b1", 3, 1)),
-    Route(routing.AskShortcut()),
-    Route(routing.EndShortcut(asked=True)),
     Carry(parcel(*ROWS), 9, ("b1", "b2")),
     Probe(1, parcel(*ROWS), ("b1",)),
     Route(

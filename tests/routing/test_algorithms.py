@@ -21,7 +21,7 @@ from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, random_tree
 from palio.testing import Network, run
 from tests.cli.brokers import process
-from tests.conftest import NIGHTLY
+from tests.conftest import seeds, share
 
 CONCEPTS = Path(__file__).parents[2] / "docs/concepts/routing.md"
 EVENTS = (
@@ -204,13 +204,13 @@ class Life:
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("seed", range(2_000) if NIGHTLY else range(50))
+@pytest.mark.parametrize("seed", seeds(3, nightly=2_000))
 def test_each_algorithm_delivers_exactly_what_was_asked_for(name: str, seed: int) -> None:
     run(Life(ALGORITHMS[name], seed).run())
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
-@pytest.mark.parametrize("seed", range(20) if NIGHTLY else range(1))
+@pytest.mark.parametrize("name", share(ALGORITHMS, 1))
+@pytest.mark.parametrize("seed", seeds(1, nightly=20))
 async def test_and_so_it_does_in_processes_of_their_own(
     name: str, seed: int, tmp_path: Path
 ) -> None:

@@ -8,6 +8,7 @@ from palio.routing import kernels
 from palio.routing.bounds_tables import FEW, BoundsTable, Pool, rows_around, rows_within
 from palio.routing.normalized import Bounds
 from palio.simulation import Randomness
+from tests.conftest import seeds
 
 
 def holds(outer: Bounds, inner: Bounds) -> bool:
@@ -32,7 +33,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", seeds(1, nightly=100))
 def test_tables_in_one_pool(seed: int) -> None:
     random = Randomness(seed)
     pool = Pool()

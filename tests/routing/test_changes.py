@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Final
 
@@ -12,14 +11,13 @@ import pytest
 from palio.matching.protocol import RowMask
 from palio.model.row_parcels import RowParcel
 from palio.routing.advertised import Advertised
-from palio.routing.changes import NOT_IN_USE, NOTHING, Change
+from palio.routing.changes import NOTHING, Change
 from palio.routing.general import General
 from palio.routing.messages import (
     LAST_ROUND,
     Batch,
     Control,
     Join,
-    Leave,
     LinkState,
     Reached,
     Subscribe,
@@ -28,10 +26,10 @@ from palio.routing.messages import (
 from palio.routing.protocol import IllegalMessage, Peer, Send
 from palio.simulation import Link, Network, Randomness, Topology, connected_random, ring
 from palio.simulation.clients import Client
+from tests.conftest import NIGHTLY, seeds
 from tests.routing.helpers import ALICE, parse
 
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
-NETWORKS: Final = 10 if NIGHTLY else 2
+NETWORKS: Final = seeds(1, nightly=10)
 LEAVES: Final = 10 if NIGHTLY else 3
 """Of each network; nightly all hundred of them."""
 
@@ -39,50 +37,7 @@ A, B, C = (Peer.broker(name) for name in "abc")
 PLAN: Final = TreePlan("a", 2, (("a", "m"), ("b", "m"), ("c", "m")), calm=True)
 
 
-def rounds(sends: list[Send]) -> dict[str, int]:
-    return {to.name: each.round for to, each in sends if isinstance(each, Reached)}
-
-
 # --- the rounds ---
-
-
-def test_a_round_is_said_on_a_link_once_all_others_have_said_it() -> None:
-    change = Change(PLAN, has_offers=False)
-    assert rounds(change.go_on({A: NOTHING, B: NOTHING, C: NOTHING})) == {}
-    assert rounds(change.go_on({A: 0, B: NOTHING, C: NOTHING})) == {}
-    assert rounds(change.go_on({A: 0, B: 0, C: NOTHING})) == {"c": 0}
-    assert change.round == 0
-    assert rounds(change.go_on({A: 0, B: 0, C: 0})) == {"a": 0, "b": 0}
-    assert change.round == 1
-
-
-@pytest.mark.parametrize("is_advertised", [False, True])
-def test_with_advertisements_there_is_a_round_more(is_advertised: bool) -> None:
-    change = Change(PLAN, has_offers=is_advertised)
-    said = []
-    while not change.is_over:
-        said += change.go_on({A: LAST_ROUND})
-    assert [each.round for _, each in said if isinstance(each, Reached)] == (
-        [0, 1, 2] if is_advertised else [0, 1]
-    )
-
-
-def test_on_a_link_that_is_not_yet_joined_nothing_is_said() -> None:
-    change = Change(PLAN, has_offers=False)
-    change.go_on({})
-    assert change.go_on({A: NOT_IN_USE}) == []
-    assert change.round == 1
-    assert rounds(change.go_on({A: NOTHING})) == {"a": 1}
-    change.forget(A)
-    assert rounds(change.go_on({A: NOTHING})) == {"a": 1}
-
-
-def test_a_link_that_broke_is_told_and_not_waited_for() -> None:
-    change = Change(PLAN, has_offers=False)
-    change.lose(A)
-    assert rounds(change.go_on({A: NOTHING, B: NOTHING})) == {"b": 0}
-    assert rounds(change.go_on({A: NOTHING, B: 0})) == {"a": 0}
-    assert change.round == 1
 
 
 def test_which_plan_may_wait_until_a_change_is_over() -> None:
@@ -126,76 +81,6 @@ class Broker:
 
     def ways(self, sender: Peer, number: int = 0) -> dict[Peer, RowMask]:
         return self.router.route(sender, RowParcel("p", [{"x": 1}], first_seq=number))
-
-
-def test_what_is_published_here_waits_and_what_comes_from_others_goes_on() -> None:
-    broker = Broker()
-    assert not broker.holds()
-    broker.hear(A, broker.exchange)
-    assert broker.holds()
-    assert not broker.router.holds(A)
-    assert set(broker.ways(A)) == {B}
-
-
-def test_links_are_exchanged_when_all_is_still_and_all_goes_on_when_all_is_told() -> None:
-    broker = Broker()
-    broker.hear(A, broker.exchange)
-    assert broker.hear(A, Reached("a", 2, 0)) == [Send(B, Reached("a", 2, 0))]
-    sends = broker.hear(B, Reached("a", 2, 0))
-    assert sends[0] == Send(A, Reached("a", 2, 0))
-    assert Send(B, Leave(calm=True)) in sends
-    assert Send(C, Join(calm=True)) in sends
-    assert not rounds(sends[1:])
-    broker.hear(B, Leave(calm=True))
-    sends = broker.hear(C, Join(calm=True))
-    assert rounds(sends) == {"c": 0}  # what is behind `a` is not yet told
-    broker.hear(C, Batch((Subscribe(0, parse("x = 1")),), fresh=True))
-    assert rounds(broker.hear(A, Reached("a", 2, 1))) == {"c": 1}
-    assert broker.holds()
-    assert rounds(broker.hear(C, Reached("a", 2, 1))) == {"a": 1}
-    assert not broker.holds()
-    assert set(broker.ways(ALICE)) == {A, C}
-    assert broker.router.ways == 0
-
-
-def test_a_change_that_is_given_up_is_made_at_once_and_that_is_told() -> None:
-    broker = Broker()
-    broker.hear(A, broker.exchange)
-    sends = broker.router.give_up()
-    assert Send(B, Leave(calm=False)) in sends
-    assert Send(C, Join(calm=False)) in sends
-    assert not broker.holds()
-    assert broker.router.ways == 1
-    assert broker.router.give_up() == []
-
-
-def test_who_is_asked_for_a_change_that_it_does_not_go_through_keeps_nobody_waiting() -> None:
-    broker = Broker()
-    broker.hear(A, broker.exchange)
-    broker.router.give_up()
-    assert broker.hear(A, Reached("a", 2, 0)) == [Send(A, Reached("a", 2, LAST_ROUND))]
-    assert broker.hear(A, Reached("a", 2, 1)) == []  # once is enough
-    assert broker.hear(A, Reached("a", 1, LAST_ROUND)) == []  # an answer is not answered
-    assert broker.hear(A, Reached("a", 1, LAST_ROUND - 1)) == [Send(A, Reached("a", 1, LAST_ROUND))]
-
-
-def test_a_plan_that_leads_elsewhere_ends_a_change() -> None:
-    broker = Broker()
-    broker.hear(A, broker.exchange)
-    broker.hear(C, TreePlan("c", 3, (*broker.exchange.links, ("c", "z"))))
-    assert broker.holds()  # it has all the links
-    broker.hear(C, TreePlan("c", 4, (("a", "m"), ("b", "m"))))
-    assert not broker.holds()
-    assert broker.router.ways == 1
-
-
-def test_a_link_that_breaks_is_one_less_to_wait_for() -> None:
-    broker = Broker()
-    broker.hear(A, broker.exchange)
-    broker.hear(B, Reached("a", 2, 0))
-    sends = broker.router.detach(A)
-    assert rounds(sends) == {"b": 0}
-    assert Send(B, Leave(calm=True)) in sends
 
 
 def test_reached_is_illegal_on_a_link_that_is_not_in_use() -> None:
@@ -282,7 +167,7 @@ def all_heard(clients: list[Client], before: dict[str, int], published: int, see
     assert heard == published * (len(clients) - 1), f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(NETWORKS))
+@pytest.mark.parametrize("seed", NETWORKS)
 @pytest.mark.parametrize("routing", [General, partial(General, inner=Advertised)])
 def test_an_inner_broker_that_leaves_costs_nobody_an_event(
     seed: int, routing: partial[General]
@@ -343,7 +228,7 @@ def test_a_link_that_is_to_go_costs_nobody_an_event() -> None:
     all_heard(clients, before, 200, seed=1)
 
 
-@pytest.mark.parametrize("seed", range(NETWORKS))
+@pytest.mark.parametrize("seed", NETWORKS)
 def test_a_link_that_fails_costs_only_what_was_on_its_way(seed: int) -> None:
     """And those who published elsewhere, or listen on this side of it, nothing."""
     random = Randomness(seed)

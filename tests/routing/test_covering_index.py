@@ -14,6 +14,7 @@ from palio.model.values import TOP, Kind, successor
 from palio.routing.covering_index import Boxes
 from palio.routing.normalized import form_of, measure
 from palio.simulation import Randomness
+from tests.conftest import seeds
 from tests.routing.helpers import parse
 from tests.routing.scenarios import random_filter
 
@@ -39,7 +40,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", seeds(1, nightly=100))
 def test_candidates_hold_every_answer_while_filters_come_and_go(seed: int) -> None:
     random = Randomness(seed)
     boxes = Boxes()

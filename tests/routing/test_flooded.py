@@ -11,8 +11,6 @@ from palio.routing.messages import Advertise, Batch, Flood, Subscribe
 from palio.routing.protocol import IllegalMessage, Peer
 from palio.simulation import Network, line, star
 from tests.routing.helpers import ALICE, ONE, TWO, UA, attached, parse
-from tests.routing.scenarios import Storm
-from tests.routing.seeds import SEEDS
 
 
 def test_every_broker_knows_every_destination() -> None:
@@ -77,8 +75,3 @@ def test_an_illegal_message_changes_nothing(message: Flood | Batch, reason: str)
         broker.receive(ONE, message)
     assert Peer.broker("s9") not in broker.peers
     assert broker.destined(TWO, RowParcel("p", [{"a": 1}])) == ({}, {})
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_storm(seed: int) -> None:
-    Storm(seed, Flooded).run()

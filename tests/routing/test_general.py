@@ -8,36 +8,27 @@ from functools import partial
 import pytest
 
 from palio.model.row_parcels import RowParcel
-from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import (
-    LAST_ROUND,
     Batch,
     Join,
-    Leave,
     LinkState,
-    Reached,
-    Settled,
     Subscribe,
     TreePlan,
 )
-from palio.routing.protocol import IllegalMessage, Peer, Send
+from palio.routing.protocol import IllegalMessage, Peer, Router
 from palio.routing.proxies import Proxies
+from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import spanning_tree
 from palio.simulation import Network, Randomness, Topology, connected_random, grid, line, ring
 from tests.routing.helpers import ALICE, ONE, parse
-from tests.routing.scenarios import Storm, check_ranks
-from tests.routing.seeds import SEEDS
+from tests.routing.scenarios import check_ranks
 
 GRAPHS = [ring(6), grid(3, 3), connected_random(12, 12, Randomness(3))]
 
 
 def tree_of(network: Network) -> set[frozenset[tuple[str, str]]]:
-    found = set()
-    for router in network.routers.values():
-        assert isinstance(router, General)
-        found.add(router.tree)
-    return found
+    return {router.tree for router in network.routers.values() if isinstance(router, General)}
 
 
 @pytest.mark.parametrize("topology", GRAPHS)
@@ -70,40 +61,47 @@ def is_two_connected_without(topology: Topology, gone: tuple[str, str] | str) ->
     return len(spanning_tree(graph, (), brokers[0])) == len(brokers) - 1
 
 
+def inhabited(topology: Topology, make: Callable[[str], Router]) -> Network:
+    """A network with a client at each broker."""
+    network = Network.of(topology, make, seed=1)
+    for broker in topology.brokers:
+        network.client(f"at-{broker}", broker)
+    network.run()
+    return network
+
+
 @pytest.mark.parametrize("topology", GRAPHS)
-def test_any_link_may_fail_and_return(topology: Topology) -> None:
+@pytest.mark.parametrize("make", [General, SourceTrees])
+def test_any_link_may_fail_and_return(topology: Topology, make: Callable[[str], Router]) -> None:
     for edge in topology.edges:
         if not is_two_connected_without(topology, edge):
             continue
-        network = Network.of(topology, General, seed=1)
-        for broker in topology.brokers:
-            network.client(f"at-{broker}", broker)
-        network.run()
+        network = inhabited(topology, make)
         network.cut(*edge)
         network.run()
         survivors_are_served(network)
         network.heal(*edge)
         network.run()
-        assert len(tree_of(network)) == 1
+        assert len(tree_of(network)) == (make is General)
         survivors_are_served(network)
 
 
 @pytest.mark.parametrize("topology", GRAPHS)
-def test_any_broker_may_crash_and_restart(topology: Topology) -> None:
+@pytest.mark.parametrize("make", [General, SourceTrees])
+def test_any_broker_may_crash_and_restart(
+    topology: Topology, make: Callable[[str], Router]
+) -> None:
     for broker in topology.brokers:
         if not is_two_connected_without(topology, broker):
             continue
-        network = Network.of(topology, General, seed=1)
-        for each in topology.brokers:
-            network.client(f"at-{each}", each)
-        network.run()
+        network = inhabited(topology, make)
         network.crash(broker)
         network.run()
         survivors_are_served(network)
         network.restart(broker)
         network.client("back", broker)
         network.run()
-        assert len(tree_of(network)) == 1
+        assert len(tree_of(network)) == (make is General)
         survivors_are_served(network)
 
 
@@ -132,24 +130,10 @@ def test_an_event_that_was_seen_goes_nowhere() -> None:
     broker.attach(ALICE)
     bob = Peer.client("bob")
     broker.attach(bob)
-    broker.receive(bob, Batch(()))
+    broker.receive(bob, Batch((Subscribe(0, parse("a = 1")),)))
     events = RowParcel("alice", [{"a": 1}])
-    broker.route(ALICE, events)
+    assert list(broker.route(ALICE, events)) == [bob]
     assert broker.route(ALICE, events) == {}
-
-
-def test_a_wave_waits_until_those_it_can_reach_have_a_plan() -> None:
-    broker, decider, between = General("c"), "a", Peer.broker("b")
-    broker.attach(ALICE)
-    broker.attach(between)
-    broker.receive(between, LinkState("b", 1, ("a", "c")))
-    broker.receive(between, LinkState(decider, 1, ("b",)))
-    assert broker.receive(ALICE, Batch((), wave=1)) == []
-    plan = TreePlan(decider, 1, (("a", "b"), ("b", "c")))
-    assert broker.receive(between, plan) == [Send(between, Join())]
-    assert [send.to for send in broker.receive(between, Join())] == [between, between]
-    answers = broker.receive(between, Settled(0))
-    assert answers == [Send(ALICE, Settled(1))]
 
 
 def between(plan: TreePlan) -> tuple[General, Peer, Peer]:
@@ -165,28 +149,6 @@ def between(plan: TreePlan) -> tuple[General, Peer, Peer]:
     return broker, near, far
 
 
-def test_who_decided_by_itself_meanwhile_is_not_waited_for() -> None:
-    """It has begun anew, joins nothing of that plan, and never says that it has reached it."""
-    plan = TreePlan("b", 2, (("b", "c"), ("c", "d")), calm=True)
-    broker, near, _ = between(plan)
-    broker.receive(near, Reached("b", 2, 0))
-    broker.receive(near, Reached("b", 2, 1))
-    assert broker.is_changing
-    broker.receive(near, TreePlan("d", 9, ()))
-    assert not broker.is_changing
-
-
-def test_a_neighbour_on_its_way_to_another_plan_is_told_once_that_it_need_not_wait() -> None:
-    broker, near, far = between(TreePlan("b", 2, (("b", "c"), ("c", "d"))))
-    broker.receive(far, Join())
-    broker.receive(far, Batch((), fresh=True))
-    excuse = Send(far, Reached("d", 9, LAST_ROUND))
-    assert excuse in broker.receive(far, TreePlan("d", 9, (("d", "e"),), calm=True))
-    assert excuse not in broker.receive(far, LinkState("e", 1, ("d",)))
-    assert excuse not in broker.receive(far, Reached("d", 9, 0))
-    assert Send(near, Reached("d", 9, LAST_ROUND)) not in broker.catch_up()
-
-
 def test_illegal_messages() -> None:
     broker = General("b1")
     broker.attach(ONE)
@@ -197,16 +159,6 @@ def test_illegal_messages() -> None:
     broker.receive(ONE, Join())
     with pytest.raises(IllegalMessage, match="joined the link twice"):
         broker.receive(ONE, Join())
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_storm(seed: int) -> None:
-    Storm(seed, General, graph=True).run()
-
-
-@pytest.mark.parametrize("seed", SEEDS[::4])
-def test_storm_with_advertisements(seed: int) -> None:
-    Storm(seed, partial(General, inner=Advertised), graph=True).run()
 
 
 @pytest.mark.parametrize(("publishers", "is_remembered"), [(2, True), (3, True), (4, False)])
@@ -225,19 +177,6 @@ def test_publishers_are_remembered_up_to_a_limit(
     assert (again == {}) == is_remembered
 
 
-def test_a_publisher_that_starts_anew_is_heard() -> None:
-    network = Network.of(ring(4), General, seed=1)
-    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
-    alice.subscribe("a = 1")
-    network.run()
-    bob.publish({"a": 1}, {"a": 1})
-    network.run()
-    network.leave(bob)
-    network.client("bob", "b2").publish({"a": 1})
-    network.run()
-    assert [each.seq for each in alice.received] == [0, 1, 0]
-
-
 # --- a hierarchy over any graph ---
 
 
@@ -252,67 +191,9 @@ def below(name: str) -> General:
     return broker
 
 
-def turned(root: str) -> tuple[General, list[Send]]:
-    """Of a line a, m, b the middle, whose link to `a` leads up; then a plan with another root."""
-    broker = proxy("m")
-    for name in "ab":
-        peer = Peer.broker(name)
-        broker.attach(peer)
-        broker.receive(peer, LinkState(name, 1, ("m",)))
-    links = (("a", "m"), ("b", "m"))
-    broker.receive(A, TreePlan("a", 1, links, root="a"))
-    for peer, upward in ((A, False), (B, True)):
-        broker.receive(peer, Join(upward=upward))
-        broker.receive(peer, Batch((), fresh=True))
-    assert inner(broker).above == A
-    return broker, broker.receive(A, TreePlan("a", 2, links, root=root))
-
-
-A, B = Peer.broker("a"), Peer.broker("b")
-
-
 def inner(broker: General) -> Proxies:
     assert isinstance(broker.inner, Proxies)
     return broker.inner
-
-
-def test_a_link_that_turns_is_left_and_joined_anew() -> None:
-    broker, sends = turned("b")
-    assert sends == [
-        Send(B, TreePlan("a", 2, (("a", "m"), ("b", "m")), root="b")),
-        Send(A, Leave()),
-        Send(B, Leave()),
-    ]
-    assert broker.root == "b"
-    assert inner(broker).above is None
-    assert broker.sources(parse("x = 1")) is True  # who is above is open
-    assert broker.receive(B, Leave()) == [Send(B, Join(upward=True))]
-    assert broker.receive(A, Leave()) == [Send(A, Join(upward=False))]
-    broker.receive(A, Join(upward=True))
-    assert inner(broker).peers == [A]
-    broker.receive(B, Join(upward=False))
-    assert inner(broker).above == B
-    assert broker.sources(parse("x = 1")) == B
-
-
-def test_a_link_that_does_not_turn_stays_as_it_is() -> None:
-    broker, sends = turned("m")
-    assert [send.to for send in sends if send.message == Leave()] == [A]
-    broker.receive(A, Leave())
-    broker.receive(A, Join(upward=True))
-    assert (broker.root, inner(broker).above) == ("m", None)
-    assert broker.sources(parse("x = 1")) is False
-
-
-def test_a_link_is_in_use_once_both_agree_on_who_is_above() -> None:
-    broker, _ = turned("b")
-    broker.receive(B, Leave())
-    broker.receive(B, Join(upward=True))  # it goes by the plan before
-    with pytest.raises(IllegalMessage, match="not in the tree"):
-        broker.receive(B, Batch((), fresh=True))
-    assert broker.receive(B, Leave()) == [Send(B, Leave()), Send(B, Join(upward=True))]
-    broker.receive(B, Join(upward=False))
-    assert inner(broker).above == B
 
 
 @pytest.mark.parametrize(("make", "upward"), [(proxy, None), (General, True), (General, False)])
@@ -323,15 +204,6 @@ def test_who_joins_says_who_is_above_in_a_hierarchy_only(
     broker.attach(ONE)
     with pytest.raises(IllegalMessage, match="rank"):
         broker.receive(ONE, Join(upward=upward))
-
-
-def test_a_link_up_to_one_beyond_the_plan_makes_way_for_that_of_the_plan() -> None:
-    """`a` occurs in the plan no longer, and stays above only as long as nobody else is."""
-    for root, above in (("m", A), ("b", None)):
-        broker, _ = turned("a")
-        sends = broker.receive(B, TreePlan("b", 3, (("b", "m"),), root=root))
-        assert (Send(A, Leave()) in sends) == (above is None)
-        assert inner(broker).above == above
 
 
 @pytest.mark.parametrize("topology", GRAPHS)
@@ -376,9 +248,3 @@ def test_two_halves_with_a_root_each_meet_and_nobody_misses_an_event() -> None:
             heard = [each for each in client.received if each.publisher in names - {client.name}]
             assert len(heard) == 3 * 8
     survivors_are_served(network)
-
-
-@pytest.mark.parametrize("seed", SEEDS[::2])
-@pytest.mark.parametrize("make", [proxy, below])
-def test_storm_of_a_hierarchy(seed: int, make: Callable[[str], General]) -> None:
-    Storm(seed, make, graph=True).run()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from palio.routing import graphs
-from palio.routing.general import General
 from palio.routing.graphs import (
     ALL_NEW,
     MAX_VERSION,
@@ -16,18 +15,10 @@ from palio.routing.graphs import (
 from palio.routing.messages import (
     MOST_LINKS,
     MOST_STATES,
-    Batch,
-    Flood,
     LinkState,
     LinkTable,
-    Settled,
 )
-from palio.routing.protocol import Peer, Send
-from palio.routing.source_trees import SourceTrees
-from palio.simulation import Network
-from palio.simulation.network import RouterFactory
 from tests.routing.helpers import numbered
-from tests.routing.test_general import survivors_are_served
 
 
 def test_only_newer_states_are_news() -> None:
@@ -41,25 +32,6 @@ def test_only_newer_states_are_news() -> None:
     assert states.others() == [LinkState("b2", 2, ("b1",))]
 
 
-B2, B3 = Peer.broker("b2"), Peer.broker("b3")
-
-
-def test_of_news_each_neighbour_is_told_once_and_the_newest() -> None:
-    states = LinkStates("b1")
-    states.renew({"b2": 7})
-    states.renew({"b2": 7, "b3": 7})
-    (mine,) = {each.message for each in states.news([B2, B3])}
-    assert mine == states.known["b1"]
-    assert not states.has_news
-    states.learn(LinkState("b2", 1, ("b1",)), B2)
-    states.learn(LinkState("b2", 2, ("b1", "b3")), B2)
-    assert states.news([B2, B3]) == [(B3, LinkState("b2", 2, ("b1", "b3")))]
-    learned = tuple(LinkState(name, 3, ("b1",)) for name in ("b2", "b4"))
-    for state in learned:
-        states.learn(state, B2 if state.origin == "b2" else B3)
-    assert states.news([B2, B3]) == [(B2, LinkTable(learned)), (B3, LinkTable(learned))]
-
-
 def test_much_news_goes_in_several_messages() -> None:
     states = LinkStates("a")
     for number in range(MOST_STATES + 1):
@@ -70,83 +42,6 @@ def test_much_news_goes_in_several_messages() -> None:
     for number, neighbours in enumerate((few, many, few, few)):
         states.learn(LinkState(f"b{number}", 1, neighbours))
     assert [type(each) for each in states.others()] == [LinkState, LinkState, LinkTable]
-
-
-@pytest.mark.parametrize("make", [General, SourceTrees])
-def test_who_bides_tells_of_links_that_come_and_go_together(
-    make: type[General | SourceTrees],
-) -> None:
-    broker = make("b1")
-    broker.bide()
-    told = [send.message for peer in (B2, B3) for send in broker.attach(peer)]
-    told += [send.message for send in broker.receive(B2, LinkState("b2", 1, ("b1", "b4")))]
-    assert not any(isinstance(each, LinkState | LinkTable) for each in told)
-    assert broker.is_behind
-    sends = broker.catch_up()  # which empties what it has
-    (table,) = {send.message for send in sends if isinstance(send.message, LinkTable)}
-    assert [(each.origin, each.version, each.neighbours) for each in table.states] == [
-        ("b1", 2, ("b2", "b3")),
-        ("b2", 1, ("b1", "b4")),
-    ]
-    assert broker.catch_up() == []
-
-
-def behind() -> SourceTrees:
-    """A broker between two others, of which one has told something of links."""
-    broker = SourceTrees("b1")
-    broker.bide()
-    broker.attach(B2)
-    broker.attach(B3)
-    broker.catch_up()
-    broker.receive(B2, LinkState("b2", 1, ("b1", "b4")))
-    return broker
-
-
-def to_b3(sends: list[Send]) -> list[type]:
-    return [type(send.message) for send in sends if send.to == B3]
-
-
-def test_no_wave_of_source_trees_overtakes_news_of_links() -> None:
-    broker = behind()
-    assert broker.receive(B2, Flood("b2", (), fresh=True, wave=7, version=1)) == []
-    assert broker.receive(B2, Flood("b2", (), version=2)) == []
-    assert to_b3(broker.catch_up()) == [LinkState, Flood, Flood]
-
-
-def test_no_answer_to_a_wave_overtakes_news_of_links() -> None:
-    broker, alice = behind(), Peer.client("alice")
-    broker.attach(alice)
-    broker.catch_up()
-    broker.receive(alice, Batch((), fresh=True, wave=1))
-    sends = broker.receive(B2, Flood("b2", (), fresh=True, wave=7, version=1))
-    (wave,) = [send.message.wave for send in sends if isinstance(send.message, Flood)]
-    assert wave is not None
-    broker.receive(B3, LinkState("b3", 1, ("b1",)))
-    assert broker.receive(B3, Settled(wave)) == []
-    assert [type(send.message) for send in broker.catch_up() if send.to == B2] == [
-        LinkState,
-        Settled,
-    ]
-
-
-def test_who_goes_is_answered_nothing_and_what_it_said_goes_on() -> None:
-    broker = behind()
-    broker.receive(B2, Flood("b2", (), fresh=True, wave=7, version=1))
-    broker.detach(B2)
-    sends = broker.catch_up()
-    assert to_b3(sends) == [LinkTable, Flood]
-    assert not [send for send in sends if send.to == B2]
-
-
-def test_a_wave_of_the_tree_waits_for_news_of_links() -> None:
-    broker, alice = General("b1"), Peer.client("alice")
-    broker.bide()
-    broker.attach(alice)
-    broker.attach(B2)
-    broker.catch_up()
-    broker.detach(B2)
-    assert broker.receive(alice, Batch((), fresh=True, wave=1)) == []
-    assert Send(alice, Settled(1)) in broker.catch_up()
 
 
 @pytest.mark.parametrize(
@@ -170,26 +65,6 @@ def test_a_state_of_ones_own_earlier_life(
     renewed = states.renew({"b2": 1, "b3": 1})
     assert renewed.version > version
     assert renewed.neighbours == ("b2", "b3")
-
-
-@pytest.mark.parametrize("routing", [General, SourceTrees], ids=["general", "source_trees"])
-def test_a_broker_that_returns_with_other_links_is_heard(routing: RouterFactory) -> None:
-    """Its new state has the version of its old one, which everybody else still has."""
-    network = Network(seed=1)
-    for name in ("b1", "b2", "b3", "b4"):
-        network.add_broker(name, routing)
-    for one, other in (("b1", "b2"), ("b1", "b3"), ("b2", "b3")):
-        network.connect(one, other)
-    network.run()
-    network.crash("b1")
-    network.cut("b1", "b2")
-    network.connect("b1", "b4")
-    network.run()
-    network.restart("b1")
-    for broker in ("b1", "b2", "b3", "b4"):
-        network.client(f"at-{broker}", broker)
-    network.run()
-    survivors_are_served(network)
 
 
 def test_numbers_must_grow_within_and_between_batches() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Cancel, Subscribe
 from palio.routing.protocol import Peer
@@ -20,8 +18,6 @@ from tests.routing.helpers import (
     filters,
     said,
 )
-from tests.routing.scenarios import Storm
-from tests.routing.seeds import SEEDS
 
 
 def server(*peers: Peer) -> Hierarchical:
@@ -70,8 +66,3 @@ def test_every_event_goes_up_whoever_wants_it() -> None:
     network.run()
     assert network.costs.notifications == 5  # and b3 to b6
     assert len(neighbour.received) == 1
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_storm(seed: int) -> None:
-    Storm(seed, Hierarchical).run()

@@ -10,11 +10,12 @@ from palio.model.relations import covers
 from palio.model.values import TOP, Kind
 from palio.routing.normalized import ANY_KIND, Box, Sides, form_of, measure
 from palio.simulation import Randomness
+from tests.conftest import seeds
 from tests.routing.helpers import parse
 from tests.routing.scenarios import random_event, random_filter
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(5, nightly=300))
 def test_a_form_covers_and_matches_as_its_filter_does(seed: int) -> None:
     random = Randomness(seed)
     filters = [random_filter(random) for _ in range(30)]
@@ -81,7 +82,7 @@ def test_measures_keep_the_order() -> None:
         assert found == sorted(found)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(3, nightly=300))
 def test_whatever_a_filter_covers_lies_in_its_boxes(seed: int) -> None:
     random = Randomness(seed)
     filters = [random_filter(random) for _ in range(25)]

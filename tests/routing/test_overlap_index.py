@@ -15,6 +15,7 @@ from palio.model.filters import Filter
 from palio.model.relations import overlaps
 from palio.routing.overlap_index import OverlapIndex
 from palio.routing.protocol import Peer
+from tests.conftest import seeds
 from tests.routing.helpers import ONE, TWO, parse
 from tests.strategies import combined, some_test
 
@@ -48,7 +49,7 @@ class Scan:
         return [each for each in self.filters if before[each] != (peer in self.towards(each))]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(2, nightly=200))
 def test_it_says_what_asking_about_every_pair_says(seed: int) -> None:
     rng, index, scan = random.Random(seed), OverlapIndex(), Scan()
     for _ in range(100):

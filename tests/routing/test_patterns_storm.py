@@ -11,11 +11,11 @@ import pytest
 
 from palio.routing.patterns import reading
 from palio.routing.patterns.router import Patterned
-from tests.conftest import NIGHTLY
+from tests.conftest import seeds
 from tests.routing.pattern_storms import PatternStorm
 from tests.routing.scenarios import Storm
 
-SEEDS: Final = range(3_000) if NIGHTLY else range(25)
+SEEDS: Final = seeds(6, nightly=3_000)
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -59,7 +59,7 @@ def test_single_events_go_on_as_before(seed: int) -> None:
 def test_storms_are_not_empty() -> None:
     """In them monitors move, and find what they look for."""
     found = moves = 0
-    for seed in SEEDS[:15]:
+    for seed in range(15):
         storm = PatternStorm(seed)
         storm.run(rounds=2)
         found += sum(len(client.found) for client in (*storm.clients, *storm.gone))

@@ -38,40 +38,6 @@ def standing(ledger: Ledger, peer: Peer) -> list[str]:
     return [str(each.filter) for each in ledger.standing_of(peer) if isinstance(each, Subscribe)]
 
 
-def test_a_wider_subscription_replaces_narrower_ones_of_its_client() -> None:
-    ledger = ledger_with(ALICE, BOB)
-    enter(ledger, ALICE, Subscribe(0, parse("a > 5")), Subscribe(1, parse("b = 1")))
-    enter(ledger, BOB, Subscribe(0, parse("a > 7")))
-    enter(ledger, ALICE, Subscribe(2, parse("a > 1")), Subscribe(3, parse("a > 3")))
-    assert standing(ledger, ALICE) == ["b = 1", "a > 1"]
-    assert standing(ledger, BOB) == ["a > 7"]
-    enter(ledger, ALICE, Unsubscribe(2))
-    assert standing(ledger, ALICE) == ["b = 1"]
-
-
-def test_parametric_subscriptions_stand_side_by_side() -> None:
-    ledger = ledger_with(ALICE)
-    wide, narrow = Subscribe(0, parse("a > :x"), {"x": 1}), Subscribe(1, parse("a > :x"), {"x": 5})
-    enter(ledger, ALICE, wide, narrow, Subscribe(2, parse("a > 7")))
-    assert standing(ledger, ALICE) == ["a > 1", "a > 5", "a > 7"]
-
-
-def test_cancelling_ends_what_is_covered_now() -> None:
-    ledger = ledger_with(ALICE)
-    enter(ledger, ALICE, Subscribe(0, parse("a > :x"), {"x": 1}), Subscribe(1, parse("b = 1")))
-    enter(ledger, ALICE, Cancel(parse("a > 3")))
-    assert standing(ledger, ALICE) == ["a > 1", "b = 1"]
-    enter(ledger, ALICE, Update(0, {"x": 5}, 1), Cancel(parse("a > 3")))
-    assert standing(ledger, ALICE) == ["b = 1"]
-
-
-def test_siena_rules_apply_to_what_a_changed_constant_becomes() -> None:
-    ledger = ledger_with(ALICE)
-    enter(ledger, ALICE, Subscribe(0, parse("a > 1")), Subscribe(1, parse("b = 1")))
-    enter(ledger, ALICE, Update(1, {"0": 2}, 1))
-    assert standing(ledger, ALICE) == ["a > 1", "b = 2"]
-
-
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
@@ -88,55 +54,6 @@ def test_a_plan_that_fails_changes_nothing(request_: Request, reason: str) -> No
         ledger.plan(ONE, [Unsubscribe(0), Subscribe(0, parse("a > 2")), request_])
     assert standing(ledger, ONE) == ["a > 1"]
     assert ledger.outgoing() == {}
-
-
-def test_a_fresh_plan_does_not_know_what_was_before() -> None:
-    ledger = ledger_with(ONE)
-    enter(ledger, ONE, Subscribe(0, parse("a > 1")))
-    with pytest.raises(IllegalMessage, match="not subscribed"):
-        ledger.plan(ONE, [Update(0, {"0": 2}, 1)], fresh=True)
-
-
-def test_changes_are_told_as_updates_on_the_key_that_is_known() -> None:
-    ledger = ledger_with(ALICE, ONE)
-    told = enter(ledger, ALICE, Subscribe(4, parse("a > 1")), Subscribe(5, parse("b = 1")))
-    assert told == {ONE: [Subscribe(0, parse("a > 1")), Subscribe(1, parse("b = 1"))]}
-    told = enter(ledger, ALICE, Subscribe(5, parse("b = 3")), Subscribe(4, parse("c < 9")))
-    assert told == {
-        ONE: [Update(1, {"0": 3}, 1), Subscribe(2, parse("c < 9")), Unsubscribe(0)],
-    }
-    assert ledger.standing(ONE) == [Subscribe(1, parse("b = 3")), Subscribe(2, parse("c < 9"))]
-
-
-def test_the_plain_ledger_knows_no_update() -> None:
-    ledger = ledger_with(ALICE, ONE, parametric=False)
-    enter(ledger, ALICE, Subscribe(0, parse("a > 1")))
-    with pytest.raises(IllegalMessage, match="knows no Update"):
-        ledger.plan(ALICE, [Update(0, {"0": 2}, 1)])
-    told = enter(ledger, ALICE, Subscribe(1, parse("a > 2")), Unsubscribe(0))
-    assert told == {ONE: [Unsubscribe(0)]}  # alice's wider one had replaced the new one
-    told = enter(ledger, ALICE, Subscribe(2, parse("a > 5")))
-    told = enter(ledger, ALICE, Unsubscribe(2), Subscribe(3, parse("a > 3")))
-    assert told == {ONE: [Subscribe(2, parse("a > 3")), Unsubscribe(1)]}
-
-
-def test_without_covering_everything_is_told() -> None:
-    ledger = ledger_with(ALICE, BOB, ONE, covering=False)
-    enter(ledger, ALICE, Subscribe(0, parse("a > 1")))
-    assert enter(ledger, BOB, Subscribe(0, parse("a > 5"))) == {
-        ONE: [Subscribe(1, parse("a > 5"))],
-    }
-
-
-def test_a_peer_that_is_dismissed_leaves_nothing() -> None:
-    ledger = ledger_with(ALICE, ONE, TWO)
-    enter(ledger, ONE, Subscribe(0, parse("a > 1")))
-    ledger.dismiss(ONE)
-    assert ledger.outgoing() == {TWO: [Unsubscribe(0)]}
-    assert not ledger.table.nodes
-    ledger.enrol(ONE)
-    ledger.tell(ONE)
-    assert enter(ledger, ALICE, Subscribe(0, parse("b = 1")))[ONE] == [Subscribe(0, parse("b = 1"))]
 
 
 def test_advertisements_are_read_and_told_by_their_own_requests() -> None:

@@ -21,8 +21,9 @@ from palio.routing.messages import (
     Unsubscribe,
 )
 from palio.routing.protocol import Peer, Send
-from palio.routing.proxies import MOST_LOOKED_AT, NARROW_AT, WIDE_AT, Proxies
+from palio.routing.proxies import MOST_LOOKED_AT, WIDE_AT, Proxies
 from palio.simulation import Network, Topology
+from tests.conftest import seeds
 from tests.routing.helpers import ALICE, BOB, MASTER, ONE, TWO, ask, attached, parse, said
 from tests.routing.scenarios import (
     Event,
@@ -31,7 +32,6 @@ from tests.routing.scenarios import (
     random_event,
     random_filter,
 )
-from tests.routing.seeds import SEEDS
 
 PRICED = Advertise(0, parse_advertisement("price > 0 AND symbol IS NOT NULL"))
 CHEAP = parse("price < 10")
@@ -64,36 +64,6 @@ def answered(broker: Proxies, peer: Peer, *requests: Request) -> Proxies:
     return broker
 
 
-def test_what_is_offered_and_wanted_goes_up() -> None:
-    broker = proxy(MASTER, ONE, TWO, ALICE)
-    assert said(ask(broker, ONE, PRICED)) == [("s0", "Advertise")]
-    assert ask(broker, TWO, PRICED) == []
-    assert said(ask(broker, ALICE, Subscribe(0, parse("x = 1")))) == [("s0", "Subscribe")]
-
-
-def test_figure_4_an_offer_finds_what_was_wanted_before() -> None:
-    broker = proxy(MASTER, ONE, TWO, ALICE)
-    assert said(ask(broker, ALICE, Subscribe(0, CHEAP))) == [("s0", "Subscribe")]
-    assert said(ask(broker, ONE, PRICED)) == [("s0", "Advertise"), ("s1", "Subscribe")]
-    assert said(ask(broker, ONE, Unadvertise(0))) == [("s0", "Unadvertise"), ("s1", "Unsubscribe")]
-
-
-def test_nothing_is_told_down_to_who_offers_something_else() -> None:
-    broker = proxy(MASTER, ONE, TWO)
-    ask(broker, ONE, PRICED)
-    assert ask(broker, MASTER, Subscribe(0, parse("x = 1"))) == []
-    assert said(ask(broker, MASTER, Subscribe(1, CHEAP))) == [("s1", "Subscribe")]
-
-
-def test_what_nobody_offered_goes_up_and_to_whoever_wants_it() -> None:
-    broker = proxy(MASTER, ONE, ALICE)
-    ask(broker, ONE, Subscribe(0, CHEAP))
-    assert goes(broker, ALICE, price=9) == {"s0", "s1"}
-    assert goes(broker, ALICE, price=11) == {"s0"}
-    assert goes(broker, MASTER, price=9) == {"s1"}
-    assert goes(proxy(ONE, ALICE), ALICE, price=9) == set()
-
-
 def test_what_was_offered_goes_where_it_is_wanted_once_the_master_has_answered() -> None:
     """Until then what others above want may still be on its way."""
     broker = proxy(MASTER, ALICE)
@@ -114,15 +84,6 @@ def test_what_was_offered_goes_where_it_is_wanted_once_the_master_has_answered()
     assert goes(broker, ALICE, price=11) == {"s0"}
 
 
-def test_who_waits_for_the_same_answer_hears_it_too() -> None:
-    broker = proxy(MASTER, ALICE)
-    (told,) = ask(broker, ALICE, PRICED, wave=7)
-    assert isinstance(told.message, Batch)
-    assert told.message.wave is not None
-    assert broker.receive(MASTER, Settled(told.message.wave)) == [(ALICE, Settled(7))]
-    assert goes(broker, ALICE, price=9) == set()
-
-
 def test_a_master_that_comes_back_is_asked_again() -> None:
     broker = proxy(MASTER, ALICE)
     (told,) = ask(broker, ALICE, PRICED)
@@ -141,12 +102,6 @@ def test_a_master_that_comes_back_is_asked_again() -> None:
     broker.above = MASTER
     assert said(broker.attach(MASTER)) == [("s0", "Advertise")]
     assert goes(broker, ALICE, price=9) == {"s0"}
-
-
-def test_what_another_offers_is_not_what_one_offers_oneself() -> None:
-    broker = answered(proxy(MASTER, ALICE, BOB), ALICE, PRICED)
-    assert goes(broker, ALICE, price=9) == set()
-    assert goes(broker, BOB, price=9) == {"s0"}
 
 
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
@@ -203,22 +158,6 @@ def test_figure_3_sources_are_known_where_they_are_and_above() -> None:
     network.run()
     everywhere = {"P1": {"P2", "P3"}, "P2": {"S1"}, "P3": {"P4", "P5"}, "P4": {"S2"}, "P5": {"S3"}}
     assert known(network) == everywhere  # (b) and (c)
-
-
-def test_an_event_crosses_the_links_between_its_source_and_who_wants_it() -> None:
-    network = Network.of(FIGURE_3, found_out, seed=1)
-    source, near = network.client("S", "P4"), network.client("R", "P5")
-    source.advertise(PRICED.filter)
-    network.run()
-    near.subscribe("price < 10")
-    network.run()
-    source.publish({"price": 9}, {"price": 11})
-    network.run()
-    assert network.costs.notifications == 2  # P4 to P3 to P5
-    source.publish({"volume": 1})
-    network.run()
-    assert network.costs.notifications == 4  # nobody offered that: P4 to P3 to P1
-    assert len(near.received) == 1
 
 
 # --- failures (proxy IV-F) ---
@@ -293,32 +232,6 @@ def test_of_too_many_wishes_a_broker_below_is_told_one_for_all(
     broker.subscriptions.table.check()
 
 
-@pytest.mark.parametrize(
-    ("left", "told"), [(NARROW_AT + 1, 1), (NARROW_AT, 1), (NARROW_AT - 1, NARROW_AT - 1)]
-)
-def test_of_few_again_it_is_told_each(left: int, told: int) -> None:
-    broker = proxy(MASTER, ONE, ALICE)
-    ask(broker, ONE, PRICED)
-    ask(broker, ALICE, *wishes(WIDE_AT + 1))
-    ask(broker, ALICE, *map(Unsubscribe, range(left, WIDE_AT + 1)))
-    assert len(standing(broker, ONE)) == told
-    broker.subscriptions.table.check()
-
-
-def test_who_offers_less_is_told_each_again() -> None:
-    broker = proxy(MASTER, ONE, ALICE)
-    ask(broker, ONE, PRICED)
-    ask(broker, ALICE, *wishes(WIDE_AT + 1))
-    ask(broker, ONE, Advertise(0, parse_advertisement("price < 3 AND symbol IS NOT NULL")))
-    assert standing(broker, ONE) == ["price = 1", "price = 2"]
-
-
-def test_its_own_wishes_do_not_count() -> None:
-    broker = proxy(MASTER, ONE)
-    ask(broker, ONE, PRICED, *wishes(WIDE_AT + 1))
-    assert standing(broker, ONE) == []
-
-
 def test_who_wants_all_itself_is_told_up_of() -> None:
     broker = proxy(MASTER, ONE, ALICE, BOB)
     ask(broker, ONE, PRICED)
@@ -353,12 +266,7 @@ def test_a_root_that_starts_anew_is_no_storm() -> None:
     assert many - more <= 4 * (500 - 200)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_storm(seed: int) -> None:
-    Storm(seed, found_out, graph=True).run()
-
-
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(12, nightly=10_000))
 def test_storm_with_brokers_that_are_asked_for_all(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -399,7 +307,7 @@ def heard_of_all_wanted(seed: int) -> tuple[list[Event], list[Event]]:
     return heard, [each for each in published if wanted.matches(each)]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", seeds(12, nightly=10_000))
 def test_who_wants_the_same_all_along_hears_all_of_it(seed: int) -> None:
     heard, due = heard_of_all_wanted(seed)
     assert heard == due
@@ -414,4 +322,5 @@ def test_that_would_show_if_offers_counted_before_the_master_has_answered() -> N
         return sends
 
     with patch.object(Proxies, "_flush", wrong):
-        assert any(len(set(map(len, heard_of_all_wanted(seed)))) > 1 for seed in SEEDS)
+        heard = (heard_of_all_wanted(seed) for seed in seeds(60, nightly=10_000))
+        assert any(len(some) != len(due) for some, due in heard)

@@ -10,13 +10,10 @@ from palio.model.row_parcels import RowParcel
 from palio.routing import source_trees
 from palio.routing.graphs import MAX_VERSION
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe
-from palio.routing.protocol import IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, Topology, ring
 from tests.routing.helpers import ALICE, BOB, ONE, UA
-from tests.routing.scenarios import Storm
-from tests.routing.seeds import SEEDS
-from tests.routing.test_general import GRAPHS, is_two_connected_without, survivors_are_served
 
 
 def network_of(topology: Topology) -> Network:
@@ -37,35 +34,6 @@ def test_events_take_the_shortest_path() -> None:
     assert network.costs.notifications == 1
 
 
-@pytest.mark.parametrize("topology", GRAPHS)
-def test_any_link_may_fail_and_return(topology: Topology) -> None:
-    for edge in topology.edges:
-        if not is_two_connected_without(topology, edge):
-            continue
-        network = network_of(topology)
-        network.cut(*edge)
-        network.run()
-        survivors_are_served(network)
-        network.heal(*edge)
-        network.run()
-        survivors_are_served(network)
-
-
-@pytest.mark.parametrize("topology", GRAPHS)
-def test_any_broker_may_crash_and_restart(topology: Topology) -> None:
-    for broker in topology.brokers:
-        if not is_two_connected_without(topology, broker):
-            continue
-        network = network_of(topology)
-        network.crash(broker)
-        network.run()
-        survivors_are_served(network)
-        network.restart(broker)
-        network.client("back", broker)
-        network.run()
-        survivors_are_served(network)
-
-
 def test_a_wave_is_answered_when_all_know() -> None:
     network = network_of(ring(5))
     alice = network.client("alice", "b1")
@@ -73,32 +41,6 @@ def test_a_wave_is_answered_when_all_know() -> None:
     assert alice.settled == {}
     network.run()
     assert alice.settled == {0: ()}
-
-
-def test_the_broker_of_a_publisher_knows_every_destination() -> None:
-    network = Network.of(ring(4), SourceTrees, seed=1)
-    network.client("x", "b2").subscribe("a > 1")
-    network.client("y", "b3").subscribe("a > 5")
-    network.run()
-    router = network.routers["b1"]
-    assert isinstance(router, SourceTrees)
-    found = router.destined(BOB, RowParcel("p", [{"a": 3}, {"a": 9}])).brokers
-    assert {name: mask.tolist() for name, mask in found.items()} == {
-        "b2": [True, True],
-        "b3": [False, True],
-    }
-
-
-def test_events_from_another_direction_than_their_source_go_nowhere() -> None:
-    broker = SourceTrees("s0")
-    for peer in (ALICE, ONE):
-        broker.attach(peer)
-    broker.receive(ALICE, Batch((Subscribe(0, UA),)))
-    row = {"airline": "UA"}
-    assert broker.route(ONE, RowParcel("p", [row], seqs=(0,), source="s9")) == {}
-    assert broker.route(ONE, RowParcel("p", [row], seqs=(0,))) == {}
-    broker.receive(ONE, LinkState("s1", 1, ("s0",)))
-    assert list(broker.route(ONE, RowParcel("p", [row], seqs=(0,), source="s1"))) == [ALICE]
 
 
 @pytest.mark.parametrize(
@@ -117,11 +59,6 @@ def test_an_illegal_message_changes_nothing(message: Flood | Settled | Batch, re
     with pytest.raises(IllegalMessage, match=reason):
         broker.receive(ONE, message)
     assert broker.destined(BOB, RowParcel("p", [{"a": 1}])) == ({}, {})
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_storm(seed: int) -> None:
-    Storm(seed, SourceTrees, graph=True).run()
 
 
 # --- what comes in parts, and what an earlier life said ---
@@ -159,21 +96,6 @@ def test_parts_are_applied_when_the_last_one_has_come() -> None:
     assert answer.message == Settled(4)
     assert is_wanted(broker)
     broker.receive(ONE, Flood("s1", (), version=8))  # the next version follows on the whole
-
-
-def test_an_answer_is_legal_though_whoever_asked_is_gone() -> None:
-    broker = neighbour()
-    two = Peer.broker("s2")
-    broker.attach(two)
-    broker.receive(two, LinkState("s2", 1, ("s0",)))
-    (asked,) = broker.receive(ONE, part(7, 1, fresh=True, more=False, wave=4))
-    assert isinstance(asked.message, Flood)
-    assert asked.message.wave is not None
-    broker.detach(ONE)
-    answer = Settled(asked.message.wave)
-    assert not [each for each in broker.receive(two, answer) if isinstance(each.message, Settled)]
-    with pytest.raises(IllegalMessage, match="is not open there"):
-        broker.receive(two, answer)
 
 
 def test_parts_of_a_link_that_went_down_are_forgotten() -> None:

@@ -20,6 +20,7 @@ from palio.routing.trees import (
     spanning_tree,
 )
 from palio.simulation import Randomness, connected_random
+from tests.conftest import seeds
 
 Links = dict[str, dict[str, int]]
 
@@ -57,7 +58,7 @@ def is_a_tree_of(edges: frozenset[Edge], graph: Links) -> bool:
     return len(reached) == len(graph) and len(edges) == len(graph) - 1
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(10, nightly=1_000))
 def test_ways_are_the_shortest_and_all_see_the_same(seed: int) -> None:
     random = Randomness(seed)
     graph = graph_of(random, random.between(2, 12), random.below(12))
@@ -76,7 +77,7 @@ def test_ways_are_the_shortest_and_all_see_the_same(seed: int) -> None:
     assert is_a_tree_of(tree, graph)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(10, nightly=1_000))
 def test_a_broker_that_joins_changes_no_link_in_use(seed: int) -> None:
     """Whatever it is called, wherever it comes, however many links it has."""
     random = Randomness(seed)
@@ -126,7 +127,7 @@ def test_neighbours_are_told_when_a_broker_that_leaves_stops() -> None:
     assert all(starmap(is_other_weight, pairwise(weights)))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(5, nightly=1_000))
 def test_a_link_that_goes_changes_no_other_but_the_one_that_takes_its_place(seed: int) -> None:
     random = Randomness(seed)
     graph = graph_of(random, random.between(4, 12), random.between(3, 12))

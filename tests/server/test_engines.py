@@ -35,7 +35,7 @@ class Clock:
 
 def test_the_more_filters_there_are_the_fewer_events_are_matched_at_once(pairs: int) -> None:
     clock = Clock()
-    engines = Engines("index", clock)
+    engines = Engines(clock)
     one, other = engines.new_index(), engines.new_selector()
     assert engines.rows_at_once() == min(MAX_BATCH_ROWS, pairs)
     for key in range(20):
@@ -52,14 +52,6 @@ def test_the_more_filters_there_are_the_fewer_events_are_matched_at_once(pairs: 
     del one
     clock.now += 2 * COUNT_AGAIN_S
     assert engines.rows_at_once() == pairs // 20
-
-
-@pytest.mark.parametrize("matching", ["poset", "reference"])
-def test_what_is_never_compiled_takes_little(matching: str, pairs: int) -> None:
-    assert pairs
-    engines = Engines(matching)
-    engines.new_selector().add(1, parse_filter("x = 1"), {}, 1)
-    assert engines.rows_at_once() == 100 * FEW_ROWS
 
 
 def test_what_is_compiled_takes_more() -> None:

@@ -37,11 +37,8 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.routing import kernels
-from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.patterns.router import Patterned
-from palio.routing.shortcuts import Price
-from palio.routing.shortened import Shortened
 from palio.server import run as run_module
 from palio.server import tokens
 from palio.server.engines import Engines
@@ -334,8 +331,8 @@ async def test_all_doors_of_a_broker_share_one_authority(monkeypatch: pytest.Mon
         return made[-1]
 
     monkeypatch.setattr(run_module, "new_authority", counted)
-    async with running(configured(listen=Listen(port=0, http_port=0, flight_port=0))) as found:
-        assert found.fronts.keys() == {"http", "flight"}
+    async with running(configured(listen=Listen(port=0, http_port=0))) as found:
+        assert found.fronts.keys() == {"http"}
     assert len(made) == 1
 
 
@@ -372,7 +369,7 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
         ("acyclic", "Acyclic"),
         ("advertised", "Advertised"),
         ("hierarchical", "Hierarchical"),
-        ("proxies", "Shortened"),
+        ("proxies", "General"),
         ("flooded", "Flooded"),
         ("centralized", "Centralized"),
         ("source-trees", "SourceTrees"),
@@ -380,29 +377,10 @@ def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
     ],
 )
 def test_the_routing_that_a_configuration_names(routing: Any, name: str) -> None:
-    router = new_router(Configuration(broker=Broker(name="b7", routing=routing)), Engines("index"))
+    router = new_router(Configuration(broker=Broker(name="b7", routing=routing)), Engines())
     assert isinstance(router, Patterned) == find_algorithm(routing).assembles
     plain = router.inner if isinstance(router, Patterned) else router
     assert (type(plain).__name__, plain.name) == (name, "b7")
-
-
-@pytest.mark.parametrize("shortcuts", [False, True])
-def test_a_hierarchy_has_shortcuts_if_its_configuration_says_so(shortcuts: bool) -> None:
-    broker = Broker(name="b7", routing="proxies", shortcuts=shortcuts)
-    router = new_router(Configuration(broker=broker), Engines(broker.matching))
-    assert isinstance(router, Shortened)
-    assert router.price == (Price() if shortcuts else None)
-
-
-@pytest.mark.parametrize(
-    ("matching", "name"),
-    [("index", "Matching"), ("poset", "PosetSelector"), ("reference", "ReferenceSelector")],
-)
-def test_the_matching_that_a_configuration_names(matching: str, name: str) -> None:
-    broker = Broker(name="b7", routing="acyclic", matching=matching)
-    router = new_router(Configuration(broker=broker), Engines(broker.matching))
-    assert isinstance(router, Acyclic)
-    assert type(router.selector).__name__ == name
 
 
 # --- starting ---

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
@@ -16,9 +15,9 @@ import pytest
 
 import palio
 from palio.errors import PalioError
+from tests.conftest import NIGHTLY, SEED
 
-NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"
-ROUNDS: Final = 30 if NIGHTLY else 3
+ROUNDS: Final = range(30) if NIGHTLY else [SEED % 30]
 PATIENCE_S: Final = 120.0
 CLIENTS: Final = 6
 
@@ -44,7 +43,7 @@ async def load(url: str, ready: asyncio.Semaphore) -> None:
                 ready.release()
 
 
-@pytest.mark.parametrize("number", range(ROUNDS))
+@pytest.mark.parametrize("number", ROUNDS)
 async def test_a_broker_under_load_ends_with_0_and_no_traceback(
     number: int, tmp_path: Path
 ) -> None:

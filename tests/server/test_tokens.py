@@ -259,7 +259,7 @@ def test_an_authority_knows_principals_by_their_tokens(keys: Path) -> None:
         authority.check(alice, at(0, 200))
     with pytest.raises(NotAuthenticated, match="which is unknown"):
         authority.authenticate(TOKEN, "", at(0))
-    with pytest.raises(NotAuthenticated, match=r"^no token; show a token: .* Flight$"):
+    with pytest.raises(NotAuthenticated, match=r"^no token; show a token: .* HTTP$"):
         authority.authenticate("", "", at(0))
 
 

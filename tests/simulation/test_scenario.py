@@ -6,7 +6,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS
-from palio.routing.matchings import MATCHINGS
+from palio.simulation.matchings import MATCHINGS
 from palio.simulation.scenario import simulate
 
 PATTERNED = [each.name for each in ALGORITHMS.values() if each.assembles]

@@ -1,10 +1,11 @@
 """A program that matches on a cluster, and tells what it has found.
 
-    python cluster_job.py MASTER EVENTS SUBSCRIPTIONS HOME [HOW ...]
+    python cluster_job.py MASTER EVENTS SUBSCRIPTIONS HOME HOWS [HELD_UP ...]
 
-EVENTS is a Parquet file, SUBSCRIPTIONS are JSON lines. HOME/found.json becomes an object with the
-rows of each kind of answer, from a DataFrame and from the path. Then each HOW is done once more,
-held up: every task says in HOME/HOW that it has begun, and goes on when there is a file `go`.
+EVENTS is a Parquet file, SUBSCRIPTIONS are JSON lines, HOWS kinds of answers between commas.
+HOME/found.json becomes an object with the rows of each kind, from a DataFrame and from the path.
+Then each kind in HELD_UP is asked for once more: every task says in HOME/KIND that it has begun,
+and goes on when there is a file `go`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import palio.spark
-from palio.spark.matches import HOWS
 from tests.spark.cluster import QUICK_JAVA, await_that
 
 if TYPE_CHECKING:
@@ -78,12 +78,12 @@ def rows(frame: DataFrame) -> list[list[Any]]:
     )
 
 
-def main(master: str, events: str, subscriptions: str, home: str, *held_up: str) -> None:
+def main(master: str, events: str, subscriptions: str, home: str, hows: str, *held_up: str) -> None:
     spark = connected(master)
     standing = palio.spark.subscriptions(subscriptions, Path(home, "set"), shards=2)
     frame = spark.read.parquet(events).repartition(PARTITIONS)
     found = {}
-    for how in HOWS:
+    for how in hows.split(","):
         columns = None if how in COUNTED else ["id"]
         found[how] = rows(palio.spark.match(frame, standing, how, columns))
         found[f"{how}, path"] = rows(palio.spark.match(events, standing, how, columns))

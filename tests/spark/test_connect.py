@@ -163,7 +163,8 @@ def test_every_kind_of_answer_is_that_of_the_oracle(server: str, tmp_path: Path)
     rows = tmp_path / "subscriptions.jsonl"
     rows.write_text("\n".join(map(json.dumps, subscriptions)))
     program = Path(cluster_job.__file__).read_text()
-    run(tmp_path, program, server, str(tmp_path / "events.parquet"), str(rows), str(tmp_path))
+    given = (str(tmp_path / "events.parquet"), str(rows), str(tmp_path), ",".join(HOWS))
+    run(tmp_path, program, server, *given)
     found: dict[str, Any] = json.loads((tmp_path / "found.json").read_text())
     for how, expected in answers(events, subscriptions).items():
         assert found[how] == expected

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 import palio
-from tests.test_readme import ROOT, blocks
+from tests.pages import ROOT, blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,6 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.conftest import NIGHTLY
 from tests.spark import restarted
 from tests.spark.brokers import Broker, serving
 from tests.spark.cluster import PATIENCE_S, environment
@@ -28,11 +27,10 @@ PUBLISHED: Final = 40
 LIMITS: Final = {1: 50, 2: 30, 3: 10, 4: 1}
 """Subscriptions `y < limit`; `y` is less than 50, so that the first hears everything."""
 
-DEATHS: Final = (
-    [*((point, 1 + at % 2) for at, point in enumerate(restarted.POINTS)), *[("later", 0)] * 8]
-    if NIGHTLY
-    else [("half published", 2)]
-)
+DEATHS: Final = [
+    *((point, 1 + at % 2) for at, point in enumerate(restarted.POINTS)),
+    *[("later", 0)] * 8,
+]
 """Where to die, and for the how manieth time one comes there."""
 
 
@@ -82,6 +80,7 @@ def heard(broker: Broker) -> dict[int, list[int]]:
     return found
 
 
+@pytest.mark.nightly  # each death is another start of Spark
 def test_nothing_is_lost_and_nothing_doubled(tmp_path: Path) -> None:
     """Each start puts other ids in force: a batch that is run again keeps those that it had."""
     draw = random.Random(6)

@@ -114,9 +114,11 @@ def test_a_digest_names_the_contents() -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     saved([{"id": 1, "filter": "a = 1"}], tmp_path)
-    older = {"format": 1, "rows": 1}
-    (tmp_path / "set.msgpack").write_bytes(msgspec.msgpack.encode(older))
-    with pytest.raises(InvalidInput, match=f"has no checksums, not {FORMAT}; make the subscr"):
+    magic, format_, crc, body = msgspec.msgpack.decode((tmp_path / "set.msgpack").read_bytes())
+    other = (magic, format_ + 1, crc, body)
+    (tmp_path / "set.msgpack").write_bytes(msgspec.msgpack.encode(other))
+    told = f"has format {FORMAT + 1}, not {FORMAT}; save the subscription set again"
+    with pytest.raises(InvalidInput, match=told):
         read_meta(tmp_path)
     (tmp_path / "set.msgpack").unlink()
     with pytest.raises(InvalidInput, match="holds no subscription set"):

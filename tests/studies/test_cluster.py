@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
-from typing import Final
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,16 +15,8 @@ from palio_studies.catalogue import study_named
 from palio_studies.names import STUDIES, Scale
 from palio_studies.study import points_of
 from palio_studies.sweeping import put_together, write_run
-from tests.conftest import NIGHTLY
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
-
-QUICKEST: Final = "proxy"
-"""The one study that every test run sends to a cluster; the night sends all."""
-
-EACH: Final = 1 if NIGHTLY else 8
-"""Of so many runs of an experiment one is the cluster's. It finds the others done, as after a kill;
-they are copies of the one before, at both places."""
 
 
 def run_on_cluster(name: str, home: Path) -> None:
@@ -52,27 +41,18 @@ def run_on_cluster(name: str, home: Path) -> None:
 
 
 def run_here(name: str, home: Path) -> None:
-    """In this process, without Spark. The cluster is left one run of `EACH`."""
+    """In this process, without Spark."""
     study = study_named(name)
     points = points_of(study, Scale.SMALL)
-    runs, there = (files.make_directory(home / place / name / "runs") for place in ("near", "far"))
-    for experiment in study.experiments:
-        own = [point for point in points if point.experiment == experiment.name]
-        for start in range(0, len(own), EACH):
-            first, *others = own[start : start + EACH]
-            write_run(runs, first, experiment.run(first), 0.0)
-            for place, other in product((runs, there), others):
-                shutil.copy(runs / f"{first.name}.parquet", place / f"{other.name}.parquet")
+    runs = files.make_directory(home / "near" / name / "runs")
+    experiments = {each.name: each for each in study.experiments}
+    for point in points:
+        write_run(runs, point, experiments[point.experiment].run(point), 0.0)
     put_together(study, points, runs.parent)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        each if each == QUICKEST else pytest.param(each, marks=pytest.mark.nightly)
-        for each in STUDIES
-    ],
-)
+@pytest.mark.nightly  # tests/spark/test_cluster.py has a cluster in every run
+@pytest.mark.parametrize("name", STUDIES)
 def test_a_cluster_finds_the_same_numbers(name: str, tmp_path: Path) -> None:
     run_here(name, tmp_path)
     run_on_cluster(name, tmp_path)

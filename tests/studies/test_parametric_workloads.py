@@ -5,10 +5,10 @@ import pytest
 from palio.language.parsing import parse_filter
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Subscribe, Unsubscribe, Update
-from palio.routing.poset_selector import PosetSelector
 from palio.routing.protocol import Peer
 from palio.simulation import Network, Randomness
 from palio.simulation.inbox import Letter
+from palio.simulation.poset_selector import PosetSelector
 from palio_studies.parametric_workloads import (
     BROKERS,
     ENGINES,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from palio.routing.shortcuts import Price
-from palio.routing.shortened import Shortened
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Randomness
+from palio.simulation.shortcuts import Price
+from palio.simulation.shortened import Shortened
 from palio_studies.proxy_network import KINDS, ProxyNetwork, proxy_network
 
 TRIANGLE = ProxyNetwork(

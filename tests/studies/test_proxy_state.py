@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from palio.routing.general import General
 from palio.routing.messages import Flood
-from palio.routing.shortcuts import Price
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Network, line
+from palio.simulation.shortcuts import Price
 from palio_studies.proxy_network import ProxyNetwork
 from palio_studies.proxy_state import FloodedState, TableState, state_of
 

@@ -77,10 +77,6 @@ def _tree(root: str, brokers: Mapping[str, Any]) -> Iterator[str]:
     if found:
         listed = ", ".join(f"{one} - {other}" for one, other in found)
         yield f"found for links that are lost: {listed}"
-    straight = [(name, other) for name in sorted(brokers) for other in brokers[name]["shortcuts"]]
-    if straight:
-        listed = ", ".join(f"{other} to {one}" for one, other in straight)
-        yield f"shortcuts: {listed}"
     for name in sorted(brokers.keys() - parents.keys()):
         yield f"{name}  not reachable"
         yield from _keeps(brokers[name], "    ")

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from time import perf_counter
-from typing import Final
 
 from palio.cli.reporting import show
 
-__all__ = ["IS_DONE", "warm"]
-
-IS_DONE: Final = "The kernels are compiled and cached"
-"""The first words of the line that says so."""
+__all__ = ["warm"]
 
 
 def warm(*, as_json: bool) -> int:
@@ -32,5 +28,5 @@ def warm(*, as_json: bool) -> int:
     if as_json:
         show({"seconds": round(seconds, 3)})
     else:
-        show(f"{IS_DONE}: {seconds:.1f} s")
+        show(f"The kernels are compiled and cached: {seconds:.1f} s")
     return 0

@@ -29,6 +29,7 @@ __all__ = [
     "from_binary",
     "from_json",
     "gap_event",
+    "json_value",
     "to_binary",
     "to_json",
 ]
@@ -228,7 +229,7 @@ def _cloud_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
         elif name != "data":
             if not _is_context(name, value):
                 return None
-            document[name] = _json_value(value)
+            document[name] = json_value(value)
     if document["specversion"] != "1.0" or document.get("type") == NATIVE_TYPE:
         return None
     if not all(document.get(name) for name in _REQUIRED):
@@ -284,9 +285,9 @@ def _native(
         "type": NATIVE_TYPE,
     }
     if time is not None:
-        document["time"] = _json_value(time)
+        document["time"] = json_value(time)
     document["datacontenttype"] = "application/json"
-    document["data"] = {name: _json_value(value) for name, value in event.items()}
+    document["data"] = {name: json_value(value) for name, value in event.items()}
     return document
 
 
@@ -307,7 +308,8 @@ def _unflattened(flat: Mapping[str, Any]) -> Any:
     return whole
 
 
-def _json_value(value: Any) -> Any:
+def json_value(value: Any) -> Any:
+    """A value of the model as JSON has it; times, bytes, NaN and infinities are texts."""
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
     if isinstance(value, bytes):

@@ -124,9 +124,7 @@ def read_filters(path: str | Path) -> tuple[dict[str, Any], Iterator[Written]]:
     batch = filters_of(read_arrow(Path(path)), Path(path))
     metadata = batch.schema.metadata
     packed = metadata[_SETTINGS]
-    if _SUM not in metadata:
-        raise InvalidInput(f"{path} is of an older version, without a checksum; save it again")
-    if metadata[_SUM] != str(_sum_of(batch.columns, packed)).encode():
+    if metadata.get(_SUM) != str(_sum_of(batch.columns, packed)).encode():
         raise FileDamaged(f"{path} is not what was written; save the engine again")
     try:
         settings = msgspec.msgpack.decode(packed, type=dict[str, Any])

@@ -107,7 +107,6 @@ class Loading(Generic[Meta]):
         try:
             manifest = msgspec.msgpack.decode(data, type=_Manifest)
         except (msgspec.MsgspecError, ValueError):
-            self._refuse_older(data, version)
             raise self.damaged(name, "it is no manifest") from None
         if manifest.magic != _MAGIC or zlib.crc32(manifest.body) != manifest.crc:
             raise self.damaged(name, "its checksum differs")
@@ -121,18 +120,6 @@ class Loading(Generic[Meta]):
         except (msgspec.MsgspecError, ValueError) as error:
             raise self.damaged(name, str(error)) from None
         self._sums = body.files
-
-    def _refuse_older(self, data: bytes, version: int) -> None:
-        """Before manifests, the file held what it says about itself and nothing else."""
-        try:
-            found = msgspec.msgpack.decode(data)
-        except (msgspec.MsgspecError, ValueError):
-            return
-        if isinstance(found, dict) and "format" in found:
-            raise InvalidInput(
-                f"{self.home} has format {found['format']!r:.20}, which has no checksums, not "
-                f"{version}; make the {self._what} again from its source"
-            )
 
     def damaged(self, name: str, problem: str) -> FileDamaged:
         """The error for a file."""

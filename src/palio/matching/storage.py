@@ -41,8 +41,8 @@ from palio.model.values import Kind
 
 __all__ = ["load", "save"]
 
-FORMAT: Final = 2
-"""Raised when files of an older version would be misread."""
+FORMAT: Final = 1
+"""Raised when an index of the format before would be misread."""
 
 MANIFEST: Final = "index.msgpack"
 TEXTS: Final = "texts.arrow"

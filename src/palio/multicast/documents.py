@@ -55,7 +55,9 @@ def decode(data: bytes, most_groups: int = MAX_GROUPS) -> tuple[GroupPlan, dict[
     try:
         document = msgspec.json.decode(data, type=_Document)
         if document.format != FORMAT:
-            raise InvalidInput(f"it has format {document.format}, and format {FORMAT} is read")
+            raise InvalidInput(
+                f"its format is {document.format}, not {FORMAT}; make the plan again"
+            )
         if len(document.brokers) > MAX_BROKERS:
             raise InvalidInput(f"it has more than {MAX_BROKERS:,} brokers")
         return _plan(document, most_groups), document.report

@@ -284,8 +284,8 @@ class NamedAuthority:
         if principal is None:
             who = f"{transport_name!r} was granted nothing" if transport_name else "no certificate"
             raise NotAuthenticated(
-                f"{who}; show a client certificate whose subject is in [auth.grants] (HTTP and "
-                "Flight ask for none: they need tokens, auth.keys)"
+                f"{who}; show a client certificate whose subject is in [auth.grants] (HTTP "
+                "asks for none: it needs tokens, auth.keys)"
             )
         principal.check(at)
         return principal

@@ -16,7 +16,7 @@ from palio.node.membership import Membership
 from palio.node.peers import Peers, circle
 from palio.node.questions import Questions
 from palio.node.refusals import Refusals
-from palio.node.sessions import Neighbour, PeerSession, Session
+from palio.node.sessions import Neighbour, PeerSession
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Hello, Probe, Seek, Welcome
 from palio.protocol.names import check_name
@@ -49,7 +49,10 @@ class Greetings:
         """Somebody says who it is."""
         core = self._core
         if hello.version != PROTOCOL_VERSION:
-            reason = f"it speaks version {hello.version}, this broker {PROTOCOL_VERSION}"
+            reason = (
+                f"it speaks version {hello.version} of the protocol, this broker "
+                f"{PROTOCOL_VERSION}; install the same Palio at both ends"
+            )
             raise IllegalMessage(f"link {link}", reason)
         check_name(hello.name, f"a {hello.role:.20}")
         if hello.role == "client":
@@ -165,7 +168,6 @@ class Greetings:
         received = party.stream.received
         token, proof, routing = "", b"", ""
         heartbeat, grace = settings.heartbeat_s, settings.client_grace_s
-        identity = party.identity if isinstance(party, Session) else ""
         if not party.peer.is_client:
             token, proof = state.introduction.answer(party.peer.name)
             heartbeat, grace = settings.peer_heartbeat_s, settings.peer_grace_s
@@ -182,7 +184,6 @@ class Greetings:
             token,
             proof,
             routing,
-            identity,
         )
         core.out.append(Send(link, welcome))
 

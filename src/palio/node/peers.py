@@ -15,7 +15,6 @@ from palio.node.links import Links
 from palio.node.questions import Questions
 from palio.node.round_trips import RoundTrips
 from palio.node.sessions import Neighbour, PeerSession, Session
-from palio.node.shortcutting import Shortcutting
 from palio.protocol.messages import Bye, Ping
 from palio.protocol.streams import Stream
 from palio.routing.algorithms import GraphKind
@@ -58,7 +57,6 @@ class Peers:
         """The state of the registry when circles were looked for last."""
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
-        self.shortcutting = Shortcutting(core)
         self._measured: dict[str, None] = {}
         """Neighbours whose weight may have changed since it was told."""
         self._weights_at = 0.0
@@ -128,7 +126,6 @@ class Peers:
         neighbour.is_new = not core.durability.registry.has_heard_of(neighbour.name)
         core.durability.registry.join(neighbour.name, core.at)
         self._weigh(neighbour)
-        self.shortcutting.meet(neighbour)
         core.route(core.router.attach(neighbour.peer))
         if not neighbour.is_new:
             core.lapses.ways_changed()

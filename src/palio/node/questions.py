@@ -34,7 +34,7 @@ from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.publishing import Publishing
 from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
-from palio.node.vouching import FOUND, SHORTCUTS, lives
+from palio.node.vouching import FOUND, lives
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
 from palio.routing.protocol import Hierarchy, Peer
@@ -211,7 +211,6 @@ class Questions:
                     "links": list(registry.links(name)),
                     "parent": parents.get(name, ""),
                     "found": list(registry.links(name, FOUND)),
-                    "shortcuts": list(registry.links(name, SHORTCUTS)),
                     "url": str(self._core.whereabouts.of(name) or ""),
                     "reachable": name == self._core.name or registry.next_hop(name) is not None,
                     "durable_subscriptions": sorted(durable.get(name, [])),

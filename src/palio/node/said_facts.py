@@ -24,7 +24,6 @@ from palio.node.vouching import (
     PEERS,
     PLAN,
     RETIRED,
-    SHORTCUTS,
     TOKEN,
     Vouching,
     is_end,
@@ -34,7 +33,7 @@ from palio.protocol.messages import NO_VISIT, Fact, Visit
 
 __all__ = ["SaidFacts"]
 
-_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN, SHORTCUTS))
+_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN))
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 

@@ -37,14 +37,14 @@ from palio.protocol.messages import (
 from palio.protocol.portions import weight
 from palio.protocol.streams import EVENTS, Stream, size_of
 from palio.protocol.transitions import ALLOWED, Speaker, State
-from palio.routing.messages import Batch, Control, EndShortcut, Join, Leave, Reached
+from palio.routing.messages import Batch, Control, Join, Leave, Reached
 from palio.routing.parameters import WaitingBatch
 from palio.routing.patterns.messages import Composite, Ready, TooLate
 from palio.routing.protocol import Peer
 
 __all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscription"]
 
-_LAST: Final = (EndShortcut, Reached, Ready)
+_LAST: Final = (Reached, Ready)
 """What a router says after all events that it has sent."""
 
 _Events: TypeAlias = Deliver | Assembled | Forward

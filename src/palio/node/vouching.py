@@ -39,7 +39,6 @@ __all__ = [
     "PEERS",
     "PLAN",
     "RETIRED",
-    "SHORTCUTS",
     "TOKEN",
     "Trust",
     "Vouching",
@@ -77,10 +76,6 @@ PLAN: Final = "/plan"
 
 RETIRED: Final = "/retired/"
 """What the subject begins with that says of a broker that it is gone; no owner's name is empty."""
-
-SHORTCUTS: Final = "/shortcuts"
-"""The subject under which a broker names those of its neighbours from which events of another
-branch come straight (`palio.node.shortcutting`)."""
 
 TOKEN: Final = "/token"
 """The subject of a broker's bound token."""

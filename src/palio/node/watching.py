@@ -88,7 +88,6 @@ class Watch:
         self._peers.go_round()
         self._peers.tell_weights()
         self._tell_place()
-        self._peers.shortcutting.look()
         self.begin()
         return True
 

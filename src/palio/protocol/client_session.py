@@ -28,7 +28,6 @@ from palio.errors import (
     Closed,
     DamagedFrame,
     IllegalMessage,
-    NotSupported,
     PalioError,
     Unreachable,
 )
@@ -332,15 +331,13 @@ class ClientSession:
         elif isinstance(message, Welcome):
             try:
                 again = self._welcomed(message)
-            except (IllegalMessage, NotSupported) as error:
+            except IllegalMessage as error:
                 self._failed(error, now)
             else:
                 self._begin(message, again, now)
 
     def _welcomed(self, welcome: Welcome) -> list[Message]:
         """What to say first: what the broker has not got, if it knows the session."""
-        if welcome.identity != self.hello.identity:
-            raise NotSupported(f"the broker {welcome.name!r} is older than identities are")
         if not welcome.resumed:
             self._unnamed = 0
             self._take_together()  # the owner says it again

@@ -1,24 +1,33 @@
 """Events from another broker or a client, checked before anybody reads them.
 
-What is checked is the same whichever way events come, by a link or by a datagram.
+The checks are the same whichever way events come: by a link, by a datagram, or as an Arrow stream.
+Their order matters. Arrow follows lengths and offsets out of its memory until a batch has been
+validated in full, so nothing but numbers of rows and columns is asked of it before.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
 
-from palio.errors import IllegalMessage
+from palio.errors import IllegalMessage, InvalidEvent, InvalidInput, LimitExceeded
 from palio.model.events import SEQ, TIME, conform
 from palio.model.parcels import Parcel, Shape
-from palio.protocol.ipc import check_batch_message
-from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_NUMBER, MAX_PUBLISHER_CHARS
+from palio.protocol.batches import check_chunk, check_views, decoded_bytes
+from palio.protocol.ipc import SYSTEM_COLUMNS, check_message
+from palio.protocol.limits import (
+    MAX_BATCH_CELLS,
+    MAX_BATCH_ROWS,
+    MAX_NUMBER,
+    MAX_PUBLISHER_CHARS,
+    MAX_STREAM_MESSAGES,
+)
 
-__all__ = ["batch_parcel", "check_numbered", "legal_shape", "lone_parcel"]
+__all__ = ["batch_parcel", "check_numbered", "legal_shape", "lone_parcel", "stream_batches"]
 
-SYSTEM_COLUMNS: Final = 2
-"""Number and time, which a broker adds to what was published."""
+_OPTIONS: Final = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
 
 
 def legal_shape(schema: pa.Schema) -> Shape:
@@ -53,12 +62,76 @@ def batch_parcel(publisher: str, shape: Shape, message: bytes) -> Parcel:
     >>> len(batch_parcel("p", Shape(batch.schema), batch.serialize().to_pybytes()))
     2
     """
-    check_batch_message(message)
+    check_message(message)
     payload = pa.py_buffer(message)
     batch = pa.ipc.read_record_batch(payload, shape.schema)
     _check_size(batch)
     batch.validate(full=True)  # offsets from outside, about to be read by kernels
     return Parcel(publisher, batch, payload, shape)
+
+
+def stream_batches(stream: bytes) -> Iterator[pa.RecordBatch]:
+    """Read the batches of a client's Arrow stream, one by one; `InvalidInput` if it is none.
+
+    All together they are no more than a front takes at once (`check_chunk`), reckoned as events
+    before any of them is decoded.
+
+    >>> sink = pa.BufferOutputStream()
+    >>> batch = pa.record_batch({"x": pa.array([1, 2], pa.int8())})
+    >>> with pa.ipc.new_stream(sink, batch.schema) as writer:
+    ...     writer.write_batch(batch)
+    >>> [str(each.schema) for each in stream_batches(sink.getvalue().to_pybytes())]
+    ['x: int64']
+    """
+    try:
+        yield from _stream_batches(stream)
+    except InvalidInput:
+        raise
+    except (ValueError, OSError, pa.ArrowException) as error:
+        raise InvalidEvent(f"the body is no Arrow stream of events: {error}") from None
+
+
+def _stream_batches(stream: bytes) -> Iterator[pa.RecordBatch]:
+    _check_messages(stream)
+    reader = pa.ipc.open_stream(pa.py_buffer(stream), options=_OPTIONS)
+    # What a schema says beside names and types is nobody's, and would be kept with it.
+    schema = pa.schema([(field.name, field.type) for field in reader.schema])
+    kinds: list[Any] = schema.types  # the stubs want one type
+    conform(pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in kinds], schema=schema))
+    rows = nbytes = 0
+    while (read := _next(reader)) is not None:
+        rows += read.num_rows
+        check_chunk(rows, read.num_columns, 0)
+        read.validate()  # buffers are as long as their columns say
+        check_views(read)
+        read.validate(full=True)
+        nbytes += decoded_bytes(read)
+        check_chunk(rows, read.num_columns, nbytes)
+        if read.num_columns:
+            read = pa.RecordBatch.from_arrays(read.columns, schema=schema)
+        if read.num_rows:
+            yield conform(read)
+
+
+def _check_messages(stream: bytes) -> None:
+    """Refuse a stream of which one message would become more than it is, or with too many."""
+    end = count = 0
+    while end < len(stream) and (message := check_message(stream, end)) is not None:
+        end = message.end
+        count += 1
+        if count > MAX_STREAM_MESSAGES:
+            raise LimitExceeded(
+                "an Arrow stream in messages",
+                limit="MAX_STREAM_MESSAGES",
+                maximum=MAX_STREAM_MESSAGES,
+            )
+
+
+def _next(reader: pa.ipc.RecordBatchStreamReader) -> pa.RecordBatch | None:
+    try:
+        return reader.read_next_batch()
+    except StopIteration:
+        return None
 
 
 def check_numbered(sender: object, parcel: Parcel) -> None:

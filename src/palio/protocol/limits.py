@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-PROTOCOL_VERSION: Final = 3
-"""Raised when a broker could no longer speak with an older one."""
+PROTOCOL_VERSION: Final = 1
+"""Raised when messages of the version before would be misread; an end of another is refused."""
 
 MAX_FRAME_BYTES: Final = 16 << 20
 """One frame: a batch of 16,384 events of 64 numbers each fits, a mistaken length does not."""
@@ -29,6 +29,10 @@ however many rows it says it has."""
 
 MAX_CHUNK_CELLS: Final = 1 << 22
 """Rows of those times their columns: a frame holds 134 million booleans."""
+
+MAX_STREAM_MESSAGES: Final = 1_024
+"""Messages of an Arrow stream that a front takes at once, schema and dictionaries included. Each
+batch is validated with the whole of its dictionaries, which takes a millisecond for the longest."""
 
 PORTION_BYTES: Final = 16 << 10
 """Of the tables that brokers tell each other, what goes in one frame, unless one thing is larger:

@@ -186,8 +186,6 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """...and its signature over the nonces of this greeting."""
     routing: str = ""
     """To brokers: as in `Hello`."""
-    identity: str = ""
-    """To clients: as in `Hello`."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")

@@ -33,6 +33,7 @@ from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.parcels import Shape
+from palio.protocol.ipc import check_message
 from palio.protocol.legal_parcels import batch_parcel, legal_shape, lone_parcel
 from palio.protocol.limits import (
     MAX_FRAME_BYTES,
@@ -223,7 +224,9 @@ class Decoder:
             raise self._illegal(f"shape {number}; {self._max_shapes} is the most (MAX_SHAPES)")
         if number == 0:
             self._shapes.clear()
-        schema = pa.ipc.read_schema(pa.py_buffer(body[_NUMBER.size :]))
+        described = body[_NUMBER.size :]
+        check_message(described)
+        schema = pa.ipc.read_schema(pa.py_buffer(described))
         self._shapes[number] = legal_shape(schema)
 
     def _events(self, body: memoryview) -> Message:

@@ -17,7 +17,6 @@ from palio.errors import InvalidInput
 
 if TYPE_CHECKING:
     from palio.routing.protocol import Router, SelectorFactory
-    from palio.routing.shortcuts import Price
 
 __all__ = ["ALGORITHMS", "Algorithm", "GraphKind", "find_algorithm"]
 
@@ -63,16 +62,13 @@ class Algorithm:
         *,
         life: int = 0,
         has_parent: bool = False,
-        shortcuts: Price | None = None,
     ) -> Router:
         """A router for one broker. `life` grows with each time that the broker starts: the time
         will do. `has_parent`: where brokers find out who is above whom, it is not to be the root.
-        `shortcuts`: what those have to be worth that it has there, if it is to have any.
         """
         from palio.routing.general import General
         from palio.routing.reference_selector import ReferenceSelector
         from palio.routing.routers import ROUTERS
-        from palio.routing.shortened import Shortened
         from palio.routing.source_trees import SourceTrees
 
         make = self.router or ROUTERS[self.name]
@@ -81,8 +77,6 @@ class Algorithm:
             router.begin(life)
         if isinstance(router, General):
             router.has_parent = has_parent
-        if isinstance(router, Shortened):
-            router.price = shortcuts
         return router
 
     def new_gateway(
@@ -111,14 +105,13 @@ class Algorithm:
         *,
         life: int = 0,
         has_parent: bool = False,
-        shortcuts: Price | None = None,
         window: timedelta | None = None,
     ) -> Router:
         """The same, with patterns assembled over it if it `assembles` (and as it is if not). It
         holds events back for a `window`.
         """
         if not self.assembles:
-            return self.new(name, selector, life=life, has_parent=has_parent, shortcuts=shortcuts)
+            return self.new(name, selector, life=life, has_parent=has_parent)
         from palio.routing.patterns.router import REORDER_WINDOW, Patterned
         from palio.routing.reference_selector import ReferenceSelector
 

@@ -23,8 +23,6 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `TreePlan`      | brokers  | general routing                                                   |
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
 | `Reached`       | brokers  | general routing, on links of the tree                             |
-| `AskShortcut`   | brokers  | hierarchies with shortcuts; once, until it has ended at both ends |
-| `EndShortcut`   | brokers  | likewise; for one that was asked for, once by each end            |
 
 Those about patterns are told in `palio.routing.patterns.messages`.
 """
@@ -45,11 +43,9 @@ __all__ = [
     "LAST_ROUND",
     "PORTION",
     "Advertise",
-    "AskShortcut",
     "Batch",
     "Cancel",
     "Control",
-    "EndShortcut",
     "Flood",
     "Join",
     "Leave",
@@ -249,22 +245,6 @@ class Reached(msgspec.Struct, frozen=True, tag=True):
     round: Annotated[int, msgspec.Meta(ge=0, le=LAST_ROUND)]
 
 
-class AskShortcut(msgspec.Struct, frozen=True, tag=True):
-    """Outside the tree, the sender wants copies on this link of what the receiver hears from below.
-
-    Which of these it wants it says next, in batches, of which the first is `fresh`.
-    """
-
-
-class EndShortcut(msgspec.Struct, frozen=True, tag=True):
-    """A shortcut on this link is over at the sender's end: no copy follows it, and no batch.
-
-    `asked`: the sender is the one that had asked for it. The other end answers with the same.
-    """
-
-    asked: bool
-
-
 Control: TypeAlias = (
     Batch
     | Settled
@@ -275,7 +255,5 @@ Control: TypeAlias = (
     | Join
     | Leave
     | Reached
-    | AskShortcut
-    | EndShortcut
     | PatternControl
 )

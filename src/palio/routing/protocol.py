@@ -37,7 +37,6 @@ __all__ = [
     "Selector",
     "SelectorFactory",
     "Send",
-    "Shortening",
     "Steady",
     "WithoutAdvertisements",
     "narrowed",
@@ -279,23 +278,6 @@ class Hierarchy(Protocol):
 
     def parents(self) -> dict[str, str]:
         """For each broker but the root, the one above it."""
-
-
-@runtime_checkable
-class Shortening(Protocol):
-    """A router that has events come straight from other branches where that pays."""
-
-    @property
-    def shortcuts(self) -> list[str]:
-        """The brokers from which they come so."""
-
-    def bar(self, peer: Peer) -> None:
-        """With a neighbour that may not hear and bring everything there is no shortcut, until it
-        is detached: what came by it would be less than what comes over the tree.
-        """
-
-    def look(self, now: float) -> list[Send]:
-        """Time has passed: where a shortcut pays it begins, and where it does not it ends."""
 
 
 class Steady:

@@ -34,7 +34,7 @@ from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Peer, Role, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["Proxies"]
+__all__ = ["ITSELF", "NO_OFFER", "Proxies"]
 
 WIDE_AT: Final = 64
 """A broker below whose offers overlap more wishes of others is asked for all events instead. Of n
@@ -49,10 +49,10 @@ MOST_LOOKED_AT: Final = 64
 to 2 ms at the most. What the others announce goes up.
 """
 
-_NO_OFFER: Final = 0
+NO_OFFER: Final = 0
 """The number of a wave that asks about none: the first offer is number 1."""
 
-_ITSELF: Final = Peer(Role.SIDE, "")
+ITSELF: Final = Peer(Role.SIDE, "")
 """This broker, as one who wants something of its own, or waits for an answer."""
 
 
@@ -74,13 +74,11 @@ class _Ways:
     """Where a wish may go (`Aim`): up, and down to offers that it overlaps.
 
     Those below that are `wide` are told one wish, for all events, which this broker itself has.
-    Those `beside`, to whom shortcuts lead, are told what is wanted here and below.
     """
 
     def __init__(self, upwards: _Upwards, askers: Callable[[Filter], Iterable[Peer]]) -> None:
         self.overlaps = OverlapIndex()
         self.wide: dict[Peer, None] = {}
-        self.beside: dict[Peer, None] = {}
         self.ended = 0
         """Wishes that ended since it was last asked who is still wide."""
         self._upwards = upwards
@@ -88,13 +86,9 @@ class _Ways:
 
     def towards(self, filter: Filter) -> Iterator[Peer]:
         """See `Aim`."""
-        if self.beside and any(
-            each not in (self._upwards.master, _ITSELF) for each in self._askers(filter)
-        ):
-            yield from self.beside
         if filter == TRUE:
             yield from self.wide
-            if list(self._askers(filter)) == [_ITSELF]:
+            if list(self._askers(filter)) == [ITSELF]:
                 return
         yield from self._upwards.towards(filter)
         for peer in self.overlaps.towards(filter):
@@ -206,41 +200,6 @@ class Proxies(ForwardingRouter):
             self._expected[sender] = expected
         return ~expected.among(parcel)
 
-    # --- shortcuts (see `Shortened`) ---
-
-    @property
-    def wish_count(self) -> int:
-        """How many wishes the master was told, as one at the end of a shortcut would be."""
-        master = self._upwards.master
-        return 0 if master is None else self.subscriptions.sent_count(master)
-
-    def shorten(self, peer: Peer) -> list[Send]:
-        """Tell a peer in another branch what is wanted here and below, from now on."""
-        table = self.subscriptions.table
-        self.subscriptions.enrol(peer)
-        self.subscriptions.tell(peer)
-        self._waves.connect(peer)
-        self._ways.beside[peer] = None
-        table.retouch(table.nodes)
-        sends = self._flush(fresh=peer)
-        waves, _ = self._waves.begin(_ITSELF, _NO_OFFER, [peer])
-        return [
-            Send(to, structs.replace(said, wave=waves[peer]))
-            if to == peer and isinstance(said, Batch)
-            else Send(to, said)
-            for to, said in sends
-        ]
-
-    def lengthen(self, peer: Peer) -> list[Send]:
-        """Tell it nothing more, and wait for no answer of it."""
-        del self._ways.beside[peer]
-        self.subscriptions.dismiss(peer)
-        return self._others(self._honest(self._waves.excuse(peer)))
-
-    def answered(self, peer: Peer, message: Settled) -> list[Send]:
-        """It has in force what it was told."""
-        return self._others(self._honest(self._waves.echo(peer, message)))
-
     # --- what follows from a change ---
 
     def _applied(self, sender: Peer) -> None:
@@ -282,7 +241,7 @@ class Proxies(ForwardingRouter):
             return sends
         for place, (peer, message) in enumerate(sends):
             if peer == self._upwards.master and isinstance(message, Batch):
-                waves, _ = self._waves.begin(_ITSELF, self._asked, [peer])
+                waves, _ = self._waves.begin(ITSELF, self._asked, [peer])
                 own = waves.get(peer, message.wave)
                 sends[place] = Send(peer, structs.replace(message, wave=own))
         return sends
@@ -290,9 +249,9 @@ class Proxies(ForwardingRouter):
     def _others(self, sends: list[Send]) -> list[Send]:
         """All but what is an answer to this broker itself."""
         for to, message in sends:
-            if to == _ITSELF and isinstance(message, Settled):
+            if to == ITSELF and isinstance(message, Settled):
                 self._answered = max(self._answered, message.wave)
-        return [each for each in sends if each.to != _ITSELF]
+        return [each for each in sends if each.to != ITSELF]
 
     # --- who is asked for all events ---
 
@@ -310,7 +269,7 @@ class Proxies(ForwardingRouter):
         """How many wishes of others overlap what a broker below offers; no more are counted."""
         nodes = self.subscriptions.table.nodes
         overlapping = self._ways.overlaps.overlapping(peer)
-        wanted = (each for each in overlapping if nodes[each].subscribers.keys() - {peer, _ITSELF})
+        wanted = (each for each in overlapping if nodes[each].subscribers.keys() - {peer, ITSELF})
         return sum(1 for _ in islice(wanted, most))
 
     def _is_crowded(self, peer: Peer) -> bool:
@@ -318,14 +277,14 @@ class Proxies(ForwardingRouter):
 
     def _is_told_much(self, peer: Peer) -> bool:
         ways = self._ways
-        if peer == self._upwards.master or peer in ways.wide or peer in ways.beside:
+        if peer == self._upwards.master or peer in ways.wide:
             return False
         return self.subscriptions.sent_count(peer) > WIDE_AT
 
     def _widen(self, peer: Peer, told: Iterable[Filter]) -> None:
         table = self.subscriptions.table
         if not self._ways.wide:
-            table.add(_ITSELF, TRUE)
+            table.add(ITSELF, TRUE)
         self._ways.wide[peer] = None
         table.retouch((TRUE, *told))
 
@@ -340,4 +299,4 @@ class Proxies(ForwardingRouter):
         del self._ways.wide[peer]
         table.retouch((TRUE, *self._ways.overlaps.overlapping(peer)))
         if not self._ways.wide:
-            table.remove(_ITSELF, TRUE)
+            table.remove(ITSELF, TRUE)

@@ -12,7 +12,7 @@ from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router, SelectorFactory
-from palio.routing.shortened import Shortened
+from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
 
 __all__ = ["ROUTERS"]
@@ -26,7 +26,7 @@ ROUTERS: Final[Mapping[str, Callable[[str, SelectorFactory], Router]]] = {
     "acyclic": Acyclic,
     "advertised": Advertised,
     "hierarchical": Hierarchical,
-    "proxies": Shortened,
+    "proxies": lambda name, selector: General(name, lambda inner: Proxies(inner, selector)),
     "flooded": Flooded,
     "centralized": Centralized,
 }

@@ -19,8 +19,7 @@ from palio.matching.index import Index
 from palio.matching.kernels.registry import ready
 from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing import kernels
-from palio.routing.matchings import selectors_of
-from palio.routing.protocol import Selector
+from palio.routing.protocol import Matching, Selector
 from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS
 
 __all__ = ["Engines", "load_kernels"]
@@ -29,16 +28,14 @@ logger: Final = logging.getLogger("palio.server")
 
 
 class Engines:
-    """Makes engines and selectors of one kind (`broker.matching`).
+    """Makes the engines of one broker and the selectors of its router.
 
-    >>> engines = Engines("index")
+    >>> engines = Engines()
     >>> engines.new_index().match_event({"x": 1}).tolist(), len(engines.new_selector())
     ([], 0)
     """
 
-    def __init__(self, matching: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._is_compiled = matching == "index"
-        self._make = selectors_of(matching, self._index)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._made: WeakSet[Sized] = WeakSet()
         self._clock = clock
         self._filters = 0
@@ -46,7 +43,7 @@ class Engines:
 
     def new_selector(self) -> Selector:
         """One for a router."""
-        selector = self._make()
+        selector = Matching(self._index())
         self._made.add(selector)
         return selector
 
@@ -69,8 +66,7 @@ class Engines:
         now = self._clock()
         if now - self._counted_at >= COUNT_AGAIN_S:
             self._filters, self._counted_at = sum(map(len, self._made)), now
-        is_quick = self._is_compiled and ready() is not None
-        pairs = COMPILED_PAIRS if is_quick else PLAIN_PAIRS
+        pairs = PLAIN_PAIRS if ready() is None else COMPILED_PAIRS
         return max(FEW_ROWS, min(MAX_BATCH_ROWS, pairs // max(1, self._filters)))
 
 

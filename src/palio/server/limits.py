@@ -115,28 +115,6 @@ MAX_SINK_HEADERS: Final = 32
 MAX_SINK_HEADERS_BYTES: Final = 8_192
 """All of them: what common servers take as a head."""
 
-MAX_TICKET_BYTES: Final = 512 << 10
-"""A ticket of Arrow Flight, or a descriptor: the longest filter (`MAX_TEXT_CHARS`) fits, with as
-much for its parameters. To read one takes some ten milliseconds."""
-
-MAX_STREAMS: Final = 256
-"""Streams of Arrow Flight at once: each takes a thread."""
-
-MAX_STREAMS_EACH: Final = 64
-"""Of those, what one principal may have: others are served whatever it does."""
-
-MAX_PUTS: Final = 128
-"""Publications of Arrow Flight under way at once: each takes a thread, and a batch."""
-
-MAX_PUTS_EACH: Final = 32
-"""Of those, what one principal may have."""
-
-MAX_LOOKUPS: Final = 64
-"""Other calls of Arrow Flight at once; each takes milliseconds."""
-
-MAX_LOOKUPS_EACH: Final = 16
-"""Of those, what one principal may have."""
-
 MARK_BYTES: Final = 1 << 20
 """A journal's mark is written anew when it has grown by so much: ten thousand transactions and
 more, of which the newer half stays. The log of a journal holds fewer."""

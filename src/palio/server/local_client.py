@@ -249,11 +249,6 @@ class Guest:
         """Whether the session goes on."""
         return self._failure is None
 
-    @property
-    def owner(self) -> str:
-        """Whose session this is: the name that the node found in the token."""
-        return self.publisher.rpartition("/")[0]
-
     # --- requests ---
 
     async def subscribe(

@@ -1,4 +1,4 @@
-"""`LocalLink`: a connection to the node without a socket, for fronts (HTTP, Flight)."""
+"""`LocalLink`: a connection to the node without a socket, for fronts such as HTTP."""
 
 from __future__ import annotations
 

@@ -31,7 +31,6 @@ from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import Address
 from palio.routing.algorithms import find_algorithm
 from palio.routing.protocol import Router
-from palio.routing.shortcuts import Price
 from palio.server.engines import Engines
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
@@ -56,7 +55,7 @@ logger: Final = logging.getLogger("palio.server")
 
 
 class Front(Protocol):
-    """A door beside the broker's own: HTTP, Flight."""
+    """A door beside the broker's own, as HTTP is."""
 
     address: str
 
@@ -96,7 +95,7 @@ async def running(
     _check_identity(authority, identity)
     settings = _node_settings(configuration)
     journal = new_journal(configuration)
-    engines = Engines(broker.matching)
+    engines = Engines()
     multicast: GroupSockets | None = None
     try:
         multicast = open_groups(configuration.multicast, broker.name, is_lost)
@@ -169,7 +168,7 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
 
 
 def new_router(configuration: Configuration, engines: Engines) -> Router:
-    """The routing algorithm that a configuration names, over the matching that it names."""
+    """The routing algorithm that a configuration names, over the engines of this broker."""
     name = configuration.broker.name
     gateway = configuration.gateway
     inside = find_algorithm(configuration.broker.routing)
@@ -180,7 +179,6 @@ def new_router(configuration: Configuration, engines: Engines) -> Router:
             engines.new_selector,
             life=time.time_ns() // 1_000,
             has_parent=bool(configuration.broker.parent),
-            shortcuts=Price() if configuration.broker.shortcuts else None,
             window=window,
         )
     outside = find_algorithm(gateway.routing)
@@ -328,12 +326,6 @@ async def _open_fronts(
             raise _missing("listen.http_port", error) from None
         exposition = metrics.exposition(server, journal.counters)
         fronts["http"] = await app.serve(server, configuration, authority, exposition)
-    if listen.flight_port is not None:
-        try:
-            from palio.server.flight import service
-        except ImportError as error:
-            raise _missing("listen.flight_port", error) from None
-        fronts["flight"] = await service.serve(server, configuration)
 
 
 def _missing(setting: str, error: ImportError) -> InvalidConfiguration:

@@ -15,7 +15,7 @@
    had more to say than fits in a turn go on (`turns`).
 4. How late the loop is, and what held it, is measured (`pulse`).
 
-Fronts (HTTP, Flight) are clients that need no socket: see `Server.connect_local`.
+Fronts, as HTTP is one, are clients that need no socket: see `Server.connect_local`.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ from palio.protocol.limits import (
 )
 from palio.protocol.names import check_name
 from palio.routing.algorithms import ALGORITHMS, GraphKind
-from palio.routing.matchings import MATCHINGS
 from palio.routing.trees import MAX_PRICE
 from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import (
@@ -105,13 +104,6 @@ class Broker(_Section, frozen=True, kw_only=True):
             + ", ".join(ALGORITHMS)
         ),
     ] = next(iter(ALGORITHMS))
-    matching: Annotated[
-        str,
-        Meta(
-            description="what tells where events go: "
-            + ", ".join(f"{name} ({what})" for name, what in MATCHINGS.items())
-        ),
-    ] = next(iter(MATCHINGS))
     reorder_s: Annotated[
         float,
         Meta(
@@ -129,13 +121,6 @@ class Broker(_Section, frozen=True, kw_only=True):
             "there is one without"
         ),
     ] = ""
-    shortcuts: Annotated[
-        bool,
-        Meta(
-            description="with proxies, whether events of another branch come straight over a link "
-            "that the tree does without, where so many come that it pays; for all brokers"
-        ),
-    ] = False
     journal_bytes: Annotated[
         int,
         Meta(
@@ -158,9 +143,6 @@ class Listen(_Section, frozen=True, kw_only=True):
     http_port: Annotated[
         Port | None, Meta(description="for HTTP, metrics and WebSocket; absent for none")
     ] = None
-    flight_port: Annotated[Port | None, Meta(description="for Arrow Flight; absent for none")] = (
-        None
-    )
     hosts: Annotated[
         tuple[str, ...],
         Meta(description="more names that HTTP answers to: names, *.name, addresses, networks, *"),
@@ -446,9 +428,6 @@ def _unreachable(url: str) -> Iterator[tuple[str, str]]:
 def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
     """Algorithms that do not exist, or not for such a network."""
     broker, gateway = configuration.broker, configuration.gateway
-    if broker.matching not in MATCHINGS:
-        known = ", ".join(MATCHINGS)
-        yield "broker.matching", f"{broker.matching!r:.80} is no matching; it is one of {known}"
     for section, name, parent in (
         ("broker", broker.routing, broker.parent),
         ("gateway", gateway.routing, gateway.parent),
@@ -467,12 +446,6 @@ def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
             yield (
                 f"{section}.parent",
                 f"{name} routing knows no parents; set {section}.routing ({knowing})",
-            )
-        if section == "broker" and broker.shortcuts and not algorithm.finds_parents:
-            knowing = ", ".join(each.name for each in ALGORITHMS.values() if each.finds_parents)
-            yield (
-                "broker.shortcuts",
-                f"{name} routing knows no shortcuts; set broker.routing ({knowing})",
             )
         if algorithm.graph is GraphKind.ALONE and (configuration.peers.urls or gateway.routing):
             yield f"{section}.routing", f"{name} is for one broker; leave out peers and gateway"

@@ -73,7 +73,7 @@ LOOK_AGAIN_S: Final = 1.0
 
 SHOW_TOKEN: Final = (
     "show a token: $PALIO_TOKEN or --token-file for commands, token=... in Python, "
-    "`Authorization: Bearer ...` over HTTP and Flight"
+    "`Authorization: Bearer ...` over HTTP"
 )
 """Advice for clients that show no token."""
 

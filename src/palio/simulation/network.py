@@ -37,7 +37,7 @@ from palio.routing.patterns.messages import (
     UnsubscribePattern,
 )
 from palio.routing.patterns.router import Patterned
-from palio.routing.protocol import Peer, Router, Send, Shortening
+from palio.routing.protocol import Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import LEAVING_WEIGHT, MAX_WEIGHT
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
@@ -46,6 +46,7 @@ from palio.simulation.inbox import Inbox, Letter
 from palio.simulation.links import Direction, Link
 from palio.simulation.randomness import Randomness
 from palio.simulation.services import Service
+from palio.simulation.shortened import Shortened
 from palio.simulation.topologies import Topology
 from palio.simulation.trace import Costs, Trace
 
@@ -295,9 +296,9 @@ class Network:
                 self._carry(broker, self.routers[broker].weigh(peer, weight))
 
     def look(self, broker: str) -> None:
-        """A broker looks whether shortcuts pay, if its router has any (`Shortening`)."""
+        """A broker looks whether shortcuts pay, if its router has any (`Shortened`)."""
         router = self.routers[broker]
-        if isinstance(router, Shortening):
+        if isinstance(router, Shortened):
             self._carry(broker, router.look(self.now_ms / 1_000))
 
     def _set_cut(self, one: str, other: str, value: bool) -> None:

@@ -10,12 +10,12 @@ import msgspec
 
 from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
-from palio.routing.matchings import selectors_of
 from palio.routing.protocol import Router, Selector
 from palio.routing.trees import shortest_ways
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.clients import Client
 from palio.simulation.links import Link
+from palio.simulation.matchings import selectors_of
 from palio.simulation.network import Network
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
@@ -46,9 +46,9 @@ def simulate(  # noqa: PLR0913  # each is an option of the command
     """Clients at random brokers subscribe, change a parameter, publish; the costs, counted.
 
     Of the clients, `patterns` also ask for a pattern, which the brokers assemble. `matching` is one
-    of `palio.routing.matchings`. `note` is told each step of the trace as one line, `progress` how
-    many events have been published. Where there is one broker for all, the clients are at the other
-    places of the topology.
+    of `palio.simulation.matchings`. `note` is told each step of the trace as one line, `progress`
+    how many events have been published. Where there is one broker for all, the clients are at the
+    other places of the topology.
 
     >>> simulate("ring:12", "general", seed=7)["delivered"] > 0
     True

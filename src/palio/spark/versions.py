@@ -35,8 +35,8 @@ from palio.spark.sessions import running_session
 
 __all__ = ["SetMeta", "Version", "digest_of", "read_meta", "read_rejects", "save"]
 
-FORMAT: Final = 2
-"""Raised when sets of an older version would be misread."""
+FORMAT: Final = 1
+"""Raised when a set of the format before would be misread."""
 
 MANIFEST: Final = "set.msgpack"
 

@@ -51,7 +51,6 @@ class Fleet:
         self._links = tuple(combinations(reversed(names), 2) if links is None else links)
         self._ports = dict(zip(names, _free_ports(len(names)), strict=True))
         self._running: dict[str, Process] = {}
-        self._archive: Process | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,26 +120,6 @@ class Fleet:
         """The process of a broker that runs."""
         return self._running[name].pid
 
-    async def archive(self, name: str, to: Path) -> None:
-        """Archive all that is published, from now on, by a process of its own."""
-        self._archive = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "palio",
-            "archive",
-            "TRUE",
-            "--from",
-            self.url(name),
-            "--to",
-            str(to),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        async with asyncio.timeout(READY_S), connect(self.url(name)) as client:
-            while not (await client.status())["durable_subscriptions"]:  # noqa: ASYNC110  # elsewhere
-                await asyncio.sleep(0.05)
-
     async def kill(self, name: str) -> None:
         """Stop a broker with SIGKILL: it has no time for anything."""
         process = self._running.pop(name)
@@ -192,10 +171,7 @@ class Fleet:
         await self.stop()
 
     async def stop(self) -> None:
-        """Let the archive finish, then stop all brokers, and wait until they are gone."""
-        if self._archive is not None:
-            await _end([self._archive])
-            self._archive = None
+        """Stop all brokers, and wait until they are gone."""
         await _end(list(self._running.values()))
         self._running.clear()
 

@@ -1,85 +1,191 @@
+"""The demo on brokers in virtual time, and with lies that it must see."""
+
 from __future__ import annotations
 
 import asyncio
 import io
+import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from itertools import combinations, count
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
+import palio.testing
 from palio.cli.demo import demo as demo_module
-from palio.cli.demo import network
-from palio.cli.demo.board import BoardState, SilentBoard
-from palio.cli.demo.demo import Demo, WallPace
-from palio.cli.demo.network import Outcome
-from palio.client.bus import Bus
+from palio.cli.demo import spark as spark_module
+from palio.cli.demo.audit import Promise
+from palio.cli.demo.board import Board
+from palio.cli.demo.demo import Demo
+from palio.cli.demo.market import Quote
+from palio.client.connection import Client
 from palio.client.events import Published
 from palio.errors import Unreachable
+from palio.simulation.topologies import Topology
 from tests.cli.helpers import Palio
-from tests.client.helpers import turns
 
-QUICK = ["--seconds", "0.3", "--rate", "2000", "--no-network"]
+QUICK = ["--seconds", "1", "--no-spark"]
 
 
-class NoTime(WallPace):
-    """Time that passes only by waiting, and takes none."""
+class VirtualFleet:
+    """Stands in for the processes: the same brokers on a virtual network."""
 
+    network: palio.testing.Network
+
+    def __init__(self, names: tuple[str, ...], _folder: Path) -> None:
+        self.names = names
+        links = tuple(combinations(names, 2))
+        type(self).network = palio.testing.Network(Topology(names, links))
+
+    def url(self, name: str) -> str:
+        return name
+
+    async def kill(self, name: str) -> None:
+        self.network.kill(name)
+
+    async def start(self, name: str) -> None:
+        self.network.restart(name)
+
+    async def linked(self) -> None:
+        await self.network.up()
+
+    async def __aenter__(self) -> Self:
+        await self.network.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.network.__aexit__(*error)
+
+
+@pytest.fixture
+def virtual(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers and time are virtual: a market of hours takes as long as its quotes need."""
+
+    def connect(url: str, *, name: str) -> Client:
+        return VirtualFleet.network.client(url, name=name)
+
+    monkeypatch.setattr(demo_module, "Fleet", VirtualFleet)
+    monkeypatch.setattr(demo_module, "connect", connect)
+    monkeypatch.setattr(asyncio, "run", palio.testing.run)
+
+
+class Saying(Board):
     def __init__(self) -> None:
-        self._elapsed = 0.0
+        self.lines: list[str] = []
 
-    def elapsed(self) -> float:
-        return self._elapsed
-
-    async def wait(self, seconds: float) -> None:
-        self._elapsed += seconds
-        await turns(20)
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
-def result(seconds: float = 5, rate: int = 200, seed: int = 1) -> BoardState:
-    one = Demo(seconds, rate, seed, SilentBoard(), NoTime())
-    asyncio.run(one.run())
-    return one.state()
+@pytest.mark.usefixtures("virtual")
+@pytest.mark.parametrize(("seconds", "rate"), [(4, 200), (0.1, 2_000), (60, 6)])
+def test_all_promises_are_kept_and_shown(seconds: float, rate: int, tmp_path: Path) -> None:
+    board = Saying()
+    one = Demo(seconds, rate, 1, board)
+    asyncio.run(one.run(tmp_path))
+    outcomes = {name: promise.outcome() for name, promise in one.promises.items()}
+    assert all(outcome.is_kept for outcome in outcomes.values())
+    assert outcomes["ledger"].received == one.quotes >= 180
+    assert one.quotes >= 0.9 * seconds * rate
+    assert len(one.promises["bargains"].periods) == one.moves + 1 >= 2
+    assert outcomes["bargains"].expected < one.quotes
+    assert outcomes["ticker"].lost > 0
+    assert outcomes["ticker"].received + outcomes["ticker"].lost == one.quotes
+    (back,) = (line for line in board.lines if "is back" in line)
+    assert int(back.split("; ")[1].split()[0]) >= 60
+    killed = next(line for line in board.lines if "is killed" in line)
+    assert board.lines.index(killed) < board.lines.index(back)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_demo_keeps_its_promises_and_shows_what_it_is_for(seed: int) -> None:
-    state = result(seed=seed)
-    assert state.complaints == ()
-    assert state.published == 1_002
-    lines = {line.name: line for line in state.lines}
-    assert list(lines) == ["trader buys", "trader sells", "bargains", "rebounds", "ledger"]
-    for line in lines.values():
-        assert line.matched == line.heard + line.left_out + line.lost
-        assert line.heard > 0
-        assert line.latest or line.name == "trader sells"
-    assert state.delivered == sum(line.matched for line in lines.values())
-    assert lines["ledger"].gaps > 10
-    assert lines["bargains"].left_out > 0
-    assert lines["bargains"].values["limit"] != 100
+def forgets(quotes: list[Quote]) -> list[Quote]:
+    return quotes[:-1]
 
 
-def test_a_seed_decides_everything() -> None:
-    assert result(seed=3) == result(seed=3)
-    assert result(seed=3) != result(seed=4)
+def repeats(quotes: list[Quote]) -> list[Quote]:
+    return [*quotes, quotes[-1]]
 
 
-def test_json(palio: Palio) -> None:
-    outcome = palio("demo", *QUICK, "--seed", "7", "--json")
-    assert outcome.status == 0
-    document = outcome.document
-    assert (document["seed"], document["agreed"], document["complaints"]) == (7, True, [])
-    assert document["deliveries"] == sum(line["matched"] for line in document["subscribers"])
+def alters(quotes: list[Quote]) -> list[Quote]:
+    return [*quotes[:-1], {**quotes[-1], "volume": quotes[-1]["volume"] + 1}]
 
 
-def test_away_from_a_terminal_it_prints_plain_lines(palio: Palio) -> None:
+@pytest.mark.usefixtures("virtual")
+@pytest.mark.parametrize("lie", [forgets, repeats, alters])
+def test_a_lie_about_the_quotes_is_seen(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch, lie: Callable[[list[Quote]], list[Quote]]
+) -> None:
+    publish = Client.publish
+    calls = count(1)
+
+    async def lying(client: Client, quotes: list[Quote], **options: Any) -> Published:
+        return await publish(client, lie(quotes) if next(calls) == 5 else quotes, **options)
+
+    monkeypatch.setattr(Client, "publish", lying)
     outcome = palio("demo", *QUICK)
+    assert outcome.status == 1
+    assert outcome.out.endswith("What was promised and what was received DISAGREE.\n")
+
+
+@pytest.mark.usefixtures("virtual")
+def test_a_delivery_that_comes_twice_or_not_at_all_is_seen(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = Promise.receive
+
+    def lie(promise: Promise, number: int, quote: Quote) -> None:
+        if number != 7:
+            receive(promise, number, quote)
+        if number == 8:
+            receive(promise, number, quote)
+
+    monkeypatch.setattr(Promise, "receive", lie)
+    outcome = palio("demo", *QUICK, "--json")
+    assert outcome.status == 1
+    document = json.loads(outcome.out)
+    assert (document["seed"], document["agreed"]) == (1, False)
+    ledger = document["subscribers"][-1]
+    assert (ledger["missing"], ledger["wrong"], ledger["twice"]) == (1, 0, 1)
+
+
+@pytest.mark.usefixtures("virtual")
+@pytest.mark.parametrize("missing", [0, 1])
+def test_the_answer_of_spark_counts(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    promises: dict[str, Any] = {}
+
+    async def match_again(_arguments: Any) -> None:
+        return None
+
+    def write_job(_folder: Path, batches: Any, given: Any) -> tuple[str, ...]:
+        assert sum(batch.num_rows for batch in batches) > 100
+        promises.update({promise.name: promise for promise in given})
+        return ()
+
+    def matches_in(_folder: Path) -> dict[str, list[int]]:
+        return {name: sorted(one.expected)[missing:] for name, one in promises.items()}
+
+    for function in (match_again, write_job, matches_in):
+        monkeypatch.setattr(spark_module, function.__name__, function)
+    outcome = palio("demo", "--seconds", "1")
+    assert outcome.status == missing
+    assert "Spark matches the ledger's quotes again" in outcome.out
+    assert outcome.out.count(" spark ") == 4
+
+
+@pytest.mark.usefixtures("virtual")
+def test_without_spark_it_says_how_to_install_it(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_module, "find_spec", lambda _: None)
+    outcome = palio("demo", "--seconds", "1")
     assert outcome.status == 0
-    assert outcome.err == ""
-    assert outcome.out.endswith("A recount by brute force agrees.\n")
-    assert "\x1b" not in outcome.out
+    assert "pip install 'palio[spark]'" in outcome.out
 
 
+@pytest.mark.usefixtures("virtual")
 @pytest.mark.parametrize(
     ("environment", "live"), [({}, True), ({"CI": "true"}, False), ({"TERM": "dumb"}, False)]
 )
@@ -101,126 +207,18 @@ def test_on_a_terminal_it_is_live_unless_that_makes_no_sense(
     monkeypatch.setattr(sys, "stdout", terminal)
     assert palio("demo", *QUICK).status == 0
     assert ("\x1b[" in terminal.getvalue()) is live
-    assert "agrees." in terminal.getvalue()
+    assert "agree." in terminal.getvalue()
 
 
-class Forgetful(Bus):
-    """Loses one event of every call, and says nothing."""
-
-    async def publish(
-        self, events: Any, *, publisher: str = "bus", durable: bool = False
-    ) -> Published:
-        receipt = await super().publish(events[:-1], publisher=publisher, durable=durable)
-        return Published(receipt.first_seq, receipt.last_seq + 1, receipt.deliveries)
-
-
-def test_a_bus_that_loses_events_is_found_out(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("virtual")
+@pytest.mark.parametrize("at_first", [True, False])
+def test_a_broker_that_does_not_start_is_an_error(
+    palio: Palio, monkeypatch: pytest.MonkeyPatch, at_first: bool
 ) -> None:
-    monkeypatch.setattr("palio.cli.demo.demo.Bus", Forgetful)
+    async def fail(*_: object) -> None:
+        raise Unreachable("broker tokyo does not start")
+
+    monkeypatch.setattr(VirtualFleet, "__aenter__" if at_first else "start", fail)
     outcome = palio("demo", *QUICK)
-    assert outcome.status == 1
-    assert "DISAGREE" in outcome.out
-    outcome = palio("demo", *QUICK, "--json")
-    assert outcome.status == 1
-    assert outcome.document["agreed"] is False
-    assert outcome.document["complaints"]
-
-
-class Interrupted(SilentBoard):
-    """Ctrl-C while a frame is drawn."""
-
-    def is_due(self, *_: object) -> bool:
-        return True
-
-    def draw(self, *_: object) -> None:
-        raise KeyboardInterrupt
-
-
-def test_interrupting_leaves_nothing_running() -> None:
-    one = Demo(60, 200, 1, Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(one.run())
-    assert one.audit.published > 0
-
-
-@pytest.mark.parametrize(
-    ("seconds", "rate", "quotes"), [(1, 1, 6), (0.1, 20_000, 1_998), (60, 60, 3_600)]
-)
-def test_it_ends_on_time(seconds: float, rate: int, quotes: int) -> None:
-    pace = NoTime()
-    one = Demo(seconds, rate, 1, SilentBoard(), pace)
-    asyncio.run(one.run())
-    assert pace.elapsed() == pytest.approx(seconds, rel=0.01)
-    assert one.state().published == quotes
-    assert one.state().complaints == ()
-
-
-class Late(NoTime):
-    """A machine on which everything takes ten times as long."""
-
-    async def wait(self, seconds: float) -> None:
-        await super().wait(10 * max(seconds, 0.01))
-
-
-def test_on_a_slow_machine_it_ends_on_time_all_the_same() -> None:
-    pace = Late()
-    one = Demo(2, 200, 1, SilentBoard(), pace)
-    asyncio.run(one.run())
-    assert pace.elapsed() < 2.5
-    assert one.state().published < 200
-    assert one.state().complaints == ()
-
-
-async def test_real_time_passes_by_waiting() -> None:
-    pace = WallPace()
-    await pace.wait(0.001)
-    await pace.wait(-1)
-    assert pace.elapsed() >= 0.001
-
-
-# --- the parts together ---
-
-
-def test_the_other_parts_start_beside_the_market_and_go_on_after_it(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def network_demo(
-        _seed: int, tell: Callable[[str], None], curtain: asyncio.Event, *, spark: bool
-    ) -> tuple[Outcome, ...]:
-        tell("starting")
-        assert not curtain.is_set()
-        await curtain.wait()
-        tell(f"acting, {spark}")
-        return (Outcome("bargains", "london", "price < :limit", 7, 7, 0, 0, 0),)
-
-    monkeypatch.setattr(network, "network_demo", network_demo)
-    outcome = palio("demo", *QUICK[:-1], "--no-spark")
-    assert outcome.status == 0
-    told = ["  starting\n", "recount by brute force agrees.", "\nThe same between processes:\n"]
-    told += ["  acting, False\n", "bargains          london", "seen agree.\n"]
-    places = [outcome.out.find(text) for text in told]
-    assert places == sorted(places)
-    assert places[0] == 0
-
-
-def test_a_part_that_fails_is_told_after_the_market(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def network_demo(*_: Any, **__: Any) -> tuple[Outcome, ...]:
-        raise Unreachable("broker berlin does not start")
-
-    monkeypatch.setattr(network, "network_demo", network_demo)
-    outcome = palio("demo", *QUICK[:-1])
     assert outcome.status == 2
-    assert "agrees." in outcome.out
-    assert outcome.err == "palio: broker berlin does not start\n"
-
-
-def test_a_part_that_is_not_installed_is_left_out(
-    palio: Palio, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(demo_module, "_missing_extras", lambda: ["server"])
-    outcome = palio("demo", *QUICK[:-1])
-    assert outcome.status == 0
-    assert outcome.out.endswith("it needs pip install 'palio[server]')\n")
+    assert outcome.err == "palio: broker tokyo does not start\n"

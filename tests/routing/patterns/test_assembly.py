@@ -13,6 +13,7 @@ from palio.model.patterns import Monitor, Occurrence, place_of
 from palio.routing.patterns import assembly as assembly_module
 from palio.routing.patterns.assembly import MAX_UNTOLD, Assembly, follows, is_occurrence
 from palio.routing.patterns.messages import AssemblyProgress, TooLate
+from tests.conftest import seeds
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 END: Final = START + timedelta(days=1)
@@ -72,7 +73,7 @@ def test_an_assembly_goes_on_where_another_one_stopped() -> None:
     assert [each.seq for each in other.stop().taken] == [3]
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(30, nightly=3_000))
 def test_however_often_it_moves_it_finds_what_one_monitor_finds(seed: int) -> None:
     rng = random.Random(seed)
     whole = parse_pattern(rng.choice(["x = 'a' THEN x = 'b'", "x != 'b' THEN x = 'a' THEN x != 'a'",

@@ -16,7 +16,7 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.messages import Advertise, Batch, Subscribe, Unadvertise
+from palio.routing.messages import Advertise, Batch, Unadvertise
 from palio.routing.patterns import reading as reading_room
 from palio.routing.patterns import unread as unread_room
 from palio.routing.patterns.messages import (
@@ -34,10 +34,9 @@ from palio.routing.patterns.messages import (
     UnsubscribePattern,
 )
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import AssemblyPlace
 from palio.routing.protocol import IllegalMessage, Peer, Send
-from palio.simulation import Client, Link, Network, Randomness, Topology, line, ring, tree
-from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO, parse
+from palio.simulation import Client, Link, Network, Randomness, Topology, line, tree
+from tests.routing.helpers import ALICE, BOB, ONE, THREE, TWO
 
 ALARMS: Final = parse_advertisement("alarm IS NOT NULL AND attempts IS NOT NULL")
 FILES: Final = parse_advertisement("file IS NOT NULL AND operation IS NOT NULL")
@@ -92,10 +91,6 @@ def said(sends: list[Send]) -> list[tuple[str, str]]:
     return found
 
 
-def stage_of(broker: Patterned) -> AssemblyPlace:
-    return broker.standing[0].stage
-
-
 def at(seconds: float, **event: Any) -> dict[str, Any]:
     return {**event, "$time": START + timedelta(seconds=seconds)}
 
@@ -105,14 +100,6 @@ def publish(broker: Patterned, peer: Peer, *rows: dict[str, Any], seq: int = 0) 
 
 
 # --- factoring and delegation ---
-
-
-def test_what_one_neighbour_offers_is_delegated_whole() -> None:
-    broker = broker_with(ALICE, ONE, TWO)
-    offer(broker, ONE, ALARMS, FILES)
-    (send,) = wish(broker, ALICE, BREAK_IN)
-    assert send == Send(ONE, SubscribePattern(0, BREAK_IN))
-    assert stage_of(broker) is AssemblyPlace.THERE
 
 
 def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
@@ -129,106 +116,6 @@ def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
         (1, THREE),
     ]
     assert said(sends) == [("s2", "Subscribe"), ("s3", "Subscribe")]
-
-
-def test_what_nobody_offers_is_asked_of_nobody_until_somebody_does() -> None:
-    broker = broker_with(ALICE, ONE, TWO)
-    assert wish(broker, ALICE, BREAK_IN) == []
-    assert stage_of(broker) is AssemblyPlace.IDLE
-    assert said(offer(broker, ONE, FILES)) == [("s1", "SubscribePattern")]
-
-
-def test_a_client_of_its_own_makes_a_broker_the_assembler() -> None:
-    broker = broker_with(ALICE, BOB, ONE)
-    offer(broker, BOB, ALARMS)
-    assert said(wish(broker, ONE, BREAK_IN)) == []
-    assert stage_of(broker) is AssemblyPlace.HERE
-
-
-def test_a_subscribers_own_offers_do_not_count_for_a_neighbour() -> None:
-    broker = broker_with(ONE, TWO)
-    offer(broker, ONE, ALARMS, FILES)
-    offer(broker, TWO, ALARMS)
-    assert said(wish(broker, ONE, BREAK_IN)) == [("s2", "SubscribePattern")]
-
-
-def test_a_second_provider_brings_the_monitor_back() -> None:
-    broker = broker_with(ALICE, ONE, TWO)
-    offer(broker, ONE, ALARMS, FILES)
-    wish(broker, ALICE, BREAK_IN)
-    sends = offer(broker, TWO, FILES)
-    assert said(sends) == [
-        ("s1", "Subscribe"),
-        ("s1", "Subscribe"),
-        ("s2", "Subscribe"),
-        ("s1", "Recall"),
-    ]
-    assert broker.receive(ONE, Returned(0, AssemblyProgress())) == []
-    assert stage_of(broker) is AssemblyPlace.HERE
-
-
-def test_when_the_second_provider_goes_the_monitor_goes_up_again() -> None:
-    broker = broker_with(ALICE, ONE, TWO)
-    offer(broker, ONE, ALARMS, FILES)
-    offer(broker, TWO, ALARMS)
-    wish(broker, ALICE, BREAK_IN)
-    sends = broker.receive(TWO, Batch((Unadvertise(0),)))
-    assert ("s1", "SubscribePattern") in said(sends)
-    assert stage_of(broker) is AssemblyPlace.MOVING
-    assert said(broker.receive(ONE, Ready(0))) == [
-        ("s1", "Resume"),
-        ("s1", "Unsubscribe"),
-        ("s1", "Unsubscribe"),
-    ]
-    assert stage_of(broker) is AssemblyPlace.THERE
-
-
-def test_who_is_ready_too_late_is_told_so() -> None:
-    broker = broker_with(ALICE, ONE, TWO)
-    offer(broker, ONE, ALARMS, FILES)
-    offer(broker, TWO, ALARMS)
-    wish(broker, ALICE, BREAK_IN)
-    broker.receive(TWO, Batch((Unadvertise(0),)))
-    offer(broker, TWO, ALARMS)
-    assert said(broker.receive(ONE, Ready(0))) == [("s1", "UnsubscribePattern")]
-    assert stage_of(broker) is AssemblyPlace.HERE
-
-
-def test_a_recall_of_what_went_on_is_passed_on_and_so_is_the_answer() -> None:
-    broker = broker_with(ONE, TWO)
-    offer(broker, TWO, ALARMS)
-    wish(broker, ONE, BREAK_IN, key=7)
-    assert broker.receive(ONE, Recall(7)) == [Send(TWO, Recall(0))]
-    known = AssemblyProgress(
-        held=(Occurrence(START, "p", 3, {"alarm": "failed login", "attempts": 4}),)
-    )
-    assert broker.receive(TWO, Returned(0, known)) == [Send(ONE, Returned(7, known))]
-    assert broker.standing == []
-
-
-def test_a_composite_is_passed_on_under_the_subscribers_key() -> None:
-    broker = broker_with(ONE, TWO)
-    offer(broker, TWO, ALL)
-    wish(broker, ONE, AB, key=7)
-    parts = (Occurrence(START, "p", 0, {"a": 1}), Occurrence(START, "p", 1, {"b": 2}))
-    assert broker.receive(TWO, Composite(0, parts)) == [Send(ONE, Composite(7, parts))]
-
-
-def test_a_neighbour_that_goes_takes_its_monitor_along_and_another_one_starts() -> None:
-    broker = broker_with(ALICE, ONE, TWO)
-    offer(broker, ONE, ALL)
-    wish(broker, ALICE, AB)
-    broker.detach(ONE)
-    assert stage_of(broker) is AssemblyPlace.IDLE
-    assert said(offer(broker, TWO, ALL)) == [("s2", "SubscribePattern")]
-
-
-def test_when_a_subscriber_goes_its_provider_is_told() -> None:
-    broker = broker_with(ALICE, ONE)
-    offer(broker, ONE, ALL)
-    wish(broker, ALICE, AB)
-    assert said(broker.detach(ALICE)) == [("s1", "UnsubscribePattern")]
-    assert broker.standing == []
 
 
 # --- assembling and time ---
@@ -259,14 +146,6 @@ def test_an_occurrence_is_told_when_the_window_has_passed() -> None:
     assert broker.advance(end - timedelta(microseconds=1)) == []
     assert composites(broker.advance(end)) == [(0, 1)]
     assert broker.wake is None
-
-
-def test_order_is_that_of_publication_within_the_window() -> None:
-    broker = assembler()
-    publish(broker, BOB, at(0.4, b=2), seq=1)
-    publish(broker, BOB, at(0, a=1))
-    assert composites(broker.advance(START + timedelta(seconds=1))) == [(0, 1)]
-    assert broker.late == 0
 
 
 def test_alarms_do_not_pile_up_where_events_never_end() -> None:
@@ -343,14 +222,6 @@ def test_cancelling_ends_what_is_covered_position_by_position(wide: str, ended: 
     assert left == [each for each in texts if each not in ended] + [str(AB)]
 
 
-def test_a_key_in_use_is_given_up_first() -> None:
-    broker = broker_with(ALICE, ONE)
-    offer(broker, ONE, ALL)
-    wish(broker, ALICE, AB)
-    sends = wish(broker, ALICE, pattern("b = 1 THEN a = 1"))
-    assert said(sends) == [("s1", "UnsubscribePattern"), ("s1", "SubscribePattern")]
-
-
 # --- what is illegal changes nothing ---
 
 TAKEN: Final = (Occurrence(START, "p", 0, {"a": 1}),)
@@ -403,18 +274,6 @@ def test_a_pattern_is_recalled_once() -> None:
     broker.receive(ONE, Recall(0))
     with pytest.raises(IllegalMessage, match="out of turn"):
         broker.receive(ONE, Recall(0))
-
-
-@pytest.mark.parametrize(
-    "message", [Ready(0), Returned(0, AssemblyProgress()), Composite(0, TAKEN)]
-)
-def test_what_crosses_an_unsubscription_is_ignored(message: PatternControl) -> None:
-    broker = broker_with(ALICE, ONE)
-    offer(broker, ONE, ALL)
-    wish(broker, ALICE, AB)
-    broker.receive(ALICE, UnsubscribePattern(0))
-    assert broker.receive(ONE, message) == []
-    assert broker.receive(ONE, UnsubscribePattern(0)) == []
 
 
 def test_what_a_neighbour_was_too_late_for_is_passed_on() -> None:
@@ -526,78 +385,6 @@ def test_an_event_that_no_monitor_needs_crosses_no_link() -> None:
     assert numbers(alice) == [(("bob", 2), ("carol", 0))]
 
 
-def test_the_monitor_stands_where_the_ways_of_the_parts_meet() -> None:
-    """Providers beyond b3 and b4, which meet at b2: to b1 only the composite goes."""
-    network = network_of(Topology.of(4, [(0, 1), (1, 2), (1, 3)]))
-    alice, bob, carol = (network.client(name, at) for name, at in
-                         (("alice", "b1"), ("bob", "b3"), ("carol", "b4")))  # fmt: skip
-    bob.advertise("a IS NOT NULL")
-    carol.advertise("b IS NOT NULL")
-    alice.subscribe_pattern("a = 1 THEN b = 2")
-    network.run()
-    stages = {name: [each.stage for each in router.standing]
-              for name, router in network.routers.items()
-              if isinstance(router, Patterned)}  # fmt: skip
-    assert stages == {"b1": [AssemblyPlace.THERE], "b2": [AssemblyPlace.HERE], "b3": [], "b4": []}
-    bob.publish({"a": 1})
-    network.run()
-    carol.publish({"b": 2})
-    network.run()
-    assert numbers(alice) == [(("bob", 0), ("carol", 0))]
-    assert network.costs.notifications == 3
-
-
-def test_a_partial_match_survives_every_move() -> None:
-    """One step a provider: with each new one the monitor moves, with the match begun before."""
-    network = network_of(line(4))
-    alice = network.client("alice", "b2")
-    providers = [network.client(f"p{n}", at) for n, at in enumerate(("b4", "b3", "b1"))]
-    alice.subscribe_pattern("a = 1 THEN b = 2 THEN c = 3 THEN a = 4")
-    network.run()
-    for place, (provider, event) in enumerate(
-        zip(providers, ({"a": 1}, {"b": 2}, {"c": 3}), strict=True)
-    ):
-        provider.advertise(ALL)
-        network.run()
-        provider.publish(event)
-        network.run()
-        assert len(alice.found) == 0, place
-    for provider in providers[1:]:
-        network.leave(provider)
-        network.run()
-    providers[0].publish({"a": 4})
-    network.run()
-    assert numbers(alice) == [(("p0", 0), ("p1", 0), ("p2", 0), ("p0", 1))]
-
-
-def test_a_subscribers_own_events_count() -> None:
-    network = network_of(line(2))
-    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
-    alice.advertise(ALL)
-    bob.advertise(ALL)
-    alice.subscribe_pattern("a = 1 THEN b = 2")
-    network.run()
-    alice.publish({"a": 1})
-    network.run()
-    bob.publish({"b": 2})
-    network.run()
-    assert numbers(alice) == [(("alice", 0), ("bob", 0))]
-
-
-def test_patterns_over_a_graph_whose_tree_changes() -> None:
-    network = network_of(ring(6), graph=True)
-    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
-    bob.advertise(ALL)
-    alice.subscribe_pattern("a = 1 THEN b = 2")
-    network.run()
-    for _ in range(2):
-        bob.publish({"a": 1}, {"b": 2})
-        network.run()
-        network.cut("b1", "b2")
-        network.run()
-    assert numbers(alice) == [(("bob", 0), ("bob", 1)), (("bob", 2), ("bob", 3))]
-
-
 # --- what concatenated sub-monitors would lose ---
 
 
@@ -659,52 +446,6 @@ def test_concatenated_sub_monitors_are_not_the_sequence(
         order[side, counts[side]] = n
         counts[side] += 1
     assert [tuple(order[part] for part in parts) for parts in numbers(alice)] == right
-
-
-def test_single_events_go_on_as_before() -> None:
-    network = network_of(line(3))
-    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
-    bob.advertise(ALL)
-    alice.subscribe("a = 1")
-    network.run()
-    bob.publish({"a": 1}, {"a": 2})
-    network.run()
-    assert [each.seq for each in alice.received] == [0]
-
-
-def test_settled_answers_come_through() -> None:
-    network = network_of(line(3))
-    alice, bob = network.client("alice", "b1"), network.client("bob", "b3")
-    bob.advertise(ALL, wave=True)
-    alice.subscribe("a = 1", wave=True)
-    network.run()
-    assert alice.settled == {0: ()}
-    assert bob.settled == {0: ()}
-
-
-def test_a_pattern_that_was_given_up_is_delivered_no_more() -> None:
-    network = network_of(line(2))
-    alice, bob = network.client("alice", "b1"), network.client("bob", "b2")
-    bob.advertise(ALL)
-    key = alice.subscribe_pattern("a = 1 THEN b = 2")
-    network.run()
-    bob.publish({"a": 1}, {"b": 2})
-    network.run(network.now_ms + WINDOW / timedelta(milliseconds=1) + 1)
-    alice.unsubscribe_pattern(key)  # the composite is on its way
-    network.run()
-    assert alice.found == []
-    bob.publish({"a": 1}, {"b": 2})
-    before = network.costs.notifications
-    network.run()
-    assert network.costs.notifications == before
-
-
-def test_plain_subscriptions_of_clients_and_of_monitors_share_their_way() -> None:
-    broker = broker_with(ALICE, BOB, ONE, TWO)
-    offer(broker, ONE, ALL)
-    offer(broker, TWO, ALL)
-    broker.receive(BOB, Batch((Subscribe(0, parse("a >= 0")),)))
-    assert said(wish(broker, ALICE, AB)) == [("s1", "Subscribe"), ("s2", "Subscribe")]  # b = 2
 
 
 def ticks(first: int, count: int) -> RowParcel:

@@ -411,7 +411,7 @@ async def test_whatever_is_sent_is_answered(
 
 
 def configured(**sections: Any) -> Configuration:
-    wanted = {"broker": {"name": "b"}, "listen": {"port": 0, "http_port": 0, "flight_port": 0}}
+    wanted = {"broker": {"name": "b"}, "listen": {"port": 0, "http_port": 0}}
     return msgspec.convert(wanted | sections, Configuration)
 
 

@@ -11,6 +11,7 @@ from palio.model.filters import TRUE, Conjunction, Constraint, Filter
 from palio.node.authority import OpenAuthority, Principal
 from palio.server.http.access import Access
 from palio.server.http.app import application
+from palio.server.http.arrow import ARROW_TYPE
 from palio.server.http.openapi import document
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
@@ -104,9 +105,18 @@ def test_parameters_of_the_query_are_those_that_are_read() -> None:
     names = {
         each["name"] for each in paths["/events"]["get"]["parameters"] if each["in"] == "query"
     }
-    assert names == {"filter", "cursor", "parameters"}
+    assert names == {"filter", "cursor", "parameters", "columns"}
     schemes = document()["components"]["securitySchemes"].values()
     assert {"type": "apiKey", "in": "query", "name": "access_token"} in schemes
+
+
+def test_streams_are_those_of_arrow_too() -> None:
+    paths = document()["paths"]
+    assert ARROW_TYPE in paths["/events"]["post"]["requestBody"]["content"]
+    for path in ("/events", "/subscriptions/{id}/events", "/subscriptions/{id}/batch"):
+        operation = paths[path]["get"]
+        assert ARROW_TYPE in operation["responses"]["200"]["content"]
+        assert "columns" in {each["name"] for each in operation["parameters"]}
 
 
 async def test_answers_are_as_described(tmp_path: Path) -> None:
@@ -157,8 +167,7 @@ def _check(method: str, path: str, answer: httpx.Response) -> None:
     if answer.status_code == 204:
         assert not answer.content
         return
-    ((media, content),) = described["content"].items()
-    assert answer.headers["content-type"].partition(";")[0] == media
+    content = described["content"][answer.headers["content-type"].partition(";")[0]]
     _fits(answer.json(), content["schema"], f"{method} {path}")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palio.errors import JournalDamaged
+from palio.errors import InvalidConfiguration, JournalDamaged
 from palio.server.journal import format as pages
 from palio.server.journal.format import (
     Scribe,
@@ -58,7 +58,7 @@ def test_a_database_of_something_else_is_no_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with closing(connect(path)) as connection:
         connection.execute("CREATE TABLE mine (x)")
-        with pytest.raises(JournalDamaged, match="is no journal"):
+        with pytest.raises(InvalidConfiguration, match="is no journal of format 1"):
             create_or_check(connection, path, "b1")
 
 
@@ -118,7 +118,7 @@ def test_any_tool_for_sqlite_reads_it(tmp_path: Path) -> None:
         found = connection.execute(
             "SELECT entry, publisher, first_seq, last_seq, homes FROM entries"
         ).fetchall()
-    assert found == [(7, "alice", 700, 702, '["b2", "b3"]')]
+    assert found == [(7, "alice", 700, 702, '[["b2", "b3"], []]')]
 
 
 def test_pages_that_become_free_are_not_written(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""`palio demo`: a market on a bus of this process, on three brokers, and again on Spark."""
+"""`palio demo`: a market on three brokers, one of which is killed, and an audit at the end."""

@@ -1,150 +1,140 @@
-"""The recount: what every subscriber should have heard, worked out apart from the bus.
+"""The audit: the quotes that every subscriber should receive, worked out apart from the brokers.
 
-It sees what is published and how parameters change, tests every event with `Filter.matches`, and
-holds what the subscribers report against it, in order: nothing wanted is missing, nothing unwanted
-comes, and a gap names exactly what was lost.
+Each quote is tested by brute force with `Filter.matches` just before it is published. A quote that
+matches is owed until the subscriber receives it, or is told that it lost it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from palio.client.events import Event, Gap
-from palio.model.filters import Filter
-from palio.model.patterns import Pattern
+from palio.cli.demo.market import Quote
+from palio.client.events import Gap
+from palio.language.parsing import parse_filter
 
-__all__ = ["Audit", "Promise"]
+__all__ = ["Outcome", "Period", "Promise", "table_of"]
 
-_KEPT_COMPLAINTS: Final = 20
+COUNTS: Final = ("expected", "received", "lost", "missing", "wrong", "twice")
 
 
-class Copy(msgspec.Struct, frozen=True):
-    """A published event, as the audit keeps it."""
+class Outcome(msgspec.Struct, frozen=True):
+    """The promise to one subscriber held against what it received."""
 
-    publisher: str
-    seq: int
-    time: datetime
-    attributes: dict[str, Any]
+    subscriber: str
+    at: str
+    filter: str
+    expected: int
+    received: int
+    lost: int
+    """Quotes that gaps reported."""
+    missing: int
+    wrong: int
+    """Quotes that do not match or were altered, and errors in the counts of gaps."""
+    twice: int
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the promise was kept."""
+        return not (self.missing or self.wrong or self.twice)
+
+
+class Period(msgspec.Struct):
+    """Parameter values, and the time for which they counted; None is open."""
+
+    values: dict[str, Any]
+    since: datetime | None = None
+    until: datetime | None = None
 
 
 class Promise:
-    """What one subscription is owed: the sequences that matched and were not yet accounted for.
+    """What one subscription is owed, and what it received."""
 
-    A filter is a sequence of one.
-    """
-
-    def __init__(self, what: Filter | Pattern, values: Mapping[str, Any]) -> None:
-        self._steps: tuple[Filter, ...] = what.steps if isinstance(what, Pattern) else (what,)
-        within = what.within if isinstance(what, Pattern) else None
-        self._within = timedelta.max if within is None else within
-        self.values = dict(values)
-        self._owed: deque[list[Copy]] = deque()
-        self._begun: list[Copy] = []
-        self.matched = 0
-        """Sequences that matched when they were published."""
-        self.heard = 0
-        self.left_out = 0
-        """Those that no longer matched when their turn came."""
+    def __init__(self, name: str, broker: str, text: str, values: Mapping[str, Any]) -> None:
+        self.name = name
+        self.broker = broker
+        self.text = text
+        self.periods = [Period(dict(values))]
+        self.expected: set[int] = set()
+        self.received = 0
         self.lost = 0
-        self.gaps = 0
+        self._numbers: set[int] = set()
+        self._wrong = 0
+        self._twice = 0
+        self._owed: dict[int, Quote] = {}
+        self._filter = parse_filter(text)
 
-    def take_in(self, copy: Copy) -> None:
-        """Work out whether an event completes anything."""
-        if self._begun and copy.time - self._begun[0].time > self._within:
-            self._begun = []
-        if self._fits(len(self._begun), copy):
-            self._begun.append(copy)
-        if len(self._begun) == len(self._steps):
-            self._owed.append(self._begun)
-            self._begun = []
-            self.matched += 1
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the filter's parameters now."""
+        return self.periods[-1].values
 
-    def hear(self, event: Event) -> str | None:
-        """Account for a delivery and all that should have come before it; a complaint or None."""
-        parts = [(part.publisher, part.seq, dict(part)) for part in event.parts or (event,)]
-        self.heard += 1
-        while self._owed:
-            owed = self._owed.popleft()
-            if [(each.publisher, each.seq, each.attributes) for each in owed] == parts:
-                return None if self._is_wanted(owed) else f"heard {event}, which it does not want"
-            if self._is_wanted(owed):
-                return f"did not hear {owed}, but {event}"
-            self.left_out += 1
-        return f"heard {event}, which it was not owed"
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is owed."""
+        return not self._owed
 
-    def lose(self, gap: Gap) -> str | None:
-        """Account for a gap: the oldest of that publisher are gone."""
+    def change(self, values: Mapping[str, Any]) -> None:
+        """From now on the subscription has these values."""
+        now = datetime.now(UTC)
+        self.periods[-1].until = now
+        self.periods.append(Period({**self.values, **values}, now))
+
+    def expect(self, number: int, quote: Quote) -> None:
+        """Note a quote that is about to be published, if it matches."""
+        if self._filter.matches(quote, self.values):
+            self.expected.add(number)
+            self._owed[number] = quote
+
+    def receive(self, number: int, quote: Quote) -> None:
+        """Account for a delivery."""
+        self.received += 1
+        if number in self._numbers:
+            self._twice += 1
+        elif self._owed.get(number) == quote:
+            del self._owed[number]
+            self._numbers.add(number)
+        else:
+            self._wrong += 1
+
+    def lose(self, gap: Gap) -> None:
+        """Account for a gap: it must count what is owed within its numbers, no more and no less.
+        One that only says that events may have been lost changes nothing.
+        """
+        if not gap.is_certain:
+            return
+        gone = [number for number in self._owed if gap.first_seq <= number <= gap.last_seq]
+        for number in gone:
+            del self._owed[number]
         self.lost += gap.count
-        self.gaps += 1
-        gone = [each for each in self._owed if each[-1].publisher == gap.publisher][: gap.count]
-        for each in gone:
-            self._owed.remove(each)
-        seqs = [each[-1].seq for each in gone]
-        if len(seqs) == gap.count and (seqs[0], seqs[-1]) == (gap.first_seq, gap.last_seq):
-            return None
-        return f"was told {gap}, but lost {seqs}"
+        self._wrong += abs(gap.count - len(gone))
 
-    def settle(self) -> str | None:
-        """Nothing more will come: what is still owed must be what is no longer wanted."""
-        missing = [owed for owed in self._owed if self._is_wanted(owed)]
-        self.left_out += len(self._owed) - len(missing)
-        return f"never heard {missing[0]}" if missing else None
+    def outcome(self) -> Outcome:
+        """The account as it stands: what is still owed is missing."""
+        counts = (self.received, self.lost, len(self._owed), self._wrong, self._twice)
+        return Outcome(self.name, self.broker, self.text, len(self.expected), *counts)
 
-    def _is_wanted(self, sequence: Sequence[Copy]) -> bool:
-        return all(self._fits(step, copy) for step, copy in enumerate(sequence))
-
-    def _fits(self, step: int, copy: Copy) -> bool:
-        return self._steps[step].matches(copy.attributes, self.values)
+    def outcome_of(self, place: str, numbers: Iterable[int]) -> Outcome:
+        """The promise held against matches that were computed elsewhere."""
+        matches = list(numbers)
+        distinct = set(matches)
+        missing, wrong = len(self.expected - distinct), len(distinct - self.expected)
+        counts = (len(matches), 0, missing, wrong, len(matches) - len(distinct))
+        return Outcome(self.name, place, self.text, len(self.expected), *counts)
 
 
-class Audit:
-    """Promises by subscriber, and the complaints about them."""
-
-    def __init__(self) -> None:
-        self.promises: dict[str, Promise] = {}
-        self.complaints: list[str] = []
-        self.published = 0
-        self.delivered = 0
-        """Deliveries that the bus says it made."""
-        self._seqs: dict[str, int] = {}
-
-    def promise(self, name: str, what: Filter | Pattern, values: Mapping[str, Any]) -> None:
-        """From now on this subscriber is to hear what matches."""
-        self.promises[name] = Promise(what, values)
-
-    def publish(self, publisher: str, events: Sequence[dict[str, Any]], time: datetime) -> None:
-        """Events that are about to be published."""
-        for event in events:
-            seq = self._seqs[publisher] = self._seqs.get(publisher, 0) + 1
-            self.published += 1
-            for promise in self.promises.values():
-                promise.take_in(Copy(publisher, seq, time, event))
-
-    def change(self, name: str, **values: Any) -> None:
-        """Parameters of a subscriber that changed just now."""
-        self.promises[name].values.update(values)
-
-    def hear(self, name: str, event: Event) -> None:
-        """A subscriber heard something."""
-        self._note(name, self.promises[name].hear(event))
-
-    def lose(self, name: str, gap: Gap) -> None:
-        """A subscriber was told of a gap."""
-        self._note(name, self.promises[name].lose(gap))
-
-    def settle(self) -> None:
-        """Draw the line: every promise must be kept, and the bus must have counted right."""
-        for name, promise in self.promises.items():
-            self._note(name, promise.settle())
-        matched = sum(promise.matched for promise in self.promises.values())
-        if matched != self.delivered:
-            self._note("the bus", f"counts {self.delivered} deliveries, and there were {matched}")
-
-    def _note(self, name: str, complaint: str | None) -> None:
-        if complaint is not None and len(self.complaints) < _KEPT_COMPLAINTS:
-            self.complaints.append(f"{name}: {complaint}")
+def table_of(outcomes: Iterable[Outcome]) -> str:
+    """A table of promises and deliveries, 60 columns wide."""
+    widths = [max(6, len(title) + 1) for title in COUNTS]
+    rows = [("", "at", *COUNTS)] + [
+        (outcome.subscriber, outcome.at, *(f"{getattr(outcome, title):,}" for title in COUNTS))
+        for outcome in outcomes
+    ]
+    return "\n".join(
+        f"{name:<9}{place:<7}"
+        + "".join(f"{count:>{width}}" for count, width in zip(counts, widths, strict=True))
+        for name, place, *counts in rows
+    )

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from datetime import timedelta
 from itertools import chain
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
@@ -20,141 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["Board", "BoardState", "LiveBoard", "PlainBoard", "SilentBoard", "SubscriberLine"]
-
-
-class SubscriberLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One subscriber's row of the display."""
-
-    name: str
-    text: str
-    values: dict[str, float]
-    matched: int
-    heard: int
-    left_out: int
-    lost: int
-    gaps: int
-    latest: str = ""
-
-    @property
-    def hears(self) -> str:
-        """The filter with the current values of its parameters."""
-        text = self.text
-        for name, value in self.values.items():
-            text = text.replace(f":{name}", f"{value:.2f}" if value < _ENDLESS else "∞")
-        return text
-
-
-_ENDLESS: Final = 1e6
-"""No subscriber of the demonstration wants a price above this."""
-
-
-class BoardState(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the demo at a moment."""
-
-    time: timedelta
-    prices: dict[str, float]
-    lines: tuple[SubscriberLine, ...]
-    published: int
-    delivered: int
-    complaints: tuple[str, ...]
-
-    @property
-    def lost(self) -> int:
-        """Events that slow consumers lost."""
-        return sum(line.lost for line in self.lines)
-
-    @property
-    def verdict(self) -> str:
-        """The finding of the audit, in words."""
-        if self.complaints:
-            return "\n".join(["What was promised and what was seen DISAGREE:", *self.complaints])
-        heard = sum(line.heard for line in self.lines)
-        left_out = sum(line.left_out for line in self.lines)
-        return (
-            f"{self.published:,} quotes made {self.delivered:,} deliveries: {heard:,} heard, "
-            f"{left_out:,} left out because a parameter had moved on, "
-            f"{self.lost:,} lost by a slow consumer, which was told. "
-            "A recount by brute force agrees."
-        )
-
-    def as_dict(self) -> dict[str, Any]:
-        """For programs."""
-        return {
-            "quotes": self.published,
-            "deliveries": self.delivered,
-            "agreed": not self.complaints,
-            "complaints": list(self.complaints),
-            "subscribers": [msgspec.to_builtins(line) for line in self.lines],
-        }
-
-
-class Board(AbstractContextManager["Board"], ABC):
-    """A display of a run of the demo."""
-
-    def is_due(self, time: timedelta) -> bool:  # noqa: ARG002  # boards that draw go by it
-        """Whether it is time to draw again, `time` after the market opened."""
-        return False
-
-    def draw(self, state: BoardState) -> None:
-        """Show how things stand."""
-
-    @abstractmethod
-    def tell(self, line: str) -> None:
-        """Show a line, at any time."""
-
-    @abstractmethod
-    def sum_up(self, state: BoardState) -> None:
-        """Show what was promised and what was seen."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-class SilentBoard(Board):
-    """Shows nothing."""
-
-    def tell(self, line: str) -> None:
-        """Show nothing."""
-
-    def sum_up(self, state: BoardState) -> None:
-        """Show nothing."""
-
-
-class PlainBoard(Board):
-    """A line for every second of the market, and a plain table at the end."""
-
-    def __init__(self) -> None:
-        self._next_second = 1
-
-    def is_due(self, time: timedelta) -> bool:
-        """Whether another second is full."""
-        return time.total_seconds() >= self._next_second
-
-    def draw(self, state: BoardState) -> None:
-        """Print a line."""
-        second = int(state.time.total_seconds())
-        self._next_second = second + 1
-        heard = "  ".join(f"{line.name} {line.heard}" for line in state.lines)
-        (limit,) = (line.hears for line in state.lines if line.name == "bargains")
-        show(f"{second:>3} s  {heard}  lost {state.lost}  ({limit})")
-
-    def tell(self, line: str) -> None:
-        """Print it."""
-        show(line)
-        sys.stdout.flush()
-
-    def sum_up(self, state: BoardState) -> None:
-        """Print a table and the verdict."""
-        show(f"\n{'':<14}{'matched':>9}{'heard':>9}{'left out':>10}{'lost':>9}{'gaps':>7}")
-        for line in state.lines:
-            counts = f"{line.matched:>9,}{line.heard:>9,}{line.left_out:>10,}"
-            show(f"{line.name:<14}{counts}{line.lost:>9,}{line.gaps:>7,}")
-        show(f"\n{state.verdict}")
-
+__all__ = ["Board", "BoardState", "LiveBoard", "PlainBoard", "SubscriberLine", "board_for"]
 
 _FRAME_SECONDS: Final = 0.1
 _HISTORY: Final = 24
@@ -167,8 +31,82 @@ _PAIRED: Final = 80
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
+class SubscriberLine(msgspec.Struct, frozen=True):
+    """One subscriber's row of the display."""
+
+    name: str
+    broker: str
+    filter: str
+    values: dict[str, float]
+    received: int
+    lost: int
+
+    @property
+    def current_filter(self) -> str:
+        """The filter with the current values of its parameters."""
+        text = self.filter
+        for name, value in self.values.items():
+            text = text.replace(f":{name}", f"{value:.2f}")
+        return text
+
+    @property
+    def counts(self) -> str:
+        """The deliveries in a few words."""
+        lost = f" ({self.lost} lost)" if self.lost else ""
+        limit = "".join(f" [{value:.2f}]" for value in self.values.values())
+        return f"{self.name}{limit} {self.received}{lost}"
+
+
+class BoardState(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the demo at a moment."""
+
+    seconds: float
+    quotes: int
+    prices: dict[str, float]
+    brokers: dict[str, bool]
+    """Which of them are up."""
+    lines: tuple[SubscriberLine, ...]
+
+
+class Board:
+    """A display of the demo; this one shows nothing."""
+
+    def draw(self, state: BoardState) -> None:
+        """Show the state, if it is time to."""
+
+    def say(self, line: str) -> None:
+        """Show a line."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+class PlainBoard(Board):
+    """A line for every second of the market."""
+
+    def __init__(self) -> None:
+        self._next_second = 1
+
+    def draw(self, state: BoardState) -> None:
+        """Print a line if another second is full."""
+        second = int(state.seconds)
+        if second < self._next_second:
+            return
+        self._next_second = second + 1
+        counts = "  ".join(line.counts for line in state.lines)
+        self.say(f"{second:>3} s  {counts}")
+
+    def say(self, line: str) -> None:
+        """Print it."""
+        show(line)
+        sys.stdout.flush()
+
+
 class LiveBoard(Board):
-    """Prices and subscribers on a terminal, drawn ten times a second."""
+    """Prices, brokers and subscribers on a terminal, drawn ten times a second."""
 
     def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
@@ -186,28 +124,30 @@ class LiveBoard(Board):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def is_due(self, time: timedelta) -> bool:  # noqa: ARG002  # frames go by people's time
-        """Whether the last frame is old enough."""
-        return monotonic() - self._drawn_at >= _FRAME_SECONDS
-
     def draw(self, state: BoardState) -> None:
-        """Draw a frame."""
+        """Draw a frame if the last one is old enough."""
+        if monotonic() - self._drawn_at < _FRAME_SECONDS:
+            return
         self._drawn_at = monotonic()
         for symbol, price in state.prices.items():
             self._history.setdefault(symbol, deque(maxlen=_HISTORY)).append(price)
         self._live.update(self._frame(state), refresh=True)
+
+    def say(self, line: str) -> None:
+        """Print it, above the frame if there is one."""
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _frame(self, state: BoardState) -> RenderableType:
         from rich.console import Group
         from rich.padding import Padding
         from rich.text import Text
 
-        title = Text.assemble(
-            ("palio demo", "bold"),
-            (f"  {state.time.total_seconds():4.1f} s", "cyan"),
-            f"  {state.published:,} quotes, {state.delivered:,} deliveries",
-        )
-        return Group(title, "", Padding(self._market(), (0, 0, 0, 2)), "", _subscribers(state))
+        title = Text.assemble(("palio demo", "bold"), (f"  {state.seconds:4.1f} s", "cyan"))
+        title.append(f"  {state.quotes:,} quotes")
+        for name, is_up in state.brokers.items():
+            mark, style = ("●", "green") if is_up else ("✗", "bold red")
+            title.append(f"  {mark} {name}", style)
+        return Group("", title, "", Padding(self._market(), (0, 0, 0, 2)), _subscribers(state))
 
     def _market(self) -> Table:
         """For each symbol its price, the change over the stretch that is drawn, and its shape."""
@@ -229,21 +169,6 @@ class LiveBoard(Board):
             table.add_row(*chain.from_iterable(cells[first : first + abreast]))
         return table
 
-    def tell(self, line: str) -> None:
-        """Print it, above the frame if there is one."""
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-    def sum_up(self, state: BoardState) -> None:
-        """Print the table of the recount and the verdict."""
-        table = _table()
-        for heading in ("matched", "heard", "left out", "lost", "gaps"):
-            table.add_column(heading, justify="right")
-        for line in state.lines:
-            counts = (line.matched, line.heard, line.left_out, line.lost, line.gaps)
-            table.add_row(line.name, line.text, *(f"{count:,}" for count in counts))
-        self.console.print(table)
-        self.console.print(state.verdict, style="red" if state.complaints else "green")
-
 
 def _market_cells(symbol: str, history: Sequence[float]) -> tuple[str, ...]:
     change = 100 * (history[-1] / history[0] - 1)
@@ -257,24 +182,18 @@ def _market_cells(symbol: str, history: Sequence[float]) -> tuple[str, ...]:
 
 
 def _subscribers(state: BoardState) -> Table:
-    table = _table()
-    table.add_column("heard", justify="right", style="green")
-    table.add_column("left out", justify="right")
-    table.add_column("lost", justify="right", style="yellow")
-    table.add_column("latest", ratio=3, no_wrap=True)
-    for line in state.lines:
-        counts = (f"{line.heard:,}", f"{line.left_out:,}", f"{line.lost:,}")
-        table.add_row(line.name, line.hears, *counts, line.latest)
-    return table
-
-
-def _table() -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("subscriber", style="bold", no_wrap=True)
-    table.add_column("hears", ratio=4, style="cyan")
+    table.add_column("at", no_wrap=True)
+    table.add_column("filter", style="cyan", min_width=18)
+    table.add_column("received", justify="right", style="green", no_wrap=True)
+    table.add_column("lost", justify="right", style="yellow", no_wrap=True)
+    for line in state.lines:
+        counts = (f"{line.received:,}", f"{line.lost:,}")
+        table.add_row(line.name, line.broker, line.current_filter, *counts)
     return table
 
 
@@ -286,4 +205,13 @@ def sparkline(values: Sequence[float]) -> str:
     """
     low, high = min(values), max(values)
     top = len(_BLOCKS) - 1
-    return "".join(_BLOCKS[round(top * (each - low) / ((high - low) or 1))] for each in values)
+    return "".join(_BLOCKS[round(top * (value - low) / ((high - low) or 1))] for value in values)
+
+
+def board_for(*, as_json: bool) -> Board:
+    """The display for where the output goes."""
+    if as_json:
+        return Board()
+    if sys.stdout.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
+        return LiveBoard()
+    return PlainBoard()

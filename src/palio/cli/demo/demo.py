@@ -1,308 +1,276 @@
-"""`palio demo`: an embedded bus, a market, and subscribers whose interest moves.
+"""`palio demo`: one market, three broker processes in a mesh, four subscribers, one kill.
 
-Four of them: a *trader*, a class with two handlers whose thresholds are its fields; *bargains*,
-whose limit follows the market; *rebounds*, a pattern; and a *ledger* that is too slow for what it
-hears and is told what it lost. Whatever is published, changed and heard is also told to an audit
-(audit.py), which recounts all of it.
+Quotes are published at one broker and received at the others. The limit of one subscription follows
+the market; one subscriber is too slow and is told what it lost; the broker of the durable
+subscription is killed while quotes come, and started again. At the end the audit compares what
+every subscriber should have received with what it received, and Spark matches the quotes again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib.util
-import os
-import sys
-from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from importlib.util import find_spec
+from pathlib import Path
 from statistics import fmean
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import msgspec
+import pyarrow as pa
 
-from palio.cli.demo.audit import Audit
-from palio.cli.demo.board import (
-    Board,
-    BoardState,
-    LiveBoard,
-    PlainBoard,
-    SilentBoard,
-    SubscriberLine,
-)
+from palio.cli.demo.audit import Outcome, Promise, table_of
+from palio.cli.demo.board import Board, BoardState, SubscriberLine, board_for
 from palio.cli.demo.market import FIRST_PRICE, SYMBOLS, Market
 from palio.cli.reporting import show
-from palio.client.bus import Bus
-from palio.client.events import Event, Gap
-from palio.client.subscriber import Parameter, Subscriber, on
+from palio.client.connection import Client, connect
 from palio.client.subscription import Subscription
-from palio.language.parsing import parse
+from palio.model.events import SEQ, TIME
+from palio.testing.fleet import Fleet
 
-if TYPE_CHECKING:
-    from palio.cli.demo.network import Outcome
+__all__ = ["Demo", "demo"]
 
-__all__ = ["Demo", "Trader", "demo"]
+BERLIN, LONDON, TOKYO = "berlin", "london", "tokyo"
 
-BUY: Final = "symbol = 'IBM' AND price < :buy_below"
-SELL: Final = "symbol = 'IBM' AND price > :sell_above"
-BARGAINS: Final = "price < :limit"
-REBOUNDS: Final = "symbol = 'SAP' AND change <= -1 THEN symbol = 'SAP' AND change >= 1 WITHIN 500ms"
-LEDGER: Final = "volume > 500"
+PROMISES: Final[tuple[tuple[str, str, str, Mapping[str, Any]], ...]] = (
+    ("bargains", LONDON, "price < :limit", {"limit": FIRST_PRICE}),
+    ("blocks", LONDON, "symbol = 'SAP' AND volume > 500", {}),
+    ("ticker", LONDON, "EXISTS price", {}),
+    ("ledger", TOKYO, "EXISTS symbol", {}),
+)
+"""Subscribers: name, broker, filter, parameters."""
 
-Second: TypeAlias = "Callable[[asyncio.Event], Coroutine[Any, Any, tuple[Outcome, ...]]]"
+MOVE_S: Final = 0.5
+"""Seconds between two moves of the limit."""
 
-NEVER: Final = 1e9
-"""A price that no quote reaches."""
+KILL_AT: Final = 0.4
+RESTART_AT: Final = 0.6
+"""Parts of the time that the market is open."""
 
-_FOLLOW_TICKS: Final = 5
-"""Ticks between two changes of the bargain limit."""
+LEAST_TICKS: Final = 10
+"""Ticks before the kill, before the restart and after it, however slow the machine is."""
 
-_LEDGER_CAPACITY: Final = 20
-_LEDGER_TICKS: Final = 2
-"""Ticks that the ledger takes to write one quote down; about three for it come at each."""
+CAPACITY: Final = 10_000
+TICKER_CAPACITY: Final = 20
+TICKER_TICKS: Final = 2
+"""Ticks that the ticker takes for one quote, while six come at each."""
 
-_START: Final = datetime(2026, 1, 1, 9, tzinfo=UTC)
-"""The time at which the market opens, on the demo's own clock."""
-
-
-class Trader(Subscriber):
-    """Buys IBM when it is cheap, sells it with a profit; both thresholds move with every deal."""
-
-    buy_below = Parameter(FIRST_PRICE)
-    sell_above = Parameter(NEVER)
-
-    def __init__(self, audit: Audit) -> None:
-        self._audit = audit
-        self.deals = 0
-        self.latest = ""
-
-    @on(BUY)
-    async def buy(self, price: float, event: Event) -> None:
-        """Pay, and wait for 1% more."""
-        self._audit.hear("trader buys", event)
-        self._deal(f"bought at {price:.2f}")
-        self._wait_for(buy_below=0.0, sell_above=round(price * 1.01, 2))
-
-    @on(SELL)
-    async def sell(self, price: float, event: Event) -> None:
-        """Cash in, and wait for 1% less."""
-        self._audit.hear("trader sells", event)
-        self._deal(f"sold at {price:.2f}")
-        self._wait_for(buy_below=round(price * 0.99, 2), sell_above=NEVER)
-
-    def _deal(self, latest: str) -> None:
-        self.deals += 1
-        self.latest = latest
-
-    def _wait_for(self, buy_below: float, sell_above: float) -> None:
-        with self.assigning():  # one update: never both thresholds, never neither
-            self.buy_below, self.sell_above = buy_below, sell_above
-        self._audit.change("trader buys", buy_below=buy_below)
-        self._audit.change("trader sells", sell_above=sell_above)
-
-
-class WallPace:
-    """Real time, for people to watch."""
-
-    def __init__(self) -> None:
-        self._begin = monotonic()
-
-    def elapsed(self) -> float:
-        """Seconds since it began."""
-        return monotonic() - self._begin
-
-    async def wait(self, seconds: float) -> None:
-        """Let other tasks run for at least this number of seconds."""
-        await asyncio.sleep(max(0.0, seconds))
+PATIENCE_S: Final = 30.0
+"""Seconds that a delivery may take on a busy machine."""
 
 
 class Demo:
-    """One run of the market."""
+    """One run."""
 
-    def __init__(
-        self, seconds: float, rate: int, seed: int, board: Board, pace: WallPace | None = None
-    ) -> None:
-        self.seconds = seconds
-        self._pace = pace or WallPace()
-        self.market = Market(seed)
-        self.audit = Audit()
-        self._board = board
+    def __init__(self, seconds: float, rate: int, seed: int, board: Board) -> None:
+        self.promises = {row[0]: Promise(*row) for row in PROMISES}
+        self.quotes = 0
+        self.moves = 0
+        self.ledger: list[pa.RecordBatch] = []
+        self._seconds = seconds
         self._interval = len(SYMBOLS) / rate
-        self._now = _START
-        self._latest: dict[str, str] = {}
+        self._market = Market(seed)
+        self._board = board
+        self._brokers = dict.fromkeys((BERLIN, LONDON, TOKYO), True)
         self._subscriptions: dict[str, Subscription] = {}
-        self._trader = Trader(self.audit)
         self._is_open = True
-        self._next_tick = asyncio.Event()
+        self._elapsed = 0.0
+        self._tick = asyncio.Event()
+        self._delivery = asyncio.Event()
+        self._change = asyncio.Lock()
+        """Held while a broker is killed or a limit moves: one at a time."""
 
-    async def run(self) -> None:
-        """Open the market, close it after the given time, and settle."""
-        async with Bus(clock=lambda: self._now) as bus, asyncio.TaskGroup() as consumers:
-            await self._open(bus, consumers.create_task)
-            await self._trade(bus)
-            self._is_open = False
-            self._next_tick.set()
-            await bus.close()
-        self.audit.settle()
+    async def run(self, folder: Path) -> None:
+        """Start the brokers, open the market, close it, and wait for what is owed."""
+        say = self._board.say
+        say(f"Three brokers start, each a process: {', '.join(self._brokers)}.")
+        async with AsyncExitStack() as stack:
+            fleet = await stack.enter_async_context(Fleet(tuple(self._brokers), folder))
+            clients = {
+                name: await stack.enter_async_context(connect(fleet.url(name), name=f"at-{name}"))
+                for name in fleet.names
+            }
+            await self._subscribe(clients)
+            say(f"They are linked. Quotes are published at {BERLIN}, and these subscribe:")
+            for promise in self.promises.values():
+                say(f"  {promise.name:<9}at {promise.broker:<7}{promise.text}")
+            async with asyncio.TaskGroup() as group:
+                receivers = [group.create_task(self._receive(name)) for name in self.promises]
+                script = group.create_task(self._kill_and_restart(fleet))
+                with self._board:
+                    await self._trade(clients[BERLIN])
+                await script
+                await self._all_received(*self.promises.values())
+                for task in receivers:
+                    task.cancel()
 
-    async def _open(self, bus: Bus, consume: Callable[[Coroutine[Any, Any, None]], object]) -> None:
-        trader = self._trader
-        self.audit.promise("trader buys", parse(BUY), {"buy_below": trader.buy_below})
-        self.audit.promise("trader sells", parse(SELL), {"sell_above": trader.sell_above})
-        await bus.attach(trader)
-        for name, text, capacity, values in (
-            ("bargains", BARGAINS, 10_000, {"limit": FIRST_PRICE}),
-            ("rebounds", REBOUNDS, 10_000, {}),
-            ("ledger", LEDGER, _LEDGER_CAPACITY, {}),
-        ):
-            self.audit.promise(name, parse(text), values)
-            self._subscriptions[name] = await bus.subscribe(
-                text, capacity=capacity, on_gap=self._gap_of(name), values=values
+    async def _subscribe(self, clients: Mapping[str, Client]) -> None:
+        for name, promise in self.promises.items():
+            subscription = await clients[promise.broker].subscribe(
+                promise.text,
+                promise.values,
+                capacity=TICKER_CAPACITY if name == "ticker" else CAPACITY,
+                durable=name if name == "ledger" else "",
+                on_gap=promise.lose,
             )
-            consume(self._consume(name))
+            await subscription.settled(PATIENCE_S)
+            self._subscriptions[name] = subscription
 
-    def _gap_of(self, name: str) -> Callable[[Gap], None]:
-        def told(gap: Gap) -> None:
-            self.audit.lose(name, gap)
-            self._latest[name] = f"lost {gap.count} of {gap.publisher}"
-
-        return told
-
-    async def _consume(self, name: str) -> None:
+    async def _receive(self, name: str) -> None:
+        """Report every delivery to the audit; the ticker takes its time for each."""
+        if name == "ledger":
+            await self._keep_ledger()
+            return
+        promise = self.promises[name]
         async for event in self._subscriptions[name]:
-            self.audit.hear(name, event)
-            if name != "ledger":
-                self._latest[name] = _in_short(event)
-            else:
-                for _ in range(_LEDGER_TICKS * self._is_open):  # after closing time it hurries
-                    await self._next_tick.wait()
+            promise.receive(event.seq, dict(event))
+            self._delivery.set()
+            if name == "ticker":
+                await self._traded(ticks=TICKER_TICKS)
 
-    async def _trade(self, bus: Bus) -> None:
-        """Publish at the given rate; on a machine that cannot keep up the market closes in time."""
-        for tick in range(max(1, round(self.seconds / self._interval))):
-            for place, (exchange, quotes) in enumerate(self.market.tick()):
-                self._now = _START + timedelta(seconds=tick * self._interval, microseconds=place)
-                self.audit.publish(exchange, quotes, self._now)
-                receipt = await bus.publish(quotes, publisher=exchange)
-                self.audit.delivered += receipt.deliveries or 0
-            if tick % _FOLLOW_TICKS == 0:
-                await self._follow()
-            if self._board.is_due(self._now - _START):
-                self._board.draw(self.state())
-            self._next_tick.set()
-            self._next_tick = asyncio.Event()
-            if self._pace.elapsed() >= self.seconds:
-                break
-            due = min((tick + 1) * self._interval, self.seconds)
-            await self._pace.wait(due - self._pace.elapsed())
+    async def _keep_ledger(self) -> None:
+        promise = self.promises["ledger"]
+        async for batch in self._subscriptions["ledger"].batches():
+            self.ledger.append(batch)
+            for row in batch.to_pylist():
+                quote = {name: row[name] for name in row if name not in (SEQ, TIME)}
+                promise.receive(row[SEQ], quote)
+            self._delivery.set()
 
-    async def _follow(self) -> None:
-        """A bargain is what costs 2% less than the average of this moment."""
-        limit = round(0.98 * fmean(self.market.prices.values()), 2)
-        await self._subscriptions["bargains"].update(limit=limit)
-        self.audit.change("bargains", limit=limit)
+    async def _trade(self, exchange: Client) -> None:
+        """Publish at the given rate, or as fast as it goes, while the market is open."""
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        next_move = 0.0
+        while self._is_open:
+            began = clock()
+            self._elapsed = began - start
+            if self._elapsed >= next_move:
+                next_move = self._elapsed + MOVE_S
+                await self._move_limit()
+            quotes = self._market.tick()
+            for quote in quotes:
+                self.quotes += 1
+                for promise in self.promises.values():
+                    promise.expect(self.quotes, quote)
+            await exchange.publish(quotes, durable=True)
+            self._board.draw(self._state())
+            self._tick.set()
+            self._tick = asyncio.Event()
+            await asyncio.sleep(max(0.0, began + self._interval - clock()))
+        self._tick.set()
 
-    def state(self) -> BoardState:
-        """The state of the demo now."""
-        return BoardState(
-            time=self._now - _START,
-            prices=dict(self.market.prices),
-            lines=self._lines(),
-            published=self.audit.published,
-            delivered=self.audit.delivered,
-            complaints=tuple(self.audit.complaints),
-        )
+    async def _traded(self, ticks: int, share: float = 0.0) -> None:
+        """Wait for some ticks, and until a share of the time is over, while the market is open."""
+        while self._is_open and (ticks > 0 or self._elapsed < share * self._seconds):
+            await self._tick.wait()
+            ticks -= 1
 
-    def _lines(self) -> tuple[SubscriberLine, ...]:
-        trader = self._trader
-        deals = f"{trader.latest}, deal {trader.deals}" if trader.deals else ""
-        latest = {"trader buys": deals, "trader sells": "", **self._latest}
-        texts = {"trader buys": BUY, "trader sells": SELL, "bargains": BARGAINS}
-        texts |= {"rebounds": REBOUNDS, "ledger": LEDGER}
-        return tuple(
+    async def _move_limit(self) -> None:
+        """A bargain is 2% cheaper than the average of this moment. The limit moves between two
+        quotes, so that the audit knows by which of the values each is matched.
+        """
+        async with self._change:
+            if not all(self._brokers.values()):
+                return  # a broker that is down cannot be told
+            promise, subscription = self.promises["bargains"], self._subscriptions["bargains"]
+            if not await self._all_received(promise):
+                self._is_open = False
+                return
+            limit = round(0.98 * fmean(self._market.prices.values()), 2)
+            await subscription.update(limit=limit)
+            await subscription.settled(PATIENCE_S)
+            promise.change({"limit": limit})
+            self.moves += 1
+
+    async def _kill_and_restart(self, fleet: Fleet) -> None:
+        """Kill a broker while quotes come, start it again, and close the market."""
+        ledger = self.promises["ledger"]
+        await self._traded(LEAST_TICKS, KILL_AT)
+        async with self._change:
+            self._brokers[TOKYO] = False
+            await fleet.kill(TOKYO)
+        before = len(ledger.expected)
+        self._board.say(f"{TOKYO} is killed with SIGKILL; {LONDON} receives on.")
+        await self._traded(LEAST_TICKS, RESTART_AT)
+        await fleet.start(TOKYO)
+        await fleet.linked()
+        self._brokers[TOKYO] = True
+        waited = len(ledger.expected) - before
+        self._board.say(f"{TOKYO} is back with its disk; {waited} quotes waited for its ledger.")
+        await self._traded(LEAST_TICKS, 1.0)
+        self._is_open = False
+
+    async def _all_received(self, *promises: Promise) -> bool:
+        """Wait until nothing is owed; False if that takes too long, which the audit tells."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not all(promise.is_settled for promise in promises):
+                    self._delivery.clear()
+                    await self._delivery.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _state(self) -> BoardState:
+        lines = tuple(
             SubscriberLine(
-                name=name,
-                text=texts[name],
-                values=dict(promise.values),
-                matched=promise.matched,
-                heard=promise.heard,
-                left_out=promise.left_out,
+                name=promise.name,
+                broker=promise.broker,
+                filter=promise.text,
+                values=promise.values,
+                received=promise.received,
                 lost=promise.lost,
-                gaps=promise.gaps,
-                latest=latest.get(name, ""),
             )
-            for name, promise in self.audit.promises.items()
+            for promise in self.promises.values()
+        )
+        return BoardState(
+            seconds=self._elapsed,
+            quotes=self.quotes,
+            prices=dict(self._market.prices),
+            brokers=dict(self._brokers),
+            lines=lines,
         )
 
 
-def _in_short(event: Event) -> str:
-    last = f"{event['symbol']} at {event['price']:.2f}"
-    if not event.parts:
-        return last
-    first = event.parts[0]
-    return f"{first['symbol']} {first['change']:+.2f}%, then {event['change']:+.2f}%"
+async def _played(one: Demo, board: Board, *, spark: bool) -> list[Outcome]:
+    """Run the demo in a folder of its own, which is gone afterwards."""
+    from palio.cli.demo import spark as job
 
-
-def demo(seconds: float, rate: int, seed: int, *, network: bool, spark: bool, as_json: bool) -> int:
-    """Run the demo; 0 if all promises were kept."""
-    board: Board
-    if as_json:
-        board = SilentBoard()
-    elif sys.stdout.isatty() and not os.environ.get("CI") and os.environ.get("TERM") != "dumb":
-        board = LiveBoard()
-    else:
-        board = PlainBoard()
-    one = Demo(seconds, rate, seed, board)
-    missing = _missing_extras() if network else []
-    second = None
-    if network and "server" not in missing:
-        second = _over_the_network(seed, board, spark=spark and "spark" not in missing)
-    outcomes = asyncio.run(_play(one, board, second, missing))
-    if as_json:
-        brokers = [msgspec.to_builtins(each) for each in outcomes]
-        show({"seed": seed, **one.state().as_dict(), "network": brokers})
-    return 1 if one.audit.complaints or not all(each.is_kept for each in outcomes) else 0
-
-
-def _missing_extras() -> list[str]:
-    """Extras that a part needs and that are not installed."""
-    needs = (("server", "prometheus_client"), ("spark", "pyspark"))
-    return [extra for extra, module in needs if importlib.util.find_spec(module) is None]
-
-
-def _over_the_network(seed: int, board: Board, *, spark: bool) -> Second:
-    """The second and third part, which begin at once and go on when the curtain is up."""
-    from palio.cli.demo.network import network_demo, table_of
-
-    async def second(curtain: asyncio.Event) -> tuple[Outcome, ...]:
-        def tell(line: str) -> None:
-            board.tell(f"  {line}")
-
-        outcomes = await network_demo(seed, tell, curtain, spark=spark)
-        board.tell(table_of(outcomes))
+    with TemporaryDirectory(prefix="palio-demo-") as name:
+        folder = Path(name)
+        try:
+            await one.run(folder)
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None  # the others follow from it
+        promises = one.promises.values()
+        outcomes = [promise.outcome() for promise in promises]
+        if spark and find_spec("pyspark") is None:
+            board.say("(Spark is left out: it needs pip install 'palio[spark]')")
+        elif spark and one.ledger:
+            board.say("Spark matches the ledger's quotes again, with every limit in its time.")
+            await job.match_again(job.write_job(folder, one.ledger, promises))
+            matches = job.matches_in(folder)
+            outcomes += [
+                promise.outcome_of("spark", matches.get(promise.name, ())) for promise in promises
+            ]
         return outcomes
 
-    return second
 
-
-async def _play(
-    one: Demo, board: Board, second: Second | None, missing: Sequence[str]
-) -> tuple[Outcome, ...]:
-    """The market; beside it the other parts start, which go on when it is closed."""
-    curtain = asyncio.Event()
-    others = None if second is None else asyncio.create_task(second(curtain))
-    try:
-        with board:
-            await one.run()
-        board.sum_up(one.state())
-        if others is not None or missing:
-            board.tell("\nThe same between processes:")
-        for extra in missing:
-            board.tell(f"(a part is left out: it needs pip install 'palio[{extra}]')")
-        curtain.set()
-        if others is None:
-            return ()
-        return await others
-    finally:
-        if others is not None:
-            others.cancel()
-            await asyncio.gather(others, return_exceptions=True)
+def demo(seconds: float, rate: int, seed: int, *, spark: bool, as_json: bool) -> int:
+    """Run the demo; 0 if all promises were kept."""
+    board = board_for(as_json=as_json)
+    one = Demo(seconds, rate, seed, board)
+    outcomes = asyncio.run(_played(one, board, spark=spark))
+    agree = all(outcome.is_kept for outcome in outcomes)
+    if as_json:
+        subscribers = [msgspec.to_builtins(outcome) for outcome in outcomes]
+        counts = {"quotes": one.quotes, "moves": one.moves}
+        show({"seed": seed, **counts, "agreed": agree, "subscribers": subscribers})
+    board.say(f"\n{table_of(outcomes)}\n")
+    board.say(
+        f"Quotes: {one.quotes:,}; moves of the limit: {one.moves}; brokers killed: 1.\n"
+        f"What was promised and what was received {'agree' if agree else 'DISAGREE'}."
+    )
+    return 0 if agree else 1

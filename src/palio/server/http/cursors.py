@@ -1,4 +1,4 @@
-"""`CursorFeed`: what a subscription hears, one event at a time, each with a cursor to resume from.
+"""`CursorFeed`: events of a subscription with cursors to resume from, one by one or as batches.
 
 A cursor names what its consumer has got. For a durable subscription it is an entry in custody and a
 row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer; the
@@ -13,14 +13,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
-from palio.errors import Closed, InvalidBinding, InvalidInput
+from palio.errors import Closed, InvalidBinding, InvalidInput, PalioError
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
@@ -29,7 +30,7 @@ from palio.protocol.streams import size_of
 from palio.server.http.subscriptions import HttpSubscription
 from palio.server.local_client import RESUME_BYTES, Connect, Guest, News
 
-__all__ = ["CursorFeed", "Item"]
+__all__ = ["CursorFeed", "FeedBatch", "Item", "with_pings"]
 
 MAX_CHUNK: Final = 1_000
 """Events that are given at once."""
@@ -47,6 +48,33 @@ class Item(NamedTuple):
     document: dict[str, Any]
     is_gap: bool = False
 
+    @property
+    def size(self) -> int:
+        """The number of rows that it takes up."""
+        return 1
+
+
+class FeedBatch(NamedTuple):
+    """Events of one message, or a gap."""
+
+    cursor: str
+    """Of the last of them."""
+    publisher: str
+    batch: pa.RecordBatch | None
+    gap: Gap | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of rows that it takes up."""
+        return 1 if self.batch is None else self.batch.num_rows
+
+
+_Part = TypeVar("_Part", Item, FeedBatch)
+_Any = TypeVar("_Any")
+
+
+_ALL: Final = 1 << 62
+"""More rows than any message has."""
 
 _WHOLE: Final = 1_000_000_000
 """Stands for the row of a cursor behind the last row, beyond any that is written."""
@@ -139,18 +167,30 @@ class CursorFeed:
 
     async def chunks(self, most: int = MAX_CHUNK) -> AsyncIterator[list[Item]]:
         """Events and gaps, a few at a time. To ask for more is to be done with those before."""
+        async for items in self._follow(self._items):
+            for start in range(0, len(items), most):
+                yield items[start : start + most]
+
+    async def batches(self) -> AsyncIterator[FeedBatch]:
+        """Batches of events, and gaps. To ask for more is to be done with those before."""
+        async for batches in self._follow(self._batches):
+            for part in batches:
+                yield part
+
+    async def _follow(
+        self, read: Callable[[News, int], Iterable[_Part]]
+    ) -> AsyncIterator[list[_Part]]:
         if self._lost:
             self._after = _NOWHERE
-            yield [self._gap(Gap("*", 0, 0, 0))]
+            yield list(read(News(0, Gaps((Gap("*", 0, 0, 0),))), 1))
         while True:
             try:
                 news = await self._guest.next()
             except Closed:
                 return
-            items = list(self._items(news))
+            parts = list(read(news, _ALL))
             self._note(news.message)
-            for start in range(0, len(items), most):
-                yield items[start : start + most]
+            yield parts
             self._guest.done()
             self._took()
 
@@ -159,16 +199,26 @@ class CursorFeed:
 
         Taking does not acknowledge: the reader returns with a cursor once it has dealt with them.
         """
-        found: list[Item] = []
-        left_bytes = RESUME_BYTES
+        return await self._take(self._items, most, wait_s)
+
+    async def take_batches(self, most: int, wait_s: float) -> list[FeedBatch]:
+        """The same as batches."""
+        return await self._take(self._batches, most, wait_s)
+
+    async def _take(
+        self, read: Callable[[News, int], Iterable[_Part]], most: int, wait_s: float
+    ) -> list[_Part]:
+        taken: list[_Part] = []
+        left, left_bytes = most, RESUME_BYTES
         with suppress(Closed, TimeoutError):
             async with asyncio.timeout(wait_s):
-                while not found or (self._guest.has_news and len(found) < most and left_bytes > 0):
+                while not taken or (self._guest.has_news and left > 0 and left_bytes > 0):
                     news = await self._guest.next()
-                    found += islice(self._items(news), most - len(found))
+                    taken += read(news, left)
+                    left = most - sum(part.size for part in taken)
                     left_bytes -= size_of(news.message)
                     self._guest.done()
-        return found
+        return taken
 
     async def change(self, subscription: HttpSubscription) -> None:
         """Go on with another filter or other values, under the same identity."""
@@ -222,31 +272,64 @@ class CursorFeed:
 
     # --- news to items ---
 
-    def _items(self, news: News) -> Iterator[Item]:
+    def _items(self, news: News, most: int) -> Iterator[Item]:
         message = news.message
         if isinstance(message, Gaps):
-            lost = self._lost_entry(message)
-            if lost:
-                self._last = f"d.{lost}.0.e"
-            if not lost or lost > self._after.done:  # else whoever took the cursor was told
-                yield from map(self._gap, message.gaps)
+            for gap in islice(self._gaps(message), most):
+                lost = gap.publisher, gap.first_seq, gap.last_seq, gap.count
+                yield Item(self._last, gap_event(*lost, "palio"), is_gap=True)
             return
-        place = message.entry if self.subscription.durable else news.position
-        if self.subscription.durable and 0 < place < self._after.number:
+        chosen, publisher = self._chosen(news, message), message.parcel.publisher
+        for number, row in zip(
+            chosen[:most], rows(message.parcel.batch, chosen[:most]), strict=True
+        ):
+            self._reach(news, message, number, is_last=number == chosen[-1])
+            yield Item(self._last, to_json(row, publisher))
+
+    def _batches(self, news: News, most: int) -> Iterator[FeedBatch]:
+        message = news.message
+        if isinstance(message, Gaps):
+            for gap in islice(self._gaps(message), most):
+                yield FeedBatch(self._last, gap.publisher, None, gap)
             return
-        skipped = self._after.row if place == self._after.number else -1
+        chosen, batch = self._chosen(news, message), message.parcel.batch
+        if chosen:
+            given = chosen[:most]
+            self._reach(news, message, given[-1], is_last=len(given) == len(chosen))
+            batch = batch if len(given) == batch.num_rows else batch.take(pa.array(given))
+            yield FeedBatch(self._last, message.parcel.publisher, batch)
+
+    def _gaps(self, message: Gaps) -> Iterator[Gap]:
+        """The gaps that the consumer was not told of."""
+        lost = self._lost_entry(message)
+        if lost:
+            self._last = f"d.{lost}.0.e"
+        if not lost or lost > self._after.done:  # else whoever took the cursor was told
+            yield from message.gaps
+
+    def _chosen(self, news: News, message: Deliver) -> list[int]:
+        """The rows of a message that the consumer is to have."""
+        position = self._position(news, message)
+        if self.subscription.durable and 0 < position < self._after.number:
+            return []
+        skipped = self._after.row if position == self._after.number else -1
         chosen = np.flatnonzero(unpack_mask(message.rows, len(message.parcel))).tolist()
-        before: tuple[int, Mapping[str, Any]] | None = None
-        for number, row in zip(chosen, rows(message.parcel.batch, chosen), strict=True):
-            if number <= skipped:
-                continue
-            if self._changed and not self._filter.matches(row, self._values):
-                continue
-            if before is not None:
-                yield self._item(message, place, *before)
-            before = number, row
-        if before is not None:
-            yield self._item(message, place, *before, end=".e")
+        chosen = [number for number in chosen if number > skipped]
+        if self._changed:
+            events = zip(chosen, rows(message.parcel.batch, chosen), strict=True)
+            chosen = [row for row, event in events if self._filter.matches(event, self._values)]
+        return chosen
+
+    def _position(self, news: News, message: Deliver) -> int:
+        return message.entry if self.subscription.durable else news.position
+
+    def _reach(self, news: News, message: Deliver, number: int, *, is_last: bool) -> None:
+        """The consumer gets a row, and perhaps the last that it is to have of a message."""
+        position = self._position(news, message)
+        if not self.subscription.durable:
+            self._last = f"s.{self._guest.session}.{position}.{number}"
+        elif position:
+            self._last = f"d.{position}.{number}{'.e' if is_last else ''}"
 
     def _lost_entry(self, message: Gaps) -> int:
         """The entry that a gap stands for, which comes without events behind it; 0 if none does."""
@@ -255,19 +338,6 @@ class CursorFeed:
         if message.gaps[-1].key < 0 or not isinstance(after, Deliver) or len(after.parcel):
             return 0
         return after.entry
-
-    def _item(
-        self, message: Deliver, place: int, number: int, row: Mapping[str, Any], end: str = ""
-    ) -> Item:
-        if not self.subscription.durable:
-            self._last = f"s.{self._guest.session}.{place}.{number}"
-        elif place:
-            self._last = f"d.{place}.{number}{end}"
-        return Item(self._last, to_json(row, message.parcel.publisher))
-
-    def _gap(self, gap: Gap) -> Item:
-        document = gap_event(gap.publisher, gap.first_seq, gap.last_seq, gap.count, "palio")
-        return Item(self._last, document, is_gap=True)
 
     def _note(self, message: Deliver | Gaps) -> None:
         """Remember what is given out of custody."""
@@ -301,3 +371,34 @@ def _read(cursor: str, *, durable: bool) -> _Place:
     if durable:
         return _Place("", int(found["entry"]), _WHOLE if found["end"] else int(found["row"]))
     return _Place(found["session"], int(found["position"]), int(found["place"]))
+
+
+async def with_pings(
+    parts: AsyncIterator[_Any], ping_s: float
+) -> AsyncGenerator[_Any | None, None]:
+    """Parts as they come, and None when none has come for a while.
+
+    It ends with the parts, whatever ended those: the consumer comes back with a cursor.
+    """
+    pending: asyncio.Task[_Any | None] | None = None
+    try:
+        while True:
+            if pending is None:
+                pending = asyncio.create_task(_next(parts))
+            done, _ = await asyncio.wait((pending,), timeout=ping_s)
+            if not done:
+                yield None
+                continue
+            part, pending = pending.result(), None
+            if part is None:
+                return
+            yield part
+    finally:
+        if pending is not None:
+            pending.cancel()
+
+
+async def _next(parts: AsyncIterator[_Any]) -> _Any | None:
+    with suppress(StopAsyncIteration, PalioError):
+        return await anext(parts)
+    return None

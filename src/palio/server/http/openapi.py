@@ -8,7 +8,9 @@ from typing import Any, Final
 from palio import __version__
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.server.http.access import TOKEN
+from palio.server.http.arrow import ARROW_TYPE, TYPES
 from palio.server.http.schemas import listed, ref, schemas
+from palio.server.http.sse import EVENT_STREAM_TYPE
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
 
 __all__ = ["document"]
@@ -67,20 +69,25 @@ def _events() -> dict[str, Any]:
     event = {JSON_TYPE: {"schema": ref("CloudEvent")}}
     return {
         "post": _operation(
-            "Publish CloudEvents, in binary, structured or batch mode.",
+            "Publish CloudEvents, in binary, structured or batch mode, or an Arrow stream.",
             {
                 "202": _json("All are held.", ref("Receipt")),
                 "207": _json("Some were refused.", ref("Receipt")),
             },
             (*_SENT, "409"),
             parameters=[durable, identity],
-            body={**event, BATCH_TYPE: {"schema": listed("CloudEvent")}, "*/*": {}},
+            body={
+                **event,
+                BATCH_TYPE: {"schema": listed("CloudEvent")},
+                ARROW_TYPE: {},
+                "*/*": {},
+            },
         ),
         "get": _operation(
             "Hear what matches a filter, for as long as the request is open. Also as a WebSocket.",
             _stream(),
             _ASKED,
-            parameters=[text, _values(), *_resuming()],
+            parameters=[text, _values(), _columns(), *_resuming()],
         ),
     }
 
@@ -126,16 +133,19 @@ def _subscriptions() -> dict[str, Any]:
         },
         "/subscriptions/{id}/events": {
             "get": _operation(
-                "Hear it. Also as a WebSocket.", _stream(), found, parameters=[one, *_resuming()]
+                "Hear it. Also as a WebSocket.",
+                _stream(),
+                found,
+                parameters=[one, _columns(), *_resuming()],
             )
         },
         "/subscriptions/{id}/batch": {
             "get": _operation(
                 "Take what waits for a durable subscription; nothing is acknowledged but by its "
                 "cursor.",
-                {"200": _said("What waits.", BATCH_TYPE, listed("Taken"))},
+                {"200": _or_arrow(_said("What waits.", BATCH_TYPE, listed("Taken")))},
                 found,
-                parameters=[one, *_taking()],
+                parameters=[one, _columns(), *_taking()],
             )
         },
         "/subscriptions/{id}/acknowledge": {
@@ -250,7 +260,13 @@ def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stream() -> dict[str, Any]:
-    return {"200": _said("An event stream.", "text/event-stream", {"type": "string"})}
+    return {"200": _or_arrow(_said("A stream.", EVENT_STREAM_TYPE, {"type": "string"}))}
+
+
+def _or_arrow(answer: dict[str, Any]) -> dict[str, Any]:
+    """An answer that is an Arrow stream for who accepts one."""
+    answer["content"][ARROW_TYPE] = {"schema": {"contentMediaType": ARROW_TYPE}}
+    return answer
 
 
 def _parameter(
@@ -275,14 +291,24 @@ def _covering() -> list[dict[str, Any]]:
 
 
 def _values() -> dict[str, Any]:
-    """Parameters of a filter: names that nobody knows beforehand, so an object spread out."""
+    text = "Parameters of the filter, each as param.NAME=VALUE."
+    return _spread("parameters", text, "param", {"type": "string"})
+
+
+def _columns() -> dict[str, Any]:
+    text = "Columns of an Arrow stream, each as column.NAME=TYPE."
+    return _spread("columns", text, "column", {"enum": sorted(TYPES)})
+
+
+def _spread(name: str, description: str, prefix: str, kind: dict[str, Any]) -> dict[str, Any]:
+    """An object whose names nobody knows beforehand, spread out over the query."""
     return _parameter(
-        "parameters",
+        name,
         "query",
-        "Parameters of the filter, each as param.NAME=VALUE.",
+        description,
         type="object",
-        propertyNames={"pattern": r"^param\."},
-        additionalProperties={"type": "string"},
+        propertyNames={"pattern": rf"^{prefix}\."},
+        additionalProperties=kind,
     ) | {"style": "form", "explode": True}
 
 

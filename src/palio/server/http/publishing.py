@@ -1,4 +1,4 @@
-"""Publishing by HTTP: CloudEvents in binary, structured and batch mode, answered with a level."""
+"""Publishing by HTTP: CloudEvents in binary, structured and batch mode, and Arrow streams."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
+from palio.protocol.legal_parcels import stream_batches
 from palio.protocol.messages import Refused
 from palio.server.http.access import (
     NAME,
@@ -23,6 +24,7 @@ from palio.server.http.access import (
     identity_of,
     json_of,
 )
+from palio.server.http.arrow import ARROW_TYPE
 from palio.server.http.errors import described, status_of
 from palio.server.local_client import Connect, Declined, Guest, Receipt
 from palio.server.turns import Pace
@@ -35,6 +37,10 @@ MAX_BATCH_EVENTS: Final = 10_000
 PIECE_VALUES: Final = 4_096
 """Values that are made one batch at a time: the loop is held for a few milliseconds."""
 
+MAX_READERS: Final = 2
+"""Arrow streams that are read at once, each in a thread, with others served meanwhile: one of 4,096
+columns takes a second."""
+
 MAX_PUBLISHERS: Final = 1_000
 """Sessions of publishers that are kept open; the one used longest ago is closed for another."""
 
@@ -46,6 +52,7 @@ class HttpPublishers:
         self._connect = connect
         self._access = access
         self._guests: dict[tuple[str, str], asyncio.Task[Guest]] = {}
+        self._readers = asyncio.Semaphore(MAX_READERS)
 
     async def publish(self, request: Request) -> Response:
         """`POST /events`."""
@@ -53,14 +60,23 @@ class HttpPublishers:
         durable = request.query_params.get("durable", "false")
         if durable not in ("true", "false"):
             raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
-        events = await _events(request)
+        batches = await self._batches(request)
         guest = await self.guest(caller, identity_of(request, caller))
+        receipts = await guest.publish_all(batches, durable=durable == "true")
+        return _response(sum(batch.num_rows for batch in batches), receipts)
+
+    async def _batches(self, request: Request) -> list[pa.RecordBatch]:
+        """The events of a request as batches."""
+        content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        body = await body_of(request)
+        if content_type == ARROW_TYPE:
+            async with self._readers:
+                return await asyncio.to_thread(list, stream_batches(body))
         batches, pace = list[pa.RecordBatch](), Pace()
-        for piece in _pieces(events):
+        for piece in _pieces(await _events(request, content_type, body)):
             batches += to_batches(piece)
             await pace()
-        receipts = await guest.publish_all(batches, durable=durable == "true")
-        return _response(len(events), receipts)
+        return batches
 
     async def ask(self, caller: HttpCaller, what: str) -> Any:
         """Ask the broker and return its answer."""
@@ -105,9 +121,7 @@ def _close(opening: asyncio.Task[Guest]) -> None:
         opening.result().close()
 
 
-async def _events(request: Request) -> list[dict[str, Any]]:
-    content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await body_of(request)
+async def _events(request: Request, content_type: str, body: bytes) -> list[dict[str, Any]]:
     if content_type == BATCH_TYPE:
         documents = _array(body)
         await asyncio.sleep(0)  # to divide it, others waited long enough
@@ -128,7 +142,8 @@ async def _events(request: Request) -> list[dict[str, Any]]:
     if "ce-specversion" in request.headers:
         return [from_binary(request.headers, body)]
     raise InvalidEvent(
-        f"this is no CloudEvent: give ce- headers, or content-type {JSON_TYPE} or {BATCH_TYPE}"
+        f"this is no event: give ce- headers, or content-type {JSON_TYPE}, {BATCH_TYPE} "
+        f"or {ARROW_TYPE}"
     )
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
 from typing import Final
 
-from palio.errors import PalioError
-from palio.server.http.cursors import CursorFeed, Item
+from palio.server.http.cursors import CursorFeed, Item, with_pings
 
-__all__ = ["PING_S", "frame", "frames"]
+__all__ = ["EVENT_STREAM_TYPE", "PING_S", "frame", "frames"]
+
+EVENT_STREAM_TYPE: Final = "text/event-stream"
 
 PING_S: Final = 15.0
 """A stream on which nothing happens says so this often, so that proxies do not end it."""
@@ -31,30 +31,10 @@ def frame(item: Item) -> str:
 
 async def frames(feed: CursorFeed, ping_s: float = PING_S) -> AsyncIterator[str]:
     """A feed as the text of an event stream, until either end has had enough."""
-    chunks = feed.chunks()
-    pending: asyncio.Task[list[Item]] | None = None
     try:
         yield ":\n\n"  # headers go out at once, and the consumer knows that it listens
-        while True:
-            if pending is None:
-                pending = asyncio.create_task(_next(chunks))
-            done, _ = await asyncio.wait((pending,), timeout=ping_s)
-            if not done:
-                yield ":\n\n"
-                continue
-            items = pending.result()
-            pending = None
-            if not items:
-                return
-            yield "".join(map(frame, items))
+        async with contextlib.aclosing(with_pings(feed.chunks(), ping_s)) as chunks:
+            async for items in chunks:
+                yield ":\n\n" if items is None else "".join(map(frame, items))
     finally:
-        if pending is not None:
-            pending.cancel()
         feed.leave()
-
-
-async def _next(chunks: AsyncIterator[list[Item]]) -> list[Item]:
-    """The next items; none at the end, whatever ended it: the consumer comes back with a cursor."""
-    with contextlib.suppress(StopAsyncIteration, PalioError):
-        return await anext(chunks)
-    return []

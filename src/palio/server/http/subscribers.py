@@ -1,4 +1,4 @@
-"""Subscriptions by HTTP, and their three ways out: event stream, WebSocket, webhook."""
+"""Subscriptions by HTTP, and their ways out: event or Arrow stream, WebSocket, webhook."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ from palio.errors import InvalidInput, NotPermitted, PalioError, SubscriptionEnd
 from palio.language.http_events import BATCH_TYPE, CURSOR
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
-from palio.server.http import sse, subscriptions, websocket
+from palio.server.http import arrow, sse, subscriptions, websocket
 from palio.server.http.access import NAME, Access, HttpCaller, body_of, read
 from palio.server.http.cursors import CursorFeed
 from palio.server.http.errors import NotFound
@@ -45,11 +45,13 @@ STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Neither browsers nor proxies may hold back events."""
 
 
-class _EventStream(StreamingResponse):
+class _Stream(StreamingResponse):
     """A feed as a response; `left` is called when it ends, even if it never began."""
 
-    def __init__(self, feed: CursorFeed, left: Callable[[], None]) -> None:
-        super().__init__(sse.frames(feed), media_type="text/event-stream", headers=STREAM_HEADERS)
+    def __init__(
+        self, content: AsyncIterator[str | bytes], media_type: str, left: Callable[[], None]
+    ) -> None:
+        super().__init__(content, media_type=media_type, headers=STREAM_HEADERS)
         self._left = left
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -180,7 +182,7 @@ class HttpSubscribers:
 
     async def take(self, request: Request) -> Response:
         """`GET /subscriptions/{id}/batch`: what waits, for who asks rather than listens."""
-        subscription = self._audible(request, "max", "wait_s")
+        subscription = self._audible(request, "max", "wait_s", *_arrow_only(request))
         if not subscription.durable:
             raise InvalidInput(
                 "this subscription is not durable: nothing waits between two requests; make one "
@@ -189,25 +191,31 @@ class HttpSubscribers:
         query = request.query_params
         most = int(_number(query.get("max", "100"), "max", 1, MAX_TAKEN))
         wait_s = _number(query.get("wait_s", "5"), "wait_s", 0, MAX_WAIT_S)
+        columns = arrow.columns_of(query)
+        media_type = arrow.ARROW_TYPE if arrow.is_wanted(request) else BATCH_TYPE
         if request.method == "HEAD":
-            return Response(media_type=BATCH_TYPE)
+            return Response(media_type=media_type)
         feed = await self._listen(subscription, query.get("cursor", ""))
         try:
+            if media_type == arrow.ARROW_TYPE:
+                parts = await feed.take_batches(most, wait_s)
+                body = await arrow.whole(parts, columns)
+                return Response(body, headers=STREAM_HEADERS, media_type=media_type)
             items = await feed.take(most, wait_s)
         finally:
             self._left(subscription.id, feed)
         taken = [{**item.document, CURSOR: item.cursor} for item in items]
-        return JSONResponse(taken, headers=STREAM_HEADERS, media_type=BATCH_TYPE)
+        return JSONResponse(taken, headers=STREAM_HEADERS, media_type=media_type)
 
     # --- streams ---
 
     async def stream(self, request: Request) -> Response:
-        """`GET /subscriptions/{id}/events`: an event stream."""
-        return await self._streamed(request, self._audible(request))
+        """`GET /subscriptions/{id}/events`: an event stream, or one of Arrow."""
+        return await self._streamed(request, self._audible(request, *_arrow_only(request)))
 
     async def stream_filter(self, request: Request) -> Response:
-        """`GET /events?filter=...`: an event stream of a filter, for as long as it is open."""
-        return await self._streamed(request, self._passing(request))
+        """`GET /events?filter=...`: the same of a filter, for as long as it is open."""
+        return await self._streamed(request, self._passing(request, *_arrow_only(request)))
 
     async def socket(self, socket: WebSocket) -> None:
         """`/subscriptions/{id}/events` as a WebSocket."""
@@ -218,11 +226,16 @@ class HttpSubscribers:
         await self._socketed(socket, lambda: self._passing(socket))
 
     async def _streamed(self, request: Request, subscription: HttpSubscription) -> Response:
+        columns = arrow.columns_of(request.query_params)
+        media_type = arrow.ARROW_TYPE if arrow.is_wanted(request) else sse.EVENT_STREAM_TYPE
         if request.method == "HEAD":
-            return Response(media_type="text/event-stream")
+            return Response(media_type=media_type)
         cursor = request.headers.get("last-event-id") or request.query_params.get("cursor", "")
         feed = await self._listen(subscription, cursor)
-        return _EventStream(feed, lambda: self._left(subscription.id, feed))
+        content: AsyncIterator[str | bytes] = sse.frames(feed)
+        if media_type == arrow.ARROW_TYPE:
+            content = arrow.messages(feed, columns)
+        return _Stream(content, media_type, lambda: self._left(subscription.id, feed))
 
     async def _socketed(self, socket: WebSocket, find: Callable[[], HttpSubscription]) -> None:
         try:
@@ -348,9 +361,9 @@ class HttpSubscribers:
             raise InvalidInput("this subscription is delivered to its sink; make another to listen")
         return found
 
-    def _passing(self, connection: HTTPConnection) -> HttpSubscription:
+    def _passing(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
         """A subscription that nobody keeps, out of a query."""
-        caller = self._access.caller(connection, "filter", "cursor", "param.")
+        caller = self._access.caller(connection, "filter", "cursor", "param.", *known)
         query = connection.query_params
         if "filter" not in query:
             raise InvalidInput("give ?filter=..., and &param.NAME=VALUE for each parameter")
@@ -394,6 +407,11 @@ class HttpSubscribers:
         self._hang_up(subscription.id)
         for feed in list(feeds):
             feed.close()
+
+
+def _arrow_only(request: Request) -> tuple[str, ...]:
+    """The parameters of a query that only Arrow streams have."""
+    return (arrow.COLUMN,) if arrow.is_wanted(request) else ()
 
 
 def _number(text: str, name: str, least: float, most: float) -> float:

@@ -14,9 +14,8 @@
 Events are an Arrow message, or, where one was published by itself, its values as MessagePack: to
 make a batch of it takes as long as to write it.
 
-`PRAGMA user_version` is the version of this format; a file of an older one becomes one of this when
-it is opened. SQLite itself notices a file whose structure is broken; the checksums notice content
-that changed.
+`PRAGMA user_version` is the number of this format; a file of another is refused. SQLite itself
+notices a file whose structure is broken; the checksums notice content that changed.
 """
 
 from __future__ import annotations
@@ -67,21 +66,13 @@ __all__ = [
     "put_about",
 ]
 
-FORMAT: Final = 4
-
-OLDER: Final = frozenset({1, 2, 3})
-"""Formats that are read, too: before 4 all entries were for all subscriptions of their homes,
-before 3 there were no bookmarks, before 2 an event by itself was a batch of one row."""
+FORMAT: Final = 1
+"""Raised when a journal of the format before would be misread."""
 
 WINDOWS_AT_HAND: Final = 4_096
 """Rows of `windows` that are not read again before they are written; 512 bytes each at the most."""
 
-_BOOKMARKS: Final = """
-CREATE TABLE bookmarks (subscription TEXT PRIMARY KEY, bookmark BLOB NOT NULL, sum INTEGER NOT NULL)
-WITHOUT ROWID
-"""
-
-_TABLES: Final = f"""
+_TABLES: Final = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value, sum INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE shapes (shape INTEGER PRIMARY KEY, schema BLOB NOT NULL UNIQUE, sum INTEGER NOT NULL);
 CREATE TABLE entries (
@@ -97,7 +88,9 @@ CREATE TABLE subscriptions (
     subscription TEXT PRIMARY KEY, owner TEXT NOT NULL, filter TEXT NOT NULL,
     "values" BLOB NOT NULL, lease_s REAL NOT NULL, sum INTEGER NOT NULL
 ) WITHOUT ROWID;
-{_BOOKMARKS};
+CREATE TABLE bookmarks (
+    subscription TEXT PRIMARY KEY, bookmark BLOB NOT NULL, sum INTEGER NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE windows (key TEXT PRIMARY KEY, ranges BLOB NOT NULL, sum INTEGER NOT NULL)
 WITHOUT ROWID;
 CREATE TABLE facts (
@@ -130,17 +123,15 @@ def homes_text(homes: tuple[str, ...], subjects: tuple[str, ...]) -> str:
     """Where an entry is to go, and for whom there, as it is written.
 
     >>> homes_text(("b2", "b3"), ()), homes_text(("b2",), ("bob/prices",))
-    ('["b2", "b3"]', '{"homes": ["b2"], "subjects": ["bob/prices"]}')
+    ('[["b2", "b3"], []]', '[["b2"], ["bob/prices"]]')
     """
-    return json.dumps({"homes": homes, "subjects": subjects} if subjects else homes)
+    return json.dumps([homes, subjects])
 
 
 def homes_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """`homes_text` undone."""
-    found = json.loads(text)
-    if isinstance(found, list):
-        return tuple(found), ()
-    return tuple(found["homes"]), tuple(found["subjects"])
+    homes, subjects = json.loads(text)
+    return tuple(homes), tuple(subjects)
 
 
 def parcel_of(publisher: str, shape: Shape, payload: bytes) -> Parcel:
@@ -172,7 +163,7 @@ def connect(path: Path) -> sqlite3.Connection:
 
 
 def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> None:
-    """Make the tables of a new file; make sure that an old one is of this format and broker."""
+    """Make the tables of a new file; refuse a file of another format or of another broker."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").fetchone():
         connection.execute("PRAGMA journal_mode = WAL")
@@ -180,39 +171,29 @@ def create_or_check(connection: sqlite3.Connection, path: Path, name: str) -> No
         for statement in _TABLES.split(";"):
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {FORMAT}")
-        put_about(connection, {"name": name, "epoch": 0, "last_entry": 0})
+        counters = dict.fromkeys(("epoch", "last_entry", "commits", "time_us"), 0)
+        put_about(connection, {"name": name, **counters})
         connection.execute("COMMIT")
         return
-    if version > FORMAT:
+    if version != FORMAT:
         raise InvalidConfiguration(
-            f"{path} was written by a newer Palio (format {version}; this one reads {FORMAT}); "
-            "use that one, or another data directory"
+            f"{path} is no journal of format {FORMAT} (its user_version is {version}); use the "
+            "Palio that wrote it, or set another broker.data_dir"
         )
     problem = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-    if version not in OLDER | {FORMAT} or problem != "ok":
-        raise JournalDamaged(f"{path} is no journal, or its structure is broken: {problem}")
+    if problem != "ok":
+        raise JournalDamaged(f"the structure of {path} is broken: {problem}")
     owner = about(connection, "name")
     if owner != name:
         raise InvalidConfiguration(
             f"{path} is the journal of the broker {owner!r}, not of {name!r}: other brokers "
             "keep events for it by its name; set broker.name, or another broker.data_dir"
         )
-    if version != FORMAT:
-        connection.execute("BEGIN")
-        if version < 3:
-            connection.execute(_BOOKMARKS)
-        connection.execute(f"PRAGMA user_version = {FORMAT}")
-        connection.execute("COMMIT")
 
 
-def about(connection: sqlite3.Connection, key: str, default: Any = None) -> Any:
-    """A value of the table `about`: `name`, `epoch`, `last_entry`, `commits` or `time_us`.
-
-    With a default it may say nothing about that: older versions did not.
-    """
+def about(connection: sqlite3.Connection, key: str) -> Any:
+    """A value of the table `about`: `name`, `epoch`, `last_entry`, `commits` or `time_us`."""
     found = connection.execute("SELECT value, sum FROM about WHERE key = ?", (key,)).fetchone()
-    if found is None and default is not None:
-        return default
     if found is None or found[1] != checksum(key, found[0]):
         raise JournalDamaged(f"the journal's {key} is not what was written")
     return found[0]
@@ -297,8 +278,8 @@ class Scribe:
         self._shapes.clear()
         self._windows.clear()
         self._last_entry = int(about(self._connection, "last_entry"))
-        self._time_us = int(about(self._connection, "time_us", 0))
-        self._begin(int(about(self._connection, "commits", 0)) + 1)
+        self._time_us = int(about(self._connection, "time_us"))
+        self._begin(int(about(self._connection, "commits")) + 1)
 
     def _begin(self, commits: int) -> None:
         self._spans = {}

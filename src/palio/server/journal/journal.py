@@ -161,7 +161,7 @@ class Journal:
                 waiting=dict(waiting),
                 windows=list(self._windows()),
                 facts=list(self._facts()),
-                time_us=int(about(self._reading, "time_us", 0)),
+                time_us=int(about(self._reading, "time_us")),
                 bookmarks=dict(self._bookmarks()),
                 subjects={entry: subjects for entry, _, subjects in pending if subjects},
             )

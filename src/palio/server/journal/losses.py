@@ -43,9 +43,9 @@ def begin_epoch(
             f"{mark.path} is of the journal of the broker {known.name!r}, not of {name!r}; "
             "set broker.name, or another broker.data_dir"
         )
-    epoch, commits = int(about(connection, "epoch")), int(about(connection, "commits", 0))
+    epoch, commits = int(about(connection, "epoch")), int(about(connection, "commits"))
     last_entry = int(about(connection, "last_entry"))
-    time_us = int(about(connection, "time_us", 0))
+    time_us = int(about(connection, "time_us"))
     here = [each for (each,) in connection.execute("SELECT subscription FROM subscriptions")]
     connection.execute("BEGIN IMMEDIATE")
     if known is not None and known.commits > commits:
@@ -53,7 +53,7 @@ def begin_epoch(
         counters.missing = max(0, known.last_entry - last_entry)
         last_entry = max(last_entry, known.last_entry)
         epoch, commits = max(epoch, known.epochs), known.commits
-        time_us = known.time_us or time_us
+        time_us = max(time_us, known.time_us)
         if told:
             last_entry += 1
             rows = [(each, last_entry, None, checksum(each, last_entry, None)) for each in told]

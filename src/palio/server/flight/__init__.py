@@ -1,1 +1,0 @@
-"""The Arrow Flight front: batches in and out over gRPC."""
