@@ -1,35 +1,45 @@
 """The multicast study: `palio study run multicast`. What each way to choose groups costs a network.
 
-Runs are in `multicast_runs`, what is run in `multicast_points`; then `multicast_figures`, and in
-`multicast_claims` the claims and the causes where they fail.
+Runs are in `multicast_runs`, claims and the causes where they fail in `multicast_claims`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from palio_studies.multicast_claims import CLAIMS
-from palio_studies.multicast_drift import FEW_OF, MEMBERSHIP_BYTES
-from palio_studies.multicast_figures import FIGURES
-from palio_studies.multicast_interests import ATTRIBUTES, FIRST, VALUES
 from palio_studies.multicast_network import CLASSES, LATENCY_US
-from palio_studies.multicast_points import (
+from palio_studies.multicast_prices import PRICES
+from palio_studies.multicast_queues import EVENT_BYTES, MATCHING_S, MEGABITS
+from palio_studies.multicast_runs import (
     AMBIENT,
     DRIFT_SIZES,
     DRIFTS,
     EVENTS,
     EXPERIMENTS,
+    FEW_OF,
     GROUPS,
     MATCHES,
+    MEMBERSHIP_BYTES,
     QUEUED,
     RATES,
 )
-from palio_studies.multicast_queues import EVENT_BYTES, MATCHING_S, MEGABITS
-from palio_studies.multicast_scenes import LEARNED, SUBSCRIPTIONS
-from palio_studies.multicast_ways import UP_TO
+from palio_studies.multicast_scenes import (
+    ATTRIBUTES,
+    FIRST,
+    LEARNED,
+    LIKENESS,
+    PUBLISHER_REGIONAL,
+    REGIONAL,
+    SUBSCRIPTIONS,
+    THRESHOLD,
+    UP_TO,
+    VALUES,
+)
 from palio_studies.names import Scale
-from palio_studies.study import Choice, Study
+from palio_studies.study import Axis, Choice, Figure, Study
 
 __all__ = ["STUDY"]
 
@@ -163,6 +173,205 @@ CHOICES: Final = (
         "the price of a broker is its part of the links that it shares within its region; that of "
         "a send the way into a region; neighbours are chosen, and their ways found, by price",
         "left open",
+    ),
+)
+
+SHORT: Final = {
+    LIKENESS: "CGM, alike",
+    THRESHOLD: "threshold",
+    "approximated": "approx.",
+    **{f"{match}": f"match rate {match:g}%" for match in MATCHES[Scale.PAPER]},
+    **{prices: prices.removesuffix(" dear").removesuffix(" prices") for prices in PRICES},
+}
+"""What is long, in pictures."""
+
+DRIFTED: Final = DRIFTS[Scale.SMALL][0]
+"""The share that changes in pictures: all scales have it."""
+
+
+def _figure(
+    experiment: str, x: Axis, name: str, title: str, y: Axis, caption: str = "", **more: Any
+) -> Figure:
+    """A line for each method, if nothing else is said."""
+    given = {"lines": ("method",), "names": SHORT, **more}
+    return Figure(name, title, experiment, x, y, caption=caption, **given)
+
+
+_by_match = partial(
+    _figure, "match-rate", Axis("match", "match rate, % of subscriptions an event", log=True)
+)
+_at_one = partial(
+    _figure, "match-rate", Axis("method", "method"), lines=(), where={"match": 1.0}, bars=True
+)
+_by_degree = partial(
+    _figure,
+    "regionalism",
+    Axis("regionalism", "degree of regionalism"),
+    panels="match",
+    where={"kind": REGIONAL},
+)
+_of_latency = partial(
+    _figure, "latency", y=Axis("latency_ms", "from publishing to a broker, ms"), panels="match"
+)
+_of_prices = partial(
+    _figure, "prices", y=Axis("of_optimum", "price, times the optimum"), panels="match", bars=True
+)
+_by_period = partial(
+    _figure,
+    "drift",
+    Axis("period", "periods since the first plan"),
+    y=Axis("links", "links an event"),
+    panels="match",
+)
+INTERMEDIATE: Final = Axis("intermediate", "intermediate links an event", log=True)
+PAYS: Final = {
+    "backbone": "Who sends several times pays here.",
+    "intermediate": "Methods differ while events are for few; then flooding is as good.",
+    "fringe": "What is imprecise, or goes by brokers between, pays here.",
+}
+"""Of which links which methods take many."""
+
+FIGURES: Final = (
+    _figure(
+        "groups",
+        Axis("brokers", "brokers"),
+        "groups",
+        "Group requirements: CGM and threshold CGM",
+        Axis("needed", "groups in all", log=True),
+        "A panel for each number of clusters. CGM doubles with each broker more a cluster.",
+        panels="clusters",
+    ),
+    _at_one(
+        "groups-used",
+        "Summary of methods: groups that the plans have",
+        Axis("plan_groups", "groups in all", log=True),
+        "At a match rate of 1%. The ideal plan has one for each set that occurred in the "
+        "run. Groups of neighbours are known to neighbours only.",
+    ),
+    _at_one(
+        "joins",
+        "Summary of methods: groups that a broker joins",
+        Axis("joins", "groups a broker", log=True),
+    ),
+    _by_match(
+        "sends", "Summary of methods: sends an event", Axis("sends", "sends an event", log=True)
+    ),
+    _by_match(
+        "precision",
+        "Summary of methods: precision",
+        Axis("precision", "brokers that want it of those that get it"),
+    ),
+    *(
+        _by_match(
+            f"match-{name}",
+            f"Non-regional subscriptions ({number} of 3): {name} links",
+            Axis(name, f"{name} links an event", log=True),
+            note,
+        )
+        for number, (name, note) in enumerate(PAYS.items(), start=1)
+    ),
+    _by_match(
+        "wanted",
+        "How many brokers want an event",
+        Axis("wanted", "brokers of 100 that want an event"),
+        "A low match rate is enough for most brokers to want most events.",
+        lines=(),
+    ),
+    _by_degree(
+        "regional-intermediate",
+        "Effect of regionalism on intermediate links",
+        INTERMEDIATE,
+        "A panel for each match rate, in %, which stays the same as regionalism rises.",
+    ),
+    _by_degree(
+        "regional-relative",
+        "Effect of regionalism relative to ideal multicast",
+        Axis("of_ideal", "intermediate links, times the ideal's", log=True),
+    ),
+    _by_degree(
+        "publisher-regional",
+        "The same if events are of their publisher's region",
+        INTERMEDIATE,
+        where={"kind": PUBLISHER_REGIONAL},
+    ),
+    _by_degree(
+        "regionalism-found",
+        "Regionalism that the planner finds in the traffic",
+        Axis("regionalism_found", "regionalism found"),
+        "Of what is wanted together, the share that stays in a region, beyond chance. A "
+        "line for each match rate, in %.",
+        lines=("match",),
+        panels="",
+        where={"kind": REGIONAL, "method": "ideal"},
+    ),
+    _figure(
+        "approximation",
+        Axis("groups", "groups allowed", log=True),
+        "approximation",
+        "What more groups give the approximation",
+        Axis("intermediate", "intermediate links an event"),
+        "A panel for each match rate, in %. 'Sets known': made of the very events that are "
+        "counted, as if every set of brokers had been foreseen.",
+        panels="match",
+    ),
+    _of_latency(
+        Axis("rate", "events a second in all", log=True),
+        "latency",
+        "Latency by event rate",
+        caption="A panel for each match rate, in %. Means; 30% ambient load.",
+        where={"ambient": AMBIENT, "regionalism": 0.0},
+    ),
+    _of_latency(
+        Axis("ambient", "share of links that other traffic takes"),
+        "latency-ambient",
+        "Latency by ambient load",
+        caption="A panel for each match rate, in %, at 1,000 events a second.",
+        where={"rate": 1_000.0, "regionalism": 0.0},
+    ),
+    _of_prices(
+        Axis("planner", "method"),
+        "prices",
+        "Weighted sums: what an event costs where one class of links is dear",
+        caption="A panel for each match rate, in %; ten times the price for one class. The optimum "
+        "is that of the cheapest trees along any links, and exact.",
+        lines=("prices",),
+        names={**SHORT, **{each: each for each in PRICES}},
+        where={"by_price": "no", "regionalism": 0.0},
+    ),
+    *(
+        _of_prices(
+            Axis("prices", "prices"),
+            f"prices-{planner}",
+            f"Plans that know the prices: {planner}",
+            lines=("by_price",),
+            names={**SHORT, "yes": "knows the prices", "no": "does not"},
+            where={"planner": planner, "regionalism": 0.0},
+        )
+        for planner in ("hybrid", "neighbours")
+    ),
+    _by_period(
+        "drift",
+        "Subscriptions change: approximated plans that are kept, and made anew",
+        caption=f"{DRIFTED:.0%} of subscriptions change each period; one made anew is one behind.",
+        where={"drift": DRIFTED, "is_learned": True},
+    ),
+    _by_period(
+        "drift-fixed",
+        "Subscriptions change: methods that learn nothing",
+        caption="The same runs.",
+        where={"drift": DRIFTED, "is_learned": False},
+    ),
+    _figure(
+        "drift",
+        Axis("method", "approximated plans"),
+        "drift-effort",
+        "Subscriptions change: what it takes to make plans anew",
+        Axis("replan_links", "links crossed a period"),
+        "Counted as links that an event crosses: for the plan's text to all brokers, and "
+        "for leaving and joining all groups.",
+        lines=("match",),
+        where={"drift": DRIFTED, "is_learned": True},
+        bars=True,
     ),
 )
 

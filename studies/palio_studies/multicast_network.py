@@ -6,32 +6,19 @@ router of a stub a broker with subscribing clients. Publishers have brokers of t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from palio.errors import InvalidInput
 from palio.multicast.broker_sets import Masks
 from palio.multicast.clusters import likeness_by_location
-from palio.routing.trees import Edge, Graph, edge_of, forest, shortest_ways
+from palio.routing.trees import Edge, edge_of, forest, shortest_ways
 from palio.simulation.randomness import Randomness
 from palio_studies.simulator.site_networks import transit_stub
 
-__all__ = [
-    "BACKBONE",
-    "CLASSES",
-    "FRINGE",
-    "INTERMEDIATE",
-    "Extent",
-    "Wan",
-    "WanTree",
-    "neighbour_graph",
-    "wide_area",
-]
+__all__ = ["Extent", "Floats", "Longs", "Wan", "WanTree", "neighbour_graph"]
 
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -44,7 +31,7 @@ LATENCY_US: Final = ((10_000, 30_000), (1_000, 5_000), (200, 500))
 """What the links of each class are drawn from: between cities, within a region, within a house."""
 
 
-class Extent(msgspec.Struct, frozen=True):
+class Extent(NamedTuple):
     """How large a network is; what stands here are the sizes of the paper."""
 
     transits: int = 5
@@ -53,6 +40,7 @@ class Extent(msgspec.Struct, frozen=True):
     stub_size: int = 10
     """Routers of a stub, each with a broker."""
     publishers: int = 4
+    """Each in a stub of its own."""
 
     @property
     def regions(self) -> int:
@@ -70,61 +58,68 @@ class WanTree(NamedTuple):
 
 
 class Wan:
-    """Routers and brokers, their links, and which of the brokers are in a region.
+    """Routers and brokers, their links, and which of the brokers are in a region; links, latencies
+    and publishers' places are drawn at random.
 
     Brokers of subscribers come first, those of publishers last.
 
-    >>> wan = wide_area(Extent(transits=3, stubs=1, stub_size=2, publishers=1), Randomness(1))
+    >>> wan = Wan(Extent(transits=3, stubs=1, stub_size=2, publishers=1), Randomness(1))
     >>> wan.brokers
     ('s1', 's2', 's3', 's4', 's5', 's6', 'p1')
     >>> [int((wan.classes == each).sum()) for each in (BACKBONE, INTERMEDIATE, FRINGE)]
     [2, 6, 7]
     """
 
-    def __init__(
-        self, graph: Graph, transits: int, subscribers: int, regions: int, homes: Sequence[int]
-    ) -> None:
-        self.graph = graph
+    def __init__(self, extent: Extent, random: Randomness) -> None:
+        shape = transit_stub(extent.transits, extent.stubs, extent.stub_size, random)
+        names = [f"r{place + 1}" for place in range(len(shape.brokers))]
+        routers = dict(zip(shape.brokers, names, strict=True))
+        self.backbone, stubs = names[: extent.transits], names[extent.transits :]
+        self.graph: dict[str, dict[str, int]] = {}
         """Of each link how long an event is on its way, in microseconds."""
-        self.subscribers = tuple(f"s{place + 1}" for place in range(subscribers))
-        self.publishers = tuple(f"p{place + 1}" for place in range(len(homes)))
+        kinds: dict[Edge, int] = {}
+
+        def link(one: str, other: str, kind: int) -> None:
+            weight = random.between(*LATENCY_US[kind])
+            self.graph.setdefault(one, {})[other] = weight
+            self.graph.setdefault(other, {})[one] = weight
+            kinds[edge_of(one, other)] = kind
+
+        for edge in shape.edges:
+            one, other = (routers[name] for name in edge)
+            link(one, other, BACKBONE if {one, other} <= {*self.backbone} else INTERMEDIATE)
+        homes = random.sample(range(extent.regions), extent.publishers)
+        own = [stubs[home * extent.stub_size + random.below(extent.stub_size)] for home in homes]
+        self.subscribers = tuple(f"s{place + 1}" for place in range(len(stubs)))
+        self.publishers = tuple(f"p{place + 1}" for place in range(extent.publishers))
         self.brokers = self.subscribers + self.publishers
-        self.links: tuple[Edge, ...] = tuple(
-            sorted({edge_of(one, other) for one in graph for other in graph[one]})
+        self.hosts = dict(zip(self.brokers, [*stubs, *own], strict=True))
+        """The router of each broker."""
+        for name, host in self.hosts.items():
+            link(name, host, FRINGE)
+        self.links: tuple[Edge, ...] = tuple(sorted(kinds))
+        self.classes = np.array([kinds[link] for link in self.links])
+        self.clusters = np.array_split(np.arange(len(stubs)), extent.regions)
+        """The places of the brokers of each region: those of a stub..."""
+        self.named_clusters = tuple(
+            tuple(self.brokers[place] for place in each) for each in self.clusters
         )
-        backbone = {f"r{place + 1}" for place in range(transits)}
-        ends = set(self.brokers)
-        self.classes = np.array(
-            [
-                FRINGE
-                if not ends.isdisjoint(link)
-                else BACKBONE
-                if backbone.issuperset(link)
-                else INTERMEDIATE
-                for link in self.links
-            ]
-        )
-        self.clusters = np.array_split(np.arange(subscribers), regions)
-        """The places of the brokers of each region: those of a stub."""
-        self.regions: Longs = np.concatenate(
-            [np.repeat(np.arange(regions), subscribers // regions), homes]
-        )
+        """...and their names."""
+        self.most_groups = extent.regions << extent.stub_size
+        """As many as CGM has, nearly: no method is given more."""
+        self.regions: Longs = np.array([*np.arange(len(stubs)) // extent.stub_size, *homes])
         """By broker its region."""
-        self.latency_us: Floats = -likeness_by_location(self.brokers, graph)
+        self.latency_us: Floats = -likeness_by_location(self.brokers, self.graph)
         """From broker to broker."""
-        self._places = {link: place for place, link in enumerate(self.links)}
         self.tree = cache(self._tree)
         """The tree from the broker at a place."""
 
-    def place(self, one: str, other: str) -> int:
-        """The place of a link among `links`."""
-        return self._places[edge_of(one, other)]
-
     def _tree(self, root: int) -> WanTree:
+        places = {link: place for place, link in enumerate(self.links)}
         parents = shortest_ways(self.graph, self.brokers[root]).parents
         ways: dict[str, list[int]] = {}
         for node, above in parents.items():
-            ways[node] = [] if node == above else [*ways[above], self.place(node, above)]
+            ways[node] = [] if node == above else [*ways[above], places[edge_of(node, above)]]
         paths = np.zeros((len(self.brokers), len(self.links)), np.float32)
         for place, name in enumerate(self.brokers):
             paths[place, ways[name]] = 1
@@ -134,37 +129,6 @@ class Wan:
         """Which links carry what a broker sends to groups with these members, a row each."""
         crossed: Masks = members.astype(np.float32) @ self.tree(root).paths > 0
         return crossed
-
-
-def wide_area(extent: Extent, random: Randomness) -> Wan:
-    """A network of this extent, its links, latencies and publishers' places drawn at random."""
-    if extent.publishers > extent.regions:
-        raise InvalidInput("each publisher is in a stub of its own, so there are as many or more")
-    shape = transit_stub(extent.transits, extent.stubs, extent.stub_size, random)
-    routers = {name: f"r{place + 1}" for place, name in enumerate(shape.brokers)}
-    graph: dict[str, dict[str, int]] = {name: {} for name in routers.values()}
-
-    def link(one: str, other: str, kind: int) -> None:
-        weight = random.between(*LATENCY_US[kind])
-        graph[one][other] = graph[other][one] = weight
-
-    backbone = set(shape.brokers[: extent.transits])
-    for one, other in shape.edges:
-        kind = BACKBONE if backbone.issuperset((one, other)) else INTERMEDIATE
-        link(routers[one], routers[other], kind)
-    stubs = [routers[name] for name in shape.brokers[extent.transits :]]
-    homes = random.sample(range(extent.regions), extent.publishers)
-    inside = [random.below(extent.stub_size) for _ in homes]
-    hosts = [
-        *stubs,
-        *(stubs[home * extent.stub_size + at] for home, at in zip(homes, inside, strict=True)),
-    ]
-    for place, host in enumerate(hosts):
-        own = place - len(stubs)
-        name = f"s{place + 1}" if own < 0 else f"p{own + 1}"
-        graph[name] = {}
-        link(name, host, FRINGE)
-    return Wan(graph, extent.transits, len(stubs), extent.regions, homes)
 
 
 def neighbour_graph(
@@ -179,24 +143,22 @@ def neighbour_graph(
     order = np.argsort(distances, axis=None, kind="stable").tolist()
     pairs = [divmod(each, len(brokers)) for each in order]
     pairs = [(one, other) for one, other in pairs if one < other]
-    joined = forest([edge_of(brokers[one], brokers[other]) for one, other in pairs])
-    chosen = [edge_of(brokers[one], brokers[other]) in joined for one, other in pairs]
-    best = chosen
+    edges = {edge_of(brokers[one], brokers[other]): (one, other) for one, other in pairs}
+    joined = forest(edges)
+    joining = dict.fromkeys(pair for edge, pair in edges.items() if edge in joined)
+    chosen = joining
     for most in range(1, len(brokers)):
-        tried, degrees = list(chosen), np.zeros(len(brokers), np.int64)
-        for pair, is_joined in zip(pairs, chosen, strict=True):
-            if is_joined:
-                degrees[list(pair)] += 1
-        for place, (one, other) in enumerate(pairs):
-            if not tried[place] and max(degrees[one], degrees[other]) < most:
-                tried[place] = True
+        wider = dict(joining)
+        degrees = np.bincount(np.array([*wider]).ravel(), minlength=len(brokers))
+        for one, other in pairs:
+            if (one, other) not in wider and max(degrees[one], degrees[other]) < most:
+                wider[one, other] = None
                 degrees[[one, other]] += 1
         if int((2**degrees - 1).sum()) > most_groups:
             break
-        best = tried
+        chosen = wider
     graph: dict[str, dict[str, int]] = {name: {} for name in brokers}
-    for (one, other), is_chosen in zip(pairs, best, strict=True):
-        if is_chosen:
-            weight = max(1, round(float(distances[one, other])))
-            graph[brokers[one]][brokers[other]] = graph[brokers[other]][brokers[one]] = weight
+    for one, other in chosen:
+        weight = max(1, round(float(distances[one, other])))
+        graph[brokers[one]][brokers[other]] = graph[brokers[other]][brokers[one]] = weight
     return graph

@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from palio.errors import InvalidInput
 from palio.multicast.broker_sets import Masks
-from palio.multicast.planners import PlanLimits
-from palio_studies.multicast_network import BACKBONE, FRINGE, Wan
+from palio.multicast.planners import PlanLimits, compare
+from palio.multicast.plans import GroupPlan
+from palio_studies.multicast_network import BACKBONE, FRINGE, Floats, Longs, Wan
+from palio_studies.multicast_scenes import Scene, nearest, scene_of
+from palio_studies.study import Point, Row
 
-__all__ = ["PRICES", "Optimum", "Shares", "priced_limits", "shares_of"]
+__all__ = ["PRICES", "Optimum", "priced_limits", "run_prices"]
 
-Longs = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+Prices = tuple[float, float, float]
+"""By class of links what it costs that an event crosses one."""
 
-PRICES: Final[dict[str, tuple[float, float, float]]] = {
+PRICES: Final[dict[str, Prices]] = {
     "equal prices": (1.0, 1.0, 1.0),
     "backbone dear": (10.0, 1.0, 1.0),
     "intermediate dear": (1.0, 10.0, 1.0),
     "fringe dear": (1.0, 1.0, 10.0),
 }
-"""By class of links what it costs that an event crosses one."""
 
-MOST_ROUTERS: Final = 16
-"""Of a stub, or of the backbone: there is a table of all their subsets."""
+COMPARED: Final = ("ideal", "flooding", "CGM", "threshold CGM")
+CLUSTERS_UP_TO: Final = 2
+"""The threshold of the clusters of a hybrid plan: 560 groups in all, of ten clusters of ten."""
 
 
 class Optimum:
@@ -39,38 +41,22 @@ class Optimum:
 
     def __init__(self, wan: Wan) -> None:
         self._wan = wan
-        near = {name: set(wan.graph[name]) - set(wan.brokers) for name in wan.graph}
-        hosts = [next(iter(wan.graph[name])) for name in wan.brokers]
-        backbone = sorted(
-            {
-                end
-                for link, kind in zip(wan.links, wan.classes, strict=True)
-                for end in link
-                if kind == BACKBONE
-            }
-        )
-        self._backbone = _least_links([near[name] for name in backbone], backbone)
+        self._backbone = _least_links(wan, wan.backbone)
         self._stubs = []
-        for region, members in enumerate(wan.clusters):
-            routers = [hosts[place] for place in members]
-            ways = [(each, end) for each in routers for end in near[each] if end not in routers]
-            if len(ways) != 1:
-                raise InvalidInput(f"region {region + 1} has {len(ways)} links to others, not 1")
-            own, above = ways[0]
-            publishers = {
-                place: routers.index(hosts[len(wan.subscribers) + place])
-                for place in range(len(wan.publishers))
-                if wan.regions[len(wan.subscribers) + place] == region
-            }
-            self._stubs.append(
-                _Stub(
-                    _least_links([near[name] for name in routers], routers),
-                    members,
-                    routers.index(own),
-                    backbone.index(above),
-                    publishers,
-                )
+        for members in wan.clusters:
+            routers = [wan.hosts[wan.brokers[place]] for place in members]
+            ((gate, above),) = (
+                (place, wan.backbone.index(end))
+                for place, router in enumerate(routers)
+                for end in wan.graph[router]
+                if end in wan.backbone
             )
+            publishers = {
+                place: routers.index(wan.hosts[name])
+                for place, name in enumerate(wan.publishers)
+                if wan.hosts[name] in routers
+            }
+            self._stubs.append(_Stub(_least_links(wan, routers), members, gate, above, publishers))
 
     def links(self, wanted: Masks, publishers: Longs) -> Floats:
         """By event and class how many links the cheapest tree has; it is the same for all prices by
@@ -78,12 +64,11 @@ class Optimum:
         """
         links = np.zeros((len(wanted), 3))
         touched = np.zeros(len(wanted), np.int64)
-        homes = self._wan.regions[len(self._wan.subscribers) + publishers]
         is_sent = wanted.any(axis=1)
-        for region, stub in enumerate(self._stubs):
+        for stub in self._stubs:
             inside = wanted[:, stub.members]
             here = inside @ (1 << np.arange(len(stub.members)))
-            is_home = homes == region
+            is_home = np.isin(publishers, [*stub.publishers])
             leaves = is_home & (inside.sum(axis=1) < wanted.sum(axis=1))
             crosses = leaves | (~is_home & (here > 0))
             needed = here | np.where(crosses, 1 << stub.gate, 0)
@@ -107,13 +92,11 @@ class _Stub(NamedTuple):
     """The routers of the publishers that are here."""
 
 
-def _least_links(near: list[set[str]], names: list[str]) -> Longs:
+def _least_links(wan: Wan, names: list[str]) -> Longs:
     """For each set of some routers, as bits, how few links join them all."""
-    if len(names) > MOST_ROUTERS:
-        raise InvalidInput(f"the optimum is found for at most {MOST_ROUTERS} routers of a stub")
-    places = {name: place for place, name in enumerate(names)}
     around = [
-        sum(1 << places[each] for each in near[at] if each in places) for at in range(len(names))
+        sum(1 << place for place, other in enumerate(names) if other in wan.graph[name])
+        for name in names
     ]
     sets = np.arange(1 << len(names))
     is_joined = np.zeros(len(sets), np.bool_)
@@ -133,20 +116,17 @@ def _least_links(near: list[set[str]], names: list[str]) -> Longs:
     return least
 
 
-class Shares(NamedTuple):
-    """What the prices of links make of a plan's prices."""
+def priced_limits(wan: Wan, prices: Prices | None, groups: int) -> PlanLimits:
+    """The limits of a plan that regards the prices of links, or knows of none.
 
-    brokers: Floats
-    """By broker what it costs that it gets an event: its part of the links of its region that it
-    shares with others there."""
-    send: float
-    """What the way into a region costs, on average."""
-
-
-def shares_of(wan: Wan, prices: tuple[float, float, float]) -> Shares:
-    """The prices of brokers, on average over publishers."""
+    The price of a broker is its part of the links of its region that it shares with others there;
+    that of a send is the way into a region. Both are means over publishers.
+    """
+    limits = PlanLimits(groups=groups, clusters=wan.named_clusters, threshold=CLUSTERS_UP_TO)
+    if prices is None:
+        return limits
     by_link = np.array(prices)[wan.classes]
-    found = np.zeros(len(wan.subscribers))
+    shares = np.zeros(len(wan.subscribers))
     sends = []
     for publisher in range(len(wan.publishers)):
         paths = wan.tree(len(wan.subscribers) + publisher).paths[: len(wan.subscribers)]
@@ -154,20 +134,52 @@ def shares_of(wan: Wan, prices: tuple[float, float, float]) -> Shares:
         for members in wan.clusters:
             common = paths[members].min(axis=0)
             own = paths[members] * (1 - common)
-            found[members] += own @ (by_link / np.maximum(sharing, 1))
+            shares[members] += own @ (by_link / np.maximum(sharing, 1))
             sends.append(float(common @ by_link))
-    return Shares(found / len(wan.publishers), float(np.mean(sends)))
+    of_brokers = tuple((shares / len(wan.publishers)).tolist())
+    return replace(limits, prices=of_brokers, send_price=float(np.mean(sends)))
 
 
-def priced_limits(wan: Wan, prices: tuple[float, float, float] | None, groups: int) -> PlanLimits:
-    """The limits of a plan that regards the prices of links, or knows of none."""
-    clusters = tuple(tuple(wan.brokers[place] for place in each) for each in wan.clusters)
-    if prices is None:
-        return PlanLimits(groups=groups, clusters=clusters)
-    shares = shares_of(wan, prices)
-    return PlanLimits(
-        groups=groups,
-        clusters=clusters,
-        prices=tuple(shares.brokers.tolist()),
-        send_price=shares.send,
-    )
+def run_prices(point: Point) -> list[Row]:
+    """What an event costs where links have prices: by planners that know them and that do not,
+    beside the exact optimum.
+    """
+    scene = scene_of(point.parameters, point.seed)
+    groups = int(point.parameters["groups"])
+    fixed = scene.plans(groups)
+    blind = {name: scene.delivered(fixed[name]).links for name in COMPARED}
+    blind["optimum"] = Optimum(scene.wan).links(scene.wanted, scene.publishers)
+    blind |= _planned(scene, None, groups)
+    rows: list[Row] = []
+    for prices, by_class in PRICES.items():
+        least = float((blind["optimum"] @ by_class).mean())
+        for by_price, links in (("no", blind), ("yes", _planned(scene, by_class, groups))):
+            for planner, crossed in links.items():
+                price = float((crossed @ by_class).mean())
+                rows.append(
+                    {
+                        "prices": prices,
+                        "planner": planner,
+                        "by_price": by_price,
+                        "price": price,
+                        "of_optimum": price / least,
+                    }
+                )
+    return rows
+
+
+def _planned(scene: Scene, prices: Prices | None, groups: int) -> dict[str, Floats]:
+    """The links that events cross by plans that are made for prices, or without."""
+    wan = scene.wan
+    distances = wan.latency_us
+    if prices is not None:
+        by_link = np.array(prices)[wan.classes]
+        distances = np.stack([wan.tree(root).paths @ by_link for root in range(len(wan.brokers))])
+        distances = np.minimum(distances, distances.T)
+    made = [each.plan for each in compare(scene.learned, priced_limits(wan, prices, groups)).plans]
+    plans: dict[str, GroupPlan] = {
+        plan.method: plan for plan in made if plan.method in {"approximated", "hybrid"}
+    }
+    plans["best"] = made[0]
+    plans["neighbours"] = nearest(wan, distances)
+    return {name: scene.delivered(plan).links for name, plan in plans.items()}

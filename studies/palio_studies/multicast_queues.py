@@ -12,24 +12,13 @@ from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from palio.multicast.broker_sets import Masks
-from palio_studies.multicast_network import Wan
-from palio_studies.multicast_ways import Multicasts
+from palio_studies.multicast_network import Floats, Longs, Wan
+from palio_studies.multicast_scenes import Multicasts, multicasts, scene_of
+from palio_studies.study import Point, Row
 
-__all__ = [
-    "EVENT_BYTES",
-    "MATCHING_S",
-    "MEGABITS",
-    "EventTimes",
-    "Journeys",
-    "LinkQueue",
-    "journeys",
-]
-
-Floats = npt.NDArray[np.float64]
-Longs = npt.NDArray[np.int64]
+__all__ = ["EventTimes", "Journeys", "LinkQueue", "QueuedWan", "run_latency"]
 
 EVENT_BYTES: Final = 1_000
 MEGABITS: Final = (622.0, 155.0, 100.0)
@@ -39,24 +28,6 @@ MATCHING_S: Final = 0.000_1
 
 FORGOTTEN_AFTER: Final = 10.0
 """Relaxation times after which a queue has forgotten what was in it."""
-
-
-class EventTimes(NamedTuple):
-    """Events as they are published."""
-
-    times_s: Floats
-    publishers: Longs
-    wanted: Masks
-
-
-class Journeys(NamedTuple):
-    """How long events took, and how busy the network was."""
-
-    seconds: Floats
-    """From publishing to a broker that wants the event, which has matched it; each event and
-    each such broker."""
-    busiest: float
-    """The share of the time in which the busiest link sent events."""
 
 
 class LinkQueue:
@@ -102,52 +73,71 @@ class LinkQueue:
             comes += draw.expovariate(rate)
 
 
+class EventTimes(NamedTuple):
+    """Events as they are published."""
+
+    times_s: Floats
+    publishers: Longs
+    wanted: Masks
+    """Its columns are the brokers of subscribers."""
+
+
+class Journeys(NamedTuple):
+    """How long events took, and how busy the network was."""
+
+    seconds: Floats
+    """From publishing to a broker that wants the event, which has matched it; each event and
+    each such broker."""
+    busiest: float
+    """The share of the time in which the busiest link sent events."""
+
+
 Branches: TypeAlias = dict[str, list[tuple[str, LinkQueue, float]]]
 """Of a tree: for each node the next ones, the queues on the way there, and how long it takes."""
 
 
-class _Run:
-    """One method, from the first event to the last delivery."""
+class QueuedWan:
+    """A network whose links have queues, for the events of one method. Other traffic takes the
+    share `ambient` of each link.
+    """
 
-    def __init__(self, wan: Wan, traffic: EventTimes, sent: Multicasts, ambient: float, seed: int):
+    def __init__(self, wan: Wan, ambient: float, seed: int) -> None:
         random = Random(seed)
         self._wan = wan
-        self._traffic = traffic
         self._queues = {
             way: LinkQueue(8 * EVENT_BYTES / (1e6 * MEGABITS[kind]), ambient, random)
             for link, kind in zip(wan.links, wan.classes.tolist(), strict=True)
             for way in (link, link[::-1])
         }
-        self._places = {name: place for place, name in enumerate(wan.brokers)}
-        self._matched_at = [0.0] * len(wan.brokers)
-        """When each broker has matched all that came."""
-        self._sends: dict[tuple[int, int], list[Masks]] = {}
-        """What a broker sends of an event."""
-        whole = zip(sent.events.tolist(), sent.roots.tolist(), sent.members, strict=True)
-        for event, root, members in whole:
-            self._sends.setdefault((event, root), []).append(members)
         self._trees: dict[tuple[int, bytes], Branches] = {}
         self._agenda: list[tuple[float, int, int, str, Branches | None]] = []
         """When, a number, which event, where: it comes along a tree; without one it is matched."""
         self._pushed = 0
 
-    def run(self) -> Journeys:
-        """Publish all, and go on until nothing is on its way."""
-        times = self._traffic.times_s.tolist()
-        for event, publisher in enumerate(self._traffic.publishers.tolist()):
+    def carry(self, traffic: EventTimes, sent: Multicasts) -> Journeys:
+        """Publish all events, and go on until nothing is on its way."""
+        places = {name: place for place, name in enumerate(self._wan.brokers)}
+        matched_at = dict.fromkeys(self._wan.brokers, 0.0)
+        sends: dict[tuple[int, int], list[Masks]] = {}
+        for event, root, members in zip(
+            sent.events.tolist(), sent.roots.tolist(), sent.members, strict=True
+        ):
+            sends.setdefault((event, root), []).append(members)
+        times = traffic.times_s.tolist()
+        for event, publisher in enumerate(traffic.publishers.tolist()):
             self._push(times[event], event, self._wan.publishers[publisher], {})
         seconds = []
         while self._agenda:
             now, _, event, node, tree = heappop(self._agenda)
-            place = self._places.get(node, -1)
             if tree is None:
-                if self._traffic.wanted[event, place]:
+                place = places[node]
+                if place < len(self._wan.subscribers) and traffic.wanted[event, place]:
                     seconds.append(now - times[event])
-                for members in self._sends.get((event, place), ()):
+                for members in sends.get((event, place), ()):
                     self._forward(now, event, node, self._tree(place, members))
-            elif place >= 0:
-                self._matched_at[place] = max(self._matched_at[place], now) + MATCHING_S
-                self._push(self._matched_at[place], event, node, None)
+            elif node in places:
+                matched_at[node] = max(matched_at[node], now) + MATCHING_S
+                self._push(matched_at[node], event, node, None)
             else:
                 self._forward(now, event, node, tree)
         busiest = max(queue.busy_s for queue in self._queues.values())
@@ -166,7 +156,7 @@ class _Run:
         key = root, members.tobytes()
         if key not in self._trees:
             parents = self._wan.tree(root).parents
-            tree: Branches = {}
+            tree = self._trees[key] = {}
             joined = {self._wan.brokers[root]}
             for member in np.flatnonzero(members).tolist():
                 node = self._wan.brokers[member]
@@ -176,17 +166,42 @@ class _Run:
                     way = self._queues[above, node], self._wan.graph[above][node] / 1e6
                     tree.setdefault(above, []).append((node, *way))
                     node = above
-            self._trees[key] = tree
         return self._trees[key]
 
 
-def journeys(
-    wan: Wan, traffic: EventTimes, sent: Multicasts, ambient: float, seed: int
-) -> Journeys:
-    """How long events take by one method, if other traffic takes the share `ambient` of each link.
+def run_latency(point: Point) -> list[Row]:
+    """How long each method takes, with queues and ambient load."""
+    groups, rate, ambient = (
+        float(point.parameters[name]) for name in ("groups", "rate", "ambient")
+    )
+    scene = scene_of(point.parameters, point.seed)
+    plans = scene.plans(int(groups))
+    gaps = scene.random.exponential(1 / rate, len(scene.wanted))
+    traffic = EventTimes(np.cumsum(gaps), scene.publishers, scene.wanted)
+    rows: list[Row] = []
+    for name, made in plans.items():
+        sent = multicasts(scene.wan, made, scene.wanted, scene.publishers)
+        found = QueuedWan(scene.wan, ambient, point.seed).carry(traffic, sent)
+        rows.append(
+            {
+                "method": name,
+                "latency_ms": 1e3 * float(found.seconds.mean()),
+                "p99_ms": 1e3 * float(np.quantile(found.seconds, 0.99)),
+                "busiest": found.busiest,
+                "matched": _matched_on_the_way(sent, scene.wanted),
+                "deliveries": len(found.seconds),
+                "wanted": int(scene.wanted.sum()),
+            }
+        )
+    return rows
 
-    The columns of `traffic.wanted` are the brokers of subscribers.
+
+def _matched_on_the_way(sent: Multicasts, wanted: Masks) -> float:
+    """How many brokers match an event before it is delivered, the first and the last among them.
+
+    The sends of an event are in the order in which it spreads.
     """
-    spare = len(wan.brokers) - traffic.wanted.shape[1]
-    widened = traffic._replace(wanted=np.pad(traffic.wanted, ((0, 0), (0, spare))))
-    return _Run(wan, widened, sent, ambient, seed).run()
+    brokers = np.ones((len(wanted), sent.members.shape[1]), np.int64)
+    for event, root, members in zip(sent.events, sent.roots, sent.members, strict=True):
+        brokers[event, members] = brokers[event, root] + 1
+    return float(brokers[:, : wanted.shape[1]][wanted].mean())

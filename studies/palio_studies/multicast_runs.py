@@ -1,57 +1,66 @@
-"""The runs of the multicast study: from a point to rows."""
+"""What is run of the multicast study, at each scale, and its runs: from a point to rows."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from palio.multicast.broker_sets import Masks, words_of
+from palio.multicast.broker_sets import Words, masks_of
 from palio.multicast.clustered import groups_needed
 from palio.multicast.clusters import clusters_of, likeness_by_interest, regionalism
-from palio.multicast.listed import ListedGroups
-from palio.multicast.merging import approximated
-from palio.multicast.neighbours import NeighbourGroups
-from palio.multicast.planners import PlanLimits, compare
+from palio.multicast.listed import ListedGroups, flooding, ideal
+from palio.multicast.merging import approximated, replanned
+from palio.multicast.packing import pack
 from palio.multicast.plans import GroupPlan
-from palio_studies.multicast_network import Wan, neighbour_graph
-from palio_studies.multicast_prices import PRICES, Optimum, priced_limits
-from palio_studies.multicast_queues import EventTimes, journeys
-from palio_studies.multicast_scenes import Scene, scene_of
-from palio_studies.multicast_ways import Multicasts, multicasts, plans_for
-from palio_studies.study import Point, Row
+from palio.multicast.traffic import GroupTraffic
+from palio_studies.multicast_network import Wan
+from palio_studies.multicast_prices import run_prices
+from palio_studies.multicast_queues import EVENT_BYTES, run_latency
+from palio_studies.multicast_scenes import (
+    CLUSTERED,
+    NON_REGIONAL,
+    PUBLISHER_REGIONAL,
+    REGIONAL,
+    Clientele,
+    plans_for,
+    scene_of,
+)
+from palio_studies.names import Scale
+from palio_studies.study import SEEDS, Experiment, Point, Row, Value, grid, with_seeds
 
 __all__ = [
+    "EXPERIMENTS",
+    "renewed",
     "run_approximation",
+    "run_drift",
     "run_groups",
-    "run_latency",
     "run_links",
-    "run_prices",
+    "upkeep_of",
 ]
 
-THRESHOLDS: Final = (1, 2, 3, 4)
+# --- links ---
 
 
 def run_links(point: Point) -> list[Row]:
     """What each method makes of some events: links by class, sends, waste, and its groups."""
     scene = scene_of(point.parameters, point.seed)
-    plans = plans_for(scene.wan, scene.learned, scene.published, int(point.parameters["groups"]))
-    alike = clusters_of(likeness_by_interest(scene.learned), len(scene.wan.clusters[0]))
+    regions = [each.tolist() for each in scene.wan.clusters]
+    alike = clusters_of(likeness_by_interest(scene.learned), len(regions[0]))
     seen: Row = {
         "match_found": 100 * scene.match,
         "decay": scene.decay,
         "wanted": float(scene.wanted.sum(axis=1).mean()),
-        "regionalism_found": regionalism(
-            scene.learned, [each.tolist() for each in scene.wan.clusters]
-        ),
+        "regionalism_found": regionalism(scene.learned, regions),
         "regions_found": _found_together(scene.wan, alike),
     }
+    plans = scene.plans(int(point.parameters["groups"]))
     rows: list[Row] = [
         {"method": name, **scene.costs(made), **seen} for name, made in plans.items()
     ]
-    ideal = float(rows[0]["intermediate"])
-    return [{**row, "of_ideal": float(row["intermediate"]) / ideal} for row in rows]
+    least = float(rows[0]["intermediate"])
+    return [{**row, "of_ideal": float(row["intermediate"]) / least} for row in rows]
 
 
 def _found_together(wan: Wan, clusters: list[list[int]]) -> float:
@@ -65,54 +74,13 @@ def run_approximation(point: Point) -> list[Row]:
     """What the approximation makes of some events, beside flooding and what is ideal."""
     scene = scene_of(point.parameters, point.seed)
     groups = int(point.parameters["groups"])
-    everyone = ListedGroups("flooding", scene.wan.subscribers, _everyone(scene.wan))
     plans: dict[str, GroupPlan] = {
-        "ideal": ListedGroups("ideal", scene.wan.subscribers, scene.published.sets),
-        "flooding": everyone,
+        "ideal": ideal(scene.published),
+        "flooding": flooding(scene.wan.subscribers),
         "approximated": approximated(scene.learned, groups),
         "approximated, sets known": approximated(scene.published, groups),
     }
     return [{"method": name, **scene.costs(made)} for name, made in plans.items()]
-
-
-def _everyone(wan: Wan) -> npt.NDArray[np.uint64]:
-    return words_of(np.ones((1, len(wan.subscribers)), np.bool_))
-
-
-def run_latency(point: Point) -> list[Row]:
-    """How long each method takes, with queues and ambient load."""
-    parameters = point.parameters
-    scene = scene_of(parameters, point.seed)
-    plans = plans_for(scene.wan, scene.learned, scene.published, int(parameters["groups"]))
-    gaps = scene.random.exponential(1 / float(parameters["rate"]), len(scene.wanted))
-    traffic = EventTimes(np.cumsum(gaps), scene.publishers, scene.wanted)
-    rows: list[Row] = []
-    for name, made in plans.items():
-        sent = multicasts(scene.wan, made, scene.wanted, scene.publishers)
-        found = journeys(scene.wan, traffic, sent, float(parameters["ambient"]), point.seed)
-        rows.append(
-            {
-                "method": name,
-                "latency_ms": 1e3 * float(found.seconds.mean()),
-                "p99_ms": 1e3 * float(np.quantile(found.seconds, 0.99)),
-                "busiest": found.busiest,
-                "matched": _matched_on_the_way(sent, scene.wanted),
-                "deliveries": len(found.seconds),
-                "wanted": int(scene.wanted.sum()),
-            }
-        )
-    return rows
-
-
-def _matched_on_the_way(sent: Multicasts, wanted: Masks) -> float:
-    """How many brokers match an event before it is delivered, the first and the last among them.
-
-    The sends of an event are in the order in which it spreads.
-    """
-    brokers = np.ones((len(wanted), sent.members.shape[1]), np.int64)
-    for event, root, members in zip(sent.events, sent.roots, sent.members, strict=True):
-        brokers[event, members] = brokers[event, root] + 1
-    return float(brokers[:, : wanted.shape[1]][wanted].mean())
 
 
 def run_groups(point: Point) -> list[Row]:
@@ -124,68 +92,236 @@ def run_groups(point: Point) -> list[Row]:
             "method": "CGM" if threshold is None else f"threshold CGM, up to {threshold}",
             "needed": float(sum(groups_needed(size, threshold) for size in sizes)),
         }
-        for threshold in (None, *THRESHOLDS)
+        for threshold in (None, 1, 2, 3, 4)
     ]
 
 
-# --- prices ---
+# --- subscriptions that change (multicast 6) ---
+#
+# Time is in *periods*. In each the same share of the subscriptions at each broker ends, and others
+# begin. A plan is made of the events of the period before the one in which it comes into use, for
+# nothing else is known by then.
 
-BY_LATENCY: Final = "no"
-BY_PRICE: Final = "yes"
-COMPARED: Final = ("ideal", "flooding", "CGM", "threshold CGM")
-CLUSTERS_UP_TO: Final = 2
-"""The threshold of the clusters of a hybrid plan: 560 groups in all, of ten clusters of ten."""
-PLANNERS: Final = ("approximated", "hybrid")
+KEPT: Final = "kept"
+ANEW: Final = "anew"
+FEW: Final = "a few groups"
+EVERY: Final[dict[str, int]] = {KEPT: 0, "anew, every 4th": 4, "anew, every 2nd": 2, ANEW: 1}
+"""After so many periods an approximated plan is made anew; 0 for never."""
+FEW_OF: Final = 16
+"""...or in each period one group in so many is."""
+FIXED: Final = ("flooding", CLUSTERED, "neighbours")
+"""Methods whose groups do not depend on what is wanted."""
+
+MEMBERSHIP_BYTES: Final = 64
+"""To join or leave a group takes a message of headers and a few fields on each link from the broker
+to the sender. That is the most: a router that has the group already passes nothing on."""
 
 
-def run_prices(point: Point) -> list[Row]:
-    """What an event costs where links have prices: by planners that know them and that do not,
-    beside the exact optimum.
+class Upkeep(NamedTuple):
+    """What it takes that a plan comes into use."""
+
+    moved: int = 0
+    """Memberships that brokers end or begin, if a group that stays as it is kept its address."""
+    rejoined: int = 0
+    """...and those that they do: each plan has addresses of its own."""
+    replan_links: float = 0.0
+    """Links that are crossed for it, counted as by an event."""
+
+
+def renewed(
+    upkeep: str, plan: ListedGroups, period: int, learned: GroupTraffic, few: int
+) -> ListedGroups:
+    """An approximated plan as a period begins, kept up as `upkeep` says; `learned` is of the
+    period before. The first plan is for period 1.
     """
-    scene = scene_of(point.parameters, point.seed)
-    groups = int(point.parameters["groups"])
-    fixed = plans_for(scene.wan, scene.learned, scene.published, groups)
-    links = {name: scene.delivered(fixed[name]).links for name in COMPARED}
-    links["optimum"] = Optimum(scene.wan).links(scene.wanted, scene.publishers)
-    plain = _planned(scene, None, groups)
+    if period > 1 and upkeep == FEW:
+        return replanned(plan, learned, few)
+    if period > 1 and EVERY.get(upkeep) and (period - 1) % EVERY[upkeep] == 0:
+        return approximated(learned, plan.group_count)
+    return plan
+
+
+def upkeep_of(wan: Wan, before: ListedGroups, after: ListedGroups) -> Upkeep:
+    """What it takes to go from a plan to another: its text goes to all brokers along the tree of a
+    publisher's broker, and brokers leave the groups of the one and join those of the other.
+    """
+    ways = wan.tree(len(wan.subscribers)).paths
+    hops = ways.sum(axis=1)[: len(wan.subscribers)]
+    told = len(pack(after)) * float(ways.any(axis=0).sum())
+    moved = sum(
+        int(masks_of(each, len(before.brokers)).sum())
+        for each in (_only_in(before, after), _only_in(after, before))
+    )
+    joins = before.joins + after.joins
+    return Upkeep(
+        moved, int(joins.sum()), (told + MEMBERSHIP_BYTES * float(joins @ hops)) / EVENT_BYTES
+    )
+
+
+def _only_in(one: ListedGroups, other: ListedGroups) -> Words:
+    """The groups that the other plan has not."""
+    known = {row.tobytes() for row in other.groups}
+    return one.groups[[row.tobytes() not in known for row in one.groups]]
+
+
+def run_drift(point: Point) -> list[Row]:
+    """Periods in which subscriptions change: what an event costs by plans that are kept, and by
+    those made anew, and what that takes.
+    """
+    parameters = point.parameters
+    learned, events, groups = (int(parameters[name]) for name in ("learned", "events", "groups"))
+    clientele = Clientele(parameters, point.seed)
+    before = clientele.scene(learned, events)
+    fixed = plans_for(before.wan, before.learned, before.published, groups)
+    first = fixed["approximated"]
+    assert isinstance(first, ListedGroups)  # for types
+    kept = dict.fromkeys((*EVERY, FEW), first)
     rows: list[Row] = []
-    for prices, by_class in PRICES.items():
-        least = float((links["optimum"] @ by_class).mean())
-        found = [(name, BY_LATENCY, each) for name, each in links.items()]
-        found += [(name, BY_LATENCY, each) for name, each in plain.items()]
-        found += [
-            (name, BY_PRICE, each) for name, each in _planned(scene, by_class, groups).items()
-        ]
+    for period in range(1, int(parameters["periods"]) + 1):
+        clientele.change(float(parameters["drift"]))
+        now = clientele.scene(learned, events)
+        plans = {"ideal": ideal(now.published), **{name: fixed[name] for name in FIXED}}
+        took = dict.fromkeys(plans, Upkeep())
+        for name, old in kept.items():
+            new = renewed(name, old, period, before.learned, max(1, groups // FEW_OF))
+            took[name] = Upkeep() if new is old else upkeep_of(now.wan, old, new)
+            plans[name] = kept[name] = new
         rows += [
             {
-                "prices": prices,
-                "planner": name,
-                "by_price": by_price,
-                "price": float((each @ by_class).mean()),
-                "of_optimum": float((each @ by_class).mean()) / least,
+                "method": name,
+                "is_learned": name in kept,
+                "period": period,
+                **now.costs(made),
+                **took[name]._asdict(),
             }
-            for name, by_price, each in found
+            for name, made in plans.items()
         ]
+        before = now
     return rows
 
 
-def _planned(
-    scene: Scene, prices: tuple[float, float, float] | None, groups: int
-) -> dict[str, npt.NDArray[np.float64]]:
-    """The links that events cross by plans that are made for prices, or without."""
-    wan = scene.wan
-    limits = priced_limits(wan, prices, groups)
-    limits = PlanLimits(**{**vars(limits), "threshold": CLUSTERS_UP_TO})
-    distances = wan.latency_us
-    if prices is not None:
-        by_link = np.array(prices)[wan.classes]
-        distances = np.stack([wan.tree(root).paths @ by_link for root in range(len(wan.brokers))])
-        distances = np.minimum(distances, distances.T)
-    most = len(wan.clusters) << len(wan.clusters[0])
-    found = [each.plan for each in compare(scene.learned, limits).plans]
-    plans = {each.method: each for each in found if each.method in PLANNERS}
-    plans["best"] = found[0]
-    plans["neighbours"] = NeighbourGroups(
-        wan.brokers, neighbour_graph(wan.brokers, distances, most)
-    )
-    return {name: scene.delivered(made).links for name, made in plans.items()}
+# --- what is run ---
+
+T = TypeVar("T")
+Parameters = list[dict[str, Value]]
+
+
+def _scaled(small: T, paper: T, beyond: T) -> dict[Scale, T]:
+    return {Scale.SMALL: small, Scale.PAPER: paper, Scale.BEYOND: beyond}
+
+
+COMMON: Final = 1.0
+"""The match rate, in %, at which both kinds of regionalism are run: from it on events are for most
+brokers."""
+MATCHES: Final = _scaled(
+    (0.01, 0.1, 1.0, 10.0), (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), (0.01, 0.1, 1.0)
+)
+"""Match rates, in %."""
+REGIONAL_MATCHES: Final = _scaled((COMMON,), (0.1, COMMON), (0.1,))
+DEGREES: Final = _scaled(
+    (0.0, 0.9, 1.0), (0.0, 0.4, 0.6, 0.8, 0.9, 0.95, 0.98, 1.0), (0.0, 0.9, 1.0)
+)
+EVENTS: Final = _scaled(200, 1_000, 1_000)
+GROUPS: Final = _scaled(512, 2_048, 2_048)
+"""Of the approximation."""
+STUBS: Final = _scaled((2,), (2,), (4, 8))
+"""Stubs of each of the five backbone routers: 100 brokers, or 200 and 400."""
+BUDGETS: Final = _scaled((16, 256, 2_048), (16, 64, 256, 1_024, 4_096), (16_384,))
+
+QUEUED: Final = _scaled(100, 300, 300)
+"""Events whose latency is measured."""
+RATES: Final = _scaled((100.0, 8_000.0), (100.0, 1_000.0, 4_000.0, 8_000.0), (1_000.0,))
+AMBIENT: Final = 0.3
+LOADS: Final = _scaled((), (0.0, 0.6, 0.9), (0.95,))
+
+DRIFTS: Final = _scaled((0.2,), (0.05, 0.2), (0.2, 0.5))
+"""Shares of the subscriptions that are others in each period."""
+DRIFT_MATCHES: Final = _scaled((0.1,), (0.01, 0.1), (0.1, 1.0))
+DRIFT_SIZES: Final[dict[Scale, dict[str, int]]] = _scaled(
+    {"stubs": 1, "learned": 1_000, "events": 100, "groups": 128, "periods": 4},
+    {"stubs": 2, "learned": 4_000, "events": 500, "groups": 512, "periods": 6},
+    {"stubs": 2, "learned": 4_000, "events": 500, "groups": 512, "periods": 12},
+)
+
+
+def _sizes(scale: Scale) -> dict[str, Any]:
+    return {"stubs": STUBS[scale], "events": [EVENTS[scale]], "groups": [GROUPS[scale]]}
+
+
+def _match_rates(scale: Scale) -> Parameters:
+    return grid(**_sizes(scale), kind=[NON_REGIONAL], match=MATCHES[scale], regionalism=[0.0])
+
+
+def _regionalism(scale: Scale) -> Parameters:
+    given = {**_sizes(scale), "regionalism": DEGREES[scale]}
+    matches = REGIONAL_MATCHES[scale]
+    common = [match for match in matches if match == COMMON]
+    return [
+        *grid(kind=[REGIONAL], match=matches, **given),
+        *grid(kind=[PUBLISHER_REGIONAL], match=common, **given),
+    ]
+
+
+def _approximation(scale: Scale) -> Parameters:
+    matches = [1.0] if scale is Scale.SMALL else [0.1, 1.0]
+    return grid(match=matches, events=[EVENTS[scale]], groups=BUDGETS[scale])
+
+
+def _latency(scale: Scale) -> Parameters:
+    given: dict[str, Any] = {"kind": [REGIONAL], "events": [QUEUED[scale]], "groups": [512]}
+    by_rate = {"rate": RATES[scale], "ambient": [AMBIENT], **given}
+    by_load = {"rate": [1_000.0], "ambient": LOADS[scale], **given}
+    return [
+        *grid(match=[0.1, 1.0], regionalism=[0.0], **by_rate),
+        *grid(match=[1.0], regionalism=[1.0], **by_rate),
+        *grid(match=[0.1, 1.0], regionalism=[0.0], **by_load),
+    ]
+
+
+def _groups(scale: Scale) -> Parameters:
+    sizes = [100] if scale is Scale.SMALL else [25, 50, 75, 100, 125, 150, 200]
+    return grid(brokers=sizes, clusters=[5, 10, 20])
+
+
+def _prices(scale: Scale) -> Parameters:
+    if scale is Scale.SMALL:
+        return grid(
+            kind=[REGIONAL], match=[0.1, 1.0], regionalism=[0.0], events=[60], groups=[1_152]
+        )
+    given: dict[str, Any] = {"kind": [REGIONAL], "events": [1_000], "groups": [2_048]}
+    return [
+        *grid(match=[0.1, 1.0], regionalism=[0.0], **given),
+        *grid(match=[1.0], regionalism=[0.9], **given),
+    ]
+
+
+def _drift(scale: Scale) -> Parameters:
+    changes = grid(match=DRIFT_MATCHES[scale], drift=DRIFTS[scale])
+    return [{**DRIFT_SIZES[scale], **change} for change in changes]
+
+
+def _experiment(
+    name: str,
+    run: Callable[[Point], list[Row]],
+    sets: Callable[[Scale], Parameters],
+    weight: float,
+    seeds: int = max(SEEDS.values()),
+) -> Experiment:
+    """Runs with so many seeds at the most; one takes a time in proportion to its weight."""
+
+    def points(scale: Scale) -> Iterable[Point]:
+        return with_seeds(name, sets(scale), min(SEEDS[scale], seeds))
+
+    return Experiment(name, run, points, weight=lambda _: weight)
+
+
+EXPERIMENTS: Final = (
+    _experiment("match-rate", run_links, _match_rates, 4.0),
+    _experiment("regionalism", run_links, _regionalism, 4.0),
+    _experiment("approximation", run_approximation, _approximation, 3.0),
+    _experiment("latency", run_latency, _latency, 3.0),
+    _experiment("groups", run_groups, _groups, 0.1, seeds=1),
+    # A run with prices makes ten plans, and one of drift nine for each of its periods.
+    _experiment("prices", run_prices, _prices, 20.0, seeds=5),
+    _experiment("drift", run_drift, _drift, 10.0, seeds=3),
+)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from palio_studies.drawing import series_of
 from palio_studies.multicast import STUDY
+from palio_studies.multicast_scenes import decay_for
 from palio_studies.names import Scale
 from palio_studies.results import Results
-from palio_studies.study import Point, Row, Value
+from palio_studies.study import Point, Row, Value, points_of
 
 
 def test_every_figure_draws_what_its_experiment_measures() -> None:
@@ -35,3 +38,20 @@ def test_every_figure_draws_what_its_experiment_measures() -> None:
     results = Results(tables)
     for figure in STUDY.figures:
         assert series_of(figure, results), figure.name
+
+
+@pytest.mark.parametrize("scale", list(Scale))
+def test_every_point_asks_for_a_match_rate_within_reach(scale: Scale) -> None:
+    for point in points_of(STUDY, scale):
+        given = point.parameters
+        if "match" in given:
+            regions = 5 * int(given.get("stubs", 2))
+            degree = float(given.get("regionalism", 0.0))
+            decay = decay_for(float(given["match"]) / 100, degree, regions)
+            assert 0.01 < decay < 0.99
+
+
+def test_the_longest_runs_begin_first() -> None:
+    points = points_of(STUDY, Scale.PAPER)
+    assert points[0].experiment == "prices"
+    assert points[-1].experiment == "groups"

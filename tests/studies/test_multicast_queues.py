@@ -9,18 +9,16 @@ import pytest
 
 from palio.multicast.broker_sets import words_of
 from palio.multicast.listed import flooding
-from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.traffic import GroupTraffic
-from palio_studies.multicast_network import neighbour_graph
 from palio_studies.multicast_queues import (
     EVENT_BYTES,
     MATCHING_S,
     MEGABITS,
     EventTimes,
     LinkQueue,
-    journeys,
+    QueuedWan,
 )
-from palio_studies.multicast_ways import multicasts, plans_for
+from palio_studies.multicast_scenes import multicasts, nearest, plans_for
 from tests.studies.test_multicast_network import small_wan
 
 WAN = small_wan()
@@ -47,14 +45,14 @@ def test_an_event_alone_takes_its_way_its_sending_and_matching_at_both_ends() ->
     for broker in range(SUBSCRIBERS):
         traffic = one_wants(broker, 1)
         sent = multicasts(WAN, flooding(WAN.subscribers), traffic.wanted, traffic.publishers)
-        found = journeys(WAN, traffic, sent, 0.0, 1)
+        found = QueuedWan(WAN, 0.0, 1).carry(traffic, sent)
         assert found.seconds.tolist() == [pytest.approx(alone_s(broker))]
 
 
 def test_events_at_once_go_one_behind_the_other() -> None:
     traffic = one_wants(3, 5)
     sent = multicasts(WAN, flooding(WAN.subscribers), traffic.wanted, traffic.publishers)
-    found = journeys(WAN, traffic, sent, 0.0, 1)
+    found = QueuedWan(WAN, 0.0, 1).carry(traffic, sent)
     slowest = max(*SERVICES_S, MATCHING_S)
     assert np.sort(found.seconds) == pytest.approx(alone_s(3) + slowest * np.arange(5))
     assert found.busiest == pytest.approx(5 * SERVICES_S[2] / 1.0)
@@ -72,9 +70,8 @@ def test_ambient_load_makes_events_wait_as_in_a_queue_by_chance(gap: float) -> N
 
 def test_neighbours_match_at_every_broker_on_the_way() -> None:
     traffic = one_wants(int(WAN.latency_us[SUBSCRIBERS, :SUBSCRIBERS].argmax()), 1)
-    made = NeighbourGroups(WAN.brokers, neighbour_graph(WAN.brokers, WAN.latency_us, 0))
-    sent = multicasts(WAN, made, traffic.wanted, traffic.publishers)
-    found = journeys(WAN, traffic, sent, 0.0, 1)
+    sent = multicasts(WAN, nearest(WAN, WAN.latency_us), traffic.wanted, traffic.publishers)
+    found = QueuedWan(WAN, 0.0, 1).carry(traffic, sent)
     expected = MATCHING_S
     for sender, members in zip(sent.roots.tolist(), sent.members, strict=True):
         (member,) = np.flatnonzero(members).tolist()
@@ -92,6 +89,6 @@ def test_every_delivery_that_is_wanted_is_timed_and_no_other() -> None:
     learned = GroupTraffic.counted(WAN.subscribers, words_of(wanted))
     for made in plans_for(WAN, learned, learned, 5).values():
         sent = multicasts(WAN, made, wanted, traffic.publishers)
-        found = journeys(WAN, traffic, sent, 0.3, 1)
+        found = QueuedWan(WAN, 0.3, 1).carry(traffic, sent)
         assert len(found.seconds) == wanted.sum()
         assert (found.seconds > 0).all()
