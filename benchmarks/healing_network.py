@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from palio.testing.far_fleet import FarFleet
+from palio_studies.parametric_brokers import FarFleet
 
 __all__ = ["Hierarchy", "HierarchyFleet", "hierarchy", "within_reach"]
 

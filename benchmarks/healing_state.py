@@ -27,7 +27,7 @@ from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
 from palio.simulation import Randomness
 from palio.simulation.topologies import Topology, tree
-from palio_studies.proxy_state import state_of
+from palio_studies.proxy_network import state_of
 from palio_studies.simulator import Network
 
 __all__ = ["BrokerState", "Scenario", "rows_of", "scenario", "states"]

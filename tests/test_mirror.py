@@ -44,8 +44,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/top.py": "cli/test_topology.py",
     "cli/replay.py": "cli/test_archive.py",
     "testing/fleet.py": "server/test_kills.py",
-    "testing/far_fleet.py": "studies/test_parametric_brokers.py",
-    "studies/parametric_choices.py": "studies/test_parametric.py",
     "testing/namespaces.py": "testing/test_relay.py",
     # compiled code: by the engines that run it, compiled and not
     "matching/kernels/": "matching/kernels/test_kernels.py",

@@ -8,22 +8,38 @@ says to the next what has changed of its summary.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Coroutine
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from itertools import product
+from itertools import permutations, product
 from pathlib import Path
-from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from palio.client.connection import Client, connect
 from palio.client.subscription import Subscription
-from palio.testing.far_fleet import LINK_S, FarFleet
-from palio_studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
+from palio.protocol.addresses import DEFAULT_PORT
+from palio.simulation import Randomness
+from palio.testing.fleet import Fleet
+from palio.testing.namespaces import Namespace
+from palio.testing.relay import Relay
+from palio_studies.parametric_runs import (
+    SWING_MS,
+    US_PER_MS,
+    US_PER_S,
+    WAYS,
+    Swinger,
+    delay_row,
+)
+from palio_studies.simulator import Delivery
 from palio_studies.study import Point, Row
 
-__all__ = ["EVENTS_PER_S", "LISTENERS", "TIMED", "AdaptingListener", "run_brokers"]
+__all__ = ["TIMED", "FarFleet", "RealClient", "run_brokers"]
+
+LINK_S: Final = 0.01
+AT_ONCE: Final = 2
+"""Brokers that start at the same time: as many as there are processors, or all start slowly."""
+TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 LISTENERS: Final = 6
 """All at the last broker; who publishes is at the first."""
@@ -31,10 +47,6 @@ LISTENERS: Final = 6
 EVENTS_PER_S: Final = 240
 """Of all types together; each listener has one."""
 
-SWING_S: Final = 0.4
-NARROW: Final = 200
-WIDE: Final = 800
-TREMBLE: Final = 20
 TICKS_PER_S: Final = 200
 """How often it is looked what is due."""
 
@@ -46,85 +58,149 @@ TIMED: Final = frozenset(
 )
 
 
-class Phase(NamedTuple):
-    """One way and rate on a network that has had others before."""
+class Spent(NamedTuple):
+    """What all running brokers have taken so far."""
 
-    number: int
-    way: str
-    rate: int
-    window_s: float
-    seed: int
-
-    @property
-    def topics(self) -> range:
-        """The types of its events, so that none of an earlier phase is taken for one of these."""
-        return range(self.number * LISTENERS, (self.number + 1) * LISTENERS)
+    cpu_s: float
+    link_bytes: int
+    memory_bytes: int
+    """Their own, without what processes share."""
 
 
-class AdaptingListener:
-    """A client with one subscription that it keeps changing, and what it heard.
+class FarFleet(Fleet):
+    """Brokers b1, b2 and so on in namespaces, and links that take their time without netem.
+
+    At the address of each broker a relay listens in every other namespace that leads there: so
+    brokers reach each other by the addresses that they tell, whoever finds whom. `door_s` is how
+    long it takes from a client; for the rest see `Fleet`.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], folder: Path, *, door_s: float = 0.0, **options: Any
+    ) -> None:
+        super().__init__(names, folder, **options)
+        self._spaces = {name: Namespace() for name in names}
+        self._doors = {
+            name: Relay(self.port(name), delay_s=door_s, far=space)
+            for name, space in self._spaces.items()
+        }
+        self._lines = {
+            (one, other): Relay(
+                self.port(other),
+                delay_s=LINK_S,
+                near=self._spaces[one],
+                far=self._spaces[other],
+                at=self.port(other),
+            )
+            for one, other in permutations(names, 2)
+        }
+        self._open = AsyncExitStack()
+        self._starting = asyncio.Semaphore(AT_ONCE)
+
+    def port(self, name: str) -> int:
+        """Of each its own, and none that the system gives to whoever asks for any."""
+        return DEFAULT_PORT + int(name[1:])
+
+    def url(self, name: str) -> str:
+        """The way of clients."""
+        return self._doors[name].url
+
+    def way(self, name: str, other: str) -> str:
+        """The line from one broker to another."""
+        return self._lines[name, other].url
+
+    def launcher(self, name: str) -> Sequence[str]:
+        """What runs a broker in its namespace."""
+        return self._spaces[name].launcher
+
+    async def __aenter__(self) -> Self:
+        for space in self._spaces.values():
+            self._open.enter_context(space)
+        for relay in (*self._doors.values(), *self._lines.values()):
+            await self._open.enter_async_context(relay)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name in self.names:
+                    group.create_task(self._start_gently(name))
+            await self.linked()
+        except BaseException:
+            await self.stop()
+            raise
+        return self
+
+    async def stop(self) -> None:
+        """End the brokers, then what led to them."""
+        await super().stop()
+        await self._open.aclose()
+
+    async def _start_gently(self, name: str) -> None:
+        async with self._starting:
+            await self.start(name)
+
+    def spent(self) -> Spent:
+        """What all have taken so far."""
+        pids = [process.pid for process in self._running.values()]
+        return Spent(
+            sum(map(_cpu_s, pids)),
+            sum(line.carried_bytes for line in self._lines.values()),
+            sum(map(_memory_bytes, pids)),
+        )
+
+
+def _cpu_s(pid: int) -> float:
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    user, system = text.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / TICKS
+
+
+def _memory_bytes(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+# --- clients that keep changing their bound ---
+
+
+class RealClient:
+    """A client as the simulation has it, on a connection: what it asks for is not waited for.
 
     It takes an event that its newest value lets through. `spurious` are those that it got and did
     not take, `doubled` those that came again for another of its subscriptions.
     """
 
-    def __init__(self, client: Client, topic: int, way: str, draws: random.Random) -> None:
-        self._client = client
-        self._way = way
-        self._random = draws
-        self._guard = f"type = {topic} AND value <= :x"
-        self._is_wide = False
-        self._value = NARROW
-        self._jobs: set[asyncio.Task[Any]] = set()
-        self._current: asyncio.Task[Subscription]
-        self._swings: list[float] = []
-        self._news: list[float] = []
-        self._seen: set[int] = set()
-        self.delivered = 0
+    def __init__(self, client: Client) -> None:
+        self.received: list[Delivery] = []
         self.doubled = 0
-        self.changes = 0
+        self._client = client
         self._refused = 0
+        self._bound = 0
+        self._seen: set[int] = set()
+        self._begun: list[asyncio.Task[Subscription]] = []
+        self._jobs: set[asyncio.Task[Any]] = set()
 
     @property
     def spurious(self) -> int:
         """What it got and did not take: here, or within the client already."""
         return self._refused + self._client.spurious
 
-    async def begin(self) -> None:
-        """Subscribe; return when that is in force at all brokers."""
-        self._current = self._begin(self._value)
-        await (await self._current).settled(READY_S)
+    def subscribe(self, guard: str, values: Mapping[str, int], /) -> int:
+        """Begin a subscription; its key."""
+        self._bound = values["x"]
+        self._begun.append(self._spawn(self._subscribe(guard, values)))
+        return len(self._begun) - 1
 
-    def change(self, *, swing: bool) -> None:
-        """Tremble, or go over to the other region; told without waiting for an answer."""
-        if swing:
-            self._is_wide = not self._is_wide
-            if self._is_wide:
-                self._swings.append(_now())
-        self.changes += 1
-        self._value = (WIDE if self._is_wide else NARROW) - self._random.randrange(TREMBLE)
-        old = self._current
-        if self._way == UPD:
-            self._spawn(self._update(old, self._value))
-        elif self._way == RESUBSCRIPTIONS[0]:
-            self._current = self._begin(self._value)
-            self._spawn(self._end(old))
-        else:
-            self._spawn(self._end(old))
-            self._current = self._begin(self._value)
+    def change(self, key: int, values: Mapping[str, int], /) -> None:
+        """Change a subscription."""
+        self._bound = values["x"]
+        _ = self._spawn(self._then(key, lambda subscription: subscription.update(values)))
 
-    def delays_ms(self, until: float) -> tuple[list[float], int]:
-        """From each swing to the first event that only the wide region matches, or until the end;
-        how many were not answered.
-        """
-        delays, unheard = [], 0
-        for start in self._swings:
-            if start > until - SWING_S / 2:
-                continue  # too near the end to tell
-            then = next((time for time in self._news if time > start), None)
-            unheard += then is None
-            delays.append(1000 * ((until if then is None else then) - start))
-        return delays, unheard
+    def unsubscribe(self, key: int, /) -> None:
+        """End a subscription."""
+        _ = self._spawn(self._then(key, Subscription.unsubscribe))
+
+    async def settled(self) -> None:
+        """Wait until its first subscription is in force at all brokers."""
+        await (await self._begun[0]).settled(READY_S)
 
     async def stop(self) -> None:
         """Hear nothing more."""
@@ -132,43 +208,36 @@ class AdaptingListener:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
-    async def _subscribe(self, value: int) -> Subscription:
-        subscription = await self._client.subscribe(self._guard, x=value)
-        self._spawn(self._read(subscription))
-        return subscription
-
-    async def _update(self, subscription: asyncio.Task[Subscription], value: int) -> None:
-        await (await subscription).update(x=value)
-
-    async def _end(self, subscription: asyncio.Task[Subscription]) -> None:
-        await (await subscription).unsubscribe()
-
-    async def _read(self, subscription: Subscription) -> None:
-        async for event in subscription:
-            self.hear(event["number"], event["value"], _now())
-
-    def hear(self, number: int, value: int, now: float) -> None:
+    def hear(self, number: int, value: int, now_us: int) -> None:
         """An event came."""
         if number in self._seen:
             self.doubled += 1
-            return
-        self._seen.add(number)
-        if value > self._value:
+        elif value > self._bound:
             self._refused += 1
-            return
-        self.delivered += 1
-        if NARROW < value <= WIDE - TREMBLE:
-            self._news.append(now)
+        else:
+            self.received.append(Delivery(now_us, "", number, {"value": value}))
+        self._seen.add(number)
 
-    def _begin(self, value: int) -> asyncio.Task[Subscription]:
-        task = asyncio.create_task(self._subscribe(value))
-        self._jobs.add(task)
-        return task
+    async def _subscribe(self, guard: str, values: Mapping[str, int]) -> Subscription:
+        subscription = await self._client.subscribe(guard, values)
+        _ = self._spawn(self._read(subscription))
+        return subscription
 
-    def _spawn(self, job: Coroutine[Any, Any, None]) -> None:
+    async def _read(self, subscription: Subscription) -> None:
+        async for event in subscription:
+            self.hear(event["number"], event["value"], _now_us())
+
+    async def _then(self, key: int, change: Callable[[Subscription], Awaitable[Any]]) -> None:
+        await change(await self._begun[key])
+
+    def _spawn(self, job: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = asyncio.create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        return task
+
+
+# --- runs ---
 
 
 def run_brokers(point: Point) -> list[Row]:
@@ -185,74 +254,71 @@ async def _measure(point: Point) -> list[Row]:
     with TemporaryDirectory() as folder:
         async with FarFleet(names, Path(folder), links=links, door_s=LINK_S) as fleet:
             phases = list(product(WAYS, rates))
-            random.Random(point.seed).shuffle(phases)  # so that no way is always the first
-            phases.insert(0, (UPD, rates[0]))
+            # In any order, so that no way is always the first.
+            phases = [phases[0], *Randomness(point.seed).sample(phases, len(phases))]
             for number, (way, rate) in enumerate(phases):
-                phase = Phase(number, way, rate, float(of["window_s"]), point.seed)
-                found = await _measured(fleet, phase)
+                # No event of an earlier phase is taken for one of these.
+                topics = range(number * LISTENERS, (number + 1) * LISTENERS)
+                random = Randomness(point.seed)
+                found = await _measured(fleet, topics, way, rate, float(of["window_s"]), random)
                 rows.append({"way": way, "updates_per_s": rate, **found})
     return rows[1:]  # the first events take longer, whatever the way
 
 
-async def _measured(fleet: FarFleet, phase: Phase) -> Row:
-    """What came of one way and rate, with clients of their own."""
-    draws = random.Random(phase.seed)
+async def _measured(
+    fleet: FarFleet, topics: range, way: str, rate: int, window_s: float, random: Randomness
+) -> Row:
+    """What came of one way and rate, with clients and types of their own."""
     async with AsyncExitStack() as stack:
         publisher = await stack.enter_async_context(connect(fleet.url(fleet.names[0])))
-        listeners = []
-        for topic in phase.topics:
-            client = await stack.enter_async_context(connect(fleet.url(fleet.names[-1])))
-            listener = AdaptingListener(
-                client, topic, phase.way, random.Random(draws.randrange(1 << 30))
-            )
-            stack.push_async_callback(listener.stop)
-            listeners.append(listener)
-        await asyncio.gather(*(listener.begin() for listener in listeners))
-        before, start = fleet.spent().cpu_s, _now()
-        until = start + phase.window_s
-        await _play(publisher, listeners, phase, until, draws)
-        took = _now() - start
-        heard = [listener.delays_ms(until) for listener in listeners]
-        delays = [each for found, _ in heard for each in found]
+        clients, swingers = [], []
+        for topic in topics:
+            connection = await stack.enter_async_context(connect(fleet.url(fleet.names[-1])))
+            client = RealClient(connection)
+            stack.push_async_callback(client.stop)
+            clients.append(client)
+            swingers.append(Swinger(client, topic, "<=", WAYS[way], random.below(1 << 30)))
+        await asyncio.gather(*(client.settled() for client in clients))
+        before, start_us = fleet.spent().cpu_s, _now_us()
+        until_us = start_us + round(window_s * US_PER_S)
+        changes = await _play(publisher, swingers, rate, until_us, random)
+        took_s = (_now_us() - start_us) / US_PER_S
         return {
-            "delay_ms": mean(delays or [1000 * phase.window_s]),
-            "swings": len(delays),
-            "unheard": sum(unheard for _, unheard in heard) / max(1, len(delays)),
-            "spurious_per_s": sum(each.spurious for each in listeners) / took,
-            "doubled_per_s": sum(each.doubled for each in listeners) / took,
-            "delivered_per_s": sum(each.delivered for each in listeners) / took,
-            "changes_per_s": sum(each.changes for each in listeners) / took,
-            "cpu_ms_per_s": 1000 * (fleet.spent().cpu_s - before) / took,
+            **delay_row([swinger.heard({}, until_us) for swinger in swingers], window_s),
+            "spurious_per_s": sum(client.spurious for client in clients) / took_s,
+            "doubled_per_s": sum(client.doubled for client in clients) / took_s,
+            "delivered_per_s": sum(len(client.received) for client in clients) / took_s,
+            "changes_per_s": changes / took_s,
+            "cpu_ms_per_s": 1000 * (fleet.spent().cpu_s - before) / took_s,
         }
 
 
 async def _play(
-    publisher: Client,
-    listeners: list[AdaptingListener],
-    phase: Phase,
-    until: float,
-    draws: random.Random,
-) -> None:
-    """Publish, tremble and swing until a moment."""
-    start = _now()
-    due = [start + draws.random() / phase.rate for _ in listeners]
-    swings = [start + draws.random() * SWING_S for _ in listeners]
-    published = 0
-    while (now := _now()) < until:
-        while published < (now - start) * EVENTS_PER_S:
-            topic = phase.topics[published % LISTENERS]
-            event = {"type": topic, "value": draws.randrange(1000)}
-            _ = publisher.publish_nowait({**event, "number": published})  # nobody waits for it
+    publisher: Client, swingers: Sequence[Swinger], rate: int, until_us: int, random: Randomness
+) -> int:
+    """Publish, tremble and swing until a moment; how often bounds were changed."""
+    start_us = _now_us()
+    due = [start_us + random.uniform() * US_PER_S / rate for _ in swingers]
+    swings = [start_us + random.uniform() * SWING_MS * US_PER_MS for _ in swingers]
+    published = changes = 0
+    while (now_us := _now_us()) < until_us:
+        while published < (now_us - start_us) / US_PER_S * EVENTS_PER_S:
+            topic = swingers[published % len(swingers)].topic
+            event = {"type": topic, "value": random.below(1000), "number": published}
+            _ = publisher.publish_nowait(event)  # nobody waits for it
             published += 1
-        for place, listener in enumerate(listeners):
-            if swings[place] <= now:
-                listener.change(swing=True)
-                swings[place] += SWING_S
-            while due[place] <= now:
-                listener.change(swing=False)
-                due[place] += 1 / phase.rate
+        for place, swinger in enumerate(swingers):
+            if swings[place] <= now_us:
+                swinger.swing(now_us)
+                swings[place] += SWING_MS * US_PER_MS
+                changes += 1
+            while due[place] <= now_us:
+                swinger.update()
+                due[place] += US_PER_S / rate
+                changes += 1
         await asyncio.sleep(1 / TICKS_PER_S)
+    return changes
 
 
-def _now() -> float:
-    return asyncio.get_running_loop().time()
+def _now_us() -> int:
+    return round(asyncio.get_running_loop().time() * US_PER_S)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Final, NamedTuple
 
-from palio_studies.parametric_workloads import RESUBSCRIPTIONS, UPD
+from palio_studies.checks import Check, listed, needed
+from palio_studies.names import Value
+from palio_studies.parametric_runs import RESUBSCRIPTIONS, UPD
 from palio_studies.results import Results
-from palio_studies.study import Claim, Evidence, Value
+from palio_studies.study import Claim, Evidence
 
 __all__ = ["CLAIMS", "TimesWorse", "factors"]
 
 PLACE: Final = ("workload", "engine", "joined", "service_ms", "updates_per_s", "events_per_s")
 """What two runs that are compared have in common."""
 
+ENGINES: Final = ("siena", "rete")
 SIMULATED: Final = ("adaptation", "scaling", "service", "crowd", "flow")
 
 FEW_PER_S: Final = 5.0
@@ -47,57 +51,47 @@ class TimesWorse(NamedTuple):
         return f"{self.times:.1f}{bound} ({self.ours:,.0f} : {self.theirs:,.0f}; {self.where})"
 
 
-def factors(
-    results: Results, experiment: str, column: str, *, more_is_better: bool = False
-) -> list[TimesWorse]:
+def factors(results: Results, experiment: str, column: str) -> list[TimesWorse]:
     """Each way of re-subscribing beside UPD, wherever both were run; the greatest factor first."""
     place = PLACE if experiment in SIMULATED else ("updates_per_s",)
     means = results.mean(experiment, column, by=(*place, "way"))
     unheard = results.mean(experiment, "unheard", by=(*place, "way"))
     found = []
-    for (*where, way), theirs in means.items():
-        ours = means.get((*where, UPD))
-        if way == UPD or ours is None or max(ours.value, theirs.value) < FEW_PER_S:
+    for (*where, way), mean in means.items():
+        if way == UPD or (*where, UPD) not in means:
             continue
-        above, below = (ours, theirs) if more_is_better else (theirs, ours)
-        if below.value <= 0:
+        ours, theirs = means[*where, UPD].value, mean.value
+        above, below = (ours, theirs) if column == "delivered_per_s" else (theirs, ours)
+        if max(ours, theirs) < FEW_PER_S or below <= 0:
             continue
-        silent = max(unheard[(*where, each)].value for each in (way, UPD))
         words = f"{_words(experiment, dict(zip(place, where, strict=True)))}, {way}"
-        silent = silent if column == "delay_ms" else 0.0
-        found.append(TimesWorse(above.value / below.value, ours.value, theirs.value, words, silent))
+        silent = max(unheard[(*where, one)].value for one in (way, UPD))
+        bound = silent if column == "delay_ms" else 0.0
+        found.append(TimesWorse(above / below, ours, theirs, words, bound))
     return sorted(found, key=lambda factor: -factor.times)
 
 
 def _words(experiment: str, where: Mapping[str, Value]) -> str:
     if experiment not in SIMULATED:
         return f"real brokers, {where['updates_per_s']}/s"
-    joined = "joined" if where["joined"] else "not joined"
     steady = f" {where['service_ms']} ms" if where["engine"] == "steady" else ""
-    rate = float(where["updates_per_s"])
-    return f"{where['workload']}, {where['engine']}{steady}, {rate:.0f}/s, {joined}"
+    engine, rate = f"{where['engine']}{steady}", float(where["updates_per_s"])
+    return f"{where['workload']}, {engine}, {rate:.0f}/s, {_joined(where['joined'])}"
 
 
-def _up_to(
-    column: str,
-    least: float,
-    *,
-    more_is_better: bool = False,
-    experiments: Sequence[str] = SIMULATED,
-) -> Callable[[Results], Evidence]:
+def _joined(joined: Value) -> str:
+    return "joined" if joined else "not joined"
+
+
+def _up_to(column: str, least: float, experiments: Sequence[str] = SIMULATED) -> Check:
     """The greatest factor of all runs is so great."""
 
     def check(results: Results) -> Evidence:
-        found = [
-            each
-            for experiment in experiments
-            for each in factors(results, experiment, column, more_is_better=more_is_better)
-        ]
-        if not found:
-            return Evidence(None, "no two runs to compare")
+        found = [each for name in experiments for each in factors(results, name, column)]
+        needed(found, "no two runs to compare")
         best = max(found, key=lambda factor: factor.times)
-        fair = [each for each in found if "not joined" not in each.where]
         numbers = f"at the most {best}"
+        fair = [each for each in found if "not joined" not in each.where]
         if fair and (joined := max(fair, key=lambda factor: factor.times)) is not best:
             numbers += f"; where waiting requests are joined {joined}"
         return Evidence(best.times >= least, numbers)
@@ -105,166 +99,119 @@ def _up_to(
     return check
 
 
+def _throughput(results: Results, experiment: str, **where: Value) -> dict[Value, float]:
+    """By the rate of updates."""
+    return results.line(experiment, "delivered_per_s", "updates_per_s", **where)
+
+
 def _siena_ends(results: Results) -> Evidence:
     """Of what re-subscribers of siena are delivered, how much is left at 100 updates a second."""
-    means = results.mean(
-        "scaling",
-        "delivered_per_s",
-        by=["way", "updates_per_s"],
-        engine="siena",
-        joined=False,
-    )
-    rates = sorted({float(key[1]) for key in means})
-    if len(rates) < 2:
-        return Evidence(None, "two rates are needed")
+    place: Mapping[str, Value] = {"engine": "siena", "joined": False}
+    ways = results.values("scaling", "way", **place)
+    lines = {way: _throughput(results, "scaling", way=way, **place) for way in ways}
+    rates = sorted({float(rate) for line in lines.values() for rate in line})
+    needed(len(rates) >= 2, "two rates are needed")
     low, high = rates[0], rates[-1]
-    left = {
-        str(way): means[way, high].value / means[way, low].value
-        for way in dict.fromkeys(key[0] for key in means)
-    }
-    numbers = ", ".join(f"{share:.0%} with {way}" for way, share in left.items())
+    left = {way: line[high] / line[low] for way, line in lines.items()}
     return Evidence(
         all(share <= 0.5 for way, share in left.items() if way != UPD),
-        f"from {low:.0f} to {high:.0f} updates a second of the events are left: {numbers}",
+        f"from {low:.0f} to {high:.0f} updates a second of the events are left: "
+        + listed(left, "{1:.0%} with {0}"),
     )
 
 
 def _scaling(results: Results) -> Evidence:
     """The factor of throughput at the greatest rate at which both were run."""
-    found = [
-        each
-        for each in factors(results, "scaling", "delivered_per_s", more_is_better=True)
-        if "rete, 1000/s" in each.where
-    ]
-    if not found:
+    found = factors(results, "scaling", "delivered_per_s")
+    best = next((each for each in found if "rete, 1000/s" in each.where), None)
+    if best is None:
         return Evidence(None, "1,000 updates a second and subscriber were not run")
-    best = found[0]
-    near = (1 - NEAR) * SCALING_FACTOR <= best.times <= (1 + NEAR) * SCALING_FACTOR
-    return Evidence(near, str(best))
+    return Evidence(abs(best.times - SCALING_FACTOR) <= NEAR * SCALING_FACTOR, str(best))
 
 
 def _retained(results: Results) -> Evidence:
     """What UPD keeps of its throughput on rete, joined or not."""
-    numbers, kept = [], []
+    kept: list[tuple[float, float, bool]] = []
     for joined in (False, True):
-        means = results.mean(
-            "scaling",
-            "delivered_per_s",
-            by=["updates_per_s"],
-            engine="rete",
-            way=UPD,
-            joined=joined,
-        )
-        by_rate = {float(rate): mean.value for (rate,), mean in means.items()}
-        if len(by_rate) > 1:
-            low, high = min(by_rate), max(by_rate)
-            share = by_rate[high] / by_rate[low]
-            kept.append((high, share))
-            words = "joined" if joined else "not joined"
-            numbers.append(f"{share:.0%} at {high:.0f}/s, {words}")
-    if not kept or max(rate for rate, _ in kept) < 1000:
-        return Evidence(None, "; ".join(numbers) or "not run")
-    return Evidence(all(share >= RETAINED for _, share in kept), "; ".join(numbers))
+        line = _throughput(results, "scaling", engine="rete", way=UPD, joined=joined)
+        if len(line) > 1:
+            kept.append((float(max(line)), line[max(line)] / line[min(line)], joined))
+    numbers = "; ".join(
+        f"{share:.0%} at {high:.0f}/s, {_joined(joined)}" for high, share, joined in kept
+    )
+    needed(kept and max(kept)[0] >= 1000, numbers or "not run")
+    return Evidence(all(share >= RETAINED for _, share, _ in kept), numbers)
 
 
 def _graceful(results: Results) -> Evidence:
     """Of re-subscribers, how much throughput is left at the greatest rate of both engines."""
-    means = results.mean(
-        "adaptation",
-        "delivered_per_s",
-        by=["workload", "engine", "updates_per_s", "way"],
-        joined=False,
-    )
     numbers, held = [], []
-    for workload, way in dict.fromkeys((key[0], key[3]) for key in means if key[3] != UPD):
-        rates = {
-            engine: {key[2] for key in means if key[:2] == (workload, engine) and key[3] == way}
-            for engine in ("siena", "rete")
-        }
-        common = sorted(rates["siena"] & rates["rete"])
-        if len(common) < 2:
-            continue
-        low, high = common[0], common[-1]
-        left = {
-            engine: means[workload, engine, high, way].value
-            / means[workload, engine, low, way].value
-            for engine in rates
-        }
-        held.append(left["rete"] > left["siena"])
-        numbers.append(
-            f"{workload}, {way}: {left['siena']:.0%} on siena, {left['rete']:.0%} on rete"
-        )
-    if not held:
-        return Evidence(None, "two rates are needed")
+    for workload, way in product(results.values("adaptation", "workload"), RESUBSCRIPTIONS):
+        place: dict[str, Value] = {"workload": workload, "way": way, "joined": False}
+        lines = [_throughput(results, "adaptation", engine=name, **place) for name in ENGINES]
+        common = sorted(lines[0].keys() & lines[1].keys())
+        if len(common) >= 2:
+            siena, rete = (line[common[-1]] / line[common[0]] for line in lines)
+            held.append(rete > siena)
+            numbers.append(f"{workload}, {way}: {siena:.0%} on siena, {rete:.0%} on rete")
+    needed(held, "two rates are needed")
     return Evidence(all(held), "; ".join(numbers))
 
 
 def _spurious_follows(results: Results) -> Evidence:
     """Where delay of re-subscribers has grown by half, so have spurious events."""
-    by = ["workload", "engine", "joined", "way", "updates_per_s"]
-    delays = results.mean("adaptation", "delay_ms", by=by)
-    spurious = results.mean("adaptation", "spurious_share", by=by)
+    columns = ("workload", "engine", "joined", "way")
     numbers, held = [], []
-    for *line, rate in delays:
-        first = min(float(key[-1]) for key in delays if list(key[:-1]) == line)
-        if line[-1] == UPD or rate == first:
-            continue
-        grown = delays[*line, rate].value / delays[*line, first].value
-        if grown < 1.5:
-            continue
-        more = spurious[*line, rate].value / max(spurious[*line, first].value, 1e-9)
-        held.append(more >= 1.5)
-        words = "joined" if line[2] else "not joined"
-        numbers.append(
-            f"{line[0]}, {line[1]}, {words}, {line[3]}: delay {grown:.1f} times, share {more:.1f}"
+    for line in product(*(results.values("adaptation", name) for name in columns)):
+        where = dict(zip(columns, line, strict=True))
+        delays, shares = (
+            results.line("adaptation", column, "updates_per_s", **where)
+            for column in ("delay_ms", "spurious_share")
         )
-    if not held:
-        return Evidence(None, "delay has grown by half nowhere")
+        for rate in [*delays][1:] if line[-1] != UPD else []:
+            first = min(delays)
+            grown = delays[rate] / delays[first]
+            more = shares[rate] / max(shares[first], 1e-9)
+            if grown >= 1.5:
+                held.append(more >= 1.5)
+                workload, engine, joined, way = line
+                place = f"{workload}, {engine}, {_joined(joined)}, {way}"
+                numbers.append(f"{place}: delay {grown:.1f} times, share {more:.1f}")
+    needed(held, "delay has grown by half nowhere")
     return Evidence(all(held), "; ".join(numbers))
 
 
 def _rete_spurious(results: Results) -> Evidence:
     """Spurious events of re-subscribers on rete, beside those of UPD on siena."""
-    means = results.mean(
-        "adaptation",
-        "spurious_per_s",
-        by=["workload", "engine", "way"],
-        joined=False,
-        updates_per_s=100,
-    )
+    by = ["workload", "engine", "way"]
+    place: Mapping[str, Value] = {"joined": False, "updates_per_s": 100}
+    means = results.mean("adaptation", "spurious_per_s", by, **place)
     numbers, held = [], []
-    for workload in sorted({str(key[0]) for key in means}):
+    for workload in results.values("adaptation", "workload", **place):
         ours = means[workload, "siena", UPD]
-        theirs = max(
-            (means[workload, "rete", way] for way in RESUBSCRIPTIONS), key=lambda mean: mean.value
-        )
+        theirs = max(means[workload, "rete", way] for way in RESUBSCRIPTIONS)
         held.append(theirs.low > ours.high)
         numbers.append(f"{workload}: {theirs} a second on rete, {ours} with UPD on siena")
-    if not held:
-        return Evidence(None, "100 updates a second were not run")
-    if min(mean.runs for mean in means.values()) < LEAST_RUNS:
-        return Evidence(None, f"too few seeds to tell: {'; '.join(numbers)}")
-    return Evidence(all(held), "; ".join(numbers))
+    needed(held, "100 updates a second were not run")
+    told = "; ".join(numbers)
+    is_enough = min(mean.runs for mean in means.values()) >= LEAST_RUNS
+    needed(is_enough, f"too few seeds to tell: {told}")
+    return Evidence(all(held), told)
 
 
 def _gaps(results: Results) -> Evidence:
     """Events missed in changes by brokers that are not behind, and those that came twice."""
-    numbers, worst = [], {UPD: 0.0, **dict.fromkeys(RESUBSCRIPTIONS, 0.0)}
+    needed(results.rows("adaptation"), "not run")
+    missed = {UPD: 0.0, **dict.fromkeys(RESUBSCRIPTIONS, 0.0)}
     for experiment in ("adaptation", "crowd", "flow"):
-        for row in results.rows(experiment, engine="rete", joined=False):
-            if not row["unheard"]:
-                way = str(row["way"])
-                worst[way] = max(worst[way], float(row["missed"]))
-    numbers += [f"{way}: at the most {share:.1%} missed" for way, share in worst.items()]
+        for row in results.rows(experiment, engine="rete", joined=False, unheard=0.0):
+            missed[str(row["way"])] = max(missed[str(row["way"])], float(row["missed"]))
     doubled = results.mean("brokers", "doubled_per_s", by=["way"])
-    numbers += [f"{key[0]}: {mean} a second twice" for key, mean in doubled.items()]
-    if not results.rows("adaptation"):
-        return Evidence(None, "not run")
-    theirs = max(worst[way] for way in RESUBSCRIPTIONS)
-    twice = [mean.value for key, mean in doubled.items() if key[0] != UPD]
-    once = doubled[UPD,].value if (UPD,) in doubled else 0.0
-    is_ours_clean = worst[UPD] == 0 and once == 0
-    return Evidence(is_ours_clean and (theirs > 0 or any(twice)), "; ".join(numbers))
+    twice = {str(way): mean.value for (way,), mean in doubled.items()}
+    numbers = [f"{way}: at the most {share:.1%} missed" for way, share in missed.items()]
+    numbers += [f"{way}: {mean} a second twice" for (way,), mean in doubled.items()]
+    is_clean = missed.pop(UPD) == 0 == twice.pop(UPD, 0.0)
+    return Evidence(is_clean and any([*missed.values(), *twice.values()]), "; ".join(numbers))
 
 
 CLAIMS: Final = (
@@ -290,7 +237,7 @@ CLAIMS: Final = (
         "throughput",
         "Up to 8 times the throughput",
         f"{THROUGHPUT_FACTOR:g} times the events of some re-subscription, somewhere",
-        _up_to("delivered_per_s", THROUGHPUT_FACTOR, more_is_better=True),
+        _up_to("delivered_per_s", THROUGHPUT_FACTOR),
         "UPD is one request where re-subscription is two, so it breaks down at twice the rate, and "
         "joining gives re-subscription most of that back.",
     ),
@@ -298,14 +245,14 @@ CLAIMS: Final = (
         "brokers-delay",
         "The same on real brokers: a change takes effect up to 6 times sooner",
         f"{DELAY_FACTOR:g} times the delay of UPD with some re-subscription at some rate",
-        _up_to("delay_ms", DELAY_FACTOR, experiments=("brokers",)),
+        _up_to("delay_ms", DELAY_FACTOR, ["brokers"]),
         "These rates do not fill these brokers, and below load most of the delay is links.",
     ),
     Claim(
         "brokers-throughput",
         "The same on real brokers: up to 8 times the throughput",
         f"{THROUGHPUT_FACTOR:g} times the events of some re-subscription at some rate",
-        _up_to("delivered_per_s", THROUGHPUT_FACTOR, more_is_better=True, experiments=("brokers",)),
+        _up_to("delivered_per_s", THROUGHPUT_FACTOR, ["brokers"]),
         "These rates do not fill these brokers.",
     ),
     Claim(

@@ -1,4 +1,4 @@
-"""One run of the study of parametric subscriptions on the virtual network (parametric 5).
+"""Runs of the study of parametric subscriptions on the virtual network (parametric 5).
 
 Every subscriber swings one bound between a narrow and a wide region, and trembles a little within
 it with every update. Some are *watched*: each of these has a type of events of its own, with a
@@ -8,28 +8,258 @@ publishers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from statistics import mean
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from palio.simulation import Randomness
-from palio_studies.parametric_workloads import WAYS, Way, Workload, broking, workload
-from palio_studies.simulator import Client, Link, Network
+from palio.model.row_parcels import RowParcel
+from palio.routing.acyclic import Acyclic
+from palio.routing.general import General
+from palio.routing.hierarchical import Hierarchical
+from palio.routing.messages import Batch, Subscribe, Unsubscribe
+from palio.routing.protocol import Router
+from palio.routing.trees import shortest_ways
+from palio.simulation import Randomness, Topology, connected_random, tree
+from palio_studies.simulator import Delivery, Link, Network, Service
+from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.network import RouterFactory
+from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row
 
 __all__ = [
-    "CROWD_SWINGS",
+    "BROKERS",
     "EVENTS_PER_S",
-    "LATENCY_MS",
+    "RESUBSCRIPTIONS",
+    "SIENA_FILTER_US",
     "SWING_MS",
-    "WATCHED",
+    "UPD",
+    "US_PER_MS",
+    "US_PER_S",
+    "WAYS",
     "WINDOW_S",
-    "AdaptationHeard",
+    "AdaptationStage",
+    "SienaService",
+    "SteadyWork",
     "Swinger",
+    "broking",
+    "delay_row",
     "run",
+    "workload",
 ]
+
+BROKERS: Final = 20
+
+# --- ways to change a value ---
+
+
+class Changing(Protocol):
+    """A client that changes its subscriptions: simulated, or on a connection."""
+
+    received: list[Delivery]
+
+    def subscribe(self, guard: str, values: Mapping[str, int], /) -> int:
+        """Begin a subscription; its key."""
+
+    def change(self, key: int, values: Mapping[str, int], /) -> None:
+        """Change its parameters."""
+
+    def unsubscribe(self, key: int, /) -> None:
+        """End it."""
+
+
+Change: TypeAlias = Callable[[Changing, int, str, int], int]
+"""Of a client, the key of a subscription, its guard and the new value: the key from then on."""
+
+
+def by_update(client: Changing, key: int, _guard: str, value: int) -> int:
+    """The parametric way; brokers of the others know SUB and USUB only."""
+    client.change(key, {"x": value})
+    return key
+
+
+def subscribe_first(client: Changing, key: int, guard: str, value: int) -> int:
+    """Re-subscription without a gap. (siena's own rules for one identity stay out of the way: a
+    filter with a variable stands beside others of its client.)
+    """
+    new = client.subscribe(guard, {"x": value})
+    client.unsubscribe(key)
+    return new
+
+
+def unsubscribe_first(client: Changing, key: int, guard: str, value: int) -> int:
+    """Re-subscription without overlap."""
+    client.unsubscribe(key)
+    return client.subscribe(guard, {"x": value})
+
+
+UPD: Final = "UPD"
+RESUBSCRIPTIONS: Final = ("SUB, USUB", "USUB, SUB")
+WAYS: Final[Mapping[str, Change]] = {
+    UPD: by_update,
+    RESUBSCRIPTIONS[0]: subscribe_first,
+    RESUBSCRIPTIONS[1]: unsubscribe_first,
+}
+
+# --- kinds of brokers ---
+
+SIENA_FILTER_US: Final = 5
+"""What the Siena of the paper takes for one filter of its poset: a request looks at all of them, an
+event at those on which it is tried. With the 130 or so that a broker of the scaling workload has,
+a request takes 0.65 ms, and 7.5 subscribers fill a broker with 100 re-subscriptions a second each:
+where the paper says that Siena ends.
+"""
+
+RETE_REQUEST_US: Final = 70
+"""...and what EventJava takes for a request: at ten times that rate it had lost half."""
+
+RETE_EVENT_US: Final = 50
+"""...and for an event, whatever filters there are: it delivered more than 9,000 a second to each
+subscriber, so 110 is the most.
+"""
+
+
+class SteadyWork:
+    """The same time for each request, and for each event, in one line or in two: EventJava has a
+    network of events apart from its poset, and ran on machines of two processors.
+
+    A request that ends what has never begun is no work: of re-subscriptions that waited and were
+    joined, all but the last leave nothing else.
+    """
+
+    def __init__(self, request_us: int, event_us: int, *, lines: int) -> None:
+        self._request_us = request_us
+        self._event_us = event_us
+        self._lines = lines
+        self._keys: dict[tuple[str, str], set[int]] = {}
+
+    def line(self, letter: Letter) -> int:
+        """See `Service`."""
+        return int(isinstance(letter.message, RowParcel)) % self._lines
+
+    def time_us(self, broker: str, letter: Letter) -> int:
+        """See `Service`."""
+        if isinstance(letter.message, RowParcel):
+            return self._event_us * self._looks(broker, letter.message)
+        return self._request_us * self._changes(broker, letter)
+
+    def _looks(self, broker: str, events: RowParcel) -> int:  # noqa: ARG002  # for Siena
+        return len(events)
+
+    def _changes(self, broker: str, letter: Letter) -> int:
+        """How many changes of its table a message means to a broker, if its turn has come."""
+        message = letter.message
+        if not isinstance(message, Batch):
+            return 1
+        known = self._keys.setdefault((broker, letter.source), set())
+        if message.fresh:
+            known.clear()
+        work = 0
+        for request in message.requests:
+            if isinstance(request, Subscribe):
+                known.add(request.key)
+            elif isinstance(request, Unsubscribe):
+                if request.key not in known:
+                    continue
+                known.discard(request.key)
+            work += 1
+        return work
+
+
+class SienaService(SteadyWork):
+    """One poset for everything, so one line: requests rearrange it, events walk it."""
+
+    def __init__(self) -> None:
+        super().__init__(SIENA_FILTER_US, SIENA_FILTER_US, lines=1)
+        self.posets: dict[str, PosetSelector] = {}
+
+    def _looks(self, broker: str, events: RowParcel) -> int:
+        return sum(max(1, self.posets[broker].tried(row)) for row in events.rows)
+
+    def _changes(self, broker: str, letter: Letter) -> int:
+        return super()._changes(broker, letter) * max(1, len(self.posets[broker]))
+
+
+def broking(
+    engine: str, load: Workload, *, parametric: bool, service_us: int = 0
+) -> tuple[RouterFactory, Service]:
+    """The brokers of a workload, siena, rete or steady: their routers, and how long they work.
+    `service_us` is what steady ones take for a request or event.
+    """
+    kind = Hierarchical if load.topology.is_tree else Acyclic
+    siena = SienaService()
+
+    def routing(name: str) -> Router:
+        if engine == "siena":
+            poset = siena.posets[name] = PosetSelector()
+            router = kind(name, lambda: poset, parametric=parametric)
+        else:
+            router = kind(name, parametric=parametric)
+        # A router of a hierarchy is one as it is, another within one for any graph.
+        return router if load.topology.is_tree else General(router.name, lambda _: router)
+
+    if engine == "siena":
+        return routing, siena
+    if engine == "rete":
+        return routing, SteadyWork(RETE_REQUEST_US, RETE_EVENT_US, lines=2)
+    return routing, SteadyWork(service_us, service_us, lines=1)
+
+
+# --- workloads ---
+
+
+class Workload(NamedTuple):
+    """Who is where, and what they ask for; `each` says whose rate the updates are."""
+
+    topology: Topology
+    publishers: tuple[str, ...]
+    subscribers: tuple[str, ...]
+    types: int
+    operators: tuple[str, ...]
+    each: str = "broker"
+
+    def rate_of_one(self, rate: float) -> float:
+        """Updates a second of one subscriber."""
+        if self.each == "subscriber":
+            return rate
+        return rate * len(set(self.subscribers)) / len(self.subscribers)
+
+
+def workload(name: str, random: Randomness, *, subscribers: int = 0) -> Workload:
+    """HTM, AT or scaling; `subscribers` in all, if not as many as usual."""
+    if name == "AT":
+        hierarchy = tree(BROKERS, 3)
+        sources, ends = _far_apart(hierarchy)
+        publishing, listening = _round(sources, 5), _round(ends, subscribers or 150)
+        return Workload(hierarchy, publishing, listening, 200, ("<=", ">=", "="))
+    mesh = connected_random(BROKERS, BROKERS, random)
+    around = partial(_round, mesh.brokers)
+    if name == "HTM":
+        publishing, listening = around(10 * BROKERS), around(subscribers or 5 * BROKERS)
+        return Workload(mesh, publishing, listening, 20, (">=", ">=", "<=", "<=", "="))
+    publishing, listening = around(100), around(subscribers or 150)
+    return Workload(mesh, publishing, listening, 200, ("<=", ">=", "="), "subscriber")
+
+
+def _round(brokers: Sequence[str], count: int) -> tuple[str, ...]:
+    return tuple(brokers[number % len(brokers)] for number in range(count))
+
+
+def _far_apart(topology: Topology) -> tuple[list[str], list[str]]:
+    """Some brokers, and all that have at least three others between them and each of these."""
+    graph: dict[str, dict[str, int]] = {broker: {} for broker in topology.brokers}
+    for one, other in topology.edges:
+        graph[one][other] = graph[other][one] = 1
+    hops = {broker: shortest_ways(graph, broker).distances for broker in topology.brokers}
+    last = hops[topology.brokers[-1]]
+    far = sorted((broker for broker in topology.brokers if last[broker] >= 4), key=last.__getitem__)
+    near = [broker for broker in topology.brokers if all(hops[broker][end] >= 4 for end in far)]
+    return near, far
+
+
+# --- runs ---
 
 LATENCY_MS: Final = 10
 """Of every link, a client's too: the paper delays both."""
@@ -55,25 +285,33 @@ CROWD_SWINGS: Final = 1_000
 
 
 class AdaptationHeard(NamedTuple):
-    """What a watched subscriber heard."""
+    """What a watched subscriber heard: from each swing to the wide region the time until the first
+    event that only that matches, or, of the *unheard*, until the window closed; events that it got
+    twice; and of the *steady* ones, of the first half of the window, which each of its values
+    matched, those that it missed.
+    """
 
     delays_ms: list[float]
-    """From each swing to the wide region until the first event that only that matches, or until
-    the window closed."""
     unheard: int
-    """Swings of which the latter is true."""
     doubled: int
-    """Events that it got twice."""
     missed: int
-    """Of the `steady` ones, those that it did not get."""
     steady: int
-    """Events that each of its values matched, of the first half of the window."""
+
+
+def delay_row(heard: Sequence[AdaptationHeard], window_s: float) -> Row:
+    """The delays of all that are watched."""
+    delays_ms = [delay for one in heard for delay in one.delays_ms]
+    return {
+        "delay_ms": mean(delays_ms or [1000 * window_s]),
+        "swings": len(delays_ms),
+        "unheard": sum(one.unheard for one in heard) / max(1, len(delays_ms)),
+    }
 
 
 class Swinger:
     """One subscriber and its subscription."""
 
-    def __init__(self, client: Client, topic: int, operator: str, way: Way, seed: int) -> None:
+    def __init__(self, client: Changing, topic: int, operator: str, way: Change, seed: int) -> None:
         attribute = "segment" if operator == "=" else "value"
         self.guard = f"type = {topic} AND {attribute} {operator} :x"
         self.client = client
@@ -105,7 +343,7 @@ class Swinger:
 
     def update(self) -> None:
         """Tremble."""
-        self.key = self.way.change(self.client, self.key, self.guard, self.value())
+        self.key = self.way(self.client, self.key, self.guard, self.value())
 
     def swing(self, now_us: int) -> None:
         """Go over to the other region."""
@@ -119,13 +357,13 @@ class Swinger:
     ) -> AdaptationHeard:
         """What came of its swings, and of the events that were published in the first half."""
         news = [each.time_us for each in self.client.received if self.is_new(each.event)]
-        delays, unheard = [], 0
+        delays_ms, unheard = [], 0
         for start in self.swings_us:
             if start > end_us - SWING_MS * US_PER_MS // 2:
                 continue  # too near the end to tell
             then = next((time for time in news if time > start), None)
             unheard += then is None
-            delays.append(((end_us if then is None else then) - start) / US_PER_MS)
+            delays_ms.append(((end_us if then is None else then) - start) / US_PER_MS)
         got = [(each.publisher, each.seq) for each in self.client.received]
         steady = [
             each
@@ -134,7 +372,7 @@ class Swinger:
         ]
         known = set(got)
         missed = sum(each not in known for each in steady)
-        return AdaptationHeard(delays, unheard, len(got) - len(known), missed, len(steady))
+        return AdaptationHeard(delays_ms, unheard, len(got) - len(known), missed, len(steady))
 
 
 class AdaptationStage:
@@ -146,11 +384,11 @@ class AdaptationStage:
         self.load: Workload = workload(
             str(of["workload"]), random.branch(), subscribers=int(of["subscribers"])
         )
-        way = WAYS[str(of["way"])]
+        way = str(of["way"])
         routing, service = broking(
             str(of["engine"]),
             self.load,
-            parametric=way.parametric,
+            parametric=way == UPD,
             service_us=round(float(of["service_ms"]) * US_PER_MS),
         )
         self.network = Network.of(
@@ -164,20 +402,20 @@ class AdaptationStage:
         )
         self.network.run()
         self.random = random.branch()
-        self.swingers = self._swingers(way, random.branch())
+        self.swingers = self._swingers(WAYS[way], random.branch())
         self.publishers = [
             self.network.client(f"p{n}", at) for n, at in enumerate(self.load.publishers)
         ]
         self.network.run()
         self.published: dict[tuple[str, int], Mapping[str, Any]] = {}
-        self._numbers: dict[str, int] = {}
+        self._numbers: Counter[str] = Counter()
 
     @property
     def watched(self) -> list[Swinger]:
         """The subscribers whose delay is taken."""
         return self.swingers[:WATCHED]
 
-    def _swingers(self, way: Way, random: Randomness) -> list[Swinger]:
+    def _swingers(self, way: Change, random: Randomness) -> list[Swinger]:
         load, found = self.load, []
         ranges = tuple(each for each in load.operators if each != "=")
         for number, broker in enumerate(load.subscribers):
@@ -219,14 +457,11 @@ class AdaptationStage:
         if topic is None:
             topic = random.between(WATCHED, self.load.types - 1)
         publisher = random.choice(self.publishers)
-        events = []
-        for _ in range(bundle):
-            value = random.below(1000)
-            events.append({"type": topic, "value": value, "segment": value // 100})
-        number = self._numbers.get(publisher.name, 0)
-        for place, event in enumerate(events, number):
-            self.published[publisher.name, place] = event
-        self._numbers[publisher.name] = number + bundle
+        values = [random.below(1000) for _ in range(bundle)]
+        events = [{"type": topic, "value": value, "segment": value // 100} for value in values]
+        for event in events:
+            self.published[publisher.name, self._numbers[publisher.name]] = event
+            self._numbers[publisher.name] += 1
         publisher.publish(*events)
 
 
@@ -235,25 +470,20 @@ def run(point: Point) -> list[Row]:
     of = point.parameters
     stage = AdaptationStage(point)
     network = stage.network
-    window_s = float(of["window_s"])
     stage.plan(float(of["updates_per_s"]), float(of["events_per_s"]), int(of["bundle"]))
-    before, start_us = copy(network.costs), network.agenda.now_us
+    before, start_us, window_s = copy(network.costs), network.agenda.now_us, float(of["window_s"])
     end_us = start_us + round(window_s * US_PER_S)
     network.run((start_us + end_us) / 2 / US_PER_MS)
     early = dict(stage.published)
     network.run(end_us / US_PER_MS)
     costs = network.costs
     heard = [swinger.heard(early, end_us) for swinger in stage.watched]
-    delays = [each for one in heard for each in one.delays_ms]
-    spurious = costs.spurious - before.spurious
-    delivered = costs.delivered - before.delivered
+    spurious, delivered = costs.spurious - before.spurious, costs.delivered - before.delivered
     requests = [each.subscribes + each.updates + each.unsubscribes for each in (before, costs)]
     steady = sum(each.steady for each in heard)
     return [
         {
-            "delay_ms": mean(delays),
-            "swings": len(delays),
-            "unheard": sum(each.unheard for each in heard) / len(delays),
+            **delay_row(heard, window_s),
             "spurious_per_s": spurious / window_s,
             "spurious_share": spurious / max(1, spurious + delivered),
             "delivered_per_s": delivered / window_s,

@@ -2,340 +2,185 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
-from palio_studies.names import Scale
+from palio_studies.names import Row, Scale, Value
 from palio_studies.proxy_claims import CLAIMS
 from palio_studies.proxy_network import KINDS
-from palio_studies.proxy_repair import FAULT_S, FAULTS, LATE_S, mend_group
-from palio_studies.proxy_runs import compare_designs, compare_organizations, compare_prices
-from palio_studies.study import Axis, Choice, Experiment, Figure, Point, Study, with_seeds
+from palio_studies.proxy_runs import (
+    FAULT_S,
+    FAULTS,
+    LATE_S,
+    compare_designs,
+    compare_organizations,
+    compare_prices,
+    mend_group,
+)
+from palio_studies.study import Axis, Choice, Experiment, Figure, Point, Study, grid, points_at
 
 __all__ = ["STUDY"]
 
 WISHES: Final = 2
 """Types that the receiver at each site wants."""
 
-_SEEDS: Final[Mapping[Scale, int]] = {Scale.SMALL: 2, Scale.PAPER: 3, Scale.BEYOND: 3}
+# --- what is run ---
 
 
-class _Sizes:
-    """What is varied at each scale."""
-
-    localities: Final[Mapping[Scale, Sequence[float]]] = {
-        Scale.SMALL: (0.0, 1.0),
-        Scale.PAPER: (0.0, 0.25, 0.5, 0.75, 1.0),
-        Scale.BEYOND: (0.0, 0.5, 1.0),
-    }
-    compared: Final[Mapping[Scale, int]] = {Scale.SMALL: 28, Scale.PAPER: 52, Scale.BEYOND: 100}
-    """Proxies where locality is varied."""
-    proxies: Final[Mapping[Scale, Sequence[int]]] = {
-        Scale.SMALL: (16, 28),
-        Scale.PAPER: (16, 28, 52, 100),
-        Scale.BEYOND: (100, 196),
-    }
-    sites: Final[Mapping[Scale, int]] = {Scale.SMALL: 28, Scale.PAPER: 100, Scale.BEYOND: 196}
-    """...where designs are compared."""
-    sources: Final[Mapping[Scale, Sequence[int]]] = {
-        Scale.SMALL: (1, 20),
-        Scale.PAPER: (1, 10, 30),
-        Scale.BEYOND: (100,),
-    }
-    receivers: Final[Mapping[Scale, Sequence[int]]] = {
-        Scale.SMALL: (5, 10, 20),
-        Scale.PAPER: (1, 3, 10, 30, 100),
-        Scale.BEYOND: (100, 300),
-    }
-    prices: Final[Mapping[Scale, Sequence[float]]] = {
-        Scale.SMALL: (0.1, 1.0, 10.0),
-        Scale.PAPER: (0.1, 0.3, 1.0, 3.0, 10.0),
-        Scale.BEYOND: (0.1, 1.0, 10.0),
-    }
-    """What shortcuts have to be worth; 1 is `Price()`."""
-    groups: Final[Mapping[Scale, Sequence[int]]] = {
-        Scale.SMALL: (3, 5, 8),
-        Scale.PAPER: (3, 5, 10, 20, 30),
-        Scale.BEYOND: (50, 100),
-    }
+def _experiment(
+    name: str,
+    run: Callable[[Point], list[Row]],
+    weight: Callable[[Mapping[str, Any]], float],
+    *columns: Mapping[str, Sequence[Value]],
+    seeds: Sequence[int] = (2, 3, 3),
+) -> Experiment:
+    """All combinations of the columns of all scales, which come first, and of those of each."""
+    always, *own = columns
+    sets = {scale: grid(**always, **more) for scale, more in zip(Scale, own, strict=True)}
+    points = points_at(name, sets, dict(zip(Scale, seeds, strict=True)))
+    return Experiment(name, run, points, weight=lambda point: weight(point.parameters))
 
 
-def _designs(scale: Scale) -> Iterable[Point]:
-    sets = [
-        {"network": "transit-stub", "proxies": _Sizes.sites[scale], "sources": s, "receivers": r}
-        for s, r in product(_Sizes.sources[scale], _Sizes.receivers[scale])
-    ]
-    return with_seeds("designs", sets, _SEEDS[scale])
+_USUAL: Final[Mapping[str, Sequence[Value]]] = {"network": KINDS, "wishes": [WISHES]}
+
+_EXPERIMENTS: Final = (
+    _experiment(
+        "designs",
+        compare_designs,
+        lambda of: of["receivers"] * of["sources"] / 100,
+        {"network": ["transit-stub"]},
+        {"proxies": [28], "sources": [1, 20], "receivers": [5, 10, 20]},
+        {"proxies": [100], "sources": [1, 10, 30], "receivers": [1, 3, 10, 30, 100]},
+        {"proxies": [196], "sources": [100], "receivers": [100, 300]},
+    ),
+    _experiment(
+        "locality",
+        compare_organizations,
+        lambda of: of["proxies"] ** 2 / 500,
+        _USUAL,
+        {"proxies": [28], "locality": [0.0, 1.0]},
+        {"proxies": [52], "locality": [0.0, 0.25, 0.5, 0.75, 1.0]},
+        {"proxies": [100], "locality": [0.0, 0.5, 1.0]},
+    ),
+    _experiment(
+        "sizes",
+        compare_organizations,
+        lambda of: of["proxies"] ** 2 / 500,
+        {**_USUAL, "locality": [0.5]},
+        {"proxies": [16, 28]},
+        {"proxies": [16, 28, 52, 100]},
+        {"proxies": [100, 196]},
+    ),
+    _experiment(
+        "prices",
+        compare_prices,
+        lambda of: of["proxies"] ** 2 / 2_000,
+        {**_USUAL, "locality": [1.0]},
+        {"proxies": [28], "price": [0.1, 1.0, 10.0]},  # 1 is `Price()`
+        {"proxies": [52], "price": [0.1, 0.3, 1.0, 3.0, 10.0]},
+        {"proxies": [100], "price": [0.1, 1.0, 10.0]},
+    ),
+    _experiment(
+        "groups",
+        mend_group,
+        lambda of: of["brokers"] / 10,
+        {"fault": list(FAULTS), "spare": [False, True]},
+        {"brokers": [3, 5, 8]},
+        {"brokers": [3, 5, 10, 20, 30]},
+        {"brokers": [50, 100]},
+        seeds=(1, 2, 2),
+    ),
+)
+
+# --- figures ---
+
+_DESIGNS: Final = """\
+sources-state | entries at the busiest place | lines_most | subscribers in the tables of one place
+all-state | entries at all places together | lines_all | subscribers in all tables
+pairs | who exchanges heartbeats | watched_pairs | pairs that exchange heartbeats
+pairs-most | heartbeats at the busiest place | watched_most \
+| others that one place exchanges heartbeats with
+requests | messages to subscribe | requests | link crossings of requests
+crossings | an event on its way | crossings | link crossings of an event
+design-latency | delivery latency | latency_ms | delivery latency, ms
+"""
+_LOCALITY: Final = """\
+latency | delivery latency and locality | latency_ms | delivery latency, ms
+stretch | latency beside that of the shortest way | stretch | latency / shortest way
+locality-state | forwarding state and locality | lines | lines of a proxy, mean
+busiest | events through the busiest proxy | busiest | share of all events that reach it
+"""
+_SIZES: Final = """\
+size-latency | delivery latency and the size of the network | latency_ms | delivery latency, ms
+size-state | forwarding state and the size of the network | entries | entries of a proxy, mean
+size-state-most | forwarding state of the proxy that knows most | entries_most | entries, most
+size-requests | messages until all is known | requests | link crossings of requests
+"""
+_PRICES: Final = """\
+price-latency | shortcuts and latency | stretch | latency / shortest way
+price-state | shortcuts and forwarding state | entries | entries of a proxy, mean
+"""
+_BEATS: Final = """\
+beats | heartbeats of a group | beats_per_s | messages a second
+"""
+_FAULTS: Final = """\
+noticed | until a neighbour is given up | noticed_s | time from the fault on, s
+mending | messages to mend a group | mending_messages | messages of brokers
+missed | how long others miss events | others_missed_s | time from the fault on, s
+back | until the one that was away hears all again | back_after_s | time from the fault's end on, s
+"""
+
+_CAPTIONS: Final[Mapping[str, str]] = {
+    "sources-state": "Without proxies the place is a source. A panel for each number of sources.",
+    "pairs": "The links between proxies are pairs, too, and there whatever is wanted.",
+    "design-latency": "Without proxies an event takes the shortest way.",
+    "locality-state": "A line is an entry and one who asked for it.",
+    "size-state-most": "In a hierarchy that is the root.",
+    "price-latency": "All interest is local. Worth: links that events skip in a second, for each "
+    "wish that the other end keeps; the product's is 1.",
+    "price-state": "All interest is local.",
+    "beats": "Of all its brokers, answers and those to clients among them.",
+    "noticed": "Silence is noticed first, and a session is kept for a while in case the other "
+    "comes back; with spare links that while is shorter, as there is another way.",
+    "mending": "All but heartbeats and events, from the fault until 20 s after its end.",
+    "missed": f"The fault stays for {FAULT_S:g} s.",
+}
+
+_LINEAR: Final = frozenset(
+    {"latency_ms", "stretch", "busiest", "noticed_s", "others_missed_s", "back_after_s"}
+)
+"""Columns that are drawn as they are; counts are drawn over a logarithmic axis."""
 
 
-def _locality(scale: Scale) -> Iterable[Point]:
-    sets = [
-        {
-            "network": kind,
-            "proxies": _Sizes.compared[scale],
-            "locality": locality,
-            "wishes": WISHES,
-        }
-        for kind, locality in product(KINDS, _Sizes.localities[scale])
-    ]
-    return with_seeds("locality", sets, _SEEDS[scale])
-
-
-def _sizes(scale: Scale) -> Iterable[Point]:
-    sets = [
-        {"network": kind, "proxies": size, "locality": 0.5, "wishes": WISHES}
-        for kind, size in product(KINDS, _Sizes.proxies[scale])
-    ]
-    return with_seeds("sizes", sets, _SEEDS[scale])
-
-
-def _prices(scale: Scale) -> Iterable[Point]:
-    sets = [
-        {
-            "network": kind,
-            "proxies": _Sizes.compared[scale],
-            "locality": 1.0,
-            "wishes": WISHES,
-            "price": price,
-        }
-        for kind, price in product(KINDS, _Sizes.prices[scale])
-    ]
-    return with_seeds("prices", sets, _SEEDS[scale])
-
-
-def _groups(scale: Scale) -> Iterable[Point]:
-    sets = [
-        {"brokers": size, "fault": fault, "spare": spare}
-        for size, fault, spare in product(_Sizes.groups[scale], FAULTS, (False, True))
-    ]
-    return with_seeds("groups", sets, 1 if scale is Scale.SMALL else 2)
+def _figures(
+    section: str, experiment: str, x: Axis, lines: str, panels: str, rows: str, **more: Any
+) -> Iterable[Figure]:
+    """A figure a row: its name and title, and the column and label of what it draws over `x`."""
+    for name, topic, column, label in (row.split(" | ") for row in rows.splitlines()):
+        is_log = column not in _LINEAR and experiment != "prices"
+        y, caption = Axis(column, label, log=is_log), _CAPTIONS.get(name, "")
+        title = f"Section {section}: {topic}"
+        yield Figure(name, title, experiment, x, y, (lines,), panels, caption=caption, **more)
 
 
 _RECEIVERS: Final = Axis("receivers", "receivers", log=True)
-_LOCALITY: Final = Axis("locality", "share of interest that is local")
+_LOCAL: Final = Axis("locality", "share of interest that is local")
 _PROXIES: Final = Axis("proxies", "proxies", log=True)
 _PRICE: Final = Axis("price", "worth from which on one begins", log=True)
 _BROKERS: Final = Axis("brokers", "brokers of the group", log=True)
-
 _SPARE: Final = {"False": "a tree of links", "True": "with spare links"}
+_UNHARMED: Final = {"fault": "none"}
 
 _FIGURES: Final = (
-    Figure(
-        "sources-state",
-        "Section II: entries at the busiest place",
-        "designs",
-        _RECEIVERS,
-        Axis("lines_most", "subscribers in the tables of one place", log=True),
-        ("design",),
-        panels="sources",
-        caption="Without proxies the place is a source. A panel for each number of sources.",
-    ),
-    Figure(
-        "all-state",
-        "Section II: entries at all places together",
-        "designs",
-        _RECEIVERS,
-        Axis("lines_all", "subscribers in all tables", log=True),
-        ("design",),
-        panels="sources",
-    ),
-    Figure(
-        "pairs",
-        "Section II: who exchanges heartbeats",
-        "designs",
-        _RECEIVERS,
-        Axis("watched_pairs", "pairs that exchange heartbeats", log=True),
-        ("design",),
-        panels="sources",
-        caption="The links between proxies are pairs, too, and there whatever is wanted.",
-    ),
-    Figure(
-        "pairs-most",
-        "Section II: heartbeats at the busiest place",
-        "designs",
-        _RECEIVERS,
-        Axis("watched_most", "others that one place exchanges heartbeats with", log=True),
-        ("design",),
-        panels="sources",
-    ),
-    Figure(
-        "requests",
-        "Section II: messages to subscribe",
-        "designs",
-        _RECEIVERS,
-        Axis("requests", "link crossings of requests", log=True),
-        ("design",),
-        panels="sources",
-    ),
-    Figure(
-        "crossings",
-        "Section II: an event on its way",
-        "designs",
-        _RECEIVERS,
-        Axis("crossings", "link crossings of an event", log=True),
-        ("design",),
-        panels="sources",
-    ),
-    Figure(
-        "design-latency",
-        "Section II: delivery latency",
-        "designs",
-        _RECEIVERS,
-        Axis("latency_ms", "delivery latency, ms"),
-        ("design",),
-        panels="sources",
-        caption="Without proxies an event takes the shortest way.",
-    ),
-    Figure(
-        "latency",
-        "Section V: delivery latency and locality",
-        "locality",
-        _LOCALITY,
-        Axis("latency_ms", "delivery latency, ms"),
-        ("organization",),
-        panels="network",
-    ),
-    Figure(
-        "stretch",
-        "Section V: latency beside that of the shortest way",
-        "locality",
-        _LOCALITY,
-        Axis("stretch", "latency / shortest way"),
-        ("organization",),
-        panels="network",
-    ),
-    Figure(
-        "locality-state",
-        "Section V: forwarding state and locality",
-        "locality",
-        _LOCALITY,
-        Axis("lines", "lines of a proxy, mean", log=True),
-        ("organization",),
-        panels="network",
-        caption="A line is an entry and one who asked for it.",
-    ),
-    Figure(
-        "busiest",
-        "Section V: events through the busiest proxy",
-        "locality",
-        _LOCALITY,
-        Axis("busiest", "share of all events that reach it"),
-        ("organization",),
-        panels="network",
-    ),
-    Figure(
-        "size-latency",
-        "Section V: delivery latency and the size of the network",
-        "sizes",
-        _PROXIES,
-        Axis("latency_ms", "delivery latency, ms"),
-        ("organization",),
-        panels="network",
-    ),
-    Figure(
-        "size-state",
-        "Section V: forwarding state and the size of the network",
-        "sizes",
-        _PROXIES,
-        Axis("entries", "entries of a proxy, mean", log=True),
-        ("organization",),
-        panels="network",
-    ),
-    Figure(
-        "size-state-most",
-        "Section V: forwarding state of the proxy that knows most",
-        "sizes",
-        _PROXIES,
-        Axis("entries_most", "entries, most", log=True),
-        ("organization",),
-        panels="network",
-        caption="In a hierarchy that is the root.",
-    ),
-    Figure(
-        "size-requests",
-        "Section V: messages until all is known",
-        "sizes",
-        _PROXIES,
-        Axis("requests", "link crossings of requests", log=True),
-        ("organization",),
-        panels="network",
-    ),
-    Figure(
-        "price-latency",
-        "Section V: shortcuts and latency",
-        "prices",
-        _PRICE,
-        Axis("stretch", "latency / shortest way"),
-        ("network",),
-        caption="All interest is local. Worth: links that events skip in a second, for each wish "
-        "that the other end keeps; the product's is 1.",
-    ),
-    Figure(
-        "price-state",
-        "Section V: shortcuts and forwarding state",
-        "prices",
-        _PRICE,
-        Axis("entries", "entries of a proxy, mean"),
-        ("network",),
-        caption="All interest is local.",
-    ),
-    Figure(
-        "beats",
-        "Section IV-F: heartbeats of a group",
-        "groups",
-        _BROKERS,
-        Axis("beats_per_s", "messages a second", log=True),
-        ("spare",),
-        where={"fault": "none"},
-        names=_SPARE,
-        caption="Of all its brokers, answers and those to clients among them.",
-    ),
-    Figure(
-        "noticed",
-        "Section IV-F: until a neighbour is given up",
-        "groups",
-        _BROKERS,
-        Axis("noticed_s", "time from the fault on, s"),
-        ("fault",),
-        panels="spare",
-        names=_SPARE,
-        caption="Silence is noticed first, and a session is kept for a while in case the other "
-        "comes back; with spare links that while is shorter, as there is another way.",
-    ),
-    Figure(
-        "mending",
-        "Section IV-F: messages to mend a group",
-        "groups",
-        _BROKERS,
-        Axis("mending_messages", "messages of brokers", log=True),
-        ("fault",),
-        panels="spare",
-        names=_SPARE,
-        caption="All but heartbeats and events, from the fault until 20 s after its end.",
-    ),
-    Figure(
-        "missed",
-        "Section IV-F: how long others miss events",
-        "groups",
-        _BROKERS,
-        Axis("others_missed_s", "time from the fault on, s"),
-        ("fault",),
-        panels="spare",
-        names=_SPARE,
-        caption=f"The fault stays for {FAULT_S:g} s.",
-    ),
-    Figure(
-        "back",
-        "Section IV-F: until the one that was away hears all again",
-        "groups",
-        _BROKERS,
-        Axis("back_after_s", "time from the fault's end on, s"),
-        ("fault",),
-        panels="spare",
-        names=_SPARE,
-    ),
+    *_figures("II", "designs", _RECEIVERS, "design", "sources", _DESIGNS),
+    *_figures("V", "locality", _LOCAL, "organization", "network", _LOCALITY),
+    *_figures("V", "sizes", _PROXIES, "organization", "network", _SIZES),
+    *_figures("V", "prices", _PRICE, "network", "", _PRICES),
+    *_figures("IV-F", "groups", _BROKERS, "spare", "", _BEATS, where=_UNHARMED, names=_SPARE),
+    *_figures("IV-F", "groups", _BROKERS, "fault", "spare", _FAULTS, names=_SPARE),
 )
+
+# --- the report ---
 
 _CHOICES: Final = (
     Choice("networks", "transit-stub, random, grid", "not given", "transit-stub as for siena"),
@@ -425,40 +270,7 @@ STUDY: Final = Study(
     "Services (1999)",
     method=_METHOD,
     choices=_CHOICES,
-    experiments=(
-        Experiment(
-            "designs",
-            compare_designs,
-            _designs,
-            weight=lambda point: (
-                float(point.parameters["receivers"]) * float(point.parameters["sources"]) / 100
-            ),
-        ),
-        Experiment(
-            "locality",
-            compare_organizations,
-            _locality,
-            weight=lambda point: float(point.parameters["proxies"]) ** 2 / 500,
-        ),
-        Experiment(
-            "sizes",
-            compare_organizations,
-            _sizes,
-            weight=lambda point: float(point.parameters["proxies"]) ** 2 / 500,
-        ),
-        Experiment(
-            "prices",
-            compare_prices,
-            _prices,
-            weight=lambda point: float(point.parameters["proxies"]) ** 2 / 2_000,
-        ),
-        Experiment(
-            "groups",
-            mend_group,
-            _groups,
-            weight=lambda point: float(point.parameters["brokers"]) / 10,
-        ),
-    ),
+    experiments=_EXPERIMENTS,
     figures=_FIGURES,
     claims=CLAIMS,
 )

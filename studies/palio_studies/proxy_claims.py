@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from palio_studies.averages import fitted_exponent
+from palio_studies.checks import all_hold, falls, listed, needed, rises
+from palio_studies.names import Row, Value
 from palio_studies.proxy_runs import SHORTENED
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence
@@ -20,122 +22,123 @@ RESYNCHRONIZED_S: Final = 10.0
 _EXACT: Final = 1 + 1e-9
 """A stretch of 1, but for what adding up floats leaves."""
 
-_NOTHING: Final = Evidence(None, "nothing was run")
+_NOTHING: Final = "nothing was run"
 
 
-def _by_receivers(results: Results, design: str, column: str) -> tuple[list[float], list[float]]:
-    """A column over the number of receivers, with the most sources."""
-    rows = results.rows("designs", design=design)
-    most = max((row["sources"] for row in rows), default=0)
-    chosen = [row for row in rows if row["sources"] == most]
-    return [float(row["receivers"]) for row in chosen], [float(row[column]) for row in chosen]
+def _rows(results: Results, experiment: str, **where: Value) -> list[Row]:
+    """The rows of an experiment, without which a claim is open."""
+    rows = results.rows(experiment, **where)
+    needed(rows, _NOTHING)
+    return rows
+
+
+def _most(results: Results, experiment: str, column: str, **where: Value) -> float:
+    return max(float(row[column]) for row in _rows(results, experiment, **where))
+
+
+# --- section II ---
 
 
 def _source_state(results: Results) -> Evidence:
-    xs, ys = _by_receivers(results, "distributed", "source_lines")
-    if len(set(xs)) < 3:
-        return _NOTHING
-    grows = fitted_exponent(xs, ys)
-    others = [
-        float(row["source_lines"])
-        for name in ("single proxy", "multi-proxy")
-        for row in results.rows("designs", design=name)
-    ]
-    numbers = (
-        f"{max(ys):.0f} at {max(xs):.0f} receivers, exponent {grows}; "
-        f"{max(others):.0f} with proxies"
+    rows = results.rows("designs", design="distributed")
+    most = max((row["sources"] for row in rows), default=0)
+    sizes = [float(row["receivers"]) for row in rows if row["sources"] == most]
+    needed(len(set(sizes)) >= 3, _NOTHING)
+    lines = [float(row["source_lines"]) for row in rows if row["sources"] == most]
+    exponent = fitted_exponent(sizes, lines)
+    others = max(
+        _most(results, "designs", "source_lines", design=design)
+        for design in ("single proxy", "multi-proxy")
     )
-    return Evidence(grows.low >= LINEAR_FROM and not max(others), numbers)
+    return Evidence(
+        exponent.low >= LINEAR_FROM and not others,
+        f"{max(lines):.0f} at {max(sizes):.0f} receivers, exponent {exponent}; "
+        f"{others:.0f} with proxies",
+    )
 
 
 def _heartbeats(results: Results) -> Evidence:
-    rows = results.rows("designs", design="distributed")
-    if not rows:
-        return _NOTHING
     pairs = {
-        (int(row["sources"]), int(row["receivers"])): int(row["watched_pairs"]) for row in rows
+        (int(row["sources"]), int(row["receivers"])): int(row["watched_pairs"])
+        for row in _rows(results, "designs", design="distributed")
     }
-    product = all(count == sources * each for (sources, each), count in pairs.items())
-    (sources, receivers), most = max(pairs.items(), key=lambda each: each[1])
+    is_product = all(count == sources * each for (sources, each), count in pairs.items())
+    (sources, receivers), most = max(pairs.items(), key=lambda pair: pair[1])
     found = results.mean("designs", "watched_pairs", ["design", "sources", "receivers"])
     several = found["multi-proxy", sources, receivers].value
-    numbers = (
+    return Evidence(
+        is_product and several < most,
         f"{most:,} pairs for {sources} sources and {receivers} receivers; "
-        f"{several:,.0f} with a hierarchy"
+        f"{several:,.0f} with a hierarchy",
     )
-    return Evidence(product and several < most, numbers)
 
 
 def _one_proxy_watches_all(results: Results) -> Evidence:
-    rows = results.rows("designs", design="single proxy")
-    if not rows:
-        return _NOTHING
+    rows = _rows(results, "designs", design="single proxy")
     every = all(row["watched_most"] == int(row["sources"]) + int(row["receivers"]) for row in rows)
-    most = max(int(row["watched_most"]) for row in rows)
-    several = max(int(row["watched_most"]) for row in results.rows("designs", design="multi-proxy"))
-    numbers = f"up to {most} at the one proxy, up to {several} at one of a hierarchy"
-    return Evidence(every and several < most, numbers)
+    one, several = (
+        _most(results, "designs", "watched_most", design=design)
+        for design in ("single proxy", "multi-proxy")
+    )
+    numbers = f"up to {one:.0f} at the one proxy, up to {several:.0f} at one of a hierarchy"
+    return Evidence(every and several < one, numbers)
 
 
 def _load(results: Results) -> Evidence:
-    found = results.mean("designs", "most_sent", ["design", "receivers"])
-    if not found:
-        return _NOTHING
-    most = max(int(key[1]) for key in found)
-    one, several = (found[name, most].value for name in ("single proxy", "multi-proxy"))
+    most = int(_most(results, "designs", "receivers"))
+    found = results.mean("designs", "most_sent", ["design"], receivers=most)
+    one, several = (found[name,].value for name in ("single proxy", "multi-proxy"))
     numbers = f"{several:.3g} copies of an event against {one:.3g}, with {most} receivers"
     return Evidence(several < one, numbers)
 
 
+# --- section V ---
+
+
 def _latency(results: Results) -> Evidence:
-    found = results.mean("locality", "stretch", ["organization", "network"])
-    if not found:
-        return _NOTHING
-    networks = sorted({str(network) for _, network in found})
-    longer = [found["hierarchy", each] for each in networks]
-    holds: bool | None = all(each.low > 1 for each in longer) or None
-    if any(each.high <= 1 for each in longer):
-        holds = False
-    if any(found["mesh", each].value > _EXACT for each in networks):
-        holds = False
-    told = ", ".join(f"{found['hierarchy', each]} ({each})" for each in networks)
-    return Evidence(holds, f"a hierarchy takes {told} times the shortest way, the mesh 1")
+    hierarchy, mesh = (
+        results.mean("locality", "stretch", ["network"], organization=name)
+        for name in ("hierarchy", "mesh")
+    )
+    needed(hierarchy, _NOTHING)
+    longer = [
+        True if mean.low > 1 else None if mean.high > 1 else False for mean in hierarchy.values()
+    ]
+    exact = [mean.value <= _EXACT for mean in mesh.values()]
+    told = listed(((network, mean) for (network,), mean in hierarchy.items()), "{1} ({0})")
+    numbers = f"a hierarchy takes {told} times the shortest way, the mesh 1"
+    return Evidence(all_hold([*longer, *exact]), numbers)
 
 
 def _state(results: Results) -> Evidence:
-    found = results.mean("sizes", "entries", ["organization", "proxies"])
-    if not found:
-        return _NOTHING
-    sizes = sorted({int(str(size)) for _, size in found})
-    holds = all(found["hierarchy", size].high < found["mesh", size].low for size in sizes)
+    hierarchy, mesh = (
+        results.mean("sizes", "entries", ["proxies"], organization=name)
+        for name in ("hierarchy", "mesh")
+    )
+    needed(hierarchy, _NOTHING)
+    holds = all(hierarchy[size].high < mesh[size].low for size in hierarchy)
+    sizes = list(hierarchy)
     told = ", ".join(
-        f"{found['hierarchy', size]} against {found['mesh', size]} with {size}"
-        for size in (sizes[0], sizes[-1])
+        f"{hierarchy[size]} against {mesh[size]} with {size[0]}" for size in (sizes[0], sizes[-1])
     )
     return Evidence(holds, f"entries a proxy: {told}")
 
 
 def _root(results: Results) -> Evidence:
-    found = results.mean("sizes", "entries_most", ["organization", "proxies"])
-    if not found:
-        return _NOTHING
-    means = results.mean("sizes", "entries", ["organization", "proxies"])
-    size = max(int(str(number)) for _, number in found)
-    root, mean = found["hierarchy", size].value, means["hierarchy", size].value
-    mesh = found["mesh", size].value
+    size = int(_most(results, "sizes", "proxies"))
+    most = results.line("sizes", "entries_most", "organization", proxies=size)
+    root, mesh = most["hierarchy"], most["mesh"]
+    mean = results.line("sizes", "entries", "organization", proxies=size)["hierarchy"]
     numbers = f"{root:.0f} at the root, {mean:.3g} on average, {mesh:.0f} in a mesh: {size} proxies"
     return Evidence(root >= mesh and mean < mesh, numbers)
 
 
 def _locality_state(results: Results) -> Evidence:
-    found = results.mean("locality", "lines", ["organization", "locality"])
-    if not found:
-        return _NOTHING
-    least, most = (f({float(str(key[1])) for key in found}) for f in (min, max))
-    saved = {
-        name: 1 - found[name, most].value / found[name, least].value
-        for name in ("hierarchy", "mesh")
-    }
+    saved = {}
+    for name in ("hierarchy", "mesh"):
+        lines = list(results.line("locality", "lines", "locality", organization=name).values())
+        needed(lines, _NOTHING)
+        saved[name] = 1 - lines[-1] / lines[0]
     told = ", ".join(f"{name} {100 * share:.0f}% fewer" for name, share in saved.items())
     return Evidence(
         saved["hierarchy"] > max(0.05, saved["mesh"]),
@@ -144,29 +147,28 @@ def _locality_state(results: Results) -> Evidence:
 
 
 def _locality_stretch(results: Results) -> Evidence:
-    found = results.mean("locality", "stretch", ["network", "locality"], organization="hierarchy")
-    if not found:
-        return _NOTHING
-    networks = sorted({str(network) for network, _ in found})
-    least, most = (f({float(str(key[1])) for key in found}) for f in (min, max))
-    ends = {each: (found[each, least].value, found[each, most].value) for each in networks}
-    told = ", ".join(f"{each} {low:.2f} to {high:.2f}" for each, (low, high) in ends.items())
-    return Evidence(all(high < low for low, high in ends.values()), told)
+    ends = {}
+    for network in results.values("locality", "network"):
+        stretch = results.line(
+            "locality", "stretch", "locality", organization="hierarchy", network=network
+        )
+        ends[network] = (stretch[min(stretch)], stretch[max(stretch)])
+    needed(ends, _NOTHING)
+    told = ", ".join(f"{network} {far:.2f} to {near:.2f}" for network, (far, near) in ends.items())
+    return Evidence(all(near < far for far, near in ends.values()), told)
 
 
 def _shortcuts(results: Results) -> Evidence:
-    found = results.mean("locality", "stretch", ["organization", "network"])
-    states = results.mean("locality", "entries", ["organization"])
-    if (SHORTENED,) not in states:
-        return _NOTHING
-    networks = sorted({str(network) for _, network in found})
-    ways = {
-        each: (found["hierarchy", each].value, found[SHORTENED, each].value) for each in networks
-    }
-    is_nowhere_longer = all(short <= long for long, short in ways.values())
-    is_shorter = any(short < long for long, short in ways.values())
-    without, with_some, mesh = (states[(name,)].value for name in ("hierarchy", SHORTENED, "mesh"))
-    told = ", ".join(f"{each} {long:.2f} to {short:.2f}" for each, (long, short) in ways.items())
+    plain, short = (
+        results.line("locality", "stretch", "network", organization=name)
+        for name in ("hierarchy", SHORTENED)
+    )
+    needed(short, _NOTHING)
+    states = results.line("locality", "entries", "organization")
+    without, with_some, mesh = (states[name] for name in ("hierarchy", SHORTENED, "mesh"))
+    is_nowhere_longer = all(short[network] <= plain[network] for network in plain)
+    is_shorter = any(short[network] < plain[network] for network in plain)
+    told = ", ".join(f"{each} {plain[each]:.2f} to {short[each]:.2f}" for each in plain)
     return Evidence(
         is_nowhere_longer and is_shorter and without < with_some < mesh,
         f"stretch: {told}; entries a proxy: {without:.3g}, {with_some:.3g} with shortcuts, "
@@ -175,75 +177,71 @@ def _shortcuts(results: Results) -> Evidence:
 
 
 def _prices(results: Results) -> Evidence:
-    stretches = results.mean("prices", "stretch", ["price"])
-    states = results.mean("prices", "entries", ["price"])
-    if len(stretches) < 2:
-        return _NOTHING
-    prices = sorted(float(str(price)) for (price,) in stretches)
-    nearness = [stretches[price,].value for price in prices]
-    state = [states[price,].value for price in prices]
-    holds = nearness == sorted(nearness) and state == sorted(state, reverse=True)
-    holds = holds and nearness[0] < nearness[-1] and state[0] > state[-1]
+    stretch = results.line("prices", "stretch", "price")
+    entries = list(results.line("prices", "entries", "price").values())
+    needed(len(stretch) >= 2, _NOTHING)
+    far = list(stretch.values())
+    holds = rises(far) and falls(entries) and far[0] < far[-1] and entries[0] > entries[-1]
     told = ", ".join(
-        f"{price:g}: {far:.2f} with {entries:.3g} entries"
-        for price, far, entries in zip(prices, nearness, state, strict=True)
+        f"{price:g}: {near:.2f} with {count:.3g} entries"
+        for (price, near), count in zip(stretch.items(), entries, strict=True)
     )
     return Evidence(holds, f"stretch by worth, {told}")
 
 
+# --- section IV-F ---
+
+
 def _hop_by_hop(results: Results) -> Evidence:
     rows = results.rows("groups", fault="none", spare=False)
-    if len({row["brokers"] for row in rows}) < 3:
-        return _NOTHING
+    needed(len({row["brokers"] for row in rows}) >= 3, _NOTHING)
     sizes = [float(row["brokers"]) - 1 for row in rows]
-    grows = fitted_exponent(sizes, [float(row["beats_per_s"]) for row in rows])
+    exponent = fitted_exponent(sizes, [float(row["beats_per_s"]) for row in rows])
     most = max(rows, key=lambda row: int(row["brokers"]))
-    numbers = (
-        f"exponent {grows} over the number of children; {most['beats_per_s']:.0f} messages a "
-        f"second in a group of {most['brokers']}"
+    return Evidence(
+        exponent.high <= 1.1,
+        f"exponent {exponent} over the number of children; {most['beats_per_s']:.0f} messages a "
+        f"second in a group of {most['brokers']}",
     )
-    return Evidence(grows.high <= 1.1, numbers)
+
+
+def _faults(results: Results) -> list[Row]:
+    rows = [row for row in results.rows("groups") if row["fault"] != "none"]
+    needed(rows, _NOTHING)
+    return rows
 
 
 def _noticed(results: Results) -> Evidence:
-    rows = [row for row in results.rows("groups") if row["fault"] != "none"]
-    if not rows:
-        return _NOTHING
+    rows = _faults(results)
     every = all(row["is_noticed"] for row in rows)
     slowest = max(float(row["noticed_s"]) for row in rows)
-    quiet = not any(row["is_noticed"] for row in results.rows("groups", fault="none"))
-    numbers = (
-        f"{'all' if every else 'not all'} {len(rows)} faults, the slowest after {slowest:.1f} s"
+    is_quiet = not any(row["is_noticed"] for row in results.rows("groups", fault="none"))
+    return Evidence(
+        every and is_quiet,
+        f"{'all' if every else 'not all'} {len(rows)} faults, the slowest after {slowest:.1f} s",
     )
-    return Evidence(every and quiet, numbers)
 
 
 def _resynchronized(results: Results) -> Evidence:
-    rows = [row for row in results.rows("groups") if row["fault"] != "none"]
-    if not rows:
-        return _NOTHING
-    after = max(float(row["others_after_s"]) for row in rows)
-    back = max(float(row["back_after_s"]) for row in rows)
-    numbers = (
-        f"others hear all again at most {after:.1f} s after a fault has ended, the broker that "
-        f"was away after {back:.1f} s"
+    rows = _faults(results)
+    after, back = (
+        max(float(row[column]) for row in rows) for column in ("others_after_s", "back_after_s")
     )
-    return Evidence(max(after, back) <= RESYNCHRONIZED_S, numbers)
+    return Evidence(
+        max(after, back) <= RESYNCHRONIZED_S,
+        f"others hear all again at most {after:.1f} s after a fault has ended, the broker that "
+        f"was away after {back:.1f} s",
+    )
 
 
 def _another_parent(results: Results) -> Evidence:
-    found = {
-        spare: results.mean("groups", "others_missed_s", ["fault"], spare=spare)
-        for spare in (False, True)
-    }
-    keys = [("parent killed",), ("parent silent",)]
-    if not all(key in each for each in found.values() for key in keys):
-        return _NOTHING
-    told = ", ".join(
-        f"{key[0]}: {found[True][key].value:.1f} s, without {found[False][key].value:.1f} s"
-        for key in keys
+    alone, spare = (
+        results.line("groups", "others_missed_s", "fault", spare=spare) for spare in (False, True)
     )
-    holds = all(2 * found[True][key].value < found[False][key].value for key in keys)
+    faults = ("parent killed", "parent silent")
+    needed(alone.keys() & spare.keys() >= set(faults), _NOTHING)
+    told = ", ".join(f"{each}: {spare[each]:.1f} s, without {alone[each]:.1f} s" for each in faults)
+    holds = all(2 * spare[each] < alone[each] for each in faults)
     return Evidence(holds, f"missed with spare links, {told}")
 
 

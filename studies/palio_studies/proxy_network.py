@@ -1,4 +1,4 @@
-"""The networks of the proxy study: sites with links of some length, and a hierarchy laid into them.
+"""The networks of the proxy study, what is wanted where, and the state of their brokers.
 
 Every site has a proxy. A mesh has all links; the hierarchy is the tree of the shortest ways from
 the site in the middle, so that each proxy is as near to the root as it can be.
@@ -6,22 +6,37 @@ the site in the middle, so that each proxy is as near to the root as it can be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isqrt
-from typing import Final
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from palio.routing.forwarding_router import ForwardingRouter
+from palio.routing.general import General
+from palio.routing.messages import Flood, Subscribe
 from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
 from palio.routing.trees import MAX_PRICE, Graph, edge_of, middle, shortest_ways
 from palio.simulation import Randomness, Topology, connected_random, grid
 from palio_studies.simulator import Link, Network
+from palio_studies.simulator.network import Message
 from palio_studies.simulator.shortcuts import Price
 from palio_studies.simulator.shortened import Shortened
 from palio_studies.simulator.site_networks import draw_sites
+from palio_studies.study import Point
 
-__all__ = ["KINDS", "ProxyNetwork", "proxy_network"]
+__all__ = [
+    "KINDS",
+    "Distances",
+    "FloodedState",
+    "ProxyNetwork",
+    "ProxyScenario",
+    "TableState",
+    "draw_scenario",
+    "proxy_network",
+    "state_of",
+]
 
 EVEN_MS: Final = 10
 """How long every link takes where the network has no lengths."""
@@ -157,3 +172,104 @@ def _graph(sites: Iterable[str], links: Mapping[tuple[str, str], int]) -> Graph:
     for (one, other), length in links.items():
         graph[one][other] = graph[other][one] = length
     return graph
+
+
+# --- who wants what ---
+
+NEAR: Final = 0.1
+"""The share of all sources that are near a receiver."""
+
+FEWEST_NEAR: Final = 2
+
+Distances: TypeAlias = Mapping[str, Mapping[str, int]]
+
+
+class ProxyScenario(NamedTuple):
+    """A network, and what each source offers and each receiver wants, by site."""
+
+    drawn: ProxyNetwork
+    distances: Distances
+    offered: Mapping[str, str]
+    wanted: Mapping[str, Sequence[str]]
+
+
+def draw_scenario(point: Point) -> ProxyScenario:
+    """Each site wants types that are not its own: with the chance `locality` from nearby."""
+    given = point.parameters
+    random = Randomness(point.seed)
+    drawn = proxy_network(str(given["network"]), int(given["proxies"]), random)
+    distances = drawn.distances()
+    offered = {site: f"t{number}" for number, site in enumerate(drawn.sites) if number % 2 == 0}
+    wanted: dict[str, list[str]] = {}
+    for site, lengths in distances.items():
+        others = sorted((source for source in offered if source != site), key=lengths.__getitem__)
+        near = others[: max(FEWEST_NEAR, round(NEAR * len(offered)))]
+        kinds = wanted[site] = []
+        while len(kinds) < int(given["wishes"]):
+            is_near = random.chance(float(given["locality"]))
+            kind = offered[random.choice(near if is_near else others)]
+            if kind not in kinds:
+                kinds.append(kind)
+    return ProxyScenario(drawn, distances, offered, wanted)
+
+
+# --- what a broker has to know ---
+
+
+class TableState(NamedTuple):
+    """How much one broker knows."""
+
+    entries: int
+    """Filters and advertisements in its tables, whoever asked for them. What shortcuts add to
+    these counts by itself.
+    """
+    lines: int
+    """An entry and a peer that asked for it: the lists of (E, IPL, OPL) together (proxy IV)."""
+    tree_links: int = 0
+    """Links of the tree that it knows."""
+
+
+def state_of(router: Router) -> TableState:
+    """The tables of a router that forwards along a tree.
+
+    >>> state_of(Proxies("b1"))
+    TableState(entries=0, lines=0, tree_links=0)
+    """
+    links = len(router.tree) if isinstance(router, General) else 0
+    inner = router.inner if isinstance(router, General) else router
+    assert isinstance(inner, ForwardingRouter)
+    ledgers = [inner.subscriptions]
+    if isinstance(inner, Proxies):
+        ledgers.append(inner.advertisements)
+    entries = len({str(filter) for ledger in ledgers for filter in ledger.table.nodes})
+    if isinstance(router, Shortened):  # what those at the other ends want is in a table of its own
+        ledgers.append(router.served.ledger)
+        entries += len(router.served.ledger.table.nodes)
+    lines = sum(len(node.subscribers) for each in ledgers for node in each.table.nodes.values())
+    return TableState(entries, lines, links)
+
+
+class FloodedState:
+    """The tables of brokers that are told the summaries of all, from what crosses their links.
+
+    It is right as long as nothing is taken back.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, set[tuple[str, str]]] = {}
+
+    def note(self, broker: str, message: Message) -> None:
+        """A broker is told something."""
+        if isinstance(message, Flood):
+            for request in message.requests:
+                if isinstance(request, Subscribe):
+                    self.add(broker, message.origin, str(request.filter))
+
+    def add(self, broker: str, origin: str, filter: str) -> None:
+        """A broker knows what is wanted at another, or at itself."""
+        self._known.setdefault(broker, set()).add((origin, filter))
+
+    def of(self, broker: str) -> TableState:
+        """What a broker knows."""
+        known = self._known.get(broker, set())
+        return TableState(len({filter for _, filter in known}), len(known))

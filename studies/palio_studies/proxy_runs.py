@@ -1,44 +1,160 @@
-"""The proxy study's runs: designs of section II, and a hierarchy beside a mesh (proxy V).
+"""The proxy study's runs: designs of section II, a hierarchy beside a mesh (V), failures (IV-F).
 
-Routers are the real ones. What each receiver hears is compared with what it wants of all that was
-published; a run in which they differ ends with an error.
+Routers are the real ones, and groups that fail are of whole brokers. What each receiver hears is
+compared with what it wants of all that was published; a run in which they differ ends with an
+error.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from math import inf
 from statistics import fmean
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from palio.model.row_parcels import RowParcel
+from palio.protocol import messages
+from palio.routing.algorithms import find_algorithm
 from palio.routing.centralized import Centralized
 from palio.routing.general import General
 from palio.routing.source_trees import SourceTrees
-from palio.simulation import Randomness
+from palio.simulation import Randomness, Topology
 from palio.simulation.agenda import US_PER_MS
-from palio_studies.proxy_network import ProxyNetwork, proxy_network
-from palio_studies.proxy_state import FloodedState, TableState, state_of
-from palio_studies.simulator import Client, Network
+from palio.simulation.world import World
+from palio_studies.proxy_network import (
+    Distances,
+    FloodedState,
+    ProxyNetwork,
+    ProxyScenario,
+    TableState,
+    draw_scenario,
+    proxy_network,
+    state_of,
+)
+from palio_studies.simulator import Client, Link, Network
 from palio_studies.simulator.network import Message
 from palio_studies.simulator.shortcuts import Price
 from palio_studies.simulator.shortened import Shortened
-from palio_studies.study import Point, Row, Value
+from palio_studies.study import Point, Row
 
-__all__ = ["NEAR", "SHORTENED", "compare_designs", "compare_organizations", "compare_prices"]
+__all__ = [
+    "FAULTS",
+    "FAULT_S",
+    "LATE_S",
+    "SHORTENED",
+    "compare_designs",
+    "compare_organizations",
+    "compare_prices",
+    "mend_group",
+]
 
-NEAR: Final = 0.1
-"""The share of all sources that are near a receiver."""
-
-FEWEST_NEAR: Final = 2
-
+# --- mesh and hierarchy ---
 
 SHORTENED: Final = "hierarchy with shortcuts"
 
 UNCOUNTED: Final = -1
 """The number of events by which rates are found."""
+
+
+def compare_organizations(point: Point) -> list[Row]:
+    """A row for each way to organize the same proxies with the same sources and receivers."""
+    scenario = draw_scenario(point)
+    drawn = scenario.drawn
+    return [
+        _organized("mesh", drawn.mesh(SourceTrees), scenario),
+        _organized("mesh, one tree", drawn.mesh(General), scenario),
+        _organized("hierarchy", drawn.hierarchy(), scenario),
+        _organized(SHORTENED, drawn.shortened(Price()), scenario),
+    ]
+
+
+def compare_prices(point: Point) -> list[Row]:
+    """A row of a hierarchy with shortcuts that have to be worth so much."""
+    scenario, price = draw_scenario(point), float(point.parameters["price"])
+    return [_organized(SHORTENED, scenario.drawn.shortened(Price(price, price / 4)), scenario)]
+
+
+def _organized(organization: str, network: Network, scenario: ProxyScenario) -> Row:
+    drawn, distances, offered, wanted = scenario
+    flooded, passed = FloodedState(), Counter[str]()
+
+    def note(_: str, target: str, message: Message) -> None:
+        flooded.note(target, message)
+        if isinstance(message, RowParcel):
+            passed[target] += len(message)
+
+    network.on_crossing = note
+    before = _requests(network)
+    receivers = {site: network.client(f"r-{site}", site) for site in wanted}
+    for site, receiver in receivers.items():
+        for kind in wanted[site]:
+            receiver.subscribe(_filter(kind))
+            flooded.add(site, site, _filter(kind))
+    sources = {site: network.client(f"s-{site}", site) for site in offered}
+    if organization in ("hierarchy", SHORTENED):
+        for site, source in sources.items():
+            source.advertise(_filter(offered[site]))
+    network.run()
+    if organization == SHORTENED:
+        _open_shortcuts(network, [(sources[site], kind) for site, kind in offered.items()])
+    requests = _requests(network) - before
+    passed.clear()
+    crossings = network.costs.notifications
+    published = _publish(network, [(sources[site], site, kind) for site, kind in offered.items()])
+    delays = []
+    for site, receiver in receivers.items():
+        due = [number for number, event in enumerate(published) if event.kind in wanted[site]]
+        delays += _delays([receiver], site, published, due, distances)
+    routers = network.routers
+    return {
+        "organization": organization,
+        **_latencies(delays),
+        **_stated(
+            flooded.of(site) if isinstance(router, SourceTrees) else state_of(router)
+            for site, router in routers.items()
+        ),
+        "requests": requests,
+        "crossings": (network.costs.notifications - crossings) / len(published),
+        "busiest": max(passed.values()) / len(published),
+        "links_known": len(drawn.links) if organization != "hierarchy" else 0,
+        "shortcuts": sum(
+            len(router.shortcuts) for router in routers.values() if isinstance(router, Shortened)
+        ),
+    }
+
+
+def _open_shortcuts(network: Network, sources: Sequence[tuple[Client, str]]) -> None:
+    """Each source publishes once a second for as long as rates are of. Then shortcuts begin where
+    they pay, and each publishes once more, so that the next copy is accepted.
+    """
+    window_s = round(Price().window_s)
+    began_ms = network.now_ms
+
+    def look() -> None:
+        for broker in network.routers:
+            network.look(broker)
+
+    def publish() -> None:
+        for client, kind in sources:
+            client.publish({"type": kind, "number": UNCOUNTED})
+
+    look()
+    for second in range(1, window_s + 1):
+        publish()
+        network.run(began_ms + 1_000 * second)
+    look()
+    network.run()
+    publish()
+    network.run()
+    for client in network.clients.values():
+        client.received.clear()
+
+
+# --- what both sections count ---
 
 
 class SourceEvent(NamedTuple):
@@ -56,148 +172,6 @@ class DeliveryDelay(NamedTuple):
     shortest_ms: int
 
 
-# --- mesh and hierarchy ---
-
-
-def compare_organizations(point: Point) -> list[Row]:
-    """A row for each way to organize the same proxies with the same sources and receivers."""
-    given = point.parameters
-    random = Randomness(point.seed)
-    drawn = proxy_network(str(given["network"]), int(given["proxies"]), random)
-    distances = drawn.distances()
-    offered, wanted = _interests(drawn, distances, given, random)
-    return [
-        _organized(name, network, drawn, distances, offered, wanted)
-        for name, network in (
-            ("mesh", drawn.mesh(SourceTrees)),
-            ("mesh, one tree", drawn.mesh(General)),
-            ("hierarchy", drawn.hierarchy()),
-            (SHORTENED, drawn.shortened(Price())),
-        )
-    ]
-
-
-def compare_prices(point: Point) -> list[Row]:
-    """A row of a hierarchy with shortcuts that have to be worth so much."""
-    given = point.parameters
-    random = Randomness(point.seed)
-    drawn = proxy_network(str(given["network"]), int(given["proxies"]), random)
-    distances = drawn.distances()
-    offered, wanted = _interests(drawn, distances, given, random)
-    price = float(given["price"])
-    network = drawn.shortened(Price(price, price / 4))
-    return [_organized(SHORTENED, network, drawn, distances, offered, wanted)]
-
-
-def _interests(
-    drawn: ProxyNetwork,
-    distances: Mapping[str, Mapping[str, int]],
-    given: Mapping[str, Value],
-    random: Randomness,
-) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """What each source offers and each receiver wants, by site."""
-    offered = {site: f"t{number}" for number, site in enumerate(drawn.sites) if number % 2 == 0}
-    locality, wishes = float(given["locality"]), int(given["wishes"])
-    return offered, _wishes(distances, offered, locality, wishes, random)
-
-
-def _wishes(
-    distances: Mapping[str, Mapping[str, int]],
-    offered: Mapping[str, str],
-    locality: float,
-    wishes: int,
-    random: Randomness,
-) -> dict[str, list[str]]:
-    """What each site wants, not its own: with the chance `locality` from nearby, else any."""
-    found: dict[str, list[str]] = {}
-    for site in distances:
-        others = sorted((each for each in offered if each != site), key=distances[site].__getitem__)
-        near = others[: max(FEWEST_NEAR, round(NEAR * len(offered)))]
-        kinds: list[str] = []
-        while len(kinds) < wishes:
-            kind = offered[random.choice(near if random.chance(locality) else others)]
-            if kind not in kinds:
-                kinds.append(kind)
-        found[site] = kinds
-    return found
-
-
-def _organized(
-    organization: str,
-    network: Network,
-    drawn: ProxyNetwork,
-    distances: Mapping[str, Mapping[str, int]],
-    offered: Mapping[str, str],
-    wanted: Mapping[str, Sequence[str]],
-) -> Row:
-    flooded, passed = FloodedState(), Counter[str]()
-
-    def note(_: str, target: str, message: Message) -> None:
-        flooded.note(target, message)
-        if isinstance(message, RowParcel):
-            passed[target] += len(message)
-
-    network.on_crossing = note
-    before = _requests(network)
-    for site, kinds in wanted.items():
-        receiver = network.client(f"r-{site}", site)
-        for kind in kinds:
-            receiver.subscribe(_filter(kind))
-            flooded.add(site, site, _filter(kind))
-    for site, kind in offered.items():
-        source = network.client(f"s-{site}", site)
-        if organization in ("hierarchy", SHORTENED):
-            source.advertise(_filter(kind))
-    network.run()
-    if organization == SHORTENED:
-        open_shortcuts(network, offered)
-    requests = _requests(network) - before
-    passed.clear()
-    crossings = network.costs.notifications
-    published = _publish(network, offered)
-    heard = _heard(network, published, wanted, distances)
-    states = {
-        site: flooded.of(site) if isinstance(router, SourceTrees) else state_of(router)
-        for site, router in network.routers.items()
-    }
-    return {
-        "organization": organization,
-        **_latencies(heard),
-        **_stated(states.values()),
-        "requests": requests,
-        "crossings": (network.costs.notifications - crossings) / len(published),
-        "busiest": max(passed.values()) / len(published),
-        "links_known": len(drawn.links) if organization != "hierarchy" else 0,
-        "shortcuts": sum(
-            len(router.shortcuts)
-            for router in network.routers.values()
-            if isinstance(router, Shortened)
-        ),
-    }
-
-
-def open_shortcuts(network: Network, offered: Mapping[str, str]) -> None:
-    """Each source publishes once a second for as long as rates are of. Then shortcuts begin where
-    they pay, and each publishes once more, so that the next copy is accepted.
-    """
-    window_s = round(Price().window_s)
-    began_ms = network.now_ms
-    for broker in network.routers:
-        network.look(broker)
-    for second in range(window_s + 1):
-        for site, kind in offered.items():
-            network.clients[f"s-{site}"].publish({"type": kind, "number": UNCOUNTED})
-        if second < window_s:
-            network.run(began_ms + 1_000 * (second + 1))
-        if second == window_s - 1:
-            for broker in network.routers:
-                network.look(broker)
-            network.run()
-    network.run()
-    for client in network.clients.values():
-        client.received.clear()
-
-
 def _filter(kind: str) -> str:
     return f"type = '{kind}'"
 
@@ -207,57 +181,72 @@ def _requests(network: Network) -> int:
     return costs.subscribes + costs.unsubscribes + costs.advertises + costs.unadvertises
 
 
-def _publish(network: Network, offered: Mapping[str, str]) -> list[SourceEvent]:
+def _publish(network: Network, sources: Iterable[tuple[Client, str, str]]) -> list[SourceEvent]:
     """One event from each source, each after the one before has arrived everywhere."""
     published = []
-    for site, kind in offered.items():
+    for number, (client, site, kind) in enumerate(sources):
         published.append(SourceEvent(site, kind, network.now_ms))
-        event = {"type": kind, "number": len(published) - 1}
-        network.clients[f"s-{site}"].publish(event)
+        client.publish({"type": kind, "number": number})
         network.run()
     return published
 
 
-def _heard(
-    network: Network,
+def _delays(
+    clients: Iterable[Client],
+    site: str,
     published: Sequence[SourceEvent],
-    wanted: Mapping[str, Sequence[str]],
-    distances: Mapping[str, Mapping[str, int]],
+    due: Sequence[int],
+    distances: Distances,
 ) -> list[DeliveryDelay]:
-    """Every delivery; all that were due, each once, and no other."""
-    found = []
-    for site, kinds in wanted.items():
-        received = network.clients[f"r-{site}"].received
-        took = {int(each.event["number"]): each.time_us / US_PER_MS for each in received}
-        due = {number for number, each in enumerate(published) if each.kind in kinds}
-        if took.keys() != due or len(received) != len(due):
-            raise AssertionError(f"{site} heard {sorted(took)}, and was to hear {sorted(due)}")
-        for number in sorted(due):
-            event = published[number]
-            found.append(DeliveryDelay(took[number] - event.at_ms, distances[event.site][site]))
-    return found
+    """Every delivery to a receiver; all that were due, each once, and no other."""
+    took = sorted(
+        (int(each.event["number"]), each.time_us / US_PER_MS)
+        for client in clients
+        for each in client.received
+    )
+    numbers = [number for number, _ in took]
+    if numbers != list(due):
+        raise AssertionError(f"{site} heard {numbers}, and was to hear {due}")
+    return [
+        DeliveryDelay(at_ms - published[number].at_ms, distances[published[number].site][site])
+        for number, at_ms in took
+    ]
 
 
-def _latencies(heard: Sequence[DeliveryDelay]) -> Row:
-    took = [each.took_ms for each in heard]
+def _latencies(delays: Sequence[DeliveryDelay]) -> Row:
+    took = [delay.took_ms for delay in delays]
     return {
         "latency_ms": fmean(took),
         "latency_p95_ms": float(np.percentile(took, 95)),
-        "stretch": sum(took) / max(1, sum(each.shortest_ms for each in heard)),
+        "stretch": sum(took) / max(1, sum(delay.shortest_ms for delay in delays)),
     }
 
 
 def _stated(states: Iterable[TableState]) -> Row:
-    every = list(states)
+    entries, lines, _ = zip(*states, strict=True)
     return {
-        "entries": fmean(each.entries for each in every),
-        "entries_most": max(each.entries for each in every),
-        "lines": fmean(each.lines for each in every),
-        "lines_most": max(each.lines for each in every),
+        "entries": fmean(entries),
+        "entries_most": max(entries),
+        "lines": fmean(lines),
+        "lines_most": max(lines),
     }
 
 
 # --- section II ---
+
+Home: TypeAlias = tuple[str, Sequence[Link]]
+"""The place that a client is connected to, and the links between."""
+
+
+class Design(NamedTuple):
+    """Who is where, before anybody has said anything."""
+
+    network: Network
+    sources: Sequence[Home]
+    receivers: Sequence[Sequence[Home]]
+    """All connections of each."""
+    pairs: Sequence[tuple[str, str]]
+    """Who exchanges heartbeats with whom."""
 
 
 def compare_designs(point: Point) -> list[Row]:
@@ -265,143 +254,246 @@ def compare_designs(point: Point) -> list[Row]:
     given = point.parameters
     random = Randomness(point.seed)
     drawn = proxy_network(str(given["network"]), int(given["proxies"]), random)
-    distances = drawn.distances()
     sources = [random.choice(drawn.sites) for _ in range(int(given["sources"]))]
     receivers = [random.choice(drawn.sites) for _ in range(int(given["receivers"]))]
+    distances = drawn.distances()
+    designs = {"distributed": _distributed, "single proxy": _single, "multi-proxy": _several}
     return [
-        _design("distributed", _distributed(drawn, sources, receivers), drawn, distances),
-        _design("single proxy", _single(drawn, sources, receivers), drawn, distances),
-        _design("multi-proxy", _several(drawn, sources, receivers), drawn, distances),
+        _designed(name, design(drawn, sources, receivers), distances, sources, receivers)
+        for name, design in designs.items()
     ]
-
-
-class Design(NamedTuple):
-    """Who is where, before anybody has said anything."""
-
-    network: Network
-    sources: list[tuple[Client, str]]
-    """With the site of each."""
-    receivers: list[tuple[list[Client], str]]
-    """The connections of each, and its site."""
-    watched: Counter[str]
-    """For each place with how many others it exchanges heartbeats."""
 
 
 def _distributed(drawn: ProxyNetwork, sources: Sequence[str], receivers: Sequence[str]) -> Design:
     """Each source serves itself; a receiver subscribes at all of them."""
-    network, watched = Network(), Counter[str]()
-    own = []
-    for number, site in enumerate(sources):
-        network.add_broker(f"source{number}", Centralized)
-        own.append((network.client(f"s{number}", f"source{number}"), site))
-    connected: list[tuple[list[Client], str]] = []
-    for receiver, site in enumerate(receivers):
-        clients = []
-        for number, at in enumerate(sources):
-            way = drawn.way(at, site)
-            clients.append(network.client(f"r{receiver}-{number}", f"source{number}", way))
-            watched[f"source{number}"] += 1
-            watched[f"r{receiver}"] += 1
-        connected.append((clients, site))
-    return Design(network, own, connected, watched)
+    network = Network()
+    places = [f"source{number}" for number in range(len(sources))]
+    for place in places:
+        network.add_broker(place, Centralized)
+    homes = [
+        [(place, drawn.way(at, site)) for place, at in zip(places, sources, strict=True)]
+        for site in receivers
+    ]
+    pairs = [(place, f"r{number}") for number in range(len(receivers)) for place in places]
+    return Design(network, [(place, ()) for place in places], homes, pairs)
 
 
 def _single(drawn: ProxyNetwork, sources: Sequence[str], receivers: Sequence[str]) -> Design:
     """All clients are those of one proxy, in the middle of the network."""
     network = Network()
     network.add_broker("proxy", Centralized)
-
-    def client(name: str, site: str) -> Client:
-        return network.client(name, "proxy", drawn.way(drawn.root, site))
-
-    return Design(
-        network,
-        [(client(f"s{number}", site), site) for number, site in enumerate(sources)],
-        [([client(f"r{number}", site)], site) for number, site in enumerate(receivers)],
-        Counter({"proxy": len(sources) + len(receivers)}),
-    )
+    ends = [("proxy", drawn.way(drawn.root, site)) for site in (*sources, *receivers)]
+    pairs = [("proxy", f"client{number}") for number in range(len(ends))]
+    return Design(network, ends[: len(sources)], [[end] for end in ends[len(sources) :]], pairs)
 
 
 def _several(drawn: ProxyNetwork, sources: Sequence[str], receivers: Sequence[str]) -> Design:
     """A proxy at each site, in a hierarchy; clients go to that of their site."""
-    network = drawn.hierarchy()
-    watched = Counter([*sources, *receivers])
-    for below, above in drawn.parents.items():
-        watched[below] += 1
-        watched[above] += 1
+    clients = [(site, f"client{number}") for number, site in enumerate((*sources, *receivers))]
     return Design(
-        network,
-        [(network.client(f"s{number}", site), site) for number, site in enumerate(sources)],
-        [([network.client(f"r{number}", site)], site) for number, site in enumerate(receivers)],
-        watched,
+        drawn.hierarchy(),
+        [(site, ()) for site in sources],
+        [[(site, ())] for site in receivers],
+        [*clients, *drawn.parents.items()],
     )
 
 
-def _design(
-    name: str, design: Design, drawn: ProxyNetwork, distances: Mapping[str, Mapping[str, int]]
+def _designed(
+    name: str,
+    design: Design,
+    distances: Distances,
+    sources: Sequence[str],
+    receivers: Sequence[str],
 ) -> Row:
     network = design.network
-    sent: Counter[str] = Counter()
+    copies: dict[int, Counter[str]] = {number: Counter() for number in range(len(sources))}
 
     def note(origin: str, _: str, message: Message) -> None:
         if isinstance(message, RowParcel):
-            sent[origin] += len(message)
+            copies[message.rows[0]["number"]][origin] += 1
 
     network.on_crossing = note
     before = _requests(network)
-    for client, _ in design.sources:
-        if name == "multi-proxy":
+    publishing = [network.client(f"s{n}", *home) for n, home in enumerate(design.sources)]
+    listening = [
+        [network.client(f"r{n}-{connection}", *home) for connection, home in enumerate(homes)]
+        for n, homes in enumerate(design.receivers)
+    ]
+    if name == "multi-proxy":
+        for client in publishing:
             client.advertise(_filter("t"))
-    for clients, _ in design.receivers:
-        for client in clients:
-            client.subscribe(_filter("t"))
+    for client in chain(*listening):
+        client.subscribe(_filter("t"))
     network.run()
     requests = _requests(network) - before
-    heard, most_sent = _told(design, distances, sent)
-    states = {place: state_of(router) for place, router in network.routers.items()}
-    connections = sum(len(clients) for clients, _ in design.receivers)
-    if name == "distributed":
-        pairs = connections
-    elif name == "single proxy":
-        pairs = connections + len(design.sources)
-    else:
-        pairs = connections + len(design.sources) + len(drawn.parents)
-    stated = _stated(states.values())
+    published = _publish(
+        network, [(client, site, "t") for client, site in zip(publishing, sources, strict=True)]
+    )
+    delays: list[DeliveryDelay] = []
+    for clients, site in zip(listening, receivers, strict=True):
+        delays += _delays(clients, site, published, range(len(published)), distances)
+    states = [state_of(router) for router in network.routers.values()]
+    stated = _stated(states)
     return {
         "design": name,
-        **_latencies(heard),
+        **_latencies(delays),
         **stated,
         "source_lines": stated["lines_most"] if name == "distributed" else 0,
-        "lines_all": sum(each.lines for each in states.values()),
+        "lines_all": sum(state.lines for state in states),
         "requests": requests,
-        "crossings": network.costs.notifications / len(design.sources),
-        "most_sent": most_sent,
-        "watched_pairs": pairs,
-        "watched_most": max(design.watched.values()),
+        "crossings": network.costs.notifications / len(sources),
+        "most_sent": fmean(max(sent.values(), default=0) for sent in copies.values()),
+        "watched_pairs": len(design.pairs),
+        "watched_most": max(Counter(chain(*design.pairs)).values()),
     }
 
 
-def _told(
-    design: Design, distances: Mapping[str, Mapping[str, int]], sent: Counter[str]
-) -> tuple[list[DeliveryDelay], float]:
-    """Each source publishes an event, which each receiver must hear once. What each delivery took,
-    and how often the busiest place sends an event, on average.
+# --- failures ---
+
+IDLE_S: Final = 30.0
+"""So long heartbeats are counted while nothing else happens."""
+
+BEFORE_S: Final = 5.0
+FAULT_S: Final = 30.0
+"""How long a fault stays: longer than silence is noticed."""
+
+AFTER_S: Final = 20.0
+STEP_S: Final = 0.5
+"""Between two events: what is missed is known to so much."""
+
+LATE_S: Final = 2.0
+"""What takes longer than this is missed: links take 10 ms."""
+
+PARENT: Final = "b1"
+SOURCE: Final = "b2"
+CHILD: Final = "b3"
+
+_CARRIES: Final = frozenset({"Publish", "Accepted", "Forward", "Deliver", "Carry", "Took", "Seen"})
+"""Messages about events and what was seen of them; heartbeats and these apart, the rest mends."""
+
+
+class Fault(NamedTuple):
+    """The broker that is not there for a while, killed or silent."""
+
+    down: str = ""
+    is_killed: bool = False
+
+    def begin(self, world: World) -> None:
+        """Silence ends by itself."""
+        if self.is_killed:
+            world.kill(self.down)
+        elif self.down:
+            for other in world.nodes:
+                if other != self.down:
+                    world.hold(self.down, other, FAULT_S)
+                    world.hold(other, self.down, FAULT_S)
+
+
+FAULTS: Final[Mapping[str, Fault]] = {
+    "none": Fault(),
+    "child silent": Fault(CHILD),
+    "child killed": Fault(CHILD, is_killed=True),
+    "parent silent": Fault(PARENT),
+    "parent killed": Fault(PARENT, is_killed=True),
+}
+
+
+class _Group:
+    """A parent and its children, whole brokers with all settings at their defaults, and everything
+    counted that they send. With *spare* links each child is linked with the next as well, so that
+    one without its parent can find another. A client of the first child publishes; each broker has
+    one that listens.
     """
-    network, began, most = design.network, [], []
-    for number, (client, _) in enumerate(design.sources):
-        began.append(network.now_ms)
-        sent.clear()
-        client.publish({"type": "t", "number": number})
-        network.run()
-        most.append(max(sent.values(), default=0))
-    found = []
-    for clients, site in design.receivers:
-        heard = [each for client in clients for each in client.received]
-        numbers = sorted(int(each.event["number"]) for each in heard)
-        if numbers != list(range(len(began))):
-            raise AssertionError(f"a receiver heard {numbers} of {len(began)} events")
-        for each in heard:
-            number = int(each.event["number"])
-            shortest = distances[design.sources[number][1]][site]
-            found.append(DeliveryDelay(each.time_us / US_PER_MS - began[number], shortest))
-    return found, fmean(most)
+
+    def __init__(self, size: int, *, spare: bool, seed: int) -> None:
+        links = [(0, child) for child in range(1, size)]
+        if spare:
+            links += [(child, child + 1) for child in range(1, size - 1)]
+        new = find_algorithm("proxies").new
+        shape = Topology.of(size, links)
+        self.world = World.of(shape, lambda name: new(name, has_parent=name != PARENT), seed=seed)
+        self.world.spoils = self._count
+        self.sent: Counter[str] = Counter()
+        self.beats: Counter[str] = Counter()
+        self.source = self.world.client("source", SOURCE)
+        self.listeners = {name: self.world.client(f"l-{name}", name) for name in self.world.nodes}
+        for listener in self.listeners.values():
+            listener.subscribe("number >= 0")
+        self.published: list[float] = []
+        self.heard: dict[str, dict[int, float]] = {name: {} for name in self.listeners}
+        """When each listener heard each event."""
+        self._looked_at = dict.fromkeys(self.listeners, 0)
+        self.reported = 0
+        self.world.run(BEFORE_S)
+
+    def _count(self, sender: str, message: messages.Message) -> bool:
+        """Everything that a broker sends is shown to this; nothing of it is spoilt."""
+        if isinstance(message, messages.Ping | messages.Pong):
+            self.beats[sender] += sender in self.world.disks
+        elif type(message).__name__ not in _CARRIES:
+            self.sent[type(message).__name__] += sender in self.world.disks
+        return False
+
+    def publish_for(self, seconds: float) -> float | None:
+        """Publish on and on; when a lost neighbour was first reported, if one was."""
+        noticed = None
+        for _ in range(round(seconds / STEP_S)):
+            self.source.publish({"number": len(self.published)})
+            self.published.append(self.world.now)
+            for _ in range(5):
+                self.world.run(STEP_S / 5)
+                self._listen()
+                new = self.world.reports[self.reported :]
+                self.reported = len(self.world.reports)
+                if noticed is None and any(report.event == "peer_down" for _, report in new):
+                    noticed = self.world.now
+        return noticed
+
+    def _listen(self) -> None:
+        for name, listener in self.listeners.items():
+            for _, _, row in listener.heard[self._looked_at[name] :]:
+                self.heard[name].setdefault(int(row["number"]), self.world.now)
+            self._looked_at[name] = len(listener.heard)
+
+    def last_missed(self, names: Iterable[str], since: float) -> float:
+        """The end of the time, from a moment on, in which some of these missed something."""
+        last = since
+        for name in names:
+            for number, at in enumerate(self.published):
+                if at >= since and self.heard[name].get(number, inf) > at + LATE_S:
+                    last = max(last, at + STEP_S)
+        return last
+
+
+def mend_group(point: Point) -> list[Row]:
+    """A row: heartbeats of a group of brokers, and what a fault costs it."""
+    given = point.parameters
+    group = _Group(int(given["brokers"]), spare=bool(given["spare"]), seed=point.seed)
+    world, fault = group.world, FAULTS[str(given["fault"])]
+    group.beats.clear()
+    world.run(IDLE_S)
+    beats, parent_beats = sum(group.beats.values()), group.beats[PARENT]
+    group.publish_for(BEFORE_S)
+    group.sent.clear()
+    begun = world.now
+    fault.begin(world)
+    noticed = group.publish_for(FAULT_S)
+    ended = world.now
+    if fault.is_killed:
+        world.start(fault.down)
+    group.publish_for(AFTER_S + LATE_S)
+    del group.published[-round(LATE_S / STEP_S) :]  # there was no time to hear these
+    missed = group.last_missed([name for name in group.listeners if name != fault.down], begun)
+    back = group.last_missed([fault.down] if fault.down else [], ended)
+    return [
+        {
+            "beats_per_s": beats / IDLE_S,
+            "parent_beats_per_s": parent_beats / IDLE_S,
+            "noticed_s": 0.0 if noticed is None else noticed - begun,
+            "is_noticed": noticed is not None,
+            "mending_messages": sum(group.sent.values()),
+            "others_missed_s": missed - begun,
+            "others_after_s": max(0.0, missed - ended),
+            "back_after_s": back - ended,
+        }
+    ]

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 import pytest
 
 from palio import connect
 from palio.testing.namespaces import why_not
-from palio_studies.parametric_brokers import TIMED, AdaptingListener, run_brokers
-from palio_studies.parametric_workloads import UPD, WAYS
+from palio_studies.parametric_brokers import TIMED, RealClient, run_brokers
+from palio_studies.parametric_runs import WAYS, Swinger
 from palio_studies.study import Point, Row
 from tests.server.helpers import PATIENCE_S
 from tests.server.test_run import broker
@@ -26,39 +25,33 @@ def test_a_line_of_real_brokers_has_a_row_for_each_way_and_rate() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_listener_takes_what_its_newest_value_lets_through(way: str) -> None:
-    async with broker() as (_, (host, port)), connect(f"palio://{host}:{port}") as client:
-        listener = AdaptingListener(client, 0, way, random.Random(1))
-        await listener.begin()
-        await client.publish({"type": 0, "value": 500, "number": 1})
-        listener.change(swing=True)
+async def test_a_real_client_takes_what_its_newest_value_lets_through(way: str) -> None:
+    async with broker() as (_, (host, port)), connect(f"palio://{host}:{port}") as connection:
+        client = RealClient(connection)
+        swinger = Swinger(client, 0, "<=", WAYS[way], 1)
+        await client.settled()
+        await connection.publish({"type": 0, "value": 500, "number": 1})
+        swinger.swing(0)
         number = 1
         async with asyncio.timeout(PATIENCE_S):
-            while not listener.delivered:
+            while not client.received:
                 number += 1
-                await client.publish({"type": 0, "value": 500, "number": number})
-        listener.change(swing=False)
-        await listener.stop()
-        assert listener.changes == 2
-        assert (listener.doubled, listener.spurious) == (0, 0)
+                await connection.publish({"type": 0, "value": 500, "number": number})
+        swinger.update()
+        await client.stop()
+        assert (client.doubled, client.spurious) == (0, 0)
+        assert {each.event["value"] for each in client.received} == {500}
 
 
-async def test_what_a_listener_heard_is_counted_by_its_newest_value() -> None:
-    async with broker() as (_, (host, port)), connect(f"palio://{host}:{port}") as client:
-        listener = AdaptingListener(client, 0, UPD, random.Random(1))
-        await listener.begin()
-        now = asyncio.get_running_loop().time()
-        listener.hear(1, 100, now)
-        listener.hear(1, 100, now)  # by another subscription, too
-        listener.hear(2, 500, now)
-        assert (listener.delivered, listener.doubled, listener.spurious) == (1, 1, 1)
-        listener.change(swing=True)
-        swung = asyncio.get_running_loop().time()
-        listener.hear(3, 100, swung + 0.1)  # matched before, too
-        assert listener.delays_ms(swung + 1)[1] == 1
-        listener.hear(4, 500, swung + 0.5)
-        (delay,), unheard = listener.delays_ms(swung + 1)
-        assert unheard == 0
-        assert delay == pytest.approx(500, abs=50)
-        assert listener.delays_ms(swung + 0.1) == ([], 0)  # too near the end to tell
-        await listener.stop()
+async def test_what_a_real_client_heard_is_counted_by_its_newest_value() -> None:
+    async with broker() as (_, (host, port)), connect(f"palio://{host}:{port}") as connection:
+        client = RealClient(connection)
+        swinger = Swinger(client, 0, "<=", WAYS["UPD"], 1)
+        client.hear(1, 100, 0)
+        client.hear(1, 100, 0)  # by another subscription, too
+        client.hear(2, 500, 0)
+        assert (len(client.received), client.doubled, client.spurious) == (1, 1, 1)
+        swinger.swing(0)
+        client.hear(3, 500, 500_000)
+        assert swinger.heard({}, 1_000_000).delays_ms == [500.0]
+        await client.stop()

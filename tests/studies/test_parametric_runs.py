@@ -4,14 +4,34 @@ from typing import Any
 
 import pytest
 
+from palio.language.parsing import parse_filter
+from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
-from palio.simulation import line
-from palio_studies.parametric_runs import AdaptationStage, Swinger, run
-from palio_studies.parametric_workloads import RESUBSCRIPTIONS, UPD, WAYS
+from palio.routing.messages import Batch, Subscribe, Unsubscribe, Update
+from palio.routing.protocol import Peer
+from palio.simulation import Randomness, line
+from palio_studies.parametric_runs import (
+    BROKERS,
+    RESUBSCRIPTIONS,
+    SIENA_FILTER_US,
+    UPD,
+    WAYS,
+    AdaptationStage,
+    SienaService,
+    SteadyWork,
+    Swinger,
+    broking,
+    run,
+    workload,
+)
 from palio_studies.simulator import Network
+from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row, Value
 
 MS = 1000
+
+CHEAP = parse_filter("price < 10")
 
 
 def point(way: str = UPD, **others: Any) -> Point:
@@ -127,3 +147,116 @@ def test_every_watched_subscriber_has_a_type_of_its_own_and_a_range() -> None:
     assert [each.topic for each in stage.watched] == list(range(12))
     assert {each.operator for each in stage.watched} == {"<=", ">="}
     assert min(each.topic for each in stage.swingers[12:]) >= 12
+
+
+# --- workloads and brokers ---
+
+
+def said(*requests: Subscribe | Unsubscribe | Update, fresh: bool = False) -> Letter:
+    return Letter("alice", Peer.client("alice"), 0, Batch(requests, fresh))
+
+
+def published(*events: dict[str, int]) -> Letter:
+    return Letter("bob", Peer.client("bob"), 0, RowParcel("bob", events))
+
+
+def test_requests_cost_each_and_what_ends_what_never_began_costs_nothing() -> None:
+    work = SteadyWork(10, 3, lines=1)
+    assert work.time_us("b1", said(Subscribe(0, CHEAP))) == 10
+    assert work.time_us("b1", said(Update(0, {"0": 9}, 1))) == 10
+    # Ten re-subscriptions that were joined: the first end, nine ends of nothing, the last start.
+    ends = [Unsubscribe(key) for key in range(10)]
+    assert work.time_us("b1", said(*ends, Subscribe(10, CHEAP))) == 20
+    assert work.time_us("b1", said(Unsubscribe(10))) == 10
+    assert work.time_us("b1", said(Unsubscribe(10))) == 0
+    assert work.time_us("b1", published({"price": 1}, {"price": 2})) == 6
+
+
+def test_each_broker_and_sender_has_keys_of_its_own_and_a_fresh_batch_forgets_them() -> None:
+    work = SteadyWork(10, 3, lines=1)
+    assert work.time_us("b1", said(Subscribe(0, CHEAP))) == 10
+    assert work.time_us("b2", said(Unsubscribe(0))) == 0
+    assert work.time_us("b1", said(Subscribe(1, CHEAP), fresh=True)) == 10
+    assert work.time_us("b1", said(Unsubscribe(0))) == 0
+
+
+def test_only_with_two_lines_events_wait_for_no_requests() -> None:
+    one, two = SteadyWork(1, 1, lines=1), SteadyWork(1, 1, lines=2)
+    letters = said(Subscribe(0, CHEAP)), published({"price": 1})
+    assert len({one.line(letter) for letter in letters}) == 1
+    assert len({two.line(letter) for letter in letters}) == 2
+    assert len({SienaService().line(letter) for letter in letters}) == 1
+
+
+def test_siena_looks_at_all_filters_for_a_request_and_at_those_tried_for_an_event() -> None:
+    siena = SienaService()
+    poset = siena.posets["b1"] = PosetSelector()
+    for key, bound in enumerate((10, 5, 3)):
+        poset.add(key, parse_filter(f"price < {bound}"), {}, destination=key)
+    assert siena.time_us("b1", said(Subscribe(7, CHEAP))) == 3 * SIENA_FILTER_US
+    assert siena.time_us("b1", published({"price": 20})) == SIENA_FILTER_US  # the widest only
+    assert siena.time_us("b1", published({"price": 1})) == 3 * SIENA_FILTER_US
+
+
+@pytest.mark.parametrize("engine", ["siena", "rete", "steady"])
+@pytest.mark.parametrize("name", ["HTM", "AT", "scaling"])
+def test_brokers_of_each_engine_deliver_what_matches(name: str, engine: str) -> None:
+    load = workload(name, Randomness(1))
+    routing, service = broking(engine, load, parametric=True, service_us=100)
+    network = Network.of(load.topology, routing, seed=1, service=service)
+    network.run()
+    alice = network.client("alice", load.subscribers[0])
+    alice.subscribe("price < :limit", {"limit": 10})
+    network.run()
+    start_us = network.agenda.now_us
+    network.client("bob", load.publishers[0]).publish({"price": 9}, {"price": 11})
+    network.run()
+    (delivery,) = alice.received
+    assert delivery.event == {"price": 9}
+    assert delivery.time_us > start_us
+
+
+def test_workloads_have_the_numbers_of_the_paper() -> None:
+    highway, trading = (workload(name, Randomness(1)) for name in ("HTM", "AT"))
+    scaling = workload("scaling", Randomness(1))
+    assert {len(each.topology.brokers) for each in (highway, trading, scaling)} == {BROKERS}
+    assert (len(highway.publishers), highway.types) == (200, 20)
+    assert (len(trading.publishers), len(trading.subscribers), trading.types) == (5, 150, 200)
+    assert (len(scaling.publishers), len(scaling.subscribers), scaling.types) == (100, 150, 200)
+    assert trading.topology.is_tree
+    assert not highway.topology.is_tree
+    assert workload("HTM", Randomness(1), subscribers=40).rate_of_one(100) == 50  # two a broker
+    assert scaling.rate_of_one(100) == 100
+
+
+def test_in_trading_at_least_three_brokers_are_between_publishers_and_subscribers() -> None:
+    load = workload("AT", Randomness(1))
+    above = {below: up for up, below in load.topology.edges}
+
+    def way_up(broker: str) -> list[str]:
+        return [broker, *(way_up(above[broker]) if broker in above else [])]
+
+    for one in set(load.publishers):
+        for other in set(load.subscribers):
+            ways = way_up(one), way_up(other)
+            common = [each for each in ways[0] if each in ways[1]]
+            links = sum(len(way) for way in ways) - 2 * len(common)
+            assert links >= 4
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_after_each_change_the_newest_value_alone_is_in_force(name: str) -> None:
+    load = workload("AT", Randomness(1))
+    routing, _ = broking("steady", load, parametric=name == UPD)
+    network = Network.of(load.topology, routing, seed=1)
+    alice = network.client("alice", load.subscribers[0])
+    key = alice.subscribe("x <= :x", {"x": 1})
+    network.run()
+    for value in (9, 5):
+        key = WAYS[name](alice, key, "x <= :x", value)
+    network.run()
+    assert (alice.wants({"x": 5}), alice.wants({"x": 6})) == (True, False)
+    bob = network.client("bob", load.publishers[0])
+    bob.publish({"x": 5}, {"x": 6})
+    network.run()
+    assert ([each.event for each in alice.received], alice.spurious) == ([{"x": 5}], 0)

@@ -33,7 +33,7 @@ class Fleet:
 
     `links` are pairs of names, of which the first dials the second; without them every broker dials
     all before it. `limits` are settings of `[limits]`. A subclass may lead the ways elsewhere: see
-    `url`, `way`, `host`, `options` and `launcher`.
+    `url`, `way`, `options` and `launcher`.
     """
 
     def __init__(
@@ -69,10 +69,6 @@ class Fleet:
         """The address at which one broker reaches another."""
         return self.url(other)
 
-    def host(self, name: str) -> str:  # noqa: ARG002  # for those who override it
-        """The address of the loopback on which a broker listens."""
-        return "127.0.0.1"
-
     def options(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it
         """The words after the command that runs a broker."""
         return ()
@@ -96,7 +92,7 @@ class Fleet:
             "--name",
             name,
             "--listen",
-            f"{self.host(name)}:{self.port(name)}",
+            f"127.0.0.1:{self.port(name)}",
             "--data",
             str(self._folder / name),
             "--json",

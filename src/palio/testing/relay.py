@@ -35,21 +35,20 @@ class Relay:
         near: Namespace | None = None,
         far: Namespace | None = None,
         spoil: Callable[[bytes], bytes] = bytes,
-        host: str = LOOPBACK,
-        at: tuple[str, int] = (LOOPBACK, 0),
+        at: int = 0,
     ) -> None:
-        """It listens `at` an address of `near`, and leads to a host and port of `far`."""
+        """It listens `at` a port of `near`, any if that is 0, and leads to a port of `far`."""
         self.forth_bytes = 0
         """What came from those who connected here."""
         self.back_bytes = 0
         """What came from the other end."""
-        self._target = (host, port)
+        self._target = (LOOPBACK, port)
         self._delay_s = delay_s
         self._far = far
         self.spoil = spoil
         """What becomes of a piece on its way."""
         with _within(near):
-            self._listener = socket.create_server(at)
+            self._listener = socket.create_server((LOOPBACK, at))
         self._server: asyncio.Server | None = None
         self._lines: set[asyncio.Task[None]] = set()
         self._is_cut = False
