@@ -55,7 +55,7 @@ def report_of(study: Study, directory: Path) -> StudyReport | None:
         return None
     plan = msgspec.json.decode(path.read_bytes(), type=SweepPlan)
     results = read_results(directory / study.name)
-    judged = tuple(Judged(claim, claim.check(results)) for claim in study.claims) if results else ()
+    judged = tuple(Judged(claim, claim.judge(results)) for claim in study.claims) if results else ()
     return StudyReport(study, plan, results, judged)
 
 

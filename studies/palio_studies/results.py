@@ -55,6 +55,16 @@ class Results:
             groups.setdefault(tuple(row[name] for name in by), []).append(float(row[column]))
         return {key: mean_of(groups[key]) for key in sorted(groups)}
 
+    def line(self, experiment: str, column: str, along: str, **where: Value) -> dict[Value, float]:
+        """The means of a column at each value of another one, in the order of those.
+
+        >>> results = Results({"costs": [{"n": 1, "cost": 5.0}, {"n": 2, "cost": 8.0}]})
+        >>> results.line("costs", "cost", along="n")
+        {1: 5.0, 2: 8.0}
+        """
+        means = self.mean(experiment, column, by=[along], **where)
+        return {value: mean.value for (value,), mean in means.items()}
+
 
 def read_results(home: Path) -> Results:
     """What `DIR/STUDY` has: the files of experiments, written when a sweep ended."""

@@ -7,8 +7,9 @@ what came of it, `drawing` and `report` show it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -29,7 +30,10 @@ __all__ = [
     "Point",
     "Row",
     "Study",
+    "TooLittle",
     "Value",
+    "grid",
+    "points_at",
     "points_of",
     "with_seeds",
 ]
@@ -119,6 +123,10 @@ class Evidence(msgspec.Struct, frozen=True):
     """What was measured, as a reader wants to see it: "1.8 at 10 objects, 4.1 at 1,000"."""
 
 
+class TooLittle(Exception):
+    """Too little was run to judge a claim; its text says what is missing."""
+
+
 class Claim(msgspec.Struct, frozen=True):
     """A sentence of a paper that can be wrong, and how it is checked."""
 
@@ -130,6 +138,13 @@ class Claim(msgspec.Struct, frozen=True):
     check: Callable[[Results], Evidence]
     reason: str = ""
     """Why it fails here, where it does and the cause has been found."""
+
+    def judge(self, results: Results) -> Evidence:
+        """Check it; a check that raises `TooLittle` leaves it undecided."""
+        try:
+            return self.check(results)
+        except TooLittle as error:
+            return Evidence(None, str(error))
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -172,3 +187,22 @@ def with_seeds(
     for each in parameters:
         for seed in range(1, seeds + 1):
             yield Point(experiment, dict(each), seed)
+
+
+def grid(**columns: Sequence[Value]) -> list[dict[str, Value]]:
+    """Sets of parameters: every combination of the values of columns.
+
+    >>> grid(routing=["as", "hs"], parties=[1])
+    [{'routing': 'as', 'parties': 1}, {'routing': 'hs', 'parties': 1}]
+    """
+    return [dict(zip(columns, values, strict=True)) for values in product(*columns.values())]
+
+
+def points_at(
+    experiment: str,
+    sets: Mapping[Scale, Iterable[Mapping[str, Any]]],
+    seeds: Mapping[Scale, int] = SEEDS,
+) -> Callable[[Scale], list[Point]]:
+    """The points of an experiment by its sets of parameters at each scale; none at the others."""
+    kept = {scale: list(each) for scale, each in sets.items()}
+    return lambda scale: list(with_seeds(experiment, kept.get(scale, ()), seeds.get(scale, 0)))

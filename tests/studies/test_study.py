@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from palio_studies.names import Scale
-from palio_studies.study import Experiment, Point, Row, Study, points_of, with_seeds
+from palio_studies.study import (
+    Experiment,
+    Point,
+    Row,
+    Study,
+    grid,
+    points_at,
+    points_of,
+    with_seeds,
+)
 
 
 def no_rows(_: Point) -> list[Row]:
@@ -34,3 +43,12 @@ def test_points_have_each_seed_and_the_longest_come_first() -> None:
     found = points_of(study, Scale.PAPER)
     assert [point.parameters["n"] for point in found] == [100] * 3 + [1] * 3
     assert {point.seed for point in found} == {1, 2, 3}
+
+
+def test_points_are_those_of_a_scale() -> None:
+    points = points_at("a", {Scale.SMALL: grid(n=[1, 2], m=[3])}, {Scale.SMALL: 2, Scale.PAPER: 9})
+    found = [
+        (point.parameters["n"], point.parameters["m"], point.seed) for point in points(Scale.SMALL)
+    ]
+    assert found == [(1, 3, 1), (1, 3, 2), (2, 3, 1), (2, 3, 2)]
+    assert points(Scale.PAPER) == []
