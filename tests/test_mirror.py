@@ -54,7 +54,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/plans.py": ENGINES,
     "matching/building.py": ENGINES,
     "matching/compiled.py": ENGINES,
-    "studies/siena_figures.py": "studies/test_siena.py",
     # what filters are made of: by filters
     "model/conjunctions.py": "model/test_relations.py",
     "model/leaves.py": "model/test_normal_form.py",

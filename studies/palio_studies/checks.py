@@ -88,10 +88,10 @@ def ratios(
     of: Mapping[str, Value],
     over: Mapping[str, Value],
     **where: Value,
-) -> Callable[[Results], dict[Value, float]]:
+) -> Callable[[Results], dict[Any, float]]:
     """How many times the means of one kind of runs are those of another, along a third column."""
 
-    def measure(results: Results) -> dict[Value, float]:
+    def measure(results: Results) -> dict[Any, float]:
         above, below = (
             results.line(experiment, column, along, **{**where, **kind}) for kind in (of, over)
         )

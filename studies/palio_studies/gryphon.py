@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 from palio_studies.gryphon_claims import ATTRIBUTES, CLAIMS, VALUES
 from palio_studies.gryphon_runs import EVENTS, count_places, count_worst_case, time_events
@@ -14,8 +15,11 @@ from palio_studies.study import (
     Experiment,
     Figure,
     Point,
+    Row,
     Study,
     Value,
+    grid,
+    points_at,
     with_seeds,
 )
 
@@ -45,216 +49,164 @@ _SIZES: Final[Mapping[Scale, Sequence[int]]] = {
     Scale.PAPER: (500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000),
     Scale.BEYOND: (64_000, 128_000),
 }
+_FIXED: Final = {**_SIZES, Scale.PAPER: _SIZES[Scale.PAPER][:4]}
+_RANGED: Final = {**_FIXED, Scale.BEYOND: (8_000, 16_000)}
+"""Fewer with ranges, and with a fixed popularity: they take the longest."""
+
 _SWEPT: Final[Mapping[Scale, int]] = {Scale.SMALL: 400, Scale.PAPER: 1_000, Scale.BEYOND: 8_000}
 """How many subscriptions there are where something else is varied."""
 
 _SEEDS: Final[Mapping[Scale, int]] = {Scale.SMALL: 2, Scale.PAPER: 3, Scale.BEYOND: 2}
-_MAIN_SEEDS: Final[Mapping[Scale, int]] = {Scale.SMALL: 2, Scale.PAPER: 5, Scale.BEYOND: 2}
+_MAIN_SEEDS: Final[Mapping[Scale, int]] = {**_SEEDS, Scale.PAPER: 5}
 """...of the growth that most claims rest on."""
 
-_SLOW: Final = 4_000
-"""The most subscriptions with ranges, and with a fixed popularity: they take the longest."""
-
-
-def _points(
-    name: str, scale: Scale, sets: Iterable[Mapping[str, Any]], seeds: int | None = None
-) -> Iterable[Point]:
-    base = {**_BASE, "subscriptions": _SWEPT[scale]}
-    chosen = [{**base, **each} for each in sets]
-    return with_seeds(name, chosen, _SEEDS[scale] if seeds is None else seeds)
-
-
-def _growth(scale: Scale) -> Iterable[Point]:
-    sizes = [{"subscriptions": size} for size in _SIZES[scale]]
-    return _points("growth", scale, sizes, _MAIN_SEEDS[scale])
-
-
-def _times(scale: Scale) -> Iterable[Point]:
-    return _points("times", scale, [{"subscriptions": size} for size in _SIZES[scale]])
-
-
-def _fixed(scale: Scale) -> Iterable[Point]:
-    sizes = [size for size in _SIZES[scale] if scale is Scale.BEYOND or size <= _SLOW]
-    fixed = {"matches": 0.0, "decay": DECAY}
-    return _points("fixed", scale, [{"subscriptions": size, **fixed} for size in sizes])
-
-
-def _ranges(scale: Scale) -> Iterable[Point]:
-    sizes = [size for size in _SIZES[scale] if scale is not Scale.BEYOND and size <= _SLOW]
-    if scale is Scale.BEYOND:
-        sizes = [2 * _SLOW, 4 * _SLOW]
-    ranges = {"ranges": True, "values": RANGE_VALUES}
-    return _points("ranges", scale, [{"subscriptions": size, **ranges} for size in sizes])
-
-
-def _values(scale: Scale) -> Iterable[Point]:
-    return _points("values", scale, [{"values": values} for values in (2, 3, 5, 10, 20, 50)])
-
-
-def _popularity(scale: Scale) -> Iterable[Point]:
-    decays = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-    return _points("popularity", scale, [{"matches": 0.0, "decay": decay} for decay in decays])
-
-
-def _indexes(scale: Scale) -> Iterable[Point]:
-    return _points("indexes", scale, [{"factored": factored} for factored in range(4)])
-
-
-def _skew(scale: Scale) -> Iterable[Point]:
-    return _points("skew", scale, [{"skew": skew} for skew in (0.0, 0.5, 1.0, 1.5)])
-
-
-def _worst(scale: Scale) -> Iterable[Point]:
-    most = {Scale.SMALL: 9, Scale.PAPER: 13, Scale.BEYOND: 15}[scale]
-    return with_seeds("worst", [{"attributes": count} for count in range(4, most + 1)], 1)
+_WORST: Final[Mapping[Scale, int]] = {Scale.SMALL: 9, Scale.PAPER: 13, Scale.BEYOND: 15}
+"""The most attributes of the worst case."""
 
 
 def _weight(point: Point) -> float:
     return float(point.parameters["subscriptions"])
 
 
-def _counted(name: str, points: Callable[[Scale], Iterable[Point]]) -> Experiment:
-    return Experiment(name, count_places, points, frozenset({"add_us"}), _weight)
+def _experiment(
+    name: str,
+    sizes: Mapping[Scale, Sequence[int]] | None = None,
+    *,
+    run: Callable[[Point], list[Row]] = count_places,
+    timed: frozenset[str] = frozenset({"add_us"}),
+    seeds: Mapping[Scale, int] = _SEEDS,
+    **varied: Sequence[Value],
+) -> Experiment:
+    """All combinations of sizes and of the values of other parameters."""
+    chosen = sizes or {scale: (size,) for scale, size in _SWEPT.items()}
+    sets = {
+        scale: [{**_BASE, **each} for each in grid(subscriptions=chosen[scale], **varied)]
+        for scale in Scale
+    }
+    return Experiment(name, run, points_at(name, sets, seeds), timed, _weight)
 
 
-_N: Final = Axis("subscriptions", "subscriptions", log=True)
-_WORK: Final = Axis("work", "places visited an event", log=True)
-_SPACE: Final = Axis("space", "edges + entries of successor sets", log=True)
-_ENGINE: Final = ("engine",)
+_EXPERIMENTS: Final = (
+    _experiment("growth", _SIZES, seeds=_MAIN_SEEDS),
+    _experiment("times", _SIZES, run=time_events, timed=frozenset({"event_us", "prepare_us"})),
+    _experiment("fixed", _FIXED, matches=(0.0,), decay=(DECAY,)),
+    _experiment("values", values=(2, 3, 5, 10, 20, 50)),
+    _experiment("popularity", matches=(0.0,), decay=(0.5, 0.6, 0.7, 0.8, 0.9, 0.95)),
+    _experiment("indexes", factored=range(4)),
+    _experiment("skew", skew=(0.0, 0.5, 1.0, 1.5)),
+    _experiment("ranges", _RANGED, ranges=(True,), values=(RANGE_VALUES,)),
+    Experiment(
+        "worst",
+        count_worst_case,
+        lambda scale: with_seeds("worst", grid(attributes=range(4, _WORST[scale] + 1)), 1),
+    ),
+)
+
+_log: Final = partial(Axis, log=True)
+_WORK: Final = _log("work", "places visited an event")
+_SPACE: Final = _log("space", "edges + entries of successor sets")
+_FACTORED: Final = Axis("factored", "index attributes")
+
+_figure: Final = partial(Figure, lines=("engine",))
+_by_size: Final = partial(_figure, x=_log("subscriptions", "subscriptions"))
+_held: Final = partial(_by_size, lines=(), where={"engine": "none"})
+_indexes: Final = partial(Figure, experiment="indexes", x=_FACTORED, where={"engine": "a+b+c"})
 
 _FIGURES: Final = (
-    Figure(
+    _by_size(
         "space",
         "Space against the number of subscriptions (gryphon 5)",
         "growth",
-        _N,
-        _SPACE,
-        _ENGINE,
+        y=_SPACE,
         caption="Straight lines of slope 1 are linear. *each* counts the tests of a plain list, "
         "*poset* an edge for each subscription, *bound* is N K.",
     ),
-    Figure(
+    _by_size(
         "work",
         "Work against the number of subscriptions (gryphon 5)",
         "growth",
-        _N,
-        _WORK,
-        _ENGINE,
+        y=_WORK,
         caption=f"{MATCHES:g} matches an event at every size. *bound* is the theorem's, for the "
         "tree without optimizations; *poset* counts the filters that its walk tries, *each* all.",
     ),
-    Figure(
+    _held(
         "matches",
         "The matches of an event are held",
         "growth",
-        _N,
-        Axis("matched", "matches an event"),
-        where={"engine": "none"},
+        y=Axis("matched", "matches an event"),
         caption=f"Meant are {MATCHES:g}; the bars are what so few events leave to chance.",
     ),
-    Figure(
+    _held(
         "decay",
         "...by a popularity that falls more slowly the more subscriptions there are",
         "growth",
-        _N,
-        Axis("decay_used", "decay of popularity"),
-        where={"engine": "none"},
+        y=Axis("decay_used", "decay of popularity"),
     ),
-    Figure(
+    _by_size(
         "time",
         "Time of an event",
         "times",
-        _N,
-        Axis("event_us", "time of an event, µs", log=True),
-        _ENGINE,
+        y=_log("event_us", "time of an event, µs"),
         caption=f"In Python, but for *index*, which is compiled and is given all {EVENTS} events "
         "as one batch.",
     ),
-    Figure(
+    _by_size(
         "preparing",
         "Time of a subscription before the first event",
         "times",
-        _N,
-        Axis("prepare_us", "time of a subscription, µs", log=True),
-        _ENGINE,
+        y=_log("prepare_us", "time of a subscription, µs"),
         caption="With all successor sets found, and all of the index compiled.",
     ),
-    Figure(
+    _by_size(
         "fixed",
         f"Work where the popularity is fixed at a decay of {DECAY:g}",
         "fixed",
-        _N,
-        _WORK,
-        _ENGINE,
+        y=_WORK,
         caption="The matches of an event grow with the subscriptions here.",
     ),
-    Figure(
+    _figure(
         "values",
         "Work against the number of values of an attribute",
         "values",
-        Axis("values", "values of an attribute", log=True),
+        _log("values", "values of an attribute"),
         _WORK,
-        _ENGINE,
     ),
-    Figure(
+    _figure(
         "popularity",
         "Work against the decay of popularity",
         "popularity",
         Axis("decay", "decay of popularity"),
         _WORK,
-        _ENGINE,
         caption="To the left subscriptions test few attributes, and many match.",
     ),
-    Figure(
-        "index-space",
-        "Space against the number of index attributes",
-        "indexes",
-        Axis("factored", "index attributes"),
-        _SPACE,
-        where={"engine": "a+b+c"},
-    ),
-    Figure(
+    _indexes("index-space", "Space against the number of index attributes", y=_SPACE),
+    _indexes(
         "index-work",
         "Work against the number of index attributes",
-        "indexes",
-        Axis("factored", "index attributes"),
-        Axis("work", "places visited an event"),
-        where={"engine": "a+b+c"},
+        y=Axis("work", "places visited an event"),
     ),
-    Figure(
+    _figure(
         "skew",
         "Work where events are not uniform",
         "skew",
         Axis("skew", "Zipf exponent of the events' values"),
         _WORK,
-        _ENGINE,
         caption="Events and subscriptions prefer the same values. *bound* is that of these "
         "probabilities.",
     ),
-    Figure(
+    _by_size(
         "ranges-work",
         "Work where 80% of the tests are ranges",
         "ranges",
-        _N,
-        _WORK,
-        _ENGINE,
+        y=_WORK,
         caption="*bound* is that of ranges: sublinear, and of use only far to the right.",
     ),
-    Figure(
-        "ranges-space",
-        "Space where 80% of the tests are ranges",
-        "ranges",
-        _N,
-        _SPACE,
-        _ENGINE,
-    ),
-    Figure(
+    _by_size("ranges-space", "Space where 80% of the tests are ranges", "ranges", y=_SPACE),
+    _by_size(
         "worst",
         "The worst case: all subscriptions of one value or none, and the event of that value",
         "worst",
-        _N,
-        Axis("work", "places visited by the event", log=True),
-        _ENGINE,
+        y=_log("work", "places visited by the event"),
     ),
 )
 
@@ -325,19 +277,7 @@ STUDY: Final = Study(
     "Subscription System (1999)",
     method=_METHOD,
     choices=_CHOICES,
-    experiments=(
-        _counted("growth", _growth),
-        Experiment(
-            "times", time_events, _times, frozenset({"event_us", "prepare_us"}), weight=_weight
-        ),
-        _counted("fixed", _fixed),
-        _counted("values", _values),
-        _counted("popularity", _popularity),
-        _counted("indexes", _indexes),
-        _counted("skew", _skew),
-        _counted("ranges", _ranges),
-        Experiment("worst", count_worst_case, _worst),
-    ),
+    experiments=_EXPERIMENTS,
     figures=_FIGURES,
     claims=CLAIMS,
 )

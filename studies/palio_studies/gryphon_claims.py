@@ -7,16 +7,18 @@ holds the limit itself decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
 from palio.matching.tree.bound import exponent
 from palio_studies.averages import Mean, fitted_exponent, mean_of
+from palio_studies.checks import Check, all_hold, at_most, check, listed, needed
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence, Row
 
-__all__ = ["ATTRIBUTES", "CLAIMS", "VALUES"]
+__all__ = ["ATTRIBUTES", "CLAIMS", "FEW_MS", "MANY", "VALUES"]
 
 ATTRIBUTES: Final = 30
 VALUES: Final = 10
@@ -35,48 +37,102 @@ MANY: Final = 10_000
 FEW_MS: Final = 4.0
 """Its number of milliseconds is lost; on its machine of 1999 few were few."""
 
+NAMED: Final = "{0} {1}"
+NOTHING: Final = "nothing was run"
 
-def _fitted(results: Results, experiment: str, engine: str, column: str) -> Mean | None:
+
+def _exponent(results: Results, experiment: str, engine: str, column: str) -> Mean:
     rows = results.rows(experiment, engine=engine)
-    if len({row["subscriptions"] for row in rows}) < 3:
-        return None
-    xs = [float(row["subscriptions"]) for row in rows]
-    return fitted_exponent(xs, [float(row[column]) for row in rows])
+    sizes = [float(row["subscriptions"]) for row in rows]
+    needed(len(set(sizes)) >= 3, "too few sizes: an exponent needs three")
+    return fitted_exponent(sizes, [float(row[column]) for row in rows])
 
 
 def _exponents(
-    results: Results, experiment: str, column: str, engines: tuple[str, ...] = _TREES
+    results: Results, experiment: str, column: str, engines: Sequence[str] = _TREES
 ) -> dict[str, Mean]:
-    found = {name: _fitted(results, experiment, name, column) for name in engines}
-    return {name: each for name, each in found.items() if each is not None}
+    return {name: _exponent(results, experiment, name, column) for name in engines}
 
 
-def _at_most(found: Mean, limit: float) -> bool | None:
-    """Whether something is at most so much; None if its interval leaves that open."""
-    if found.high <= limit:
-        return True
-    return False if found.low > limit else None
+def _all_at_most(limit: float, means: Sequence[Mean]) -> bool | None:
+    return all_hold(at_most(mean, limit) for mean in means)
 
 
-def _all(verdicts: Iterable[bool | None]) -> bool | None:
-    known = list(verdicts)
-    if False in known:
-        return False
-    return None if None in known else True
-
-
-def _told(found: Mapping[str, Mean]) -> str:
-    return ", ".join(f"{name} {each}" for name, each in found.items())
-
-
-_TOO_FEW: Final = Evidence(None, "too few sizes: an exponent needs three")
+def _rises_at_most(
+    limit: float, experiment: str, column: str, told: str, engines: Sequence[str] = _TREES
+) -> Check:
+    """A claim that the exponents of a column, with their intervals, are at most so much."""
+    return check(
+        partial(_exponents, experiment=experiment, column=column, engines=engines),
+        partial(_all_at_most, limit),
+        told,
+        each=NAMED if len(engines) > 1 else "{1}",
+    )
 
 
 def _largest(results: Results, experiment: str) -> int:
-    return max((int(row["subscriptions"]) for row in results.rows(experiment)), default=0)
+    return max(results.values(experiment, "subscriptions"), default=0)
 
 
-def _saved(results: Results, experiment: str, column: str, before: str, after: str) -> Mean | None:
+def _held(results: Results) -> Evidence:
+    matched = _exponent(results, "growth", "none", "matched")
+    means = results.line("growth", "matched", "subscriptions").values()
+    numbers = f"{min(means):.3g} to {max(means):.3g} matches an event, exponent {matched}"
+    return Evidence(matched.low <= 0.05 and matched.high >= -0.05, numbers)
+
+
+def _bounded(results: Results, experiment: str, engine: str = "none") -> Evidence:
+    """Whether no run visits more than the bound."""
+
+    def key(row: Row) -> tuple[object, ...]:
+        return row["subscriptions"], row["values"], row["skew"], row["seed"]
+
+    most = {key(row): float(row["work"]) for row in results.rows(experiment, engine="bound")}
+    shares = [
+        float(row["work"]) / most[key(row)] for row in results.rows(experiment, engine=engine)
+    ]
+    needed(shares, NOTHING)
+    numbers = f"{len(shares)} runs visit {100 * min(shares):.1f}% to {100 * max(shares):.1f}% of it"
+    return Evidence(max(shares) <= 1, numbers)
+
+
+def _worst(results: Results) -> Evidence:
+    found = _exponents(results, "worst", "work", ("none", "a"))
+    whole = all(row["work"] == row["places"] for row in results.rows("worst", engine="none"))
+    low, high = LINEAR
+    linear = all(low <= each.value <= high for each in found.values())
+    visited = "all" if whole else "not all"
+    return Evidence(
+        whole and linear,
+        f"exponents: {listed(found, NAMED)}; {visited} of the tree is visited",
+    )
+
+
+def _linear(results: Results, experiment: str, engine: str) -> Evidence:
+    found = _exponent(results, experiment, engine, "space")
+    tests = list(results.line(experiment, "tests", "subscriptions").values())
+    numbers = f"exponent {found}; a subscription has {tests[0]:.2g} to {tests[-1]:.2g} tests"
+    return Evidence(at_most(found, LINEAR[1]), numbers)
+
+
+def _linear_tree(results: Results) -> Evidence:
+    grown = _linear(results, "fixed", "none")
+    if grown.holds is None:
+        return grown
+    shares: list[float] = []
+    for experiment in ("growth", "fixed"):
+        tree, bound = (
+            results.line(experiment, "space", "subscriptions", engine=engine)
+            for engine in ("none", "bound")
+        )
+        shares += [space / bound[size] for size, space in tree.items()]
+    numbers = f"{grown.numbers}; {100 * max(shares):.0f}% of N K edges at the most"
+    return Evidence(all_hold([grown.holds, max(shares) <= 1]), numbers)
+
+
+def _share_saved(
+    results: Results, experiment: str, column: str, before: str, after: str
+) -> Mean | None:
     """What share of a column one optimization saves at the largest size."""
     size = _largest(results, experiment)
     was, now = (
@@ -88,205 +144,57 @@ def _saved(results: Results, experiment: str, column: str, before: str, after: s
     return mean_of([1 - float(now[seed][column]) / float(was[seed][column]) for seed in was])
 
 
-def _saving(share: Mean) -> bool | None:
-    """Whether anything is saved; None if the interval leaves that open."""
-    return _at_most(Mean(-share.value, share.half, share.runs), 0.0)
+def _saves(
+    results: Results, before: str, after: str, experiment: str = "growth", column: str = "work"
+) -> Evidence:
+    """Whether anything is saved; open if the interval leaves that open."""
+    share = _share_saved(results, experiment, column, before, after)
+    if share is None:
+        return Evidence(None, NOTHING)
+    percent = Mean(100 * share.value, 100 * share.half, share.runs)
+    fewer = "fewer places" if column == "work" else "less time"
+    numbers = f"{percent}% {fewer} at {_largest(results, experiment):,} subscriptions"
+    if column == "work":
+        space = _share_saved(results, experiment, "space", before, after)
+        numbers += f", {1 - space.value:.2g} times the space" if space else ""
+    return Evidence(at_most(Mean(-share.value, share.half, share.runs), 0.0), numbers)
 
 
-def _percent(share: Mean) -> str:
-    return str(Mean(100 * share.value, 100 * share.half, share.runs)) + "%"
-
-
-# --- growth ---
-
-
-def _sublinear(results: Results) -> Evidence:
-    found = _exponents(results, "growth", "work")
-    if not found:
-        return _TOO_FEW
-    below = _all(_at_most(each, _SUBLINEAR) for each in found.values())
-    return Evidence(below, f"exponents: {_told(found)}")
-
-
-def _held(results: Results) -> Evidence:
-    matched = _fitted(results, "growth", "none", "matched")
-    if matched is None:
-        return _TOO_FEW
-    means = [each.value for each in results.mean("growth", "matched", ["subscriptions"]).values()]
-    numbers = f"{min(means):.3g} to {max(means):.3g} matches an event, exponent {matched}"
-    return Evidence(matched.low <= 0.05 and matched.high >= -0.05, numbers)
-
-
-def _below(results: Results, experiment: str, engine: str) -> Evidence:
-    """Whether no run visits more than the bound."""
-
-    def key(row: Row) -> tuple[object, ...]:
-        return row["subscriptions"], row["values"], row["skew"], row["seed"]
-
-    most = {key(row): float(row["work"]) for row in results.rows(experiment, engine="bound")}
-    shares = [
-        float(row["work"]) / most[key(row)] for row in results.rows(experiment, engine=engine)
-    ]
-    if not shares:
-        return Evidence(None, "nothing was run")
-    numbers = f"{len(shares)} runs visit {100 * min(shares):.1f}% to {100 * max(shares):.1f}% of it"
-    return Evidence(max(shares) <= 1, numbers)
-
-
-def _bounded(results: Results) -> Evidence:
-    return _below(results, "growth", "none")
-
-
-def _closed_form(results: Results) -> Evidence:
-    found = _fitted(results, "growth", "none", "work")
-    if found is None:
-        return _TOO_FEW
-    most = exponent(ATTRIBUTES, VALUES)
-    return Evidence(_at_most(found, most), f"fitted {found}, 1 - l is {most:.3f}")
-
-
-def _worst(results: Results) -> Evidence:
-    found = _exponents(results, "worst", "work", ("none", "a"))
-    if not found:
-        return _TOO_FEW
-    rows = results.rows("worst", engine="none")
-    whole = all(row["work"] == row["places"] for row in rows)
-    low, high = LINEAR
-    linear = all(low <= each.value <= high for each in found.values())
-    numbers = f"exponents: {_told(found)}; {'all' if whole else 'not all'} of the tree is visited"
-    return Evidence(whole and linear, numbers)
-
-
-# --- space ---
-
-
-def _linear(results: Results, experiment: str, engine: str) -> Evidence:
-    found = _fitted(results, experiment, engine, "space")
-    if found is None:
-        return _TOO_FEW
-    tests = results.mean(experiment, "tests", ["subscriptions"])
-    few, many = (tests[size].value for size in (min(tests), max(tests)))
-    numbers = f"exponent {found}; a subscription has {few:.2g} to {many:.2g} tests"
-    return Evidence(_at_most(found, LINEAR[1]), numbers)
-
-
-def _linear_tree(results: Results) -> Evidence:
-    grown = _linear(results, "fixed", "none")
-    shares = []
-    for experiment in ("growth", "fixed"):
-        spaces = results.mean(experiment, "space", ["engine", "subscriptions"])
-        shares += [
-            each.value / spaces["bound", size].value
-            for (engine, size), each in spaces.items()
-            if engine == "none"
-        ]
-    if grown.holds is None:
-        return grown
-    numbers = f"{grown.numbers}; {100 * max(shares):.0f}% of N K edges at the most"
-    return Evidence(_all([grown.holds, max(shares) <= 1]), numbers)
-
-
-def _linear_sets(results: Results) -> Evidence:
-    return _linear(results, "fixed", "a+b")
-
-
-def _linear_sets_held(results: Results) -> Evidence:
-    return _linear(results, "growth", "a+b")
-
-
-def _linear_building(results: Results) -> Evidence:
-    found = _fitted(results, "fixed", "none", "add_us")
-    if found is None:
-        return _TOO_FEW
-    return Evidence(_at_most(found, LINEAR[1] - 1), f"exponent {found}")
-
-
-# --- optimizations ---
-
-
-def _saves(results: Results, before: str, after: str) -> Evidence:
-    work = _saved(results, "growth", "work", before, after)
-    if work is None:
-        return Evidence(None, "nothing was run")
-    size = _largest(results, "growth")
-    numbers = f"{_percent(work)} fewer places at {size:,} subscriptions"
-    space = _saved(results, "growth", "space", before, after)
-    if space is not None:
-        numbers += f", {1 - space.value:.2g} times the space"
-    return Evidence(_saving(work), numbers)
-
-
-def _collapsing(results: Results) -> Evidence:
-    return _saves(results, "none", "a")
-
-
-def _successors(results: Results) -> Evidence:
-    return _saves(results, "a", "a+b")
-
-
-def _factoring(results: Results) -> Evidence:
-    return _saves(results, "a+b", "a+b+c")
-
-
-def _saves_time(results: Results, before: str, after: str) -> Evidence:
-    time = _saved(results, "times", "event_us", before, after)
-    if time is None:
-        return Evidence(None, "nothing was run")
-    size = _largest(results, "times")
-    return Evidence(_saving(time), f"{_percent(time)} less time at {size:,} subscriptions")
-
-
-def _collapsing_time(results: Results) -> Evidence:
-    return _saves_time(results, "none", "a")
-
-
-def _successors_time(results: Results) -> Evidence:
-    return _saves_time(results, "a", "a+b")
+_saves_time: Final = partial(_saves, experiment="times", column="event_us")
 
 
 def _few_index_attributes(results: Results) -> Evidence:
-    spaces = results.mean("indexes", "space", ["factored"], engine="a+b+c")
-    if len(spaces) < 3:
-        return Evidence(None, "too few numbers of index attributes")
-    works = results.mean("indexes", "work", ["factored"], engine="a+b+c")
-    growth = [spaces[key].value / spaces[(0,)].value for key in spaces]
-    told = ", ".join(
-        f"{key[0]}: {rate:.1f} times the space, {works[key].value:.1f} places"
-        for key, rate in zip(spaces, growth, strict=True)
+    spaces, works = (
+        results.line("indexes", column, "factored", engine="a+b+c") for column in ("space", "work")
     )
-    return Evidence(all(few < more for few, more in pairwise(growth[1:])), told)
-
-
-# --- in milliseconds ---
+    needed(len(spaces) >= 3, "too few numbers of index attributes")
+    growth = {key: space / spaces[0] for key, space in spaces.items()}
+    told = ", ".join(
+        f"{key}: {rate:.1f} times the space, {works[key]:.1f} places"
+        for key, rate in growth.items()
+    )
+    return Evidence(all(few < more for few, more in pairwise(list(growth.values())[1:])), told)
 
 
 def _milliseconds(results: Results) -> Evidence:
     size = _largest(results, "times")
-    if size < MANY:
-        return Evidence(None, f"too few subscriptions: {size:,}")
-    found = results.mean("times", "event_us", ["engine"], subscriptions=size)
-    named = {key[0]: each.value / 1000 for key, each in found.items()}
-    told = ", ".join(f"{name} {each:.3g} ms" for name, each in named.items())
-    return Evidence(all(named[name] < FEW_MS for name in _TREES), f"at {size:,}: {told}")
-
-
-# --- beyond equality and uniform events ---
-
-
-def _skewed(results: Results) -> Evidence:
-    return _below(results, "skew", "none")
+    needed(size >= MANY, f"too few subscriptions: {size:,}")
+    found = results.line("times", "event_us", "engine", subscriptions=size)
+    named = {engine: time / 1000 for engine, time in found.items()}
+    told = f"at {size:,}: {listed(named, '{0} {1:.3g} ms')}"
+    return Evidence(all(named[name] < FEW_MS for name in _TREES), told)
 
 
 def _ranges(results: Results) -> Evidence:
     found = _exponents(results, "ranges", "work", ("a", "a+b"))
-    if not found:
-        return _TOO_FEW
-    bounded = _below(results, "ranges", "a")
-    below = [_at_most(each, _SUBLINEAR) for each in found.values()]
+    bounded = _bounded(results, "ranges", "a")
     return Evidence(
-        _all([*below, bounded.holds]), f"exponents: {_told(found)}; of the bound, {bounded.numbers}"
+        all_hold([_all_at_most(_SUBLINEAR, list(found.values())), bounded.holds]),
+        f"exponents: {listed(found, NAMED)}; of the bound, {bounded.numbers}",
     )
 
+
+_CLOSED_FORM: Final = exponent(ATTRIBUTES, VALUES)
 
 CLAIMS: Final = (
     Claim(
@@ -301,19 +209,21 @@ CLAIMS: Final = (
         "The expected time to match a random event grows less than linearly with the number of "
         "subscriptions.",
         "the exponent of places visited, with its interval, is at most 0.95 for every tree",
-        _sublinear,
+        _rises_at_most(_SUBLINEAR, "growth", "work", "exponents: {}"),
     ),
     Claim(
         "theorem",
         "No set of N subscriptions makes a search visit more than the theorem says.",
         "no run visits more places than the bound with its constants",
-        _bounded,
+        partial(_bounded, experiment="growth"),
     ),
     Claim(
         "closed form",
         "Matching takes O((K N)^(1-l)), l = ln V / (ln V + ln K).",
         "the exponent of the tree without optimizations, with its interval, is not above 1 - l",
-        _closed_form,
+        _rises_at_most(
+            _CLOSED_FORM, "growth", "work", f"fitted {{}}, 1 - l is {_CLOSED_FORM:.3f}", ("none",)
+        ),
     ),
     Claim(
         "worst case",
@@ -334,44 +244,44 @@ CLAIMS: Final = (
         "Pre-processing takes O(N K): a subscription costs the same however many there are.",
         "the exponent of the time of one subscription, with its interval, is not above 0.1 where "
         "subscriptions are of the same kind at all sizes",
-        _linear_building,
+        _rises_at_most(LINEAR[1] - 1, "fixed", "add_us", "exponent {}", ("none",)),
     ),
     Claim(
         "collapsing",
         "Collapsing chains of `*` (a) visits fewer places where many attributes are rarely tested.",
         "the saving is above 0 with its interval",
-        _collapsing,
+        partial(_saves, before="none", after="a"),
     ),
     Claim(
         "collapsing, time",
         "...and takes less time.",
         "the saving is above 0 with its interval",
-        _collapsing_time,
+        partial(_saves_time, before="none", after="a"),
     ),
     Claim(
         "successor sets",
         "Successor sets (b) improve the search further.",
         "the saving of places over (a) is above 0 with its interval",
-        _successors,
+        partial(_saves, before="a", after="a+b"),
     ),
     Claim(
         "successor sets, time",
         "...and take less time than (a).",
         "the saving is above 0 with its interval",
-        _successors_time,
+        partial(_saves_time, before="a", after="a+b"),
     ),
     Claim(
         "successor sets, space",
         "Successor sets take more space, but still linear.",
         "the exponent of edges and entries of (a+b), with its interval, is not above 1.1, "
         "where subscriptions are of the same kind at all sizes",
-        _linear_sets,
+        partial(_linear, experiment="fixed", engine="a+b"),
     ),
     Claim(
         "successor sets, space, matches held",
         "...also where the matches of an event are held.",
         "the same",
-        _linear_sets_held,
+        partial(_linear, experiment="growth", engine="a+b"),
         "Matches are held by longer subscriptions: with their number grows that of the tests of "
         "each, and that of the branches that are pending at a node.",
     ),
@@ -379,7 +289,7 @@ CLAIMS: Final = (
         "factoring",
         "Factoring out index attributes (c) improves the search further, for more space.",
         "the saving of places over (a+b) is above 0 with its interval",
-        _factoring,
+        partial(_saves, before="a+b", after="a+b+c"),
     ),
     Claim(
         "few index attributes",
@@ -398,7 +308,7 @@ CLAIMS: Final = (
         "other events",
         "The analysis extends to other distributions of events.",
         "no run with Zipf events visits more than the bound with those probabilities",
-        _skewed,
+        partial(_bounded, experiment="skew"),
     ),
     Claim(
         "ranges",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import inf
 from time import process_time
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -63,18 +63,13 @@ class Drawn(NamedTuple):
 
 
 Pairs = list[tuple[int, int]]
+_Engine = TypeVar("_Engine", Index, Reference, Tree)
 
 
 def drawn_for(point: Point) -> Drawn:
     """The workload of a point: its own decay, or the one that makes `matches` of an event."""
     given = point.parameters
-    workload = MatchingWorkload(
-        attributes=int(given["attributes"]),
-        values=int(given["values"]),
-        decay=float(given["decay"]),
-        ranges=bool(given["ranges"]),
-        skew=float(given["skew"]),
-    )
+    workload = msgspec.convert(dict(given), MatchingWorkload)
     size, matches = int(given["subscriptions"]), float(given["matches"])
     if matches:
         workload = msgspec.structs.replace(workload, decay=held_decay(workload, matches, size))
@@ -90,7 +85,7 @@ def count_places(point: Point) -> list[Row]:
     drawn = drawn_for(point)
     workload, filters = drawn.workload, drawn.filters
     size = len(filters)
-    expected = _pairs(_indexed(filters).match(drawn.events))
+    expected = _pairs(_filled(Index(), filters).match(drawn.events))
     tests = sum(len(each.conjunctions[0].constraints) for each in filters)
     rows: list[Row] = []
 
@@ -144,9 +139,9 @@ def count_worst_case(point: Point) -> list[Row]:
         for asked in product((False, True), repeat=attributes)
         for chosen in [[name for name, asks in zip(names, asked, strict=True) if asks]]
     ]
-    rows: list[Row] = []
     events = pa.record_batch({name: [0] for name in names})
     drawn = Drawn(MatchingWorkload(attributes, 1, 1.0), filters, events)
+    rows: list[Row] = []
     for name in ("none", "a", "a+b"):
         tree = _tree_of(name, drawn, 0)
         found = len(tree.match(events).keys)
@@ -172,7 +167,7 @@ def time_events(point: Point) -> list[Row]:
     drawn = drawn_for(point)
     _ready()
     events, some = drawn.events, drawn.events.slice(0, FEW)
-    expected = _pairs(_indexed(drawn.filters).match(events))
+    expected = _pairs(_filled(Index(), drawn.filters).match(events))
     rows: list[Row] = []
 
     def measure(
@@ -206,7 +201,7 @@ def time_events(point: Point) -> list[Row]:
         measure(name, planted, lambda tree: _pairs(tree.match(events)), EVENTS)
 
     def compiled() -> Index:
-        index = _indexed(drawn.filters)
+        index = _filled(Index(), drawn.filters)
         index.match(events)
         return index
 
@@ -218,7 +213,12 @@ def time_events(point: Point) -> list[Row]:
     asked = some.to_pylist()
     measure("index", compiled, lambda index: _pairs(index.match(events)), EVENTS)
     measure("poset", placed, lambda walk: _walked(walk, asked), FEW)
-    measure("each", lambda: _listed(drawn.filters), lambda each: _pairs(each.match(some)), FEW)
+    measure(
+        "each",
+        lambda: _filled(Reference(), drawn.filters),
+        lambda each: _pairs(each.match(some)),
+        FEW,
+    )
     return rows
 
 
@@ -226,7 +226,7 @@ def _ready() -> None:
     """Load the kernels of the index, which is no part of what an event costs."""
     drawn = MatchingWorkload(3, 3, 1.0)
     filters = list(drawn.filters(500, np.random.default_rng(0)))
-    _indexed(filters).match(drawn.events(EVENTS, np.random.default_rng(1)))
+    _filled(Index(), filters).match(drawn.events(EVENTS, np.random.default_rng(1)))
 
 
 # --- the engines ---
@@ -240,24 +240,13 @@ def _trees_for(workload: MatchingWorkload) -> list[str]:
 def _tree_of(name: str, drawn: Drawn, factored: int) -> Tree:
     names = drawn.workload.names
     index = names[:factored] if name == "a+b+c" else []
-    tree = Tree(names, **TREES[name], factored=index)
-    for key, each in enumerate(drawn.filters):
-        tree.add(key, each)
-    return tree
+    return _filled(Tree(names, **TREES[name], factored=index), drawn.filters)
 
 
-def _indexed(filters: Sequence[Filter]) -> Index:
-    index = Index()
+def _filled(engine: _Engine, filters: Sequence[Filter]) -> _Engine:
     for key, each in enumerate(filters):
-        index.add(key, each)
-    return index
-
-
-def _listed(filters: Sequence[Filter]) -> Reference:
-    reference = Reference()
-    for key, each in enumerate(filters):
-        reference.add(key, each)
-    return reference
+        engine.add(key, each)
+    return engine
 
 
 def _walk_of(filters: Sequence[Filter]) -> PosetSelector:

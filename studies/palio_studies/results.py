@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,7 +43,7 @@ class Results:
         rows = self._tables.get(experiment, [])
         return [row for row in rows if all(row[name] == value for name, value in where.items())]
 
-    def values(self, experiment: str, column: str, **where: Value) -> list[Value]:
+    def values(self, experiment: str, column: str, **where: Value) -> list[Any]:
         """The values that a column has, each once, in order."""
         return sorted({row[column] for row in self.rows(experiment, **where)})
 
@@ -55,7 +56,7 @@ class Results:
             groups.setdefault(tuple(row[name] for name in by), []).append(float(row[column]))
         return {key: mean_of(groups[key]) for key in sorted(groups)}
 
-    def line(self, experiment: str, column: str, along: str, **where: Value) -> dict[Value, float]:
+    def line(self, experiment: str, column: str, along: str, **where: Value) -> dict[Any, float]:
         """The means of a column at each value of another one, in the order of those.
 
         >>> results = Results({"costs": [{"n": 1, "cost": 5.0}, {"n": 2, "cost": 8.0}]})

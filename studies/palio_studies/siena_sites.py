@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from palio.routing.acyclic import Acyclic
@@ -10,7 +12,6 @@ from palio.routing.advertised import Advertised
 from palio.routing.algorithms import find_algorithm
 from palio.routing.centralized import Centralized
 from palio.routing.flooded import Flooded
-from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.gateway import Gateway
 from palio.routing.hierarchical import Hierarchical
 from palio.routing.patterns.router import Patterned
@@ -117,30 +118,25 @@ def _routers(architecture: Architecture, sites: Sites) -> RouterFactory:
             return Flooded
         case Architecture.PATTERNS:
             return Patterned
-    make = _PLAIN[architecture]
-    return lambda name: make(name, parametric=False)
+    return _PLAIN[architecture]
 
 
 def _hybrid(transits: frozenset[str]) -> RouterFactory:
-    def plain_hierarchical(name: str) -> Router:
-        return Hierarchical(name, parametric=False)
-
-    def plain_acyclic(name: str) -> Router:
-        return Acyclic(name, parametric=False)
-
     def is_transit(peer: Peer) -> bool:
         return peer.name in transits
 
     def new(name: str) -> Router:
         if name not in transits:
-            return plain_hierarchical(name)
-        return Gateway(name, plain_hierarchical, plain_acyclic, is_transit)
+            return _hierarchical(name)
+        return Gateway(name, _hierarchical, _acyclic, is_transit)
 
     return new
 
 
-_PLAIN: Final[dict[Architecture, type[ForwardingRouter]]] = {
-    Architecture.CENTRALIZED: Centralized,
-    Architecture.HIERARCHICAL: Hierarchical,
-    Architecture.ACYCLIC: Acyclic,
+_hierarchical: Final[RouterFactory] = partial(Hierarchical, parametric=False)
+_acyclic: Final[RouterFactory] = partial(Acyclic, parametric=False)
+_PLAIN: Final[Mapping[Architecture, RouterFactory]] = {
+    Architecture.CENTRALIZED: partial(Centralized, parametric=False),
+    Architecture.HIERARCHICAL: _hierarchical,
+    Architecture.ACYCLIC: _acyclic,
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -47,13 +48,11 @@ _IMPLIED: Final = 5
 _FURTHER: Final = 6
 """Events of composite notifications, but for the first of each."""
 
-_CLASS_OF: Final[dict[type, CostClass]] = {
-    Subscribe: CostClass.SUBSCRIPTION,
-    Unsubscribe: CostClass.SUBSCRIPTION,
-    SubscribePattern: CostClass.SUBSCRIPTION,
-    UnsubscribePattern: CostClass.SUBSCRIPTION,
-    Advertise: CostClass.ADVERTISEMENT,
-    Unadvertise: CostClass.ADVERTISEMENT,
+_CLASS_OF: Final[Mapping[type, CostClass]] = {
+    **dict.fromkeys(
+        (Subscribe, Unsubscribe, SubscribePattern, UnsubscribePattern), CostClass.SUBSCRIPTION
+    ),
+    **dict.fromkeys((Advertise, Unadvertise), CostClass.ADVERTISEMENT),
 }
 
 
@@ -74,7 +73,9 @@ class CostTally:
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
-        self._counts: dict[tuple[str, str], list[int]] = {}
+        self._counts: defaultdict[tuple[str, str], list[int]] = defaultdict(
+            lambda: [0] * (_FURTHER + 1)
+        )
         """By source and target, of each class."""
         self._ways: dict[str, list[tuple[str, str]]] = {}
         """By client that is away from its server, the links from it to there."""
@@ -98,9 +99,7 @@ class CostTally:
 
     def crossed(self, source: str, target: str, message: Control | RowParcel) -> None:
         """A message goes from one site to another."""
-        counts = self._counts.get((source, target))
-        if counts is None:
-            counts = self._counts[source, target] = [0] * (_FURTHER + 1)
+        counts = self._counts[source, target]
         counts[_MESSAGES] += 1
         if isinstance(message, RowParcel):
             counts[CostClass.NOTIFICATION] += len(message)
@@ -121,45 +120,38 @@ class CostTally:
 
     def cost(self, of: CostClass) -> int:
         """The price of all messages of a class."""
-        return sum(counts[of] * self._length(*ends)[1] for ends, counts in self._counts.items())
+        return self._sum(lambda counts: counts[of])[1]
 
     def carried(self) -> int:
         """The price of all notifications, if each event of a composite one is paid for."""
-        return self.cost(CostClass.NOTIFICATION) + sum(
-            counts[_FURTHER] * self._length(*ends)[1] for ends, counts in self._counts.items()
-        )
+        return self._sum(lambda counts: counts[CostClass.NOTIFICATION] + counts[_FURTHER])[1]
 
     def crossings(self, of: CostClass) -> int:
         """How many links all messages of a class crossed."""
-        return sum(counts[of] * self._length(*ends)[0] for ends, counts in self._counts.items())
+        return self._sum(lambda counts: counts[of])[0]
 
     def messages(self) -> tuple[int, int]:
         """Crossings of links: of requests and notifications one by one, as plain siena sends them,
         and of Palio's messages.
         """
-        plain = ours = 0
-        for ends, counts in self._counts.items():
-            links = self._length(*ends)[0]
-            plain += links * (sum(counts[:_MESSAGES]) - counts[_IMPLIED])
-            ours += links * counts[_MESSAGES]
+        plain, _ = self._sum(lambda counts: sum(counts[:_MESSAGES]) - counts[_IMPLIED])
+        ours, _ = self._sum(lambda counts: counts[_MESSAGES])
         return plain, ours
 
     def by_direction(self, of: CostClass) -> dict[tuple[str, str], int]:
         """How many messages of a class went from one site to another, where any did."""
-        found: dict[tuple[str, str], int] = {}
-        for (source, target), counts in self._counts.items():
-            if counts[of]:
-                for link in self._way(source, target):
-                    found[link] = found.get(link, 0) + counts[of]
-        return found
+        found: Counter[tuple[str, str]] = Counter()
+        for ends, counts in self._counts.items():
+            found.update(dict.fromkeys(self._way(*ends), counts[of]))
+        return +found
 
     def by_link(self) -> dict[tuple[str, str], int]:
         """What was paid at each link, both ways; 0 at those that were not used."""
         paid = dict.fromkeys(self._sites.prices, 0)
-        for (source, target), counts in self._counts.items():
+        for ends, counts in self._counts.items():
             crossings = sum(counts[:_MESSAGES])
-            for one, other in self._way(source, target):
-                edge = edge_of(one, other)
+            for link in self._way(*ends):
+                edge = edge_of(*link)
                 paid[edge] += crossings * self._sites.prices[edge]
         return paid
 
@@ -187,12 +179,22 @@ class CostTally:
         return self._ways.get(source) or [(source, target)]
 
     def _length(self, source: str, target: str) -> tuple[int, int]:
+        """How many links lie between, and what crossing them costs."""
         known = self._lengths.get((source, target))
         if known is None:
             way = self._way(source, target)
             known = len(way), sum(self._sites.prices[edge_of(*link)] for link in way)
             self._lengths[source, target] = known
         return known
+
+    def _sum(self, count: Callable[[list[int]], int]) -> tuple[int, int]:
+        """Over all pairs of ends, what is counted between them times links, and times price."""
+        links = price = 0
+        for ends, counts in self._counts.items():
+            length, cost = self._length(*ends)
+            links += count(counts) * length
+            price += count(counts) * cost
+        return links, price
 
     def _count_requests(
         self, source: str, target: str, requests: Iterable[Request], counts: list[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from palio_studies.drawing import series_of
@@ -9,7 +10,7 @@ from palio_studies.gryphon import STUDY
 from palio_studies.gryphon_workload import MatchingWorkload, held_decay
 from palio_studies.names import Scale
 from palio_studies.results import Results
-from palio_studies.study import Point, Value, points_of
+from palio_studies.study import Point, points_of
 
 
 @pytest.mark.parametrize("scale", list(Scale))
@@ -17,27 +18,21 @@ def test_every_point_has_a_workload(scale: Scale) -> None:
     for point in points_of(STUDY, scale):
         given = point.parameters
         if given.get("matches"):
-            workload = MatchingWorkload(
-                int(given["attributes"]),
-                int(given["values"]),
-                0.0,
-                bool(given["ranges"]),
-                float(given["skew"]),
-            )
+            workload = msgspec.convert(dict(given), MatchingWorkload)
             size = int(given["subscriptions"])
             assert 0 < held_decay(workload, float(given["matches"]), size) < 1
 
 
-def test_every_figure_draws_what_its_experiment_measures() -> None:
+def test_every_figure_draws_what_its_experiment_measures_and_times_are_declared() -> None:
     tables = {}
     for experiment in STUDY.experiments:
         point = next(iter(experiment.points(Scale.SMALL)))
-        small: dict[str, Value] = {"attributes": 5, "values": 3, "subscriptions": 60}
-        if "subscriptions" not in point.parameters:
-            small = {}
-        given = {**point.parameters, **small}
+        given = dict(point.parameters)
+        if "subscriptions" in given:
+            given |= {"attributes": 5, "values": 3, "subscriptions": 60}
         rows = experiment.run(Point(point.experiment, given, 1))
         tables[experiment.name] = [{**given, "seed": 1, **row} for row in rows]
+        assert {name for name in rows[0] if name.endswith("_us")} == set(experiment.timed)
     results = Results(tables)
     for figure in STUDY.figures:
         assert series_of(figure, results), figure.name

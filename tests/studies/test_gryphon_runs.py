@@ -12,9 +12,7 @@ from palio.matching.tree.bound import visits_at_most
 from palio.matching.tree.tree import Tree
 from palio.model import Constraint
 from palio.model.expressions import Literal
-from palio_studies.gryphon import STUDY
 from palio_studies.gryphon_runs import TREES, count_places, count_worst_case, drawn_for, time_events
-from palio_studies.names import Scale
 from palio_studies.study import Point, Value
 
 BASE: dict[str, Value] = {
@@ -104,13 +102,3 @@ def test_the_worst_case_visits_all_there_is() -> None:
     assert [row["subscriptions"] for row in rows] == [16] * 3
     plain = rows[0]
     assert plain["work"] == plain["places"] == 2**5 - 1
-
-
-def test_times_of_the_machine_are_declared() -> None:
-    for experiment in STUDY.experiments:
-        point = next(iter(experiment.points(Scale.SMALL)))
-        given = point.parameters
-        if "subscriptions" in given:
-            given = {**given, "attributes": 5, "values": 3, "subscriptions": 60}
-        row = experiment.run(Point(point.experiment, given, 1))[0]
-        assert {name for name in row if name.endswith("_us")} == set(experiment.timed)

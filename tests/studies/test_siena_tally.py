@@ -12,7 +12,6 @@ from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Advertise, Batch, Subscribe, Unsubscribe, Update
 from palio.routing.patterns.messages import Composite
 from palio.simulation.randomness import Randomness
-from palio_studies.siena_behaviour import Behaviour
 from palio_studies.siena_scenario import SitePlan, play
 from palio_studies.siena_sites import Architecture, Sites, lay
 from palio_studies.siena_tally import CostClass, CostTally, Ignored
@@ -22,14 +21,13 @@ from palio_studies.simulator.site_networks import SiteNetwork, draw_sites
 CHAIN = Sites(SiteNetwork(3, 1, ((0, 1), (1, 2)), (5, 7)))
 MESHED = (Architecture.GENERAL, Architecture.SOURCES)
 """A hundred servers of these take seconds to meet; test_siena_sites has sixteen."""
-BEHAVIOUR = Behaviour(advertisements=2, publications=3, subscriptions=2, receipts=2)
 
 
 @pytest.mark.parametrize("architecture", [each for each in Architecture if each not in MESHED])
 def test_costs_are_those_of_the_simulator_and_the_same_by_class_link_and_site(
     architecture: Architecture,
 ) -> None:
-    plan = SitePlan(architecture=architecture, objects=3, parties=12, behaviour=BEHAVIOUR)
+    plan = SitePlan(architecture=architecture, objects=3, parties=12, m=2, n=3, p=2, q=2)
     played = play(plan, 3)
     tally, costs = played.tally, played.network.costs
     at_rest = lay(architecture, Sites(draw_sites(Randomness(3).branch())), seed=3).costs
