@@ -29,6 +29,9 @@ endef
 # The demo begins without, and compiles beside itself.
 KERNELS := $(STAMP)-kernels
 
+# Processes that a command starts would compile all of Palio anew, each of them.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench campaign nightly coverage clean
 
