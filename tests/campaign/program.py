@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from multiprocessing import active_children, get_context, parent_process
 from queue import SimpleQueue
 from threading import Thread
@@ -35,6 +37,9 @@ INTERRUPTED: Final = 130
 
 TOLD_CHARACTERS: Final = 300
 """How much of a breach is told: a pool may hang on a process killed amid more than 16 KiB."""
+
+AHEAD: Final = 2
+"""How many seeds a process is handed before it has played them."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
@@ -203,18 +208,45 @@ def _endings(algorithm: str, seeds: range, jobs: int) -> Iterator[tuple[int, End
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_end_with_parent)
     # The main thread must hold no lock of the pool when a signal comes: it waits for this queue.
     done: SimpleQueue[Future[tuple[int, Ending]]] = SimpleQueue()
-    # Processes inherit the mask: they never hear Ctrl-C, which a terminal sends to all.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    left = iter(seeds)
+
+    def hand_out(count: int) -> None:
+        with _signals_later():
+            for seed in islice(left, count):
+                pool.submit(_ending, algorithm, seed).add_done_callback(done.put)
+
     try:
-        for seed in seeds:
-            pool.submit(_ending, algorithm, seed).add_done_callback(done.put)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        hand_out(AHEAD * jobs)
         for _ in seeds:
-            yield done.get().result()
+            future = done.get()
+            hand_out(1)
+            yield future.result()
     finally:
         for process in active_children():
             process.kill()
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Be interrupted after this block only. Processes that begin in it inherit the mask: they never
+    hear Ctrl-C, which a terminal sends to all.
+    """
+    came: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        came.append(number)  # the mask is this thread's, and others may be told
+
+    handlers = {number: signal.signal(number, note) for number in _SIGNALS}
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    if came:
+        _interrupt(came[0], None)
 
 
 def _end_with_parent() -> None:
