@@ -107,10 +107,10 @@ def test_runs_of_another_version_are_not_mixed(spark: SparkSession, tmp_path: Pa
     path = tmp_path / "toy" / PLAN
     plan = msgspec.json.decode(path.read_bytes(), type=SweepPlan)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(plan, version="0.0")))
-    with pytest.raises(InvalidInput, match=r"has runs of Palio 0\.0"):
+    with pytest.raises(InvalidInput, match=r"has runs of other code, Palio 0\.0"):
         sweep(toy.study(), Scale.SMALL, tmp_path, spark)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(plan, code="other")))
-    with pytest.raises(InvalidInput, match=r"has runs of other code .*digest other"):
+    with pytest.raises(InvalidInput, match=r"has runs of other code.*digest other"):
         sweep(toy.study(), Scale.SMALL, tmp_path, spark)
 
 
