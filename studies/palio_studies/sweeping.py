@@ -9,10 +9,14 @@ Workers write the files of runs themselves, so what they have done is kept when 
 
 from __future__ import annotations
 
+import hashlib
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -23,7 +27,6 @@ import pyarrow.parquet as pq
 from palio import __version__, files
 from palio.errors import InvalidInput
 from palio_studies.names import Scale
-from palio_studies.own_code import own_code
 from palio_studies.results import table_of
 from palio_studies.study import Point, Row, Study, points_of
 
@@ -35,7 +38,9 @@ __all__ = [
     "FailedRun",
     "SweepPlan",
     "Swept",
+    "digest_of",
     "keep_plan",
+    "own_code",
     "put_together",
     "sweep",
     "write_run",
@@ -49,6 +54,9 @@ CPU_S: Final = b"cpu_s"
 
 TASKS_PER_CORE: Final = 16
 """So many tasks a core: enough that none waits long for another, few enough to cost nothing."""
+
+DIGITS: Final = 16
+"""Of a digest of code: enough that two of some thousand versions do not agree by chance."""
 
 CORES_UNTOLD: Final = 16
 """Taken to be there where Spark does not say."""
@@ -260,3 +268,32 @@ def _order(point: Point) -> tuple[object, ...]:
     """By parameters, then by seed; values of several types are kept apart."""
     parameters = sorted(point.parameters.items())
     return (*((name, type(value).__name__, value) for name, value in parameters), point.seed)
+
+
+@cache
+def own_code() -> str:
+    """A digest of all modules of Palio and its studies as they are installed here.
+
+    >>> len(own_code())
+    16
+    """
+    return digest_of(resources.files("palio"), resources.files("palio_studies"))
+
+
+def digest_of(*packages: Traversable) -> str:
+    """A digest of the names and texts of the modules of packages."""
+    digest = hashlib.sha256()
+    for package in packages:
+        digest.update(b"package\n")
+        for name, module in _modules(package, ""):
+            text = module.read_bytes()
+            digest.update(f"{name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()[:DIGITS]
+
+
+def _modules(folder: Traversable, above: str) -> Iterator[tuple[str, Traversable]]:
+    for each in sorted(folder.iterdir(), key=lambda one: one.name):
+        if each.is_dir():
+            yield from _modules(each, f"{above}{each.name}/")
+        elif each.name.endswith(".py"):
+            yield f"{above}{each.name}", each
