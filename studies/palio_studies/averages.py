@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, sqrt
+from math import inf, isfinite, sqrt
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,6 +23,10 @@ _NORMAL: Final = 1.960
 """...and with more."""
 
 
+def _quantile(freedom: int) -> float:
+    return _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else _NORMAL
+
+
 class Mean(NamedTuple):
     """A mean, and half the width of its 95% interval: infinite where there was one run only.
 
@@ -38,6 +42,11 @@ class Mean(NamedTuple):
     def low(self) -> float:
         """Where the interval begins."""
         return self.value - self.half
+
+    @property
+    def bar(self) -> float:
+        """How far its bar goes in pictures: nowhere where there was one run only."""
+        return self.half if isfinite(self.half) else 0.0
 
     @property
     def high(self) -> float:
@@ -58,9 +67,7 @@ def mean_of(values: Sequence[float]) -> Mean:
     if count == 1:
         return Mean(value, inf, 1)
     spread = float(np.std(values, ddof=1))
-    freedom = count - 1
-    quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else _NORMAL
-    return Mean(value, quantile * spread / sqrt(count), count)
+    return Mean(value, _quantile(count - 1) * spread / sqrt(count), count)
 
 
 def fitted_exponent(xs: Sequence[float], ys: Sequence[float]) -> Mean:
@@ -78,5 +85,4 @@ def fitted_exponent(xs: Sequence[float], ys: Sequence[float]) -> Mean:
         return Mean(float(slope), inf, len(xs))
     residual = float(np.sum((up - slope * along - offset) ** 2)) / freedom
     error = sqrt(residual / float(np.sum((along - along.mean()) ** 2)))
-    quantile = _QUANTILES[freedom - 1] if freedom <= len(_QUANTILES) else _NORMAL
-    return Mean(float(slope), quantile * error, len(xs))
+    return Mean(float(slope), _quantile(freedom) * error, len(xs))

@@ -32,8 +32,7 @@ commands: Final = typer.Typer(
 @commands.command("list")
 def list_studies(as_json: AsJson = False) -> int:
     """Show which studies there are, with the number of their runs at each scale."""
-    from palio_studies.catalogue import study_named
-    from palio_studies.study import points_of
+    from palio_studies.study import points_of, study_named
 
     studies = [study_named(name) for name in STUDIES]
     runs_by_scale = [
@@ -89,8 +88,7 @@ def run(
     """
     from palio.cli.connecting import ProgressLine
     from palio.cli.spark import spark_session
-    from palio_studies.catalogue import study_named
-    from palio_studies.study import points_of
+    from palio_studies.study import points_of, study_named
 
     studies = [study_named(name) for name in dict.fromkeys(names)]
     settings = {} if master is None else {"master": master}

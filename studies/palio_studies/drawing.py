@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from math import ceil, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from palio import files
 from palio.errors import InvalidInput
@@ -97,6 +97,10 @@ def drawn_numbers(figure: Figure, series: Sequence[Series]) -> str:
     return text.getvalue()
 
 
+LooksOfLines: TypeAlias = Mapping[tuple[Value, ...], int]
+"""By what tells a line from others, its number in a legend."""
+
+
 class Looks:
     """What lines look like: the same in all figures that part their rows alike. Those that most
     figures have are given the looks that differ most.
@@ -117,7 +121,7 @@ class Looks:
             for columns, each in counts.items()
         }
 
-    def of(self, figure: Figure, series: Sequence[Series]) -> dict[tuple[Value, ...], int]:
+    def of(self, figure: Figure, series: Sequence[Series]) -> LooksOfLines:
         """A number for each line of one of the figures, in their order."""
         known = self._known[figure.lines]
         lines = sorted({each.line for each in series}, key=known.__getitem__)
@@ -152,9 +156,7 @@ def draw(
     return paths
 
 
-def _picture(
-    figure: Figure, series: Sequence[Series], looks: Mapping[tuple[Value, ...], int]
-) -> Any:
+def _picture(figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> Any:
     from matplotlib.figure import Figure as Picture
 
     panels = list(dict.fromkeys(each.panel for each in series))
@@ -190,18 +192,13 @@ def _add_legend(picture: Any, panels: Iterable[Axes], labels: Sequence[str]) -> 
     )
 
 
-def _lines(
-    axes: Axes,
-    figure: Figure,
-    series: Sequence[Series],
-    looks: Mapping[tuple[Value, ...], int],
-) -> None:
+def _lines(axes: Axes, figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> None:
     for each in series:
         place = looks[each.line]
         axes.errorbar(
             [_number(x) for x, _ in each.points],
             [mean.value for _, mean in each.points],
-            yerr=[_half(mean) for _, mean in each.points],
+            yerr=[mean.bar for _, mean in each.points],
             label=_label(figure.names, each.line),
             color=COLOURS[place % len(COLOURS)],
             marker=MARKERS[place % len(MARKERS)],
@@ -212,12 +209,7 @@ def _lines(
         )
 
 
-def _bars(
-    axes: Axes,
-    figure: Figure,
-    series: Sequence[Series],
-    looks: Mapping[tuple[Value, ...], int],
-) -> None:
+def _bars(axes: Axes, figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> None:
     lines = list(looks)
     kinds = list(dict.fromkeys(x for each in series for x, _ in each.points))
     width = 0.8 / len(lines)
@@ -227,7 +219,7 @@ def _bars(
             [kinds.index(x) + width * (place - (len(lines) - 1) / 2) for x, _ in each.points],
             [mean.value for _, mean in each.points],
             width,
-            yerr=[_half(mean) for _, mean in each.points],
+            yerr=[mean.bar for _, mean in each.points],
             label=_label(figure.names, each.line),
             color=COLOURS[looks[each.line] % len(COLOURS)],
             capsize=2,
@@ -259,10 +251,6 @@ def _dress(axes: Axes, figure: Figure, panel: Value | None, series: Sequence[Ser
     if panel is not None:
         shown = figure.names.get(str(panel))
         axes.set_title(shown if shown is not None else f"{figure.panels}: {panel}")
-
-
-def _half(mean: Mean) -> float:
-    return mean.half if isfinite(mean.half) else 0.0
 
 
 def _number(value: Value) -> float:

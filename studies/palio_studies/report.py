@@ -11,11 +11,10 @@ import msgspec
 
 from palio import files
 from palio.errors import InvalidInput
-from palio_studies.catalogue import study_named
 from palio_studies.drawing import Looks, draw
 from palio_studies.names import STUDIES
 from palio_studies.results import Results, read_results
-from palio_studies.study import Claim, Evidence, Study
+from palio_studies.study import Claim, Evidence, Study, study_named
 from palio_studies.sweeping import PLAN, SweepPlan
 
 __all__ = ["Judged", "StudyReport", "report_of", "write_report"]

@@ -24,8 +24,7 @@ from palio_studies.siena_scenario import (
     play,
     sites_of,
 )
-from palio_studies.siena_sites import Architecture
-from palio_studies.siena_tally import CostClass
+from palio_studies.siena_sites import Architecture, CostClass
 from palio_studies.simulator.clients import Client
 from palio_studies.study import SEEDS, Experiment, Point, Row, grid, points_at
 
@@ -36,7 +35,7 @@ BEHAVIOUR: Final = {"m": 4, "n": 5, "p": 2, "q": 5}
 
 MODEL_DEGREE: Final = 3.2806
 """Of a site among 100, as it follows from the chances of links and from being connected: the test
-of `simulation.site_networks` computes it."""
+of `simulator.site_networks` computes it."""
 
 CAPACITY: Final = 100.0
 """Notifications a second that each direction of a link carries: one takes 10 ms, as long as it

@@ -23,8 +23,7 @@ from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.model.row_parcels import RowParcel
 from palio.simulation.agenda import US
 from palio.simulation.randomness import Randomness
-from palio_studies.siena_sites import LATENCY_MS, Architecture, Sites, lay
-from palio_studies.siena_tally import CostClass, CostTally
+from palio_studies.siena_sites import LATENCY_MS, Architecture, CostClass, CostTally, Sites, lay
 from palio_studies.simulator.clients import Client, Delivery
 from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import START, Network, size_of

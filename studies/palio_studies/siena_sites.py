@@ -1,12 +1,18 @@
-"""Sites, what their links cost, and how the architectures lie upon them (siena 6)."""
+"""Sites, how the architectures lie upon them (siena 6), and what crosses their links: costs by
+class, by site, by link, and what was published in vain.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from enum import StrEnum
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum, StrEnum
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
+from palio.model.filters import Filter
+from palio.model.relations import covers
+from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic
 from palio.routing.advertised import Advertised
 from palio.routing.algorithms import find_algorithm
@@ -14,15 +20,28 @@ from palio.routing.centralized import Centralized
 from palio.routing.flooded import Flooded
 from palio.routing.gateway import Gateway
 from palio.routing.hierarchical import Hierarchical
+from palio.routing.messages import (
+    Advertise,
+    Batch,
+    Control,
+    Flood,
+    Request,
+    Subscribe,
+    Unadvertise,
+    Unsubscribe,
+    Update,
+)
+from palio.routing.patterns.messages import Composite, SubscribePattern, UnsubscribePattern
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router
 from palio.routing.trees import Edge, edge_of, middle, shortest_ways
 from palio.simulation.topologies import Topology
+from palio_studies.simulator.clients import Delivery
 from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import Network, RouterFactory
 from palio_studies.simulator.site_networks import SiteNetwork
 
-__all__ = ["LATENCY_MS", "Architecture", "Sites", "lay"]
+__all__ = ["LATENCY_MS", "Architecture", "CostClass", "CostTally", "Ignored", "Sites", "lay"]
 
 LATENCY_MS: Final = 10.0
 """Of each link: the paper makes it constant and does not say how long it is."""
@@ -105,38 +124,218 @@ def lay(
 
 def _routers(architecture: Architecture, sites: Sites) -> RouterFactory:
     """What makes the servers: those of plain siena, which send no updates of parameters."""
-    match architecture:
-        case Architecture.GENERAL:
-            return find_algorithm("general").new
-        case Architecture.SOURCES:
-            return find_algorithm("source-trees").new
-        case Architecture.HYBRID:
-            return _hybrid(frozenset(sites.transits))
-        case Architecture.ADVERTISED:
-            return Advertised
-        case Architecture.FLOODED:
-            return Flooded
-        case Architecture.PATTERNS:
-            return Patterned
-    return _PLAIN[architecture]
-
-
-def _hybrid(transits: frozenset[str]) -> RouterFactory:
-    def is_transit(peer: Peer) -> bool:
-        return peer.name in transits
-
-    def new(name: str) -> Router:
-        if name not in transits:
-            return _hierarchical(name)
-        return Gateway(name, _hierarchical, _acyclic, is_transit)
-
-    return new
+    if architecture is Architecture.HYBRID:
+        return partial(_hybrid_server, frozenset(sites.transits))
+    return _ROUTERS[architecture]
 
 
 _hierarchical: Final[RouterFactory] = partial(Hierarchical, parametric=False)
 _acyclic: Final[RouterFactory] = partial(Acyclic, parametric=False)
-_PLAIN: Final[Mapping[Architecture, RouterFactory]] = {
+_ROUTERS: Final[Mapping[Architecture, RouterFactory]] = {
     Architecture.CENTRALIZED: partial(Centralized, parametric=False),
     Architecture.HIERARCHICAL: _hierarchical,
     Architecture.ACYCLIC: _acyclic,
+    Architecture.ADVERTISED: Advertised,
+    Architecture.GENERAL: find_algorithm("general").new,
+    Architecture.SOURCES: find_algorithm("source-trees").new,
+    Architecture.FLOODED: Flooded,
+    Architecture.PATTERNS: Patterned,
 }
+
+
+def _hybrid_server(transits: frozenset[str], name: str) -> Router:
+    def is_transit(peer: Peer) -> bool:
+        return peer.name in transits
+
+    if name not in transits:
+        return _hierarchical(name)
+    return Gateway(name, _hierarchical, _acyclic, is_transit)
+
+
+# --- costs ---
+
+
+class CostClass(IntEnum):
+    """What a message is about."""
+
+    SUBSCRIPTION = 0
+    ADVERTISEMENT = 1
+    NOTIFICATION = 2
+    UPKEEP = 3
+    """News of links, which servers of a graph tell each other."""
+
+
+_MESSAGES: Final = 4
+"""After the classes: messages as Palio sends them, with several requests or events in one."""
+
+_IMPLIED: Final = 5
+"""Unsubscriptions that plain siena leaves out, because what covers them comes with them."""
+
+_FURTHER: Final = 6
+"""Events of composite notifications, but for the first of each."""
+
+_CLASS_OF: Final[Mapping[type, CostClass]] = {
+    **dict.fromkeys(
+        (Subscribe, Unsubscribe, SubscribePattern, UnsubscribePattern), CostClass.SUBSCRIPTION
+    ),
+    **dict.fromkeys((Advertise, Unadvertise), CostClass.ADVERTISEMENT),
+}
+
+
+class Ignored(NamedTuple):
+    """Notifications that no client took, how far they went, and what that cost."""
+
+    notifications: int
+    links: int
+    cost: int
+
+
+class CostTally:
+    """Counts what crosses the links between sites. Give `crossed` to `Network.on_crossing`.
+
+    The paper's unit is the message with one request or one notification; `messages` are those of
+    Palio, which joins what goes one way at one time.
+    """
+
+    def __init__(self, sites: Sites) -> None:
+        self._sites = sites
+        self._counts: defaultdict[tuple[str, str], list[int]] = defaultdict(
+            lambda: [0] * (_FURTHER + 1)
+        )
+        """By source and target, of each class."""
+        self._ways: dict[str, list[tuple[str, str]]] = {}
+        """By client that is away from its server, the links from it to there."""
+        self._travels: dict[tuple[str, int], list[int]] = {}
+        """By notification, links and cost."""
+        self._taken: set[tuple[str, int]] = set()
+        self._filters: dict[tuple[str, str, int], Filter] = {}
+        self._lengths: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def remote(self, client: str, way: list[tuple[str, str]]) -> None:
+        """A client reaches its server over these links."""
+        self._ways[client] = way
+
+    def published(self, publisher: str, seq: int) -> None:
+        """A notification begins its travel."""
+        self._travels[publisher, seq] = [0, 0]
+
+    def taken(self, delivery: Delivery) -> None:
+        """A client takes a notification."""
+        self._taken.add((delivery.publisher, delivery.seq))
+
+    def crossed(self, source: str, target: str, message: Control | RowParcel) -> None:
+        """A message goes from one site to another."""
+        counts = self._counts[source, target]
+        counts[_MESSAGES] += 1
+        if isinstance(message, RowParcel):
+            counts[CostClass.NOTIFICATION] += len(message)
+            links, cost = self._length(source, target)
+            for seq in message.seqs:
+                travel = self._travels[message.publisher, seq]
+                travel[0] += links
+                travel[1] += cost
+        elif isinstance(message, Batch | Flood):
+            self._count_requests(source, target, message.requests, counts)
+        elif isinstance(message, Composite):
+            counts[CostClass.NOTIFICATION] += 1
+            counts[_FURTHER] += len(message.parts) - 1
+        else:
+            counts[_CLASS_OF.get(type(message), CostClass.UPKEEP)] += 1
+
+    # --- what came of it ---
+
+    def cost(self, of: CostClass) -> int:
+        """The price of all messages of a class."""
+        return self._sum(lambda counts: counts[of])[1]
+
+    def carried(self) -> int:
+        """The price of all notifications, if each event of a composite one is paid for."""
+        return self._sum(lambda counts: counts[CostClass.NOTIFICATION] + counts[_FURTHER])[1]
+
+    def crossings(self, of: CostClass) -> int:
+        """How many links all messages of a class crossed."""
+        return self._sum(lambda counts: counts[of])[0]
+
+    def messages(self) -> tuple[int, int]:
+        """Crossings of links: of requests and notifications one by one, as plain siena sends them,
+        and of Palio's messages.
+        """
+        plain, _ = self._sum(lambda counts: sum(counts[:_MESSAGES]) - counts[_IMPLIED])
+        ours, _ = self._sum(lambda counts: counts[_MESSAGES])
+        return plain, ours
+
+    def by_direction(self, of: CostClass) -> dict[tuple[str, str], int]:
+        """How many messages of a class went from one site to another, where any did."""
+        found: Counter[tuple[str, str]] = Counter()
+        for ends, counts in self._counts.items():
+            found.update(dict.fromkeys(self._way(*ends), counts[of]))
+        return +found
+
+    def by_link(self) -> dict[tuple[str, str], int]:
+        """What was paid at each link, both ways; 0 at those that were not used."""
+        paid = dict.fromkeys(self._sites.prices, 0)
+        for ends, counts in self._counts.items():
+            crossings = sum(counts[:_MESSAGES])
+            for link in self._way(*ends):
+                edge = edge_of(*link)
+                paid[edge] += crossings * self._sites.prices[edge]
+        return paid
+
+    def by_site(self) -> dict[str, int]:
+        """What each site sends and receives."""
+        found = dict.fromkeys(self._sites.names, 0)
+        for ends, cost in self.by_link().items():
+            for end in ends:
+                found[end] += cost
+        return found
+
+    def ignored(self) -> Ignored:
+        """What was published in vain."""
+        travels = [each for key, each in self._travels.items() if key not in self._taken]
+        return Ignored(
+            len(travels), sum(links for links, _ in travels), sum(cost for _, cost in travels)
+        )
+
+    # --- how it counts ---
+
+    def _way(self, source: str, target: str) -> list[tuple[str, str]]:
+        back = self._ways.get(target)
+        if back:
+            return [(near, far) for far, near in reversed(back)]
+        return self._ways.get(source) or [(source, target)]
+
+    def _length(self, source: str, target: str) -> tuple[int, int]:
+        """How many links lie between, and what crossing them costs."""
+        known = self._lengths.get((source, target))
+        if known is None:
+            way = self._way(source, target)
+            known = len(way), sum(self._sites.prices[edge_of(*link)] for link in way)
+            self._lengths[source, target] = known
+        return known
+
+    def _sum(self, count: Callable[[list[int]], int]) -> tuple[int, int]:
+        """Over all pairs of ends, what is counted between them times links, and times price."""
+        links = price = 0
+        for ends, counts in self._counts.items():
+            length, cost = self._length(*ends)
+            links += count(counts) * length
+            price += count(counts) * cost
+        return links, price
+
+    def _count_requests(
+        self, source: str, target: str, requests: Iterable[Request], counts: list[int]
+    ) -> None:
+        wider: list[Filter] = []
+        for each in requests:
+            if isinstance(each, Update):
+                counts[CostClass.SUBSCRIPTION] += 2  # plain siena cancels the old, asks for the new
+                continue
+            counts[_CLASS_OF.get(type(each), CostClass.UPKEEP)] += 1
+            if isinstance(each, Subscribe):
+                wider.append(each.filter)
+                self._filters[source, target, each.key] = each.filter
+        for each in requests:
+            if isinstance(each, Unsubscribe):
+                gone = self._filters.pop((source, target, each.key), None)
+                if gone is not None and any(covers(filter, gone) for filter in wider):
+                    counts[_IMPLIED] += 1

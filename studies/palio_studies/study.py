@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import blake2b
+from importlib import import_module
 from itertools import product
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
-from palio_studies.names import Row, Scale, Value
+from palio.errors import InvalidInput
+from palio_studies.names import STUDIES, Row, Scale, Value
 
 if TYPE_CHECKING:
     from palio_studies.results import Results
@@ -35,6 +37,7 @@ __all__ = [
     "grid",
     "points_at",
     "points_of",
+    "study_named",
     "with_seeds",
 ]
 
@@ -164,6 +167,13 @@ class Study(msgspec.Struct, frozen=True):
     def experiment(self, name: str) -> Experiment:
         """The one of this name."""
         return next(each for each in self.experiments if each.name == name)
+
+
+def study_named(name: str) -> Study:
+    """A study of the papers, loaded when it is asked for."""
+    if name not in STUDIES:
+        raise InvalidInput(f"{name!r} is no study; it is one of {', '.join(STUDIES)}")
+    return cast(Study, import_module(f"palio_studies.{name}").STUDY)
 
 
 def points_of(study: Study, scale: Scale) -> list[Point]:

@@ -9,10 +9,14 @@ Workers write the files of runs themselves, so what they have done is kept when 
 
 from __future__ import annotations
 
+import hashlib
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
@@ -23,9 +27,8 @@ import pyarrow.parquet as pq
 from palio import __version__, files
 from palio.errors import InvalidInput
 from palio_studies.names import Scale
-from palio_studies.own_code import own_code
 from palio_studies.results import table_of
-from palio_studies.study import Experiment, Point, Row, Study, points_of
+from palio_studies.study import Point, Row, Study, points_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +38,9 @@ __all__ = [
     "FailedRun",
     "SweepPlan",
     "Swept",
+    "digest_of",
     "keep_plan",
+    "own_code",
     "put_together",
     "sweep",
     "write_run",
@@ -50,11 +55,17 @@ CPU_S: Final = b"cpu_s"
 TASKS_PER_CORE: Final = 16
 """So many tasks a core: enough that none waits long for another, few enough to cost nothing."""
 
+DIGITS: Final = 16
+"""Of a digest of code: enough that two of some thousand versions do not agree by chance."""
+
 CORES_UNTOLD: Final = 16
 """Taken to be there where Spark does not say."""
 
 WATCHED_S: Final = 1.0
 """How often it is counted how many runs are done."""
+
+_COLUMNS: Final[dict[str, pa.DataType]] = {"point": pa.int64(), "problem": pa.string()}
+FAILED: Final = pa.schema(_COLUMNS)
 
 Told: TypeAlias = Callable[[int], object]
 """Told how many runs are done."""
@@ -69,34 +80,18 @@ class FailedRun(msgspec.Struct, frozen=True):
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """What a sweep came to."""
+    """How a sweep ended."""
 
     points: int
     kept: int
     """Runs that were there before it began."""
     failures: tuple[FailedRun, ...] = ()
     cpu_s: float = 0.0
-    """What all runs took together, those that were kept too; 0 if one failed."""
-
-
-class _Progress:
-    """How many runs are done, told again and again."""
-
-    def __init__(self, runs: Path, missing: Sequence[Point], kept: int, told: Told | None) -> None:
-        self._runs = runs
-        self._awaited = {f"{point.name}.parquet" for point in missing}
-        self._kept = kept
-        self._told = told
-
-    def tell(self) -> None:
-        """Tell it as it is now."""
-        if self._told is not None:
-            done = sum(path.name in self._awaited for path in self._runs.iterdir())
-            self._told(self._kept + done)
+    """CPU time of all runs, those that were kept too; 0 if one failed."""
 
 
 class SweepPlan(msgspec.Struct, frozen=True):
-    """What is to be in a directory: one scale of a study, run by one version of Palio."""
+    """The content of a directory: one scale of a study, run by one version of Palio."""
 
     study: str
     scale: str
@@ -105,7 +100,7 @@ class SweepPlan(msgspec.Struct, frozen=True):
     code: str = ""
     """A digest of that version's modules."""
     cpu_s: float = 0.0
-    """What all runs took together, once all are there."""
+    """CPU time of all runs, once all are there."""
 
 
 def sweep(
@@ -130,10 +125,16 @@ def sweep(
             leftover.unlink(missing_ok=True)
         there = {path.stem for path in runs.glob("*.parquet")}
         missing = [point for point in points if point.name not in there]
-        kept = len(points) - len(missing)
         for experiment in study.experiments:  # what was put together may be of another scale
             (home / f"{experiment.name}.parquet").unlink(missing_ok=True)
-        failures = _run_all(study, missing, runs, spark, _Progress(runs, missing, kept, told))
+        names = {point.name for point in points}
+
+        def tell() -> None:
+            if told is not None:
+                told(sum(path.stem in names for path in runs.glob("*.parquet")))
+
+        failures = _run_all(study, missing, runs, spark, tell)
+        kept = len(points) - len(missing)
         if failures:
             return Swept(len(points), kept, failures)
         cpu_s = put_together(study, points, home)
@@ -146,42 +147,37 @@ def keep_plan(home: Path, plan: SweepPlan) -> None:
     path = home / PLAN
     if path.exists():
         before = msgspec.json.decode(path.read_bytes(), type=SweepPlan)
-        if before.version != plan.version:
+        if (before.version, before.code) != (plan.version, plan.code):
             raise InvalidInput(
-                f"{str(home)!r} has runs of Palio {before.version}, and this is {plan.version}: "
-                "their numbers may differ; choose another directory"
-            )
-        if before.code != plan.code:
-            raise InvalidInput(
-                f"{str(home)!r} has runs of other code of Palio {plan.version} (digest "
-                f"{before.code or 'unknown'}, and this is {plan.code}): their numbers may differ; "
-                "choose another directory"
+                f"{str(home)!r} has runs of other code, Palio {before.version} (digest "
+                f"{before.code or 'unknown'}), and this is {plan.version} ({plan.code}): their "
+                "numbers may differ; choose another directory"
             )
     with files.replaced(path) as file:
         file.write(msgspec.json.format(msgspec.json.encode(plan)))
 
 
 def _run_all(
-    study: Study, points: Sequence[Point], runs: Path, spark: SparkSession, progress: _Progress
+    study: Study, points: Sequence[Point], runs: Path, spark: SparkSession, tell: Callable[[], None]
 ) -> tuple[FailedRun, ...]:
     """Run points on Spark; Ctrl-C ends them, and leaves what is whole."""
     if not points:
         return ()
     tasks = min(len(points), TASKS_PER_CORE * _cores_of(spark))
-    task = _Task({each.name: each for each in study.experiments}, points, str(runs), tasks)
-    numbers = spark.range(0, tasks, 1, tasks)
-    done = numbers.mapInArrow(task, "point long, problem string")
+    runners = {each.name: each.run for each in study.experiments}
+    task = _Task(runners, points, str(runs), tasks, own_code())
+    done = spark.range(0, tasks, 1, tasks).mapInArrow(task, "point long, problem string")
     # Spark is asked in a thread: a signal that comes while it is must not be handled within.
     with ThreadPoolExecutor(1) as thread:
         reports = thread.submit(done.collect)
         try:
             while not wait([reports], WATCHED_S).done:
-                progress.tell()
+                tell()
         except KeyboardInterrupt:
             _cancel(spark)
             wait([reports])
             raise
-    progress.tell()
+    tell()
     return tuple(FailedRun(points[row.point], row.problem) for row in reports.result())
 
 
@@ -199,51 +195,39 @@ def _cores_of(spark: SparkSession) -> int:
     return context.defaultParallelism if context is not None else CORES_UNTOLD
 
 
-class _Task:
-    """What a worker does: the points that were dealt to it, one after the other."""
+class _Task(msgspec.Struct, frozen=True):
+    """The work of a worker: the points that were dealt to it, one after the other."""
 
-    def __init__(
-        self,
-        experiments: Mapping[str, Experiment],
-        points: Sequence[Point],
-        runs: str,
-        tasks: int,
-    ) -> None:
-        self._runners = {name: each.run for name, each in experiments.items()}
-        self._points = [(each.experiment, dict(each.parameters), each.seed) for each in points]
-        self._runs = runs
-        self._tasks = tasks
-        self._code = own_code()
+    runners: Mapping[str, Callable[[Point], list[Row]]]
+    points: Sequence[Point]
+    runs: str
+    tasks: int
+    code: str
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Run them; a line for each that raised."""
         for batch in batches:
             for number in batch.column("id").to_pylist():
-                failed = list(self._share(cast(int, number)))
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([place for place, _ in failed], pa.int64()),
-                        pa.array([problem for _, problem in failed], pa.string()),
-                    ],
-                    ["point", "problem"],
-                )
+                failed = [
+                    {"point": place, "problem": problem}
+                    for place, problem in self._share(cast(int, number))
+                ]
+                yield pa.RecordBatch.from_pylist(failed, FAILED)
 
     def _share(self, number: int) -> Iterator[tuple[int, str]]:
-        home = Path(self._runs)
+        home = Path(self.runs)
         if not home.is_dir():
-            yield (
-                number,
-                f"this worker does not see {self._runs}: give a directory that all share",
-            )
+            problem = f"this worker does not see {self.runs}: give a directory that all share"
+            yield number, problem
             return
-        if own_code() != self._code:
+        if own_code() != self.code:
             yield number, "this worker has other code of Palio: install the same everywhere"
             return
-        for place in range(number, len(self._points), self._tasks):
-            point = Point(*self._points[place])
+        for place in range(number, len(self.points), self.tasks):
+            point = self.points[place]
             try:
                 began = time.process_time()
-                rows = self._runners[point.experiment](point)
+                rows = self.runners[point.experiment](point)
                 write_run(home, point, rows, time.process_time() - began)
             except Exception:  # noqa: BLE001  # whatever a run raises is told, and the others go on
                 yield place, traceback.format_exc()
@@ -284,3 +268,32 @@ def _order(point: Point) -> tuple[object, ...]:
     """By parameters, then by seed; values of several types are kept apart."""
     parameters = sorted(point.parameters.items())
     return (*((name, type(value).__name__, value) for name, value in parameters), point.seed)
+
+
+@cache
+def own_code() -> str:
+    """A digest of all modules of Palio and its studies as they are installed here.
+
+    >>> len(own_code())
+    16
+    """
+    return digest_of(resources.files("palio"), resources.files("palio_studies"))
+
+
+def digest_of(*packages: Traversable) -> str:
+    """A digest of the names and texts of the modules of packages."""
+    digest = hashlib.sha256()
+    for package in packages:
+        digest.update(b"package\n")
+        for name, module in _modules(package, ""):
+            text = module.read_bytes()
+            digest.update(f"{name} {len(text)}\n".encode() + text)
+    return digest.hexdigest()[:DIGITS]
+
+
+def _modules(folder: Traversable, above: str) -> Iterator[tuple[str, Traversable]]:
+    for each in sorted(folder.iterdir(), key=lambda one: one.name):
+        if each.is_dir():
+            yield from _modules(each, f"{above}{each.name}/")
+        elif each.name.endswith(".py"):
+            yield f"{above}{each.name}", each

@@ -11,9 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from palio import files
-from palio_studies.catalogue import study_named
 from palio_studies.names import STUDIES, Scale
-from palio_studies.study import points_of
+from palio_studies.study import points_of, study_named
 from palio_studies.sweeping import put_together, write_run
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")

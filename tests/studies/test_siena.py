@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from palio_studies.catalogue import study_named
 from palio_studies.drawing import series_of
 from palio_studies.names import Scale
 from palio_studies.results import Results
@@ -30,12 +29,6 @@ def rows_of(experiment: str) -> list[Row]:
         found = STUDY.experiment(experiment).run(point)
         ROWS[experiment] = [{**point.parameters, "seed": 1, **row} for row in found]
     return ROWS[experiment]
-
-
-def test_the_study_is_in_the_catalogue() -> None:
-    assert study_named("siena") is STUDY
-    assert len({each.name for each in STUDY.figures}) == len(STUDY.figures)
-    assert len({each.name for each in STUDY.claims}) == len(STUDY.claims)
 
 
 @pytest.mark.parametrize("figure", STUDY.figures, ids=lambda figure: figure.name)

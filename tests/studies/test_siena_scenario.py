@@ -27,8 +27,7 @@ from palio_studies.siena_scenario import (
     play,
     sites_of,
 )
-from palio_studies.siena_sites import LATENCY_MS, Architecture
-from palio_studies.siena_tally import CostClass
+from palio_studies.siena_sites import LATENCY_MS, Architecture, CostClass
 from palio_studies.simulator.clients import Client
 from palio_studies.simulator.network import size_of
 

@@ -1,11 +1,20 @@
-"""Architectures lie on the sites: prices, the tree, ways to the middle."""
+"""Architectures lie on the sites; the tally of costs agrees with the simulator's own counts."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
+from palio.language.parsing import parse_advertisement, parse_filter
+from palio.model.patterns import Occurrence
+from palio.model.row_parcels import RowParcel
+from palio.routing.messages import Advertise, Batch, Subscribe, Unsubscribe, Update
+from palio.routing.patterns.messages import Composite
 from palio.simulation.randomness import Randomness
-from palio_studies.siena_sites import Architecture, Sites, lay
+from palio_studies.siena_scenario import SitePlan, play
+from palio_studies.siena_sites import Architecture, CostClass, CostTally, Ignored, Sites, lay
+from palio_studies.simulator.clients import Delivery
 from palio_studies.simulator.site_networks import SiteNetwork, draw_sites
 
 TRIANGLE = SiteNetwork(4, 2, ((0, 1), (0, 2), (1, 2), (2, 3)), (5, 2, 2, 7))
@@ -54,3 +63,103 @@ def test_the_general_architecture_has_all_links_and_the_hierarchy_those_of_the_t
         network.run()
         priced[architecture] = network.costs.priced - before
     assert priced == {Architecture.SOURCES: 2, Architecture.ACYCLIC: 2}
+
+
+# --- costs ---
+
+CHAIN = Sites(SiteNetwork(3, 1, ((0, 1), (1, 2)), (5, 7)))
+MESHED = (Architecture.GENERAL, Architecture.SOURCES)
+"""A hundred servers of these take seconds to meet; others are tried with sixteen."""
+
+
+@pytest.mark.parametrize("architecture", [each for each in Architecture if each not in MESHED])
+def test_costs_are_those_of_the_simulator_and_the_same_by_class_link_and_site(
+    architecture: Architecture,
+) -> None:
+    plan = SitePlan(architecture=architecture, objects=3, parties=12, m=2, n=3, p=2, q=2)
+    played = play(plan, 3)
+    tally, costs = played.tally, played.network.costs
+    at_rest = lay(architecture, Sites(draw_sites(Randomness(3).branch())), seed=3).costs
+    classes = sum(tally.cost(each) for each in CostClass)
+    assert classes == sum(tally.by_link().values())
+    assert 2 * classes == sum(tally.by_site().values())
+    assert tally.crossings(CostClass.NOTIFICATION) == costs.notifications - at_rest.notifications
+    requests = sum(
+        getattr(costs, name) - getattr(at_rest, name) for name in ("subscribes", "unsubscribes")
+    )
+    assert tally.crossings(CostClass.SUBSCRIPTION) == requests
+    if tally.messages()[0] == tally.messages()[1]:  # nothing was joined: the prices are the same
+        assert classes == costs.priced - at_rest.priced
+    else:
+        assert classes > costs.priced - at_rest.priced
+
+
+def test_requests_count_one_by_one_and_a_batch_once() -> None:
+    tally = CostTally(CHAIN)
+    filter = parse_filter("a = 1")
+    tally.crossed("b1", "b2", Batch((Subscribe(0, filter), Subscribe(1, parse_filter("b = 1")))))
+    assert tally.cost(CostClass.SUBSCRIPTION) == 10
+    assert tally.messages() == (2, 1)
+    tally.crossed("b2", "b3", Batch((Update(0, {"x": 1}, 1),)))
+    assert tally.cost(CostClass.SUBSCRIPTION) == 10 + 14
+    assert tally.by_link() == {("b1", "b2"): 10, ("b2", "b3"): 14}
+    assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
+
+
+def test_what_a_wider_filter_cancels_is_no_message_of_plain_siena() -> None:
+    tally = CostTally(CHAIN)
+    tally.crossed("b1", "b2", Batch((Subscribe(0, parse_filter("a > 5")),)))
+    wider = Subscribe(1, parse_filter("a > 1"))
+    tally.crossed("b1", "b2", Batch((wider, Unsubscribe(0))))
+    assert tally.messages() == (2, 2)
+    tally.crossed("b1", "b2", Batch((Subscribe(2, parse_filter("b = 1")), Unsubscribe(1))))
+    assert tally.messages() == (4, 3)
+    assert tally.crossings(CostClass.SUBSCRIPTION) == 5
+
+
+def test_a_client_away_from_its_server_pays_for_its_way() -> None:
+    tally = CostTally(CHAIN)
+    tally.remote("alice", CHAIN.way("b3"))
+    tally.published("alice", 0)
+    tally.crossed("alice", "b1", RowParcel("alice", [{"a": 1}]))
+    tally.crossed("b1", "alice", Batch((Advertise(0, parse_advertisement("a = 1")),)))
+    assert tally.cost(CostClass.NOTIFICATION) == tally.cost(CostClass.ADVERTISEMENT) == 12
+    assert tally.crossings(CostClass.NOTIFICATION) == 2
+    assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
+
+
+def test_each_direction_of_a_link_has_its_own_count() -> None:
+    tally = CostTally(CHAIN)
+    tally.remote("alice", CHAIN.way("b3"))
+    for seq in range(2):
+        tally.published("o", seq)
+        tally.crossed("b2", "b1", RowParcel("o", [{"a": 1}], seq))
+    tally.crossed("b1", "alice", RowParcel("o", [{"a": 1}], 1))
+    tally.crossed("b1", "b2", Batch((Subscribe(0, parse_filter("a = 1")),)))
+    assert tally.by_direction(CostClass.NOTIFICATION) == {
+        ("b2", "b1"): 2,
+        ("b1", "b2"): 1,
+        ("b2", "b3"): 1,
+    }
+    assert tally.by_direction(CostClass.SUBSCRIPTION) == {("b1", "b2"): 1}
+
+
+def test_a_composite_is_one_notification_and_carries_several_events() -> None:
+    tally = CostTally(CHAIN)
+    time = datetime(2026, 1, 1, tzinfo=UTC)
+    parts = tuple(Occurrence(time, "o", seq, {"a": 1}) for seq in range(3))
+    tally.crossed("b2", "b3", Composite(0, parts))
+    tally.published("o", 3)
+    tally.crossed("b1", "b2", RowParcel("o", [{"a": 1}], 3))
+    assert tally.cost(CostClass.NOTIFICATION) == 7 + 5
+    assert tally.carried() == 3 * 7 + 5
+
+
+def test_what_nobody_takes_is_ignored_however_far_it_went() -> None:
+    tally = CostTally(CHAIN)
+    for seq in range(3):
+        tally.published("o", seq)
+        tally.crossed("b1", "b2", RowParcel("o", [{"a": 1}], seq))
+    tally.crossed("b2", "b3", RowParcel("o", [{"a": 1}], 2))
+    tally.taken(Delivery(0, "o", 0, {"a": 1}))
+    assert tally.ignored() == Ignored(notifications=2, links=3, cost=5 + 12)

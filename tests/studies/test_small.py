@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from palio_studies.catalogue import study_named
 from palio_studies.drawing import series_of
 from palio_studies.names import STUDIES, Scale
 from palio_studies.report import write_report
+from palio_studies.study import study_named
 from palio_studies.sweeping import sweep
 from tests.conftest import NIGHTLY, SEED
 

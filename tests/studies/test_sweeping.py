@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,15 @@ from palio_studies import sweeping
 from palio_studies.names import Scale
 from palio_studies.results import read_results
 from palio_studies.study import Point, points_of
-from palio_studies.sweeping import PLAN, SweepPlan, put_together, sweep, write_run
+from palio_studies.sweeping import (
+    PLAN,
+    SweepPlan,
+    digest_of,
+    own_code,
+    put_together,
+    sweep,
+    write_run,
+)
 from tests.studies import toy
 
 if TYPE_CHECKING:
@@ -107,10 +116,10 @@ def test_runs_of_another_version_are_not_mixed(spark: SparkSession, tmp_path: Pa
     path = tmp_path / "toy" / PLAN
     plan = msgspec.json.decode(path.read_bytes(), type=SweepPlan)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(plan, version="0.0")))
-    with pytest.raises(InvalidInput, match=r"has runs of Palio 0\.0"):
+    with pytest.raises(InvalidInput, match=r"has runs of other code, Palio 0\.0"):
         sweep(toy.study(), Scale.SMALL, tmp_path, spark)
     path.write_bytes(msgspec.json.encode(msgspec.structs.replace(plan, code="other")))
-    with pytest.raises(InvalidInput, match=r"has runs of other code .*digest other"):
+    with pytest.raises(InvalidInput, match=r"has runs of other code.*digest other"):
         sweep(toy.study(), Scale.SMALL, tmp_path, spark)
 
 
@@ -218,3 +227,53 @@ def test_nothing_is_run_twice_after_a_kill(spark: SparkSession, tmp_path: Path) 
     assert all((runs / name).read_bytes() == content for name, content in done.items())
     ledger = (tmp_path / "ledger").read_text().split()
     assert sorted(ledger) == sorted(point.name for point in points_of(study, Scale.PAPER))
+
+
+# --- whose code ran ---
+
+
+def _package(home: Path, modules: dict[str, str]) -> Path:
+    for name, text in modules.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return home
+
+
+def test_it_depends_on_the_modules_alone(tmp_path: Path) -> None:
+    modules = {"a.py": "x = 1\n", "sub/b.py": "y = 2\n"}
+    one = digest_of(_package(tmp_path / "one", modules))
+    more = {**modules, "sub/__pycache__/b.pyc": "?", "notes.txt": "!"}
+    assert digest_of(_package(tmp_path / "more", more)) == one
+    others = (
+        {"a.py": "x = 2\n", "sub/b.py": "y = 2\n"},
+        {"a.py": "x = 1\n", "b.py": "y = 2\n"},
+        {"a.py": "x = 1\n", "sub/c.py": "y = 2\n"},
+        {"a.py": "x = 1\nsub/b.py y = 2\n"},
+    )
+    found = {digest_of(_package(tmp_path / str(n), each)) for n, each in enumerate(others)}
+    assert len(found | {one}) == 5
+
+
+def test_a_package_that_workers_get_as_a_zip_file_is_the_same_code(tmp_path: Path) -> None:
+    home = _package(tmp_path / "one", {"a.py": "x = 1\n", "sub/b.py": "y = 2\n"})
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        for path in home.rglob("*.py"):
+            archive.write(path, f"one/{path.relative_to(home)}")
+    assert digest_of(zipfile.Path(tmp_path / "all.zip", "one/")) == digest_of(home)
+
+
+def test_a_module_that_goes_to_another_package_is_other_code(tmp_path: Path) -> None:
+    one, two = ({"a.py": "x = 1\n", "b.py": "y = 2\n"}, {"c.py": "z = 3\n"})
+    before = digest_of(_package(tmp_path / "p", one), _package(tmp_path / "q", two))
+    two["b.py"] = one.pop("b.py")
+    after = digest_of(_package(tmp_path / "r", one), _package(tmp_path / "s", two))
+    assert before != after
+
+
+def test_it_is_that_of_palio_and_its_studies() -> None:
+    import palio
+    import palio_studies
+
+    packages = (Path(*each.__path__) for each in (palio, palio_studies))
+    assert own_code() == digest_of(*packages)
