@@ -89,6 +89,7 @@ def test_methods_are_compared_the_cheapest_first(run: Palio, home: Path) -> None
 
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
+@pytest.mark.usefixtures("spark")  # the command finds it running, and starts and stops none
 def test_events_may_be_matched_on_spark(run: Palio, home: Path) -> None:
     arguments = (
         "--events", str(home / "events.parquet"), "--subscriptions", str(home / "wishes.jsonl"),

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio.cli.spark import REJECTS
+from palio.cli.spark import REJECTS, spark_session
 from tests.cli.helpers import Palio
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
@@ -129,3 +129,24 @@ def test_a_wrong_plan_is_told_with_its_place_before_spark_starts(
         assert outcome.err == f"palio: {file}:6: sinks[0].path: parquet is written to a path\n"
     document = palio("pipeline", "run", str(file), "--json").document
     assert document["error"]["type"] == "InvalidConfiguration"
+
+
+# --- sessions ---
+
+
+def test_a_command_stops_the_session_that_it_started(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done: list[Any] = []
+
+    def session(**settings: Any) -> str:
+        done.append(settings)
+        return "session"
+
+    monkeypatch.setattr("palio.spark.sessions.running_session", lambda: None)
+    monkeypatch.setattr("palio.spark.sessions.session", session)
+    monkeypatch.setattr("palio.spark.sessions.stop", done.append)
+    with pytest.raises(ZeroDivisionError), spark_session(master="local[2]"):
+        raise ZeroDivisionError
+    assert done == [{"spark.ui.showConsoleProgress": False, "master": "local[2]"}, "session"]
+    assert capsys.readouterr().err == "palio: starting Spark\n"
