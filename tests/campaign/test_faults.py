@@ -20,11 +20,16 @@ def world() -> World:
 
 
 @pytest.fixture
-def faults(world: World) -> Faults:
-    alice = Actor(world, "alice", "b1")
-    world.clients["alice"] = alice
-    alice.connect()
+def alice(world: World) -> Actor:
+    found = world.clients["alice"] = Actor(world, "alice", "b1")
+    found.connect()
     world.run(1.0)
+    return found
+
+
+@pytest.fixture
+def faults(world: World, alice: Actor) -> Faults:
+    del alice  # who is there
     return Faults(world, EDGES)
 
 
@@ -55,7 +60,7 @@ def test_links_that_go_come_back(world: World, faults: Faults, kind: str) -> Non
 
 @pytest.mark.parametrize(("kind", "held"), [("silence", True), ("one way", False)])
 def test_what_is_held_up_is_told_nobody(
-    world: World, faults: Faults, kind: str, held: bool
+    world: World, faults: Faults, kind: str, held: bool, alice: Actor
 ) -> None:
     bob = world.client("bob", "b3")
     world.run(1.0)
@@ -64,8 +69,6 @@ def test_what_is_held_up_is_told_nobody(
     faults.cause(kind, (("b3",), 1.0))
     assert linked(world) == [True, True]
     world.run(0.1)
-    alice = world.clients["alice"]
-    assert isinstance(alice, Actor)
     alice.publish({"x": 1})
     world.run(0.5)
     assert [seq for _, seq, _ in bob.heard] == ([] if held else [1])
@@ -75,10 +78,8 @@ def test_what_is_held_up_is_told_nobody(
 
 
 @pytest.mark.parametrize("kind", ["crash", "wipe", "torn"])
-def test_brokers_stop_and_start(world: World, faults: Faults, kind: str) -> None:
+def test_brokers_stop_and_start(world: World, faults: Faults, kind: str, alice: Actor) -> None:
     faults.cause(kind, ("b1", 1.0))
-    alice = world.clients["alice"]
-    assert isinstance(alice, Actor)
     alice.publish({"x": 1}, durable=True)
     alice.hear_of("kept", "x = 1", durable=True)
     world.run(0.5)
@@ -90,14 +91,12 @@ def test_brokers_stop_and_start(world: World, faults: Faults, kind: str) -> None
 
 
 def test_a_disk_that_nobody_writes_to_tears_nothing_once_it_is_over(
-    world: World, faults: Faults
+    world: World, faults: Faults, alice: Actor
 ) -> None:
     faults.cause("torn", ("b3", 1.0))
     for expected in (True, False):
         world.run(0.6)
         assert faults.is_broken is expected
-    alice = world.clients["alice"]
-    assert isinstance(alice, Actor)
     alice.broker = "b3"
     alice.cut()
     world.run(1.0)
@@ -165,7 +164,7 @@ def test_a_disk_in_the_place_of_one_that_failed_heals_with_it(world: World, faul
     assert not world.disks["b1"].fails_to_sync
 
 
-def test_a_bit_flips_where_there_is_something(world: World, faults: Faults) -> None:
+def test_a_bit_flips_where_there_is_something(world: World, faults: Faults, alice: Actor) -> None:
     faults.cause("flip", ("b1", 5))
     assert not faults.flipped
     bob = world.client("bob", "b3")
@@ -173,8 +172,6 @@ def test_a_bit_flips_where_there_is_something(world: World, faults: Faults) -> N
     bob.subscribe("x = 1", durable="d")
     world.run(1.0)
     world.cut("b1", "b2")
-    alice = world.clients["alice"]
-    assert isinstance(alice, Actor)
     alice.publish({"x": 1}, {"x": 1}, durable=True)
     world.run(1.0)
     faults.cause("flip", ("b1", 5))
@@ -182,9 +179,9 @@ def test_a_bit_flips_where_there_is_something(world: World, faults: Faults) -> N
 
 
 @pytest.mark.parametrize("kind", ["stall", "away"])
-def test_clients_are_deaf_for_a_while(world: World, faults: Faults, kind: str) -> None:
-    alice = world.clients["alice"]
-    assert isinstance(alice, Actor)
+def test_clients_are_deaf_for_a_while(
+    world: World, faults: Faults, kind: str, alice: Actor
+) -> None:
     alice.hear_of("live", "x = 1", durable=False)
     bob = world.client("bob", "b3")
     world.run(1.0)

@@ -95,31 +95,23 @@ def test_two_links_without_which_there_is_no_way_are_a_break() -> None:
     assert ended_s == pytest.approx(8.0, abs=1.0)
 
 
-def test_a_link_that_is_added_ends() -> None:
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_link_that_is_added_ends(stops: bool) -> None:
+    """Though its broker does not run when it is to."""
     faults = faults_in(ring(4))
     world = faults.world
     faults.cause("link", ("b1", "b3", 3.0))
     world.run(2.0)
     assert world.is_linked("b1", "b3")
-    world.run(8.0)
-    assert not world.is_linked("b1", "b3")
-    assert not faults.operators.under_way
-    assert not faults.breaks
-
-
-def test_a_link_that_is_added_ends_though_its_broker_does_not_run_when_it_is_to() -> None:
-    faults = faults_in(ring(4))
-    world = faults.world
-    faults.cause("link", ("b1", "b3", 3.0))
-    world.run(2.0)
-    assert world.is_linked("b1", "b3")
-    world.kill("b1")
-    world.run(3.0)
-    assert faults.operators.under_way == [("link", "b1", "b3")]
-    world.start("b1")
+    if stops:
+        world.kill("b1")
+        world.run(3.0)
+        assert faults.operators.under_way == [("link", "b1", "b3")]
+        world.start("b1")
     world.run(20.0)
     assert not world.is_linked("b1", "b3")
     assert not faults.operators.under_way
+    assert not faults.breaks
 
 
 def test_nothing_is_done_at_a_broker_that_does_not_run_nor_where_there_is_a_link() -> None:

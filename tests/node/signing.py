@@ -7,6 +7,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from palio.errors import NotAuthenticated
 from palio.model.filters import TRUE
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Moment
@@ -33,6 +34,24 @@ class Listed(NamedAuthority):
 
     def check(self, principal: Principal, at: Moment) -> None:
         """Nobody is struck off."""
+
+
+class Names(NamedAuthority):
+    """An authority for which a token is a principal's name."""
+
+    def __init__(self, *principals: Principal) -> None:
+        super().__init__({})
+        self.known = {each.name: each for each in principals}
+        self.struck_off: set[str] = set()
+
+    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
+        if token not in self.known:
+            raise NotAuthenticated(f"{token!r} is nobody ({transport_name}, {at.now})")
+        return self.known[token]
+
+    def check(self, principal: Principal, at: Moment) -> None:
+        if principal.name in self.struck_off:
+            raise NotAuthenticated(f"{principal.name!r} was struck off at {at.now}")
 
 
 class Keyring:

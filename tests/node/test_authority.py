@@ -19,7 +19,7 @@ from palio.errors import (
     NotPermitted,
 )
 from palio.language.parsing import parse_filter
-from palio.model.events import rows, stamped, to_batches
+from palio.model.events import rows, to_batches
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.node.authority import (
     Allowance,
@@ -32,23 +32,10 @@ from palio.node.authority import (
     narrow,
     publishable,
 )
-from palio.node.effects import Moment, Send
-from palio.node.memory import MemoryStore
-from palio.node.node import Node
-from palio.protocol.limits import PROTOCOL_VERSION
+from palio.node.effects import Moment
 from palio.protocol.messages import (
-    Deliver,
-    Forward,
-    Hello,
-    Message,
     Parcel,
-    Publish,
-    Route,
-    Subscribe,
-    unpack_mask,
 )
-from palio.routing import messages as routing
-from palio.routing.acyclic import Acyclic
 from tests.model.sendable import some_filter, some_values
 from tests.strategies import SEEDS, bindings, examples, filters, fresh, nearby
 
@@ -259,17 +246,6 @@ def test_an_advertisement_must_announce_something_publishable() -> None:
 # --- events ---
 
 
-def test_rows_are_admitted_one_by_one() -> None:
-    ticker = Principal(
-        "ticker", may_publish=parse_filter("price > 0"), deny_publish=parse_filter("symbol = 'X'")
-    )
-    (batch,) = to_batches(
-        [{"price": 1}, {"price": 1, "symbol": "X"}, {"price": 0}, {"price": 2, "symbol": "Y"}]
-    )
-    assert publishable(ticker, Parcel("p", batch)).tolist() == [True, False, False, True]
-    assert not hearable(ticker, Parcel("p", batch)).any()
-
-
 def test_a_grant_of_everything_looks_at_nothing() -> None:
     (batch,) = to_batches([{"price": 1}, {}])
     assert publishable(Principal("root", TRUE), Parcel("p", batch)).all()
@@ -384,58 +360,3 @@ def test_the_scarcer_of_two_rates_counts() -> None:
     assert allowance.wait_s(0.0) == pytest.approx(0.5)
     allowance.spend(0, 200, now=0.5)
     assert allowance.wait_s(0.5) == pytest.approx(1.5)
-
-
-# --- a neighbour that lies ---
-
-
-class LyingPeer:
-    """A broker's connection to a node: it asks for everything and brings everything."""
-
-    def __init__(self, granted: Principal) -> None:
-        everyone = Principal("alice", TRUE, TRUE)
-        authority = NamedAuthority({granted.name: granted, "alice": everyone})
-        self.node = Node("b", Acyclic("b"), MemoryStore(), authority=authority)
-        self.node.start(EPOCH)
-        self.node.accept(1, EPOCH, granted.name)
-        self.say(1, Hello("broker", granted.name, PROTOCOL_VERSION))
-        self.say(1, Route(routing.Batch((routing.Subscribe(1, TRUE, {}),), fresh=True)))
-        self.node.accept(2, EPOCH, "alice")
-        self.say(2, Hello("client", "alice", PROTOCOL_VERSION))
-        self.say(2, Subscribe(1, 1, "TRUE"))
-
-    def say(self, link: int, message: Message) -> list[Message]:
-        """What goes to the other link in answer."""
-        effects = self.node.receive(link, message, EPOCH)
-        return [each.message for each in effects if isinstance(each, Send) and each.link != link]
-
-
-def heard(messages: list[Message]) -> list[dict[str, Any]]:
-    """The events that messages carry, without system attributes."""
-    found: list[dict[str, Any]] = []
-    for message in messages:
-        assert isinstance(message, Deliver | Forward)
-        mask = unpack_mask(message.rows, len(message.parcel))
-        found += [
-            {name: row[name] for name in row if not name.startswith("$")}
-            for row in rows(message.parcel.batch, np.flatnonzero(mask).tolist())
-        ]
-    return found
-
-
-@examples(15)
-@given(filters(leaves=3), filters(leaves=3), filters(leaves=2), SEEDS)
-def test_a_lying_peer_brings_and_gets_no_more_than_its_grants(
-    may_bring: Filter, may_get: Filter, denied: Filter, seed: int
-) -> None:
-    granted = Principal("liar", may_bring, may_get, denied, denied, may_link=True)
-    peer = LyingPeer(granted)
-    seq = 1
-    for batch in to_batches(nearby(may_bring, may_get, denied, seed=seed, count=CASES)):
-        events = [dict(each) for each in rows(batch)]
-        brought = heard(peer.say(1, Forward(Parcel("p", stamped(batch, seq, seq)))))
-        got = heard(peer.say(2, Publish(Parcel("", batch), seq)))
-        for admitted, grant in ((brought, may_bring), (got, may_get)):
-            expected = [each for each in events if grant.matches(each) and not denied.matches(each)]
-            assert repr(admitted) == repr(expected)  # NaN is not equal to itself
-        seq += batch.num_rows

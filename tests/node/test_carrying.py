@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from palio.node import backlogs, carrying
+from palio.node import backlogs
 from palio.node.durability import Durability, Taken
 from palio.node.settings import Settings
 from palio.protocol.messages import Carry, Message
@@ -95,35 +95,6 @@ def test_what_is_too_much_comes_again_in_one_new_session(
     house.world.run(5.0)
     assert house.durable == list(range(1, 101))
     assert house.count("peer_down") == (0 if fits else 2)  # each of the two says so
-
-
-def test_where_the_session_ends_meanwhile_they_are_carried_again() -> None:
-    world = World.of(line(2), settings=QUICK)
-    owner, publisher = world.client("owner", "b2"), world.client("p", "b1")
-    owner.subscribe("d > 0", durable="d")
-    world.run(1.0)
-    world.disks["b2"].is_full = True
-    publisher.publish({"d": 1}, {"d": 2}, durable=True)
-    world.run(1.0)
-    world.cut("b1", "b2")
-    world.run(5.0)  # the session is over, and with it what waited
-    world.heal("b1", "b2")
-    world.run(5.0)
-    assert heard(owner, "d") == []
-    world.disks["b2"].is_full = False
-    world.run(1.0)
-    assert heard(owner, "d") == [1, 2]
-    assert world.nodes["b1"].status()["custody_entries"] == 0
-
-
-def test_many_that_waited_all_come() -> None:
-    house = House()
-    house.world.disks["b2"].is_full = True
-    count = 3 * carrying.TRIED_AT_ONCE + 1
-    house.publish(count)
-    house.world.disks["b2"].is_full = False
-    house.world.run(1.0)
-    assert house.durable == list(range(1, count + 1))
 
 
 def test_what_is_under_way_to_a_failing_disk_is_bounded_too(

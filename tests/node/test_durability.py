@@ -15,18 +15,6 @@ from tests.node.place import Place
 EVENTS = ({"x": 1}, {"x": 5})
 
 
-def test_events_go_home_to_what_matches_them() -> None:
-    place = Place()
-    place.put("alice/d", "x > 3")
-    assert place.homes(parcel(*EVENTS)) == {"b1": [False, True]}
-    place.put("alice/d", "x > :low", low=0)
-    assert place.homes(parcel(*EVENTS)) == {"b1": [True, True]}
-    place.drop("alice/d")
-    assert place.homes(parcel(*EVENTS)) == {}
-    assert place.durability.was_here("alice/d")
-    assert not place.durability.was_here("bob/d")
-
-
 def test_a_number_comes_to_a_subscription_once() -> None:
     place = Place()
     place.put("alice/d", "x > 3")

@@ -71,21 +71,6 @@ FACTS = [Fact("b2", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FA
 OWN = Fact("b1", 1, "links")
 
 
-def test_of_others_one_part_is_written_at_a_time(written: Written) -> None:
-    written.write(*FACTS[:2], OWN)
-    written.write(FACTS[2])
-    written.write(FACTS[3], OWN)
-    assert written.facts() == [[OWN, *FACTS[:2]], [OWN]]
-    written.succeed()
-    assert written.facts() == [[OWN], FACTS[2:4]]
-    written.succeed()
-    written.succeed()
-    assert written.facts() == []
-    assert written.told == ["b2 1", "b2 4"]
-    written.write(FACTS[4])
-    assert written.facts() == [[FACTS[4]]]
-
-
 def test_what_was_refused_is_written_before_what_is_newer(written: Written) -> None:
     """Or a broker that starts again would know the new, and be told nothing of what came before."""
     written.write(FACTS[0])

@@ -21,10 +21,8 @@ from palio.protocol.messages import (
     Acknowledge,
     Carry,
     Deliver,
-    Done,
     Fact,
     Facts,
-    Failed,
     Forward,
     Gap,
     Gaps,
@@ -32,8 +30,6 @@ from palio.protocol.messages import (
     Parcel,
     Probe,
     Publish,
-    Replace,
-    Settle,
     Subscribe,
     Took,
     Unsubscribe,
@@ -130,39 +126,6 @@ def test_a_subscription_may_be_forgotten_before_it_turns_out_that_it_was_never_w
     alone.tell(1, Unsubscribe(2, 1, forget=True))
     alone.sync(fails=True)
     assert alone.node.status()["durable_subscriptions"] == 0
-
-
-def test_settled_waits_for_the_disk() -> None:
-    alone = Alone()
-    alone.do(alone.node.lost(2, alone.at))
-    alone.now += 60
-    alone.do(alone.node.tick(alone.at))
-    alone.greet(4, "client", "bob")
-    alone.sync()
-    alone.tell(4, Subscribe(1, 1, "x = 1", durable="d"))
-    alone.tell(4, Settle(2))
-    assert Done(2) not in alone.heard(Done)
-    alone.sync()
-    assert Done(2) in alone.heard(Done)
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_change_of_a_durable_subscription_is_answered_when_it_is_on_the_disk(
-    fails: bool,
-) -> None:
-    alone = subscribed()
-    alone.tell(1, Replace(7, 1, "x = 2"))
-    assert Done(7) not in alone.heard(Done)
-    alone.sync(fails=fails, steps=1)
-    alone.sync()
-    if fails:
-        assert [each.id for each in alone.heard(Failed) if isinstance(each, Failed)] == [7]
-    else:
-        assert Done(7) in alone.heard(Done)
-    alone.said.clear()
-    alone.tell(1, Publish(event(1), 1, durable=True))
-    alone.sync()
-    assert len(alone.heard(Deliver)) == fails, "a change that failed has changed nothing"
 
 
 def test_what_waited_for_a_forgotten_subscription_leaves_the_disk() -> None:

@@ -89,15 +89,6 @@ def test_links_made_at_once_that_close_a_circle_part_again(routing: str) -> None
     assert any("would close a circle" in reason for reason in _reasons(world))
 
 
-@pytest.mark.parametrize("routing", ["general", "source-trees"])
-def test_a_graph_may_have_circles(routing: str) -> None:
-    world = _world(dict.fromkeys(("b1", "b2", "b3"), routing))
-    for one, other in (("b1", "b2"), ("b2", "b3"), ("b3", "b1")):
-        world.connect(one, other)
-    world.run(2.0)
-    assert set(world.nodes["b3"].status()["peers"]) == {"b1", "b2"}
-
-
 def test_a_link_of_a_tree_that_broke_is_made_again() -> None:
     """What others still say of it is no circle."""
     world = _world(dict.fromkeys(("b1", "b2", "b3"), "acyclic"))

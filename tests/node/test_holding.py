@@ -231,16 +231,6 @@ def test_what_takes_too_long_is_given_up_and_that_is_told(late_s: float, is_held
     assert bool(told) is not is_held
 
 
-def test_a_change_that_goes_well_is_not_told() -> None:
-    broker = Broker()
-    broker.subscribe("x > 0")
-    broker.wait(1.0)
-    broker.change()
-    broker.end()
-    broker.wait(1.0)
-    assert not [each for each in broker.answers if isinstance(each, Gaps)]
-
-
 def test_that_all_is_still_is_said_behind_the_events_that_wait() -> None:
     """The neighbour has not seen what was sent: events queue, and what its router may not hear
     before them waits with them.

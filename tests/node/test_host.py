@@ -10,7 +10,6 @@ from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
     Append,
-    Cast,
     Close,
     Dial,
     Effect,
@@ -142,31 +141,6 @@ class Link:
         self.done.append(reason)
 
 
-def test_effects_are_carried_out_in_their_order() -> None:
-    ports = Ports()
-    one, link = ports.link()
-    two, other = ports.link()
-    append, report = Append(1, (PutTime(7),)), Report("info", "session", {})
-    ports.node.effects = [Send(two, Ping()), append, Send(one, Pong()), Close(two, "over"), report]
-    ports.host.receive(one, Ping())
-    assert link.done == [Pong()]
-    assert other.done == [Ping(), "over"]
-    assert ports.appended == [append]
-    assert ports.reports == [report]
-
-
-def test_groups_are_joined_and_sent_to_where_there_is_a_way() -> None:
-    ports = Ports()
-    datagram = Datagram("b1", 1, 7, 0, 1, bytes(8))
-    ports.node.effects = [Tune(7, (0, 2)), Cast(datagram)]
-    ports.host.heard(datagram)
-    assert ports.groups == [("tune", 7, (0, 2)), ("cast", datagram)]
-    without = Host(ports.node, ports, ports, ports.reports.append)
-    ports.node.effects = [Cast(datagram)]
-    without.heard(datagram)
-    assert len(ports.groups) == 2
-
-
 def test_a_link_that_the_node_closed_is_gone_and_not_lost() -> None:
     ports = Ports()
     number, link = ports.link()
@@ -184,24 +158,6 @@ def test_a_link_is_lost_once() -> None:
     assert ports.host.lost(number)
     assert not ports.host.lost(number)
     assert ports.node.calls == [("lost", 0.0, number)]
-
-
-def test_links_have_numbers_that_are_never_used_twice() -> None:
-    ports = Ports()
-    numbers = [ports.link()[0] for _ in range(3)]
-    for number in numbers:
-        ports.host.lost(number)
-    assert ports.host.new_link() not in numbers
-
-
-def test_both_ends_of_a_connection_are_introduced_to_the_node() -> None:
-    ports = Ports()
-    ports.host.accept(ports.host.new_link(), Link(), "alice")
-    ports.host.dial(ports.host.new_link(), Link(), "b2", "broker b2", "palio://b2")
-    assert ports.node.calls == [
-        ("accept", 0.0, 1, "alice"),
-        ("dial", 0.0, 2, "b2", "broker b2", "palio://b2"),
-    ]
 
 
 def test_what_dials_does_as_the_node_wants_and_tells_of_failures() -> None:
@@ -227,14 +183,6 @@ def test_what_dials_does_as_the_node_wants_and_tells_of_failures() -> None:
     host.stop()
     host.unreachable("palio://b2", "too late")
     assert len(ports.node.calls) == 2
-
-
-def test_answers_of_the_store_reach_the_node_with_the_time() -> None:
-    ports = Ports()
-    ports.now = 3.0
-    ports.host.answered(1, None)
-    ports.host.answered(2, "the disk is full")
-    assert ports.node.calls == [("stored", 3.0, 1), ("failed", 3.0, 2, "the disk is full")]
 
 
 def test_the_clock_is_asked_again_only_for_something_earlier() -> None:

@@ -251,12 +251,6 @@ def test_a_neighbour_whose_token_ends_is_parted_with_whoever_dialled(ring: Keyri
     assert any("has expired" in each for each in reasons(world, "refused"))
 
 
-def test_where_everybody_may_do_everything_nothing_is_asked_for() -> None:
-    world = World.of(line(2), settings=QUICK)
-    assert world.nodes["b1"].status()["peers"]["b2"]["up"]
-    assert not count(world, "refused")
-
-
 def test_nothing_is_told_to_who_is_no_broker(ring: Keyring) -> None:
     node = guarded(ring)
     hello = greet(node, ring.identity("south"))

@@ -85,13 +85,30 @@ def heard(member: Member) -> list[int]:
     return [row["x"] for _, _, row in member.heard]
 
 
-@pytest.mark.parametrize("routing", ["flooded", "source-trees"])
-def test_an_event_for_all_is_cast_once_and_heard_by_all(routing: str) -> None:
-    topology = star(4)
-    world = world_of(topology, routing)
+LINE = Topology(("b0", "b1", "b2"), (("b0", "b1"), ("b1", "b2")))
+
+
+def group_world(
+    topology: Topology, routing: str = "flooded", settings: Settings = SETTINGS
+) -> tuple[World, dict[str, Member], Member]:
+    """A world with a client at each broker, a publisher at `b0`, and all in one group."""
+    world = world_of(topology, routing, settings)
     members = hearing(world, *topology.brokers)
     publisher = world.client("pub", "b0")
     apply(world, publisher, topology.brokers)
+    return world, members, publisher
+
+
+def star_world(
+    spokes: int = 4, settings: Settings = SETTINGS, routing: str = "flooded"
+) -> tuple[World, dict[str, Member], Member]:
+    """A star with a client at each broker, a publisher in the middle, and all in one group."""
+    return group_world(star(spokes), routing, settings)
+
+
+@pytest.mark.parametrize("routing", ["flooded", "source-trees"])
+def test_an_event_for_all_is_cast_once_and_heard_by_all(routing: str) -> None:
+    world, members, publisher = star_world(routing=routing)
     publisher.publish({"x": 1}, {"x": 2})
     for number in range(3, 6):
         publisher.publish({"x": number})
@@ -101,10 +118,7 @@ def test_an_event_for_all_is_cast_once_and_heard_by_all(routing: str) -> None:
 
 
 def test_an_event_that_no_datagram_takes_goes_by_links() -> None:
-    world = world_of(star(3))
-    members = hearing(world, "b1", "b2", "b3")
-    publisher = world.client("pub", "b0")
-    apply(world, publisher, star(3).brokers)
+    world, members, publisher = star_world(3)
     names = {f"{place}".zfill(250): True for place in range(300)}
     publisher.publish({"x": 1})
     publisher.publish({"x": 2, **names})
@@ -112,18 +126,6 @@ def test_an_event_that_no_datagram_takes_goes_by_links() -> None:
     world.run(1.0)
     assert all(heard(each) == [1, 2, 3] for each in members.values())
     assert flows(world, "b0")["datagrams"] == 2 + TAIL
-
-
-def star_world(
-    spokes: int = 4, settings: Settings = SETTINGS, routing: str = "flooded"
-) -> tuple[World, dict[str, Member], Member]:
-    """A star with a client at each broker, a publisher in the middle, and all in one group."""
-    topology = star(spokes)
-    world = world_of(topology, routing, settings)
-    members = hearing(world, *topology.brokers)
-    publisher = world.client("pub", "b0")
-    apply(world, publisher, topology.brokers)
-    return world, members, publisher
 
 
 def publish(
@@ -238,11 +240,7 @@ def test_a_broker_that_is_deaf_is_moved_to_links_and_told() -> None:
 
 
 def test_a_nearer_broker_repairs() -> None:
-    line = Topology(("b0", "b1", "b2"), (("b0", "b1"), ("b1", "b2")))
-    world = world_of(line)
-    members = hearing(world, *line.brokers)
-    publisher = world.client("pub", "b0")
-    apply(world, publisher, line.brokers)
+    world, members, publisher = group_world(LINE)
     world.medium.cut("b0", "b2")
     publish(world, publisher, 1, 5)
     world.run(3.0)
@@ -251,11 +249,7 @@ def test_a_nearer_broker_repairs() -> None:
 
 
 def test_a_nearer_broker_repairs_by_a_slow_link_once() -> None:
-    line = Topology(("b0", "b1", "b2"), (("b0", "b1"), ("b1", "b2")))
-    world = world_of(line)
-    members = hearing(world, *line.brokers)
-    publisher = world.client("pub", "b0")
-    apply(world, publisher, line.brokers)
+    world, members, publisher = group_world(LINE)
     publish(world, publisher, 1, 1)
     world.run(1.0)
     world.delay("b1", "b2", 0.12)

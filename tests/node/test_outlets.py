@@ -14,7 +14,6 @@ from palio.node.effects import Moment, Send
 from palio.node.limits import MAX_ADVERTISEMENTS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Accepted,
@@ -26,7 +25,6 @@ from palio.protocol.messages import (
     Hello,
     Message,
     Parcel,
-    Ping,
     Publish,
     Refused,
     Subscribe,
@@ -230,18 +228,6 @@ def test_an_identity_advertises_so_much_at_a_broker() -> None:
     assert failed.failure.details["limit"] == "MAX_ADVERTISEMENTS"
     house.say(ONE, Unadvertise(3, 5))
     assert house.say(TWO, Advertise(4, 1, "x = 1")) == [Done(4)]
-
-
-def test_a_session_that_is_lost_is_over_after_its_grace() -> None:
-    house = House(settings=Settings(client_grace_s=5.0))
-    house.say(ONE, Advertise(1, 1, "x > 0"))
-    house.node.lost(ONE, NOW)
-    assert house.delivers(TWO, 1) == [1]
-    for at in range(2, 20):
-        house.node.tick(Moment(float(at), at * 1_000_000))
-        for link in (LISTENER, TWO):
-            house.node.receive(link, Ping(), Moment(float(at), at * 10**6))
-    assert house.delivers(TWO, 1) == []
 
 
 def test_what_takes_too_long_to_withdraw_is_refused_and_goes_on(

@@ -28,9 +28,7 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import (
     Accepted,
-    Bye,
     Deliver,
-    Forward,
     Hello,
     Parcel,
     Publish,
@@ -120,16 +118,6 @@ def test_a_batch_of_too_many_cells_is_refused() -> None:
         assert (first[1] is Deliver) == (columns == wide)
         if columns > wide:
             assert "MAX_BATCH_CELLS" in first[1].failure.message
-
-
-@pytest.mark.parametrize(
-    "event",
-    [{"x": 1}, {"x": 1, "$seq": 1}, {"x": 1, "$seq": "1", "$time": 5}, {"x": 1, "$time": 5}],
-)
-def test_a_neighbour_may_not_bring_events_without_numbers(event: dict[str, Any]) -> None:
-    served = Served(ReferenceSelector, ["EXISTS x"])
-    effects = served.say(3, Forward(Parcel.of("p", to_batch(event))))
-    assert any(isinstance(each, Send) and isinstance(each.message, Bye) for each in effects)
 
 
 # --- what a publisher is told is what has become of its events ---

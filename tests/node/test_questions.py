@@ -11,12 +11,11 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from palio.errors import IllegalMessage, NotAuthenticated
+from palio.errors import IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE
 from palio.node import questions
-from palio.node.authority import NamedAuthority, Principal
-from palio.node.effects import Moment
+from palio.node.authority import Principal
 from palio.protocol.messages import Answer, Ask, Failed, Message, Probe, Retire
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
@@ -25,23 +24,8 @@ from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from tests.node.events import parcel
+from tests.node.signing import Names
 from tests.strategies import SEEDS, examples
-
-
-class Tokens(NamedAuthority):
-    """An authority for which a token is a principal's name."""
-
-    def __init__(self, *principals: Principal) -> None:
-        super().__init__({})
-        self._known = {each.name: each for each in principals}
-
-    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
-        if token not in self._known:
-            raise NotAuthenticated(f"{token!r} is nobody ({transport_name}, {at.now})")
-        return self._known[token]
-
-    def check(self, principal: Principal, at: Moment) -> None:
-        """Nobody is struck off."""
 
 
 def asked(world: World, member: Member, about: Any = None) -> Message:
@@ -61,7 +45,7 @@ def listed(answer: Message) -> list[tuple[str, str, dict[str, Any]]]:
 def world() -> World:
     """A broker with someone who hears a part, someone who hears all, and one who watches them."""
     world = World.of(line(1))
-    world.nodes["b1"]._core.authority = Tokens(
+    world.nodes["b1"]._core.authority = Names(
         Principal("part", may_hear=parse_filter("x < 5")),
         Principal("all", TRUE, TRUE),
         Principal("ops", may_monitor=True),
@@ -197,7 +181,7 @@ class Network:
         draw = random.Random(seed)
         others = [Principal(name, TRUE, TRUE) for name in OTHERS]
         for node in self.world.nodes.values():
-            node._core.authority = Tokens(spy, *others, Principal("ops", may_monitor=True))
+            node._core.authority = Names(spy, *others, Principal("ops", may_monitor=True))
         for name in OTHERS:
             at, low, durable = draw.choice(BROKERS), draw.randrange(9), draw.random() < 0.6
             if with_others:
@@ -281,7 +265,7 @@ def test_a_status_without_the_grant_counts_ones_own_and_says_so() -> None:
 def test_a_neighbour_without_the_grant_is_told_nothing_of_ones_clients() -> None:
     world = World.of(line(3))
     for node in world.nodes.values():
-        node._core.authority = Tokens(
+        node._core.authority = Names(
             Principal("ops", may_monitor=True), Principal("all", TRUE, TRUE)
         )
     world.nodes["b2"]._core.neighbours["b1"].principal = Principal("b1", TRUE, TRUE)
@@ -334,7 +318,7 @@ def test_a_trace_of_ones_own_is_asked_for_as_often_as_one_wants(
     router: Callable[[str], Router],
 ) -> None:
     world = World.of(line(1), router)
-    world.nodes["b1"]._core.authority = Tokens(Principal("spy", TRUE, TRUE))
+    world.nodes["b1"]._core.authority = Names(Principal("spy", TRUE, TRUE))
     spy = member(world, "spy")
     spy.subscribe("x = 1")
     world.run(1.0)

@@ -8,12 +8,10 @@ from typing import Any, Final
 import pytest
 
 from palio.errors import DamagedFrame, IllegalMessage
-from palio.language.parsing import parse_filter
 from palio.node.complaints import COMPLAIN_EVERY_S
 from palio.node.effects import Moment, Report, Send
 from palio.node.limits import SESSION_TRIES
 from palio.node.memory import MemoryStore
-from palio.node.missing import can_be_read
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol import messages as requests
@@ -41,7 +39,7 @@ from palio.routing.advertised import Advertised
 from palio.routing.algorithms import Algorithm, GraphKind
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
-from palio.routing.messages import Batch, Flood, LinkState, Subscribe
+from palio.routing.messages import Batch, Flood, LinkState
 from palio.routing.protocol import Router
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.topologies import line
@@ -278,30 +276,6 @@ def test_durable_events_that_a_neighbour_cannot_read_stay_in_custody() -> None:
     assert world.nodes["b1"].status()["custody_entries"] == 0
 
 
-def test_a_fact_that_a_neighbour_cannot_read_is_told_by_settled() -> None:
-    world = world_of(2)
-    bad, good = world.client("bad", "b1"), world.client("good", "b1")
-    world.run(1.0)
-    tries: list[str] = []
-    world.spoils = spoils_only(tries, Facts)
-    key = bad.subscribe(BAD, durable="d")
-    good.subscribe("x > 0", durable="d")
-    world.run(LONG_S)
-    assert tries == ["b1 Facts"] * FRAME_TRIES
-    asked = good.settle()
-    world.run(1.0)
-    assert good.answers[asked] == Done(asked, ("b2",))
-    bad.unsubscribe(key, forget=True)
-    world.run(1.0)
-    asked = good.settle()
-    world.run(1.0)
-    assert good.answers[asked] == Done(asked)
-    publisher = world.client("p", "b2")
-    publisher.publish({"x": 1}, durable=True)
-    world.run(2.0)
-    assert heard(good) == [1]
-
-
 class Lacking:
     """The last broker of a line cannot read a durable subscription that was made at the first."""
 
@@ -340,6 +314,7 @@ def test_a_fact_that_was_refused_is_named_in_later_sessions_too(size: int) -> No
     lacking = Lacking(size)
     world, bad = lacking.world, lacking.bad
     world.run(LONG_S)
+    assert lacking.tries == [f"b{size - 1} Facts"] * FRAME_TRIES
     lacking.tries.clear()
     for number in range(2):
         lacking.good.subscribe(f"x > {number}", durable="d")  # newer, and taken
@@ -460,33 +435,20 @@ def test_a_link_that_only_says_what_cannot_be_read_begins_anew_and_says_so() -> 
 # --- clients ---
 
 
-def test_live_events_that_a_client_cannot_read_are_a_gap() -> None:
+@pytest.mark.parametrize("durable", ["", "d"])
+def test_events_that_a_client_cannot_read_are_a_gap(durable: str) -> None:
     world = world_of(1)
     listener, publisher = world.client("a", "b1"), world.client("p", "b1")
-    listener.subscribe("x > 0")
+    key = listener.subscribe("x > 0", durable=durable)
     world.run(1.0)
     tries = sent_bad(world)
-    publisher.publish({"x": 666})
-    publisher.publish({"x": 1})
+    publisher.publish({"x": 666}, durable=bool(durable))
+    publisher.publish({"x": 1}, durable=bool(durable))
     world.run(LONG_S)
     assert tries == ["b1 Deliver"] * FRAME_TRIES
     assert heard(listener) == [1]
-    assert [(gap.publisher, gap.first_seq, gap.count, gap.key) for gap in listener.gaps] == [
-        ("p/1", 1, 1, -1)
-    ]
-
-
-def test_durable_events_that_a_client_cannot_read_are_a_gap_of_their_subscription() -> None:
-    world = world_of(1)
-    listener, publisher = world.client("a", "b1"), world.client("p", "b1")
-    key = listener.subscribe("x > 0", durable="d")
-    world.run(1.0)
-    sent_bad(world)
-    publisher.publish({"x": 666}, durable=True)
-    publisher.publish({"x": 1}, durable=True)
-    world.run(LONG_S)
-    assert heard(listener) == [1]
-    assert [(gap.publisher, gap.count, gap.key) for gap in listener.gaps] == [("p/1", 1, key)]
+    (gap,) = listener.gaps
+    assert (gap.publisher, gap.count, gap.key) == ("p/1", 1, key if durable else -1)
 
 
 def test_an_entry_without_events_that_a_client_cannot_read_is_a_gap() -> None:
@@ -523,38 +485,33 @@ def test_an_answer_that_a_client_cannot_read_is_an_error() -> None:
 # --- one broker, and an end that is not ours ---
 
 
-def test_a_client_that_sends_on_what_cannot_be_read_loses_its_session() -> None:
-    node = Node("b1", Acyclic("b1"), MemoryStore())
-    at = Moment(0.0, 0)
+def welcomes(error: IllegalMessage, count: int) -> list[Welcome]:
+    """How a client is greeted that sends something illegal in every connection."""
+    node, at = Node("b1", Acyclic("b1"), MemoryStore()), Moment(0.0, 0)
+    found: list[Welcome] = []
     session = ""
-    for attempt in range(1, SESSION_TRIES + 2):
-        node.accept(attempt, at)
-        hello = Hello("client", "a", PROTOCOL_VERSION, incarnation="1", session=session)
-        (welcome, *_) = [
-            each.message for each in node.receive(attempt, hello, at) if isinstance(each, Send)
-        ]
-        assert isinstance(welcome, Welcome)
-        assert welcome.resumed == (1 < attempt <= SESSION_TRIES)
-        assert bool(welcome.refused) == welcome.resumed
-        assert len(welcome.refused) <= MAX_REASON_CHARS
-        session = welcome.session
-        node.illegal(attempt, IllegalMessage("it", "x" * 10_000), at)
-
-
-def test_what_is_damaged_at_one_place_again_and_again_is_refused() -> None:
-    """A bit flips by chance; a frame that is too long for the other end is so each time."""
-    node = Node("b1", Acyclic("b1"), MemoryStore())
-    at = Moment(0.0, 0)
-    session, refused = "", []
-    for attempt in range(1, DAMAGE_TRIES + 3):
+    for attempt in range(1, count + 1):
         node.accept(attempt, at)
         hello = Hello("client", "a", PROTOCOL_VERSION, incarnation="1", session=session)
         effects = node.receive(attempt, hello, at)
         welcome = next(each.message for each in effects if isinstance(each, Send))
         assert isinstance(welcome, Welcome)
+        found.append(welcome)
         session = welcome.session
-        refused.append(bool(welcome.refused))
-        node.illegal(attempt, DamagedFrame("it", "damaged"), at)
+        node.illegal(attempt, error, at)
+    return found
+
+
+def test_a_client_that_sends_on_what_cannot_be_read_loses_its_session() -> None:
+    first, *again, last = welcomes(IllegalMessage("it", "x" * 10_000), SESSION_TRIES + 1)
+    assert all(each.resumed for each in again)
+    assert all(0 < len(each.refused) <= MAX_REASON_CHARS for each in again)
+    assert not any(each.resumed or each.refused for each in (first, last))
+
+
+def test_what_is_damaged_at_one_place_again_and_again_is_refused() -> None:
+    """A bit flips by chance; a frame that is too long for the other end is so each time."""
+    refused = [bool(each.refused) for each in welcomes(DamagedFrame("it", "x"), DAMAGE_TRIES + 2)]
     assert refused == [False] * DAMAGE_TRIES + [True] * 2
 
 
@@ -573,10 +530,6 @@ def test_a_message_that_was_refused_has_not_arrived() -> None:
     assert isinstance(welcome, Welcome)
     assert (welcome.resumed, welcome.received) == (True, 1)
     assert "not for brokers" in welcome.refused
-
-
-def test_can_be_read_is_what_brokers_can_read() -> None:
-    assert can_be_read(Subscribe(1, parse_filter("x < 5")))
 
 
 # --- what this broker itself fails on ---

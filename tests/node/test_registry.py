@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from palio.errors import IllegalMessage
-from palio.node.limits import AHEAD_US
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, RETIRED, Vouching
 from palio.protocol.messages import Echo, Fact, Facts, Known
@@ -64,24 +62,6 @@ def test_all_come_to_know_the_same(seed: int, vouching: VouchingFor) -> None:
         for other in names
         if one != other
     )
-
-
-@pytest.mark.parametrize("seed", seeds(4, nightly=200))
-def test_settled_means_that_all_who_were_not_lost_know(seed: int, vouching: VouchingFor) -> None:
-    random = Randomness(seed)
-    mesh = full(seed, 5, vouching)
-    mesh.members["b0"].announce("a/d", filter="x = 1")
-    mesh.members["b0"].settle(1)
-    mesh.collect()
-    while ("b0", 1) not in mesh.settled:
-        if random.chance(0.2):
-            mesh.cut(*random.sample(list(mesh.members), 2))
-        elif not mesh.step():
-            break
-    unreached = mesh.settled["b0", 1]
-    for name, member in mesh.members.items():
-        told = member.fact("b0", "a/d") is not None
-        assert told or unreached, f"seed {seed}: {name} was not told, and nobody says so"
 
 
 def test_what_crosses_a_new_link_is_the_difference() -> None:
@@ -327,25 +307,6 @@ def test_a_retirement_outlives_the_disk_of_who_said_it() -> None:
     for name in ("b0", "b1"):
         assert mesh.members[name].retired == {"b2"}
         assert Registry(name, mesh.members[name].facts()).retired == {"b2"}
-
-
-@pytest.mark.parametrize(
-    ("until", "believed"),
-    [(AHEAD_US - 1, True), (AHEAD_US, True), (AHEAD_US + 1, False)],
-)
-def test_nobody_is_retired_for_ever(until: int, believed: bool) -> None:
-    registry = Registry("b0", [Fact("b1", 1, LINKS, ("b0",))])
-    registry.join("b9", AT)
-    registry.receive("b9", Facts((Fact("b9", 5, f"{RETIRED}b1", claimed_us=until),)), AT)
-    assert ("b1" in registry.retired) is believed
-
-
-def test_known_is_said_once_a_link() -> None:
-    registry = Registry("b0")
-    registry.join("b1", AT)
-    registry.receive("b1", Known({}), AT)
-    with pytest.raises(IllegalMessage, match="too soon"):
-        registry.receive("b1", Known({}), AT)
 
 
 def test_a_broker_does_not_name_itself_though_others_had_no_way_to_it() -> None:

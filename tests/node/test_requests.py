@@ -18,11 +18,12 @@ from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.node.vouching import PLAN
-from palio.protocol.limits import PROTOCOL_VERSION, TOGETHER_CHARS
+from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Apply,
+    Ask,
     Bookmarked,
     Bye,
     Deliver,
@@ -148,11 +149,17 @@ def test_a_subscription_is_in_force_when_it_is_answered() -> None:
         (Subscribe(5, 1, "x = 1"), "IllegalMessage"),
         (Subscribe(5, 2, "x >"), "ParseError"),
         (Subscribe(5, 2, "x > :low"), "InvalidBinding"),
+        (Subscribe(5, 2, "x = 1", durable="n" * (MAX_NAME_BYTES + 1)), "LimitExceeded"),
         (Subscribe(5, 2, "x = 1", durable="a/b"), "InvalidInput"),
+        (Subscribe(5, 2, "x = 1", durable="a\0b"), "InvalidInput"),
+        (Subscribe(5, 2, "x = 1", durable=".."), "InvalidInput"),
         (Subscribe(5, 2, "x = 1", durable="d", lease_s=-1.0), "InvalidInput"),
+        (Subscribe(5, 2, "x = 1", durable="d", lease_s=1e308), "InvalidInput"),
+        (Subscribe(5, 2, "x = 1", durable="d", lease_s=float("nan")), "InvalidInput"),
         (Update(5, 9, {"low": 1}), "Closed"),
         (Update(5, 1, {"high": 1}), "InvalidBinding"),
         (Update(5, 1, {"low": [1]}), "InvalidBinding"),
+        (Update(5, 1, {"low": "a" * 70_000}), "InvalidBinding"),
         (Replace(5, 9, "x = 1"), "Closed"),
         (Replace(5, 1, "x > :high"), "InvalidBinding"),
         (Replace(5, 1, "x >"), "ParseError"),
@@ -160,8 +167,9 @@ def test_a_subscription_is_in_force_when_it_is_answered() -> None:
         (Retire(5, "nobody"), "InvalidInput"),
         (Retire(5, "b1"), "InvalidInput"),
         (Apply(5, "plan"), "NotSupported"),
+        (Ask(5, "weather"), "InvalidInput"),
+        (Ask(5, "trace", {"x": [1]}), "InvalidEvent"),
     ],
-    ids=str,
 )
 def test_what_is_refused_changes_nothing(request_: Message, kind: str) -> None:
     house = House()

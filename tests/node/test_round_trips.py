@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from palio.node.peers import WEIGHT_PACE_S
 from palio.node.round_trips import FIRST_SAMPLES, SAMPLES, UNIT_S, RoundTrips
-from palio.node.settings import Settings
 from palio.protocol.messages import Message, Route
 from palio.routing.general import General
 from palio.routing.messages import LinkState, LinkTable
@@ -88,8 +88,7 @@ def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:
 
 
 def test_a_price_counts_instead_of_the_round_trip() -> None:
-    given = {name: getattr(SETTINGS, name) for name in SETTINGS.__struct_fields__}
-    world = World(settings=Settings(**{**given, "prices": {"b3": 50}}))
+    world = World(settings=replace(SETTINGS, prices={"b3": 50}))
     for name in ring(4).brokers:
         world.add_broker(name, General)
     for one, other in ring(4).edges:

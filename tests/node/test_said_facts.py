@@ -42,29 +42,21 @@ def test_no_version_is_used_twice_though_the_disk_does_not_know_of_it() -> None:
     assert [fact.version for fact in again.news] == [9_000_001]
 
 
-def test_links_say_from_when_on_a_broker_remembers() -> None:
+@pytest.mark.parametrize("was_linked", [False, True])
+def test_links_say_from_when_on_a_broker_remembers(was_linked: bool) -> None:
     """Also after it has started again, with its disk."""
     first = Registry("b0")
     first.begin(1_000)
-    first.join("b1", AT)
+    if was_linked:
+        first.join("b1", AT)
+    else:
+        first.announce("a/d", filter="x = 1")
     again = Registry("b0", first.facts())
     again.begin(2_000)
     again.join("b2", AT)
     links = again.fact("b0", LINKS)
     assert links is not None
     assert (links.links, links.claimed_us) == (("b2",), 1_000)
-
-
-def test_a_broker_that_starts_again_before_its_first_link_knows_when_it_began() -> None:
-    first = Registry("b0")
-    first.begin(1_000)
-    first.announce("a/d", filter="x = 1")
-    again = Registry("b0", first.facts())
-    again.begin(2_000)
-    again.join("b1", AT)
-    links = again.fact("b0", LINKS)
-    assert links is not None
-    assert (links.links, links.claimed_us) == (("b1",), 1_000)
 
 
 @pytest.mark.parametrize("has_key", [False, True])

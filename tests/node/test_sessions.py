@@ -145,12 +145,6 @@ def test_what_waits_does_not_say_for_which_subscriptions_it_is() -> None:
     assert {*said} == {(3,), None}
 
 
-def test_a_lapse_is_told_at_once_where_there_is_room() -> None:
-    one, out = session(Budget(100 * SIZE)), list[Effect]()
-    one.lapse(out)
-    assert told(out) == [Gap("*", 0, 0, 0)]
-
-
 def test_lapses_while_a_client_is_away_or_reads_nothing_are_one() -> None:
     one, out = session(Budget(100 * SIZE)), list[Effect]()
     one.offer(out, some(), MANY)

@@ -15,7 +15,7 @@ from palio.node.effects import Moment
 from palio.node.identity import Identity, fact_text
 from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
-from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, is_subscription, lives
+from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Trust, Vouching, lives
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
@@ -502,12 +502,6 @@ def test_an_echo_answers_for_no_more_than_was_said_and_names_only_who_is_known()
     b.announce("bob/e", filter="x = 1")
     b.settle(2)
     assert len(b.settled) == 1
-
-
-def test_what_facts_are_about() -> None:
-    assert is_subscription("bob/orders")
-    assert not any(map(is_subscription, (LINKS, TOKEN, f"{RETIRED}b1")))
-    assert PORTION_FACTS < 1_000
 
 
 # --- how many ---

@@ -7,7 +7,6 @@ import pytest
 from palio.errors import Closed, IllegalMessage, NotPermitted
 from palio.model.events import stamped, to_batches
 from palio.node.settings import Settings
-from palio.protocol.limits import BACKOFF_MAX_S
 from palio.protocol.messages import (
     UNCOUNTED,
     Ask,
@@ -142,18 +141,6 @@ def test_a_move_gives_on_once_what_both_brokers_deliver(broker: str, durable: st
     assert not member.gaps
     sessions = {name: node.status()["sessions"] for name, node in world.nodes.items()}
     assert sessions["b1"] == (broker == "b1"), "the old broker was left"
-
-
-def test_a_broker_that_is_gone_is_dialled_until_it_is_back() -> None:
-    world = world_of(1)
-    member = world.client("a", "b1")
-    world.run(1.0)
-    world.kill("b1")
-    world.run(30.0)
-    assert not member.is_connected
-    world.start("b1")
-    world.run(1.5 * BACKOFF_MAX_S)
-    assert member.is_connected
 
 
 @pytest.mark.parametrize("is_away", [True, False])

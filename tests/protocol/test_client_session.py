@@ -253,11 +253,6 @@ def test_a_silent_broker_is_asked_and_then_given_up(line: Line) -> None:
     assert line.take_done() == ["close", "broke", "lost"]
 
 
-def test_a_broker_that_asks_is_answered(line: Line) -> None:
-    line.session.receive(Ping(), 0.5)
-    assert line.take_said() == [Pong()]
-
-
 def test_a_message_that_the_broker_cannot_take_is_left_out(line: Line) -> None:
     line.session.send(Settle(1))
     line.session.send(Settle(2))
@@ -331,11 +326,6 @@ def test_subscriptions_of_one_turn_go_together_and_before_what_follows(joining: 
     joining.session.go_on()
     assert joining.take_said() == [third]
     assert joining.session.stream.sent == 3
-
-
-def test_where_no_shell_sees_to_it_each_subscription_goes_at_once(line: Line) -> None:
-    line.session.send(wanted(1))
-    assert line.take_said() == [wanted(1)]
 
 
 @pytest.mark.parametrize("count", [MOST_TOGETHER - 1, MOST_TOGETHER, MOST_TOGETHER + 1])

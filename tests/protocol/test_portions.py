@@ -190,10 +190,6 @@ def test_a_subscription_with_a_collection_goes_by_itself(values: dict[str, objec
     assert chars_together(messages.Subscribe(1, 1, "x IN :y", values)) > TOGETHER_CHARS
 
 
-def test_a_durable_subscription_goes_by_itself() -> None:
-    assert chars_together(messages.Subscribe(1, 1, "x", durable="d")) > TOGETHER_CHARS
-
-
 @pytest.mark.parametrize("kind", [Resume, Returned])
 @pytest.mark.parametrize("count", [0, 1, MOST_HELD - 1, MOST_HELD, MOST_HELD + 1, 3 * MOST_HELD])
 def test_what_a_monitor_holds_back_goes_in_parts(kind: Any, count: int) -> None:

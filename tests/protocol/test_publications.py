@@ -69,16 +69,6 @@ def test_there_is_room_up_to_the_window() -> None:
         assert sender.publications.has_room
 
 
-def test_a_renewed_session_sends_the_durable_again_and_knows_nothing_of_the_others() -> None:
-    sender = Sender()
-    light, durable = sender.publish(1, 1), sender.publish(1, durable=True)
-    sender.take_sent()
-    sender.publications.renew()
-    assert sender.take_sent() == [(3, True)]
-    assert (light.levels, type(light.error)) == ([""], Unreachable)
-    assert (durable.levels, durable.error) == ([], None)
-
-
 def test_while_a_client_moves_the_broker_that_is_left_answers_for_what_is_not_durable() -> None:
     sender = Sender()
     publications = sender.publications

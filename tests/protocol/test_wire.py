@@ -258,89 +258,50 @@ def test_a_message_without_events_may_have_a_largest_size_of_its_own(extra: int)
     assert len(list(Decoder("peer", max_control=most).feed(events))) == 1
 
 
-@pytest.mark.parametrize("beyond", [0, 1])
-def test_a_bookmark_is_no_longer_than_may_be(beyond: int) -> None:
-    bookmark = b"x" * (MAX_BOOKMARK_BYTES + beyond)
-    for message in (Acknowledge(1, 0, bookmark=bookmark), Bookmarked(1, bookmark)):
-        data = sent(Encoder(), message)
-        if not beyond:
-            assert list(Decoder("peer").feed(data)) == [message]
-        else:
-            with pytest.raises(IllegalMessage):
-                list(Decoder("peer").feed(data))
-
-
-@pytest.mark.parametrize("beyond", [0, 1])
-def test_what_a_broker_that_leaves_says_has_bounds(beyond: int) -> None:
+def bounded(beyond: int) -> list[tuple[Message, str | None]]:
+    """Messages that go so far beyond a bound of theirs, and what is said of that."""
     url, subject = "x" * MAX_URL_CHARS, "x" * (2 * MAX_NAME_BYTES + 1)
-    for message in (
-        Redirect(("x",) * (MAX_URLS + beyond)),
-        Redirect((url + "x" * beyond,)),
-        Drain(1, "x" * (MAX_NAME_BYTES + beyond)),
-        AddPeer(1, "x" * (MAX_URL_CHARS + beyond)),
-        RemovePeer(1, "x" * (MAX_NAME_BYTES + beyond)),
-        Adopt(subject + "x" * beyond, 1.0, Visit()),
-        Adopt("x", MAX_SECONDS + beyond, Visit()),
-        Adopt("x", 1.0, Visit(), b"x" * (MAX_BOOKMARK_BYTES + beyond)),
-    ):
-        data = sent(Encoder(), message)
-        if not beyond:
-            assert list(Decoder("peer").feed(data)) == [message]
-        else:
-            with pytest.raises(IllegalMessage):
-                list(Decoder("peer").feed(data))
+    bookmark = b"x" * (MAX_BOOKMARK_BYTES + beyond)
+    names = tuple(f"b{number}" for number in range(routing.MOST_LINKS + beyond))
+    together = tuple(Subscribe(key, key, "x = 1") for key in range(MOST_TOGETHER + beyond))
+    requests = tuple(routing.Unsubscribe(key) for key in range(routing.PORTION + beyond))
+    edges = tuple(("b", name) for name in names)
+    of_portion, of_links = str(routing.PORTION), str(routing.MOST_LINKS)
+    return [
+        (Acknowledge(1, 0, bookmark=bookmark), None),
+        (Bookmarked(1, bookmark), None),
+        (Redirect(("x",) * (MAX_URLS + beyond)), None),
+        (Redirect((url[1:] + "x" * (1 + beyond),)), None),
+        (Drain(1, "x" * (MAX_NAME_BYTES + beyond)), None),
+        (AddPeer(1, "x" * (MAX_URL_CHARS + beyond)), None),
+        (RemovePeer(1, "x" * (MAX_NAME_BYTES + beyond)), None),
+        (Adopt(subject[1:] + "x" * (1 + beyond), 1.0, Visit()), None),
+        (Adopt("x", MAX_SECONDS + beyond, Visit()), None),
+        (Adopt("x", 1.0, Visit(), bookmark), None),
+        (Apply(1, "x" * (MAX_PACKED_CHARS + beyond)), None),
+        (SubscribeAll(together), None),
+        (Route(routing.Batch(requests)), of_portion),
+        (Facts(tuple(Fact("b1", at, "links") for at in range(len(requests)))), of_portion),
+        (Route(routing.LinkState("b", 1, names)), of_links),
+        (Route(routing.LinkState("b", 1, ("b1",), (1,) * len(names))), of_links),
+        (Route(routing.TreePlan("b", 1, edges)), of_links),
+    ]
 
 
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
-def test_a_plan_is_no_longer_than_may_be(beyond: int) -> None:
-    message = Apply(1, "x" * (MAX_PACKED_CHARS + beyond))
-    data = sent(Encoder(), message)
-    if beyond <= 0:
-        assert list(Decoder("peer").feed(data)) == [message]
-    else:
-        with pytest.raises(IllegalMessage):
-            list(Decoder("peer").feed(data))
-
-
-@pytest.mark.parametrize("count", [0, 1, MOST_TOGETHER, MOST_TOGETHER + 1])
-def test_no_more_subscriptions_come_together_than_may(count: int) -> None:
-    message = SubscribeAll(tuple(Subscribe(key, key, "x = 1") for key in range(count)))
-    data = sent(Encoder(), message)
-    if 0 < count <= MOST_TOGETHER:
-        assert list(Decoder("peer").feed(data)) == [message]
-    else:
-        with pytest.raises(IllegalMessage):
-            list(Decoder("peer").feed(data))
-
-
-@pytest.mark.parametrize("count", [routing.PORTION, routing.PORTION + 1])
-def test_more_requests_than_a_portion_has_are_refused_before_they_are_read(count: int) -> None:
-    batch = routing.Batch(tuple(routing.Unsubscribe(key) for key in range(count)))
-    facts = Facts(tuple(Fact("b1", at, "links") for at in range(count)))
-    for message in (Route(batch), facts):
+def test_what_is_in_a_message_has_bounds_and_is_refused_before_it_is_read(beyond: int) -> None:
+    for message, reason in bounded(beyond):
         data = sent(Encoder(), message)
-        if count > routing.PORTION:
-            with pytest.raises(IllegalMessage, match=str(routing.PORTION)):
-                list(Decoder("peer").feed(data))
-        else:
+        if beyond <= 0:
             assert list(Decoder("peer").feed(data)) == [message]
-
-
-@pytest.mark.parametrize("over", [-1, 0, 1])
-def test_a_link_state_or_a_plan_names_so_many_links_and_no_more(over: int) -> None:
-    count = routing.MOST_LINKS + over
-    names = tuple(f"b{number}" for number in range(count))
-    for control in (
-        routing.LinkState("b", 1, names),
-        routing.LinkState("b", 1, ("b1",), (1,) * count),
-        routing.TreePlan("b", 1, tuple(("b", name) for name in names)),
-    ):
-        data = sent(Encoder(), Route(control))
-        if over > 0:
-            with pytest.raises(IllegalMessage, match=str(routing.MOST_LINKS)):
-                list(Decoder("peer").feed(data))
         else:
-            assert list(Decoder("peer").feed(data)) == [Route(control)]
+            with pytest.raises(IllegalMessage, match=reason):
+                list(Decoder("peer").feed(data))
+
+
+def test_no_subscriptions_do_not_come_together() -> None:
+    with pytest.raises(IllegalMessage):
+        list(Decoder("peer").feed(sent(Encoder(), SubscribeAll(()))))
 
 
 @pytest.mark.parametrize("over", [-1, 0, 1])
