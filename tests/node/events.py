@@ -25,3 +25,9 @@ def heard(member: Member) -> list[Any]:
 def reports(world: World, event: str) -> list[tuple[str, dict[str, Any]]]:
     """What brokers said to people of one kind: who said it, and its details."""
     return [(name, each.details) for name, each in world.reports if each.event == event]
+
+
+def links_of(world: World, name: str) -> list[str]:
+    """The neighbours to which the links of a broker are up."""
+    peers = world.nodes[name].status()["peers"]
+    return sorted(each for each, state in peers.items() if state["up"])

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.errors import IllegalMessage
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.effects import (
     Assign,
@@ -34,7 +33,6 @@ from palio.protocol.messages import (
     Took,
     Unsubscribe,
 )
-from palio.protocol.wire import Decoder, Encoder
 from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness
 from tests.node.alone import Alone, event, parcel, subscribed
@@ -302,16 +300,6 @@ def test_a_fact_with_a_parameter_is_better_too_much() -> None:
     alone.tell(1, Publish(event(), 1, durable=True))
     alone.sync()
     assert alone.disk.held()
-
-
-@pytest.mark.parametrize("number", [-1, 0, MAX_NUMBER, MAX_NUMBER + 1])
-def test_numbers_have_limits(number: int) -> None:
-    data = b"".join(bytes(each) for each in Encoder().encode(Acknowledge(1, number)))
-    if 0 <= number <= MAX_NUMBER:
-        assert list(Decoder("peer").feed(data)) == [Acknowledge(1, number)]
-    else:
-        with pytest.raises(IllegalMessage):
-            list(Decoder("peer").feed(data))
 
 
 def test_the_largest_number_can_be_published() -> None:

@@ -18,6 +18,7 @@ from palio.routing.general import General
 from palio.simulation.cluster import NodeRouter, address_of
 from palio.simulation.topologies import Topology, line, ring, star
 from palio.simulation.world import World
+from tests.node.events import links_of
 
 SETTINGS = Settings(routing="general", find=True)
 
@@ -28,11 +29,6 @@ def world_of(topology: Topology, routing: str = "general") -> World:
     router: NodeRouter = find_algorithm(routing).new
     settings = Settings(routing=routing, find=True)
     return World.of(topology, router, settings=settings)
-
-
-def links_of(world: World, name: str) -> list[str]:
-    peers = world.nodes[name].status()["peers"]
-    return sorted(each for each, state in peers.items() if state["up"])
 
 
 def said(world: World, event: str, by: str = "") -> list[object]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -11,14 +11,11 @@ from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
     Append,
     Close,
-    Dial,
     Effect,
     Moment,
     PutTime,
     Report,
     Send,
-    Tune,
-    Undial,
 )
 from palio.node.host import Host, numbered_ids
 from palio.protocol.messages import Bye, Message, Ping, Pong
@@ -102,14 +99,7 @@ class Ports:
         self.alarms: list[float] = []
         self.reports: list[Report] = []
         self.node = Scripted()
-        self.groups: list[tuple[object, ...]] = []
-        self.host = Host(self.node, self, self, self.reports.append, self)
-
-    def cast(self, datagram: Datagram) -> None:
-        self.groups.append(("cast", datagram))
-
-    def tune(self, plan: int, groups: tuple[int, ...]) -> None:
-        self.groups.append(("tune", plan, groups))
+        self.host = Host(self.node, self, self, self.reports.append)
 
     def append(self, append: Append) -> None:
         self.appended.append(append)
@@ -158,31 +148,6 @@ def test_a_link_is_lost_once() -> None:
     assert ports.host.lost(number)
     assert not ports.host.lost(number)
     assert ports.node.calls == [("lost", 0.0, number)]
-
-
-def test_what_dials_does_as_the_node_wants_and_tells_of_failures() -> None:
-    class Dialing:
-        done: ClassVar[list[tuple[str, ...]]] = []
-
-        def dial(self, url: str, name: str, /) -> None:
-            self.done.append((url, name))
-
-        def undial(self, url: str, /) -> None:
-            self.done.append((url,))
-
-    ports = Ports()
-    host = Host(ports.node, ports, ports, ports.reports.append, None, Dialing())
-    ports.node.effects = [Dial("palio://b2", "b2"), Undial("palio://b3"), Tune(1, ())]
-    host.reachable_at("palio://b1")
-    assert Dialing.done == [("palio://b2", "b2"), ("palio://b3",)]
-    host.unreachable("palio://b2", "nobody answers")
-    assert ports.node.calls == [
-        ("reachable_at", 0.0, "palio://b1"),
-        ("unreachable", 0.0, "palio://b2", "nobody answers"),
-    ]
-    host.stop()
-    host.unreachable("palio://b2", "too late")
-    assert len(ports.node.calls) == 2
 
 
 def test_the_clock_is_asked_again_only_for_something_earlier() -> None:
@@ -250,6 +215,7 @@ def test_nothing_reaches_a_node_whose_host_was_stopped() -> None:
     ports.host.illegal(number, IllegalMessage("b2", "no frame"))
     ports.host.lost(number)
     ports.host.answered(1, None)
+    ports.host.unreachable("palio://b2", "too late")
     ports.host.tick(1.0)
     assert ports.node.calls == []
     assert link.done == []

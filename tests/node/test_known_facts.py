@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from palio.node import known_facts
 from palio.node.effects import Moment
 from palio.node.registry import Registry
 from palio.node.vouching import LEAVING, LINKS, RETIRED
@@ -56,23 +53,3 @@ def test_a_broker_that_is_retired_has_said_nothing_until_it_says_more() -> None:
     assert (registry.links("b"), registry.about("ann/orders")) == ((), ())
     registry.receive("n", Facts((Fact("b", 10, LINKS, ("c",)),)), AT)
     assert (registry.retired, registry.links("b")) == (set(), ("c",))
-
-
-@pytest.mark.parametrize(("most", "kept"), [(2, 2), (3, 3)])
-def test_a_broker_may_say_so_much_of_itself(
-    most: int, kept: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(known_facts, "MAX_FACTS", most)
-    registry = knowing()
-    registry.receive("n", Facts(tuple(Fact("b", n, f"ann/{n}") for n in range(1, 4))), AT)
-    assert sum(fact.origin == "b" for fact in registry.facts()) == kept
-
-
-@pytest.mark.parametrize(("most", "kept"), [(3, ["a", "b", "c"]), (4, ["a", "b", "c", "d"])])
-def test_there_may_be_so_many_brokers(
-    most: int, kept: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(known_facts, "MAX_BROKERS", most)
-    registry = knowing(Fact("a", 1, "ann/1"))
-    registry.receive("n", Facts(tuple(Fact(name, 1, "ann/1") for name in "bcd")), AT)
-    assert registry.brokers == kept

@@ -45,13 +45,6 @@ def rest(registry: Registry) -> None:
         registry.go_on(AT)
 
 
-def test_a_message_of_facts_is_learned_at_a_time() -> None:
-    registry = bereft()
-    assert known(registry) == [*range(1, PORTION_FACTS + 1)]
-    rest(registry)
-    assert known(registry) == [*range(1, COUNT + 1)]
-
-
 def test_what_comes_of_the_same_origin_meanwhile_is_learned_after_it() -> None:
     registry = bereft()
     registry.receive("c", Facts((Fact("a", COUNT + 9, LINKS, ("c",)),)), AT)

@@ -28,6 +28,7 @@ from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology, line, ring
 from palio.simulation.world import World
+from tests.node.events import links_of
 
 
 def world_of(topology: Topology, routing: str = "general", **settings: Any) -> World:
@@ -48,11 +49,6 @@ def asked(world: World, member: Member, message: Any, seconds: float = 8.0) -> A
 
 def _fields(message: Any) -> list[Any]:
     return [getattr(message, name) for name in message.__struct_fields__[1:]]
-
-
-def links_of(world: World, name: str) -> list[str]:
-    peers = world.nodes[name].status()["peers"]
-    return sorted(each for each, state in peers.items() if state["up"])
 
 
 TWO = Topology(("b1", "b2"), ())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from palio.node.registry import Registry
-from palio.node.vouching import LINKS, RETIRED, Vouching
+from palio.node.vouching import LINKS, Vouching
 from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.randomness import Randomness
 from tests.conftest import seeds
@@ -321,17 +321,3 @@ def test_a_broker_does_not_name_itself_though_others_had_no_way_to_it() -> None:
     newest = max(fact.version for fact in registry.facts() if fact.origin == "b0")
     registry.receive("b1", answer(newest, "b0", "b2"), AT)
     assert registry.settled == [(1, ("b2",))]
-
-
-def test_what_is_said_about_a_subscription_is_the_newest_of_each_broker() -> None:
-    registry = Registry(
-        "b0", [Fact("b2", 1, "o/d", (), "x = 1"), Fact("b1", 1, "o/d", (), "x = 1")]
-    )
-    registry.join("b9", AT)
-    news = (Fact("b2", 2, "o/d", (), "x = 2"), Fact("b2", 3, "o/e", (), "x = 3"))
-    registry.receive("b9", Facts(news), AT)
-    assert [(each.origin, each.version) for each in registry.about("o/d")] == [("b1", 1), ("b2", 2)]
-    retired = Fact("b9", 5, f"{RETIRED}b2", claimed_us=9)
-    registry.receive("b9", Facts((retired,)), AT)
-    assert [each.origin for each in registry.about("o/d")] == ["b1"]
-    assert registry.about("o/e") == registry.about("o/f") == ()

@@ -2,10 +2,8 @@ from __future__ import annotations
 
 from math import inf
 
-import pytest
-
 from palio.node.effects import DropEntries, Forget
-from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
+from palio.node.limits import RELEASE_S
 from palio.node.releases import Releases
 
 
@@ -37,21 +35,3 @@ def test_they_are_due_once_some_time_after_the_first() -> None:
     assert not releases.are_due(1.0 + RELEASE_S * 0.99)
     assert releases.are_due(1.0 + RELEASE_S)
     assert not releases.are_due(1.0 + RELEASE_S)
-
-
-def test_they_go_with_an_append_some_time_after_the_first() -> None:
-    releases = Releases()
-    assert not releases.are_ripe(1e9)
-    releases.add(1.0, [Forget("a", 1)])
-    releases.add(1.0 + RIPE_S / 2, [Forget("a", 2)])
-    assert not releases.are_ripe(1.0 + RIPE_S * 0.99)
-    assert releases.are_ripe(1.0 + RIPE_S)
-    releases.take()
-    assert not releases.are_ripe(1.0 + RIPE_S)
-
-
-@pytest.mark.parametrize("beyond", [-1, 0, 1])
-def test_many_are_worth_a_commit(beyond: int) -> None:
-    releases = Releases()
-    releases.add(0.0, [DropEntries(tuple(range(MAX_RELEASES + beyond)))])
-    assert releases.are_many == (beyond >= 0)

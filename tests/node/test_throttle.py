@@ -43,12 +43,6 @@ def test_a_few_times_at_once_and_then_once_in_a_while() -> None:
     assert times[-1] - times[-2] == pytest.approx(EVERY_S, abs=0.011)
 
 
-def test_so_many_again_at_once_after_a_rest_and_no_more() -> None:
-    throttle = Throttle(EVERY_S, LONGEST_S, AT_ONCE, Lag())
-    told(throttle, 0.0, 1.0)
-    assert len(told(throttle, 100.0, 100.05)) == AT_ONCE
-
-
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_the_farther_behind_the_longer(share: float) -> None:
     throttle = Throttle(EVERY_S, LONGEST_S, AT_ONCE, behind(late_s(share), 5.0))

@@ -36,7 +36,7 @@ from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.source_trees import SourceTrees
 from palio.simulation.cluster import NodeRouter
-from palio.simulation.topologies import line, ring
+from palio.simulation.topologies import Topology, line, ring
 from palio.simulation.world import World
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
@@ -232,24 +232,21 @@ def test_nobody_is_silent_while_this_broker_was_busy() -> None:
     assert not node.status()["peers"]["b2"]["up"]
 
 
-def test_a_neighbour_that_is_missed_is_given_up_where_another_way_leads_to_it() -> None:
-    world = World.of(ring(4), General, settings=PATIENT)
-    world.run(5.0)
-    world.cut("b1", "b2")
-    world.run(PEER_HEARTBEAT_S - 0.1)
-    assert told(world, "peer_down") == []
-    world.run(0.5)
-    assert sorted(told(world, "peer_down")) == [("b1", "b2"), ("b2", "b1")]
-
-
-@pytest.mark.parametrize("router", [General, SourceTrees, Flooded])
+@pytest.mark.parametrize(
+    ("shape", "router", "until_s"),
+    [
+        (ring(4), General, PEER_HEARTBEAT_S),
+        *((line(3), router, PEER_GRACE_S) for router in (General, SourceTrees, Flooded)),
+    ],
+    ids=["another way", "general", "source-trees", "flooded"],
+)
 def test_a_neighbour_that_is_missed_keeps_its_session_where_no_other_way_leads_to_it(
-    router: NodeRouter,
+    shape: Topology, router: NodeRouter, until_s: float
 ) -> None:
-    world = World.of(line(3), router, settings=PATIENT)
+    world = World.of(shape, router, settings=PATIENT)
     world.run(5.0)
     world.cut("b1", "b2")
-    world.run(PEER_GRACE_S - 0.1)
+    world.run(until_s - 0.1)
     assert told(world, "peer_down") == []
     world.run(0.5)
     assert sorted(told(world, "peer_down")) == [("b1", "b2"), ("b2", "b1")]

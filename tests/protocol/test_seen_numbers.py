@@ -71,12 +71,6 @@ def test_ranges_reach_from_one_block_into_the_next(steps: list[tuple[int, int, i
         had.update(asked)
 
 
-def test_publishers_do_not_share_numbers() -> None:
-    windows = SeenNumbers()
-    windows.add("p", numbers(1))
-    assert windows.fresh("q", numbers(1)).all()
-
-
 def test_a_block_takes_a_bit_a_number_however_they_come() -> None:
     windows = SeenNumbers()
     for number in range(0, BLOCK, 2):
