@@ -88,11 +88,7 @@ def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:
 
 
 def test_a_price_counts_instead_of_the_round_trip() -> None:
-    world = World(settings=replace(SETTINGS, prices={"b3": 50}))
-    for name in ring(4).brokers:
-        world.add_broker(name, General)
-    for one, other in ring(4).edges:
-        world.connect(one, other)
+    world = World.of(ring(4), General, settings=replace(SETTINGS, prices={"b3": 50}))
     world.run(10.0)
     router = world.nodes["b1"]._core.router
     assert isinstance(router, General)
@@ -100,13 +96,9 @@ def test_a_price_counts_instead_of_the_round_trip() -> None:
 
 
 def test_links_whose_length_goes_on_changing_do_not_fill_the_network() -> None:
-    world = World(settings=SETTINGS)
     size, told = 12, Counter[int]()
     network = ring(size)
-    for name in network.brokers:
-        world.add_broker(name, General)
-    for one, other in network.edges:
-        world.connect(one, other)
+    world = World.of(network, General, settings=SETTINGS)
     world.run(20.0)
 
     def count(_: str, message: Message) -> bool:
