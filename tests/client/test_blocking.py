@@ -344,12 +344,6 @@ def test_a_portal_cancels_what_is_left_running() -> None:
 # --- ends ---
 
 
-def test_closing_twice_does_nothing() -> None:
-    with palio.SyncBus() as bus:
-        bus.close()
-    bus.close()
-
-
 def test_a_client_may_be_closed_twice() -> None:
     with broker("b1") as url, palio.SyncClient(url) as client:
         client.close()

@@ -188,39 +188,6 @@ def test_what_was_acknowledged_on_the_disk_is_never_heard_again(
     assert heard == expected(shape, whole)[: len(heard)]
 
 
-def test_the_partial_match_is_in_the_bookmark_and_its_events_need_not_come_again() -> None:
-    line = Line()
-    reader = Reader(line, TWO, 0.0)
-    for entry, n in enumerate((1, 1, 3), start=1):
-        line.entries.append((entry, "p", [row(entry, n, entry)]))
-        reader.take_in(*line.entries[-1], 0.0)
-    line.write(3)
-    assert line.entries == []
-    reader = Reader(line, TWO, 0.0)
-    reader.take_in(4, "p", [row(4, 2, 4)], 0.0)
-    assert [parts(each) for each in reader.waiting] == [[("p", 1), ("p", 4)]]
-
-
-def test_occurrences_that_wait_hold_the_bookmark_where_the_last_one_ended() -> None:
-    line = Line()
-    reader = Reader(line, TWO, 0.0)
-    for seq in range(1, 7):
-        line.entries.append((seq, "p", [row(seq, 2 - seq % 2, seq)]))
-        reader.take_in(*line.entries[-1], 0.0)
-    assert [entry for entry, _, _ in line.said] == [1], "the second event ends an occurrence"
-    one, two, three = reader.waiting
-    assert two.receipt is not None
-    two.receipt.give()
-    assert len(line.said) == 1, "the first was not dealt with"
-    assert one.receipt is not None
-    one.receipt.give()
-    entry, _, packed = line.said[-1]
-    assert (entry, Bookmark.read(packed).after) == (4, (at(4), "p", 4))
-    assert three.receipt is not None
-    three.receipt.give()
-    assert line.said[-1][0] == 6
-
-
 def test_an_event_held_back_keeps_its_entry_and_those_after_it() -> None:
     line = Line()
     reader = Reader(line, TWO)

@@ -37,20 +37,17 @@ VERBS: dict[str, Verb] = {
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_a_request_fails_when_its_time_is_over(verb: str) -> None:
-    @in_virtual_time
-    async def inside() -> None:
-        async with Network("line:2") as net:
-            client = await net.connect("b1")
-            heard = await client.subscribe("x > :low", low=0)
-            net.kill("b1")
-            loop = asyncio.get_running_loop()
-            began = loop.time()
-            with pytest.raises(Unreachable, match="no answer for 30 s"):
-                await VERBS[verb](client, heard)
-            assert loop.time() - began == pytest.approx(TIMEOUT_S)
-
-    inside()
+@in_virtual_time
+async def test_a_request_fails_when_its_time_is_over(verb: str) -> None:
+    async with Network("line:2") as net:
+        client = await net.connect("b1")
+        heard = await client.subscribe("x > :low", low=0)
+        net.kill("b1")
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(Unreachable, match="no answer for 30 s"):
+            await VERBS[verb](client, heard)
+        assert loop.time() - began == pytest.approx(TIMEOUT_S)
 
 
 @in_virtual_time
@@ -112,34 +109,30 @@ async def test_none_waits_for_ever() -> None:
 
 
 @pytest.mark.parametrize("is_connected", [True, False])
-def test_unsubscribing_waits_for_nobody_who_is_away(is_connected: bool) -> None:
+@in_virtual_time
+async def test_unsubscribing_waits_for_nobody_who_is_away(is_connected: bool) -> None:
     """Also where the connection breaks in the middle of it."""
-
-    @in_virtual_time
-    async def inside() -> None:
-        async with Network(routing="advertised") as net:
-            client = await net.connect("b1")
-            heard = await client.subscribe("x > 0")
-            advertised = await client.advertise("x > 0")
-            if not is_connected:
-                net.cut("client-1", "b1")
-            leaving = [
-                asyncio.ensure_future(each) for each in (heard.unsubscribe(), advertised.withdraw())
-            ]
+    async with Network(routing="advertised") as net:
+        client = await net.connect("b1")
+        heard = await client.subscribe("x > 0")
+        advertised = await client.advertise("x > 0")
+        if not is_connected:
+            net.cut("client-1", "b1")
+        leaving = [
+            asyncio.ensure_future(each) for each in (heard.unsubscribe(), advertised.withdraw())
+        ]
+        await asyncio.sleep(0)
+        if is_connected:
+            assert not any(each.done() for each in leaving)
+            net.cut("client-1", "b1")
             await asyncio.sleep(0)
-            if is_connected:
-                assert not any(each.done() for each in leaving)
-                net.cut("client-1", "b1")
-                await asyncio.sleep(0)
-                await asyncio.sleep(0)
             await asyncio.sleep(0)
-            assert all(each.done() for each in leaving)
-            assert heard.closed
-            net.heal("client-1", "b1")
-            await client.settled()
-            assert net.node("b1").status()["subscriptions"] == 0
-
-    inside()
+        await asyncio.sleep(0)
+        assert all(each.done() for each in leaving)
+        assert heard.closed
+        net.heal("client-1", "b1")
+        await client.settled()
+        assert net.node("b1").status()["subscriptions"] == 0
 
 
 @in_virtual_time

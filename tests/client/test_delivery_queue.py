@@ -14,7 +14,7 @@ from palio.client.delivery_queue import (
 )
 from palio.client.events import Event, Gap, Late
 from palio.client.subscription import Subscription
-from palio.errors import Closed, HandlerFailed, InvalidFilter, InvalidInput, LimitExceeded
+from palio.errors import HandlerFailed, InvalidFilter, InvalidInput, LimitExceeded
 from tests.client.helpers import drain, seqs, turns
 
 
@@ -146,14 +146,6 @@ async def test_half_taken_batches_drop_from_where_they_are() -> None:
         assert list(sub.gaps) == [Gap("bus", 2, 3, 2)]
 
 
-async def test_composites_leave_gaps_too() -> None:
-    async with palio.Bus() as bus:
-        sub = await lossy(bus, 1, "x = 1 THEN x = 2")
-        await bus.publish([{"x": 1}, {"x": 2}] * 3)
-        assert seqs(await drain(sub)) == [6]
-        assert list(sub.gaps) == [Gap("bus", 2, 4, 2)]
-
-
 async def test_late_events_are_told_together_and_apart_from_dropped_ones() -> None:
     """They may come in any order, as after a move to another broker."""
     async with palio.Bus() as bus:
@@ -204,20 +196,6 @@ async def test_on_gap_may_publish() -> None:
         assert (await alarms.receive())["lost"] == 1
 
 
-async def test_a_waiting_consumer_is_woken_by_an_event_and_by_the_end() -> None:
-    async with palio.Bus() as bus:
-        sub = await bus.subscribe("x = 1")
-        first = asyncio.ensure_future(sub.receive())
-        await turns()
-        assert not first.done()
-        await bus.publish({"x": 1})
-        assert (await first).seq == 1
-        last = asyncio.ensure_future(sub.receive())
-        await turns()
-    with pytest.raises(Closed):
-        await last
-
-
 async def test_a_consumer_that_times_out_or_is_cancelled_loses_nothing() -> None:
     async with palio.Bus() as bus:
         sub = await bus.subscribe("x = 1")
@@ -238,22 +216,6 @@ async def test_a_consumer_that_times_out_or_is_cancelled_loses_nothing() -> None
             else:
                 assert isinstance(outcome, asyncio.CancelledError)
                 assert seqs(await drain(sub)) == [woken_for + 1]
-        assert sub.waiting == 0
-
-
-async def test_waiting_counts_what_waits() -> None:
-    async with palio.Bus() as bus:
-        sub = await bus.subscribe("x >= :low", low=0)
-        await bus.publish([{"x": x} for x in range(6)])
-        assert sub.waiting == 6
-        await sub.receive()
-        assert sub.waiting == 5
-        await sub.update(low=4)
-        assert (await sub.receive())["x"] == 4
-        assert sub.waiting == 1
-        async for batch in sub.batches():
-            assert batch.num_rows == 1
-            break
         assert sub.waiting == 0
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import random
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +13,6 @@ from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import FEW_EVENTS, FEW_SUBSCRIPTIONS, Dispatcher
 from palio.client.events import Gap
 from palio.client.registration import Registration, SubscriptionOptions
-from palio.errors import InvalidBinding
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.model.events import stamped, to_batch, to_batches
@@ -187,28 +185,3 @@ async def test_an_entry_that_was_lost_is_acknowledged_once_the_gap_is_told() -> 
     assert not place.upstream.told, "what came before it is still being dealt with"
     heard.receipts.finish()
     assert place.upstream.told == [("acknowledge", 0, 8)]
-
-
-async def test_patterns_that_are_not_complete_queue_nothing() -> None:
-    place = Place()
-    pair, other = place.hear("x = 1 THEN x = 2"), place.hear("x = 1 THEN x = 3")
-    for number, x in enumerate((1, 2), start=1):
-        place.dispatcher.deliver(lone(number, {"x": x}), ONE_ROW)
-        await asyncio.sleep(0)
-    assert (pair.queue.waiting, other.queue.waiting) == (1, 0)
-
-
-def test_what_is_refused_or_has_ended_leaves_nothing_in_the_engine() -> None:
-    matcher = Reference()
-    place = Place(matcher)
-    with pytest.raises(InvalidBinding):
-        place.hear("x > :low")
-    heard = place.hear("x = 1 THEN x = 2")
-    assert (len(place.dispatcher), len(matcher), place.dispatcher.get(heard.number)) == (
-        1,
-        2,
-        heard,
-    )
-    place.dispatcher.end()
-    assert (len(place.dispatcher), len(matcher)) == (0, 0)
-    assert place.dispatcher.get(heard.number) is None

@@ -397,66 +397,56 @@ async def lost_while_away(net: Network, filter: str, bad: list[int]) -> None:
 
 
 @pytest.mark.parametrize("filter", ["EXISTS n", TWO])
-def test_a_gap_in_the_journal_is_acknowledged_though_nothing_comes_after_it(
+@in_virtual_time
+async def test_a_gap_in_the_journal_is_acknowledged_though_nothing_comes_after_it(
     filter: str, bad: list[int]
 ) -> None:
     """Else it would be told with every session, and a drain would wait for it without end."""
-
-    @in_virtual_time
-    async def lived() -> None:
-        async with Network() as net:
-            gaps: list[Gap] = []
-            await lost_while_away(net, filter, bad)
-            for _ in range(2):
-                bob = await net.connect("b1", name="bob")
-                heard = await bob.subscribe(filter, durable="d", on_gap=gaps.append)
-                with pytest.raises(TimeoutError):
-                    await heard.receive(timeout=1)
-                assert len(gaps) == 1
-                assert await kept(net) == 0
-                await bob.close()
-
-    lived()
+    async with Network() as net:
+        gaps: list[Gap] = []
+        await lost_while_away(net, filter, bad)
+        for _ in range(2):
+            bob = await net.connect("b1", name="bob")
+            heard = await bob.subscribe(filter, durable="d", on_gap=gaps.append)
+            with pytest.raises(TimeoutError):
+                await heard.receive(timeout=1)
+            assert len(gaps) == 1
+            assert await kept(net) == 0
+            await bob.close()
 
 
 @pytest.mark.parametrize("filter", ["EXISTS n", TWO])
-def test_a_gap_in_the_journal_is_not_acknowledged_before_the_application_is_told(
+@in_virtual_time
+async def test_a_gap_in_the_journal_is_not_acknowledged_before_the_application_is_told(
     filter: str, bad: list[int]
 ) -> None:
-    @in_virtual_time
-    async def lived() -> None:
-        async with Network() as net:
-            gaps: list[Gap] = []
-            await lost_while_away(net, filter, bad)
-            for _ in range(2):  # nobody takes anything: the program might be killed now
-                bob = await net.connect("b1", name="bob")
-                await bob.subscribe(filter, durable="d", on_gap=gaps.append)
-                assert (await kept(net), gaps) == (1, [])
-                await bob.close()
-
-    lived()
-
-
-def test_a_gap_in_the_journal_makes_it_start_over(bad: list[int]) -> None:
-    @in_virtual_time
-    async def lived() -> None:
-        async with Network() as net:
-            gaps: list[Gap] = []
-            ann, bob = await net.connect("b1"), await net.connect("b1", name="bob", timeout=None)
-            await bob.subscribe(TWO, durable="d")
-            await put(ann, 1)
-            await asyncio.sleep(2)
-            await bob.close()
-            await put(ann, 1, 2, 1, 2)
-            bad.append(2)
-            net.kill("b1")
-            net.restart("b1")
+    async with Network() as net:
+        gaps: list[Gap] = []
+        await lost_while_away(net, filter, bad)
+        for _ in range(2):  # nobody takes anything: the program might be killed now
             bob = await net.connect("b1", name="bob")
-            heard = await bob.subscribe(TWO, durable="d", on_gap=gaps.append)
-            assert [each.seq for each in (await heard.receive(timeout=5)).parts] == [4, 5]
-            assert [(each.first_seq, each.is_certain) for each in gaps] == [(2, True)]
+            await bob.subscribe(filter, durable="d", on_gap=gaps.append)
+            assert (await kept(net), gaps) == (1, [])
+            await bob.close()
 
-    lived()
+
+@in_virtual_time
+async def test_a_gap_in_the_journal_makes_it_start_over(bad: list[int]) -> None:
+    async with Network() as net:
+        gaps: list[Gap] = []
+        ann, bob = await net.connect("b1"), await net.connect("b1", name="bob", timeout=None)
+        await bob.subscribe(TWO, durable="d")
+        await put(ann, 1)
+        await asyncio.sleep(2)
+        await bob.close()
+        await put(ann, 1, 2, 1, 2)
+        bad.append(2)
+        net.kill("b1")
+        net.restart("b1")
+        bob = await net.connect("b1", name="bob")
+        heard = await bob.subscribe(TWO, durable="d", on_gap=gaps.append)
+        assert [each.seq for each in (await heard.receive(timeout=5)).parts] == [4, 5]
+        assert [(each.first_seq, each.is_certain) for each in gaps] == [(2, True)]
 
 
 @in_virtual_time

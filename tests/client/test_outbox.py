@@ -44,13 +44,17 @@ class Recorder:
         return [(each.first_seq, len(each.parcel), each.durable) for each in self.sent]
 
 
+def recorded(**limits: int) -> tuple[Recorder, Outbox]:
+    line = Recorder(**limits)
+    return line, line.outbox
+
+
 async def turn() -> None:
     await asyncio.sleep(0)
 
 
 async def test_one_turn_is_one_batch_per_form_in_order() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     for event in ({"x": 1}, {"x": 2}, {"y": "a"}, {"x": 3}, {"x": 4.5}):
         _ = outbox.offer(event)
     assert not line.sent
@@ -72,8 +76,7 @@ async def test_what_a_turn_offered_is_written_once_it_is_gathered() -> None:
 
 
 async def test_durable_and_other_events_leave_in_the_order_of_the_calls() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     for durable in (False, True, True, False):
         _ = outbox.offer({"x": 1}, durable=durable)
     await turn()
@@ -84,8 +87,7 @@ async def test_durable_and_other_events_leave_in_the_order_of_the_calls() -> Non
     ("count", "batches"), [(GATHERED_ROWS - 1, 1), (GATHERED_ROWS, 1), (GATHERED_ROWS + 1, 2)]
 )
 async def test_no_more_than_so_many_rows_a_batch(count: int, batches: int) -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     for x in range(count):
         _ = outbox.offer({"x": x})
     await turn()
@@ -93,8 +95,7 @@ async def test_no_more_than_so_many_rows_a_batch(count: int, batches: int) -> No
 
 
 async def test_answers_come_by_number_and_level() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     memory, durable, later = [
         outbox.offer({"x": 1}, durable=level) for level in (False, True, False)
     ]
@@ -109,8 +110,7 @@ async def test_answers_come_by_number_and_level() -> None:
 
 
 async def test_a_refusal_is_for_those_whose_events_were_refused() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     first, second, third = [outbox.offer({"x": x}) for x in range(3)]
     await turn()
     line.publications.refused(Refused(2, 2, Failure("NotPermitted", "not this one")))
@@ -121,23 +121,8 @@ async def test_a_refusal_is_for_those_whose_events_were_refused() -> None:
     assert (await third).first_seq == 3
 
 
-async def test_a_value_that_does_not_fit_costs_nobody_else_anything() -> None:
-    line = Recorder()
-    outbox = line.outbox
-    good = outbox.offer({"x": 1})
-    bad = outbox.offer({"x": 1 << 64})
-    worse = outbox.offer({"x": 2})
-    await turn()
-    assert [each.first_seq for each in line.sent] == [1, 2]
-    line.accepted(2, "memory")
-    assert ((await good).first_seq, (await worse).first_seq) == (1, 2)
-    with pytest.raises(InvalidEvent, match="x"):
-        await bad
-
-
 async def test_lone_surrogates_are_refused() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    _, outbox = recorded()
     _ = outbox.offer({"s": "good"})
     bad = outbox.offer({"s": "\ud800"})
     await turn()
@@ -146,8 +131,7 @@ async def test_lone_surrogates_are_refused() -> None:
 
 
 async def test_what_is_under_way_is_bounded_by_bytes() -> None:
-    line = Recorder(window=1)
-    outbox = line.outbox
+    line, outbox = recorded(window=1)
     batch = pa.record_batch({"x": [1, 2, 3]})
     for _ in range(3):
         _ = outbox.offer(batch)
@@ -158,23 +142,10 @@ async def test_what_is_under_way_is_bounded_by_bytes() -> None:
     assert outbox.waiting == 3
 
 
-async def test_nothing_leaves_while_the_way_is_closed() -> None:
-    line = Recorder()
-    line.is_open = False
-    outbox = line.outbox
-    _ = outbox.offer({"x": 1})
-    await turn()
-    assert not line.sent
-    line.is_open = True
-    outbox.flush()
-    assert len(line.sent) == 1
-
-
 @pytest.mark.parametrize(("count", "is_refused"), [(9, False), (10, False), (11, True)])
 async def test_what_waits_is_bounded(count: int, is_refused: bool) -> None:
-    line = Recorder(max_waiting=10)
+    line, outbox = recorded(max_waiting=10)
     line.is_open = False
-    outbox = line.outbox
     for _ in range(count - 1):
         _ = outbox.offer({"x": 1})
     if is_refused:
@@ -185,28 +156,8 @@ async def test_what_waits_is_bounded(count: int, is_refused: bool) -> None:
     assert outbox.waiting == min(count, 10)
 
 
-async def test_after_a_lost_session_durable_events_go_again_and_others_are_uncertain() -> None:
-    line = Recorder()
-    outbox = line.outbox
-    memory = outbox.offer({"x": 1})
-    durable = outbox.offer({"x": 2}, durable=True)
-    await turn()
-    line.sent.clear()
-    waiting = outbox.offer({"x": 3})
-    line.publications.renew()
-    outbox.go_on()
-    await turn()
-    assert line.shapes == [(2, 1, True), (3, 1, False)]
-    with pytest.raises(Unreachable, match="may or may not"):
-        await memory
-    line.accepted(2, "durable")
-    line.accepted(3, "memory")
-    assert ((await durable).first_seq, (await waiting).first_seq) == (2, 3)
-
-
 async def test_the_end_is_told_to_all() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     futures = [outbox.offer({"x": 1}, durable=durable) for durable in (True, False)]
     await turn()
     futures.append(outbox.offer({"x": 2}))
@@ -222,8 +173,7 @@ async def test_the_end_is_told_to_all() -> None:
 
 
 async def test_who_waits_for_answers_does_not_wait_for_what_is_offered_later() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     receipts = [outbox.offer({"x": 1}, durable=True)]
     await turn()
     receipts.append(outbox.offer({"x": 2}, durable=True))
@@ -240,8 +190,7 @@ async def test_who_waits_for_answers_does_not_wait_for_what_is_offered_later() -
 
 
 async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     rows = PART_BYTES // 1_000
     future = outbox.offer(pa.record_batch({"x": ["a" * 999] * rows}))
     await turn()
@@ -253,8 +202,7 @@ async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:
 
 
 async def test_a_long_or_wide_batch_leaves_in_parts_too() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     long = pa.array(np.ones(MAX_BATCH_ROWS + 1, np.bool_))
     _ = outbox.offer(pa.record_batch({"x": long}))
     await turn()
@@ -270,8 +218,7 @@ async def test_a_long_or_wide_batch_leaves_in_parts_too() -> None:
 
 
 async def test_many_wide_events_leave_as_several_batches() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    line, outbox = recorded()
     wide = {f"c{place}": place % 2 == 0 for place in range(1_024)}
     most = MAX_BATCH_CELLS // len(wide)
     futures = [outbox.offer(wide) for _ in range(most + 2)]
@@ -282,16 +229,14 @@ async def test_many_wide_events_leave_as_several_batches() -> None:
 
 
 async def test_an_event_larger_than_a_frame_is_refused() -> None:
-    line = Recorder()
-    outbox = line.outbox
+    _, outbox = recorded()
     with pytest.raises(LimitExceeded, match="MAX_BATCH_BYTES"):
         _ = outbox.offer(pa.record_batch({"s": ["a" * MAX_FRAME_BYTES]}))
 
 
 @pytest.mark.parametrize("wrong", [{"$x": 1}, [{"x": 1}, 7], 7, {"x": object()}, {7: 1}])
 async def test_what_is_no_event_is_refused_at_the_call(wrong: Any) -> None:
-    line = Recorder()
-    outbox = line.outbox
+    _, outbox = recorded()
     with pytest.raises(InvalidEvent):
         _ = outbox.offer(wrong)
     assert outbox.is_idle

@@ -10,7 +10,7 @@ import palio
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.registration import Registration, SubscriptionOptions
-from palio.errors import Closed, InvalidBinding, InvalidFilter, LimitExceeded, NotPermitted
+from palio.errors import InvalidBinding, InvalidFilter, LimitExceeded, NotPermitted
 from palio.matching import admission
 from palio.matching.index import Index
 from palio.matching.protocol import Matcher
@@ -82,17 +82,6 @@ def test_what_has_ended_tells_nothing_more() -> None:
     assert heard.update({"low": 3}) is None
     assert upstream.told == [("withdraw", 0, False)]
     assert (len(dispatcher), heard.closed, heard.values) == (0, True, {"low": 3})
-
-
-async def test_an_end_with_an_error_is_told_after_what_waits() -> None:
-    _, _, heard = registered("x > 0")
-    heard.end(NotPermitted("no"))
-    with pytest.raises(NotPermitted):
-        await heard.queue.take_event()
-    _, _, heard = registered("x > 0")
-    heard.end()
-    with pytest.raises(Closed):
-        await heard.queue.take_event()
 
 
 def test_refused_values_change_nothing() -> None:

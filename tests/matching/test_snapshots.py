@@ -137,7 +137,7 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
     index, reference = Index(jobs.append), Reference()
     events = [{"x": n, "y": 40 - n, "s": f"a{n}b"} for n in range(40)]
     (batch,) = to_batches(events)
-    most_work = 0
+    most_work = compiled_by_jobs = 0
     for key in range(600):
         if key % 7 == 3:
             index.remove(key - 3)
@@ -151,9 +151,10 @@ def test_with_a_spare_thread_filters_of_any_shape_are_compiled_in_slices(
             assert pairs(index, batch) == pairs(reference, batch)
         if jobs and rng.random() < 0.05:
             jobs.pop()()
-            assert max(compiled, default=0) > 0
+            compiled_by_jobs += sum(compiled)
             compiled.clear()  # what a job does holds nobody up
             sizes.clear()
+    assert compiled_by_jobs > 0
     assert pairs(index, batch) == pairs(reference, batch)
     assert index.explain_plan(1).layers
     check_equal(index, reference, events)

@@ -79,6 +79,11 @@ class Node:
         return [each for each in self.said if isinstance(each, kind)][-1]
 
 
+async def opened() -> tuple[Node, Guest]:
+    node = Node()
+    return node, await Guest.open(node, name="http")
+
+
 async def begun(call: Any) -> asyncio.Task[Any]:
     """A call that has said what it has to say."""
     task: asyncio.Task[Any] = asyncio.create_task(call)
@@ -102,8 +107,7 @@ async def test_who_is_not_welcome_is_told_why() -> None:
 
 
 async def test_requests_are_answered_by_number() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     first = await begun(guest.subscribe("x = 1", {}))
     second = await begun(guest.update({"y": 2}))
     ids = [each.id for each in node.said if isinstance(each, Subscribe | Update)]
@@ -117,8 +121,7 @@ async def test_requests_are_answered_by_number() -> None:
 
 
 async def test_publications_are_answered_at_their_level() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     kept = await begun(guest.publish(BATCH, durable=True))
     light = await begun(guest.publish(BATCH))
     assert [each.first_seq for each in node.said if isinstance(each, Publish)] == [1, 2]
@@ -130,8 +133,7 @@ async def test_publications_are_answered_at_their_level() -> None:
 
 
 async def test_refused_rows_are_named() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     publication = await begun(guest.publish(BATCH))
     refused = Refused(1, 1, Failure("NotPermitted", "no"))
     node.tell(refused)
@@ -141,8 +143,7 @@ async def test_refused_rows_are_named() -> None:
 
 
 async def test_events_are_seen_when_the_consumer_is_done_with_them() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     node.tell(delivery())
     node.tell(delivery())
     assert not any(isinstance(each, Seen) for each in node.said)
@@ -157,8 +158,7 @@ async def test_events_are_seen_when_the_consumer_is_done_with_them() -> None:
 
 
 async def test_much_is_said_to_be_seen_although_more_waits() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     for _ in range(3):
         node.tell(delivery(SEEN_EVERY_BYTES))
     await guest.next()
@@ -192,8 +192,7 @@ async def test_a_ping_is_answered() -> None:
 
 
 async def test_a_session_that_the_node_ends_ends_everything() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     asking = await begun(guest.ask("topology"))
     publishing = await begun(guest.publish(BATCH))
     listening = await begun(guest.next())
@@ -206,8 +205,7 @@ async def test_a_session_that_the_node_ends_ends_everything() -> None:
 
 
 async def test_closing_says_goodbye_and_leaving_does_not() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     guest.close()
     guest.close()
     assert node.last(Bye).code == "closed"
@@ -221,8 +219,7 @@ async def test_closing_says_goodbye_and_leaving_does_not() -> None:
 
 
 async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     publishing = await begun(guest.publish(BATCH))
     node.tell(Redirect(("palio://b2:7400",)))
     with pytest.raises(Unreachable, match="the broker is about to go"):
@@ -236,16 +233,14 @@ async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
 
 
 async def test_acknowledging() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="http")
+    node, guest = await opened()
     _subscribing = await begun(guest.subscribe("x = 1", {}, durable="d"))
     guest.acknowledge(5)
     assert node.last(Acknowledge) == Acknowledge(1, 5)
 
 
 async def test_a_large_batch_is_published_in_parts_with_one_receipt() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="a")
+    node, guest = await opened()
     rows = 3 * MAX_BATCH_ROWS
     publishing = asyncio.create_task(guest.publish(pa.record_batch({"x": range(rows)})))
     await node.has_said(Publish, 4)
@@ -294,8 +289,7 @@ async def test_a_session_that_ends_between_two_parts_ends_their_publication() ->
 
 
 async def test_no_events_are_answered_without_asking() -> None:
-    node = Node()
-    guest = await Guest.open(node, name="a")
+    node, guest = await opened()
     receipt = await guest.publish(BATCH.slice(0, 0), durable=True)
     assert (receipt.first_seq, receipt.last_seq, receipt.level) == (1, 0, "durable")
     assert not [each for each in node.said if isinstance(each, Publish)]

@@ -306,13 +306,6 @@ async def test_a_token_that_others_may_read_is_refused(tmp_path: Path) -> None:
             pytest.fail("it ran")
 
 
-async def test_a_journal_that_is_in_use_is_told(tmp_path: Path) -> None:
-    async with broker(broker=on_disk(tmp_path)):
-        with pytest.raises(InvalidConfiguration, match="in use by another broker"):
-            async with broker(broker=on_disk(tmp_path)):
-                pytest.fail("it ran")
-
-
 async def test_a_port_in_use_is_told_and_the_journal_let_go(tmp_path: Path) -> None:
     async with broker() as (_, address):
         taken = configured(broker=on_disk(tmp_path), listen=Listen(port=address[1]))

@@ -83,11 +83,6 @@ def test_a_token_becomes_a_principal() -> None:
     assert (principal.expires_us, principal.token) == (200_000_000, "t1")
 
 
-def test_a_token_may_grant_to_be_told_about_others() -> None:
-    assert not ALICE.principal().may_monitor
-    assert msgspec.structs.replace(ALICE, monitor=True).principal().may_monitor
-
-
 def test_a_token_may_grant_to_act_under_other_names() -> None:
     assert ALICE.principal().identities == frozenset()
     planner = msgspec.structs.replace(ALICE, identities=("ann", "bob"))
@@ -103,21 +98,9 @@ def test_a_token_is_a_json_web_token() -> None:
     assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"] == "alice"
 
 
-@pytest.mark.parametrize(
-    "header",
-    [{**HEADER, "alg": "none"}, {**HEADER, "alg": "HS256"}, {**HEADER, "kid": "another"}],
-)
+@pytest.mark.parametrize("header", [{"alg": "none"}, {"alg": "HS256"}, {"kid": "another"}])
 def test_another_algorithm_or_key_is_refused(header: dict[str, Any]) -> None:
     with pytest.raises(NotAuthenticated, match="a token signed"):
-        verify(forged(header, CLAIMS), KEYS)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [{"crit": ["exp"]}, {"crit": ["b64"], "b64": False}, {"b64": False}, {"kid": 1}, {"alg": 1}],
-)
-def test_a_header_that_asks_for_more_is_refused(header: dict[str, Any]) -> None:
-    with pytest.raises(NotAuthenticated, match="no token of Palio's"):
         verify(forged(HEADER | header, CLAIMS), KEYS)
 
 
@@ -127,17 +110,22 @@ def test_another_signature_is_refused() -> None:
         verify(forged(HEADER, CLAIMS, other), KEYS)
 
 
+NAMELESS = {key: value for key, value in CLAIMS.items() if key != "sub"}
+
+
 @pytest.mark.parametrize(
-    "claims",
+    ("header", "claims"),
     [
-        {**CLAIMS, "exp": "soon"},
-        {**CLAIMS, "may_fly": "TRUE"},
-        {key: value for key, value in CLAIMS.items() if key != "sub"},
+        *(({"crit": ["exp"]}, CLAIMS), ({"crit": ["b64"], "b64": False}, CLAIMS)),
+        *(({"b64": False}, CLAIMS), ({"kid": 1}, CLAIMS), ({"alg": 1}, CLAIMS)),
+        *(({}, CLAIMS | {"exp": "soon"}), ({}, CLAIMS | {"may_fly": "TRUE"}), ({}, NAMELESS)),
     ],
 )
-def test_claims_that_are_none_of_ours_are_refused(claims: dict[str, Any]) -> None:
+def test_a_header_or_claims_that_are_none_of_ours_are_refused(
+    header: dict[str, Any], claims: dict[str, Any]
+) -> None:
     with pytest.raises(NotAuthenticated, match="no token of Palio's"):
-        verify(forged(HEADER, claims), KEYS)
+        verify(forged(HEADER | header, claims), KEYS)
 
 
 NESTED = base64.urlsafe_b64encode(b'{"a":' + b"[" * 3_000).decode()
@@ -157,12 +145,6 @@ def test_no_changed_token_grants_anything_else(place: int, character: str) -> No
     changed = TOKEN[:place] + character + TOKEN[place + 1 :]
     with suppress(NotAuthenticated):
         assert verify(changed, KEYS) == ALICE
-
-
-@given(st.text(max_size=60))
-def test_any_text_is_refused_with_the_same_error(text: str) -> None:
-    with pytest.raises(NotAuthenticated):
-        verify(text, KEYS)
 
 
 def test_length_is_limited() -> None:
@@ -291,23 +273,17 @@ def test_a_token_from_the_future_is_a_difference_of_clocks_or_refused(
             TokenAuthority(keys).authenticate(token, "", now)
 
 
-@pytest.mark.parametrize("claims", [{"exp": 10**30}, {"exp": 50}, {"sub": "a/b"}, {"sub": ".."}])
-def test_a_signed_token_without_a_name_or_an_end_is_refused(
+@pytest.mark.parametrize(
+    "claims",
+    [{"exp": 10**30}, {"exp": 50}, {"sub": "a/b"}, {"sub": ".."}, {"may_hear": "price <"}],
+)
+def test_a_signed_token_whose_claims_mean_nothing_is_refused(
     keys: Path, claims: dict[str, Any]
 ) -> None:
     key = load_private_key(keys / "first")
     header = {**HEADER, "kid": key_id(key.public_key())}
-    with pytest.raises(NotAuthenticated):
-        TokenAuthority(keys).authenticate(forged(header, {**CLAIMS, **claims}, key), "", at(0))
-
-
-def test_a_grant_that_cannot_be_read_is_refused(keys: Path) -> None:
-    key = load_private_key(keys / "first")
-    header = {**HEADER, "kid": key_id(key.public_key())}
     with pytest.raises(NotAuthenticated, match="a grant that cannot be read"):
-        TokenAuthority(keys).authenticate(
-            forged(header, {**CLAIMS, "may_hear": "price <"}, key), "", at(0)
-        )
+        TokenAuthority(keys).authenticate(forged(header, {**CLAIMS, **claims}, key), "", at(0))
 
 
 def test_a_revoked_token_ends_within_a_second(keys: Path) -> None:

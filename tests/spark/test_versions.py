@@ -14,10 +14,8 @@ from palio.errors import FileDamaged, InvalidInput
 from palio.spark.reading import read
 from palio.spark.versions import (
     FORMAT,
-    SHARD_ROWS,
     SetMeta,
     Version,
-    digest_of,
     read_meta,
     read_rejects,
     save,
@@ -63,14 +61,6 @@ def test_there_are_never_more_shards_than_ids(tmp_path: Path, ids: int, shards: 
     assert saved(rows, tmp_path, 3).meta.shards == shards
 
 
-def test_the_default_number_of_shards() -> None:
-    assert [-(-rows // SHARD_ROWS) for rows in (SHARD_ROWS - 1, SHARD_ROWS, SHARD_ROWS + 1)] == [
-        1,
-        1,
-        2,
-    ]
-
-
 def test_an_id_belongs_to_one_subscriber(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"id": 1, "filter": "n = 1", "subscriber": "ann"},
@@ -102,14 +92,6 @@ def test_nothing_but_the_version_is_left(tmp_path: Path) -> None:
     saved([{"id": 1, "filter": "a = 1"}], tmp_path)
     names = sorted(each.name for each in tmp_path.iterdir())
     assert names == ["ids.arrow", "rejects.arrow", "set.msgpack", "shard0"]
-
-
-def test_a_digest_names_the_contents() -> None:
-    one, same = ([{"id": 1, "filter": text}] for text in ("a = 1", "a = 1"))
-    other = [{"id": 1, "filter": "a = 2"}]
-    assert digest_of(read(one), None, None) == digest_of(read(same), None, None)
-    assert digest_of(read(one), None, None) != digest_of(read(other), None, None)
-    assert digest_of(read(one), None, None) != digest_of(read(one), "at", None)
 
 
 def test_another_format_is_refused(tmp_path: Path) -> None:

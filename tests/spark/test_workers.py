@@ -17,7 +17,7 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.matching import Reference
 from palio.model import Filter
 from palio.spark import SubscriptionSet, subscriptions, workers
-from palio.spark.workers import ColumnSlots, MatchTask, RejectsTask
+from palio.spark.workers import ColumnSlots, MatchTask
 
 NAMES: Final = ("n", "x", "s")
 
@@ -147,18 +147,6 @@ def test_without_attributes_and_without_columns(tmp_path: Path) -> None:
     schema = pa.schema([("subscription", pa.int64())])
     bare = MatchTask(str(found.path), found.version, "pairs", ColumnSlots((), ()), schema)
     assert rows(bare(iter([pa.record_batch({"c0": pa.nulls(3)})]))) == [(1,)] * 3
-
-
-def test_misfits_match_nothing_and_are_listed(tmp_path: Path) -> None:
-    found = subscriptions([{"id": 1, "filter": "n IS NULL OR n > 0"}], tmp_path)
-    batch = pa.record_batch({"n": pa.array([1, 2**63, None], pa.uint64()), "id": ["a", "b", "c"]})
-    slots = ColumnSlots((("n", 0),), (1,))
-    given: dict[str, pa.DataType] = {"id": pa.utf8(), "subscription": pa.int64()}
-    match = MatchTask(str(found.path), found.version, "pairs", slots, pa.schema(given))
-    assert rows(match(iter([batch]))) == [("a", 1), ("c", 1)]
-    fields = [pa.field(name, pa.utf8()) for name in ("id", "attribute", "value", "reason")]
-    bad = rows(RejectsTask(slots, pa.schema(fields))(iter([batch])))
-    assert bad == [("b", "n", str(2**63), "it is beyond int64")]
 
 
 def test_a_version_is_mapped_once_and_only_the_last_two_are_kept(tmp_path: Path) -> None:

@@ -17,8 +17,6 @@ from cloudevents.core.bindings.http import (
     to_structured_event,
 )
 from cloudevents.core.v1.event import CloudEvent
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import palio
 from palio.errors import InvalidConfiguration
@@ -365,46 +363,6 @@ async def test_what_cannot_be_acknowledged_says_why(
         answer = await client.post(f"{made.headers['location']}/acknowledge", json=body)
         assert answer.status_code == 400
         assert told in answer.json()["error"]["message"]
-
-
-PATHS = ("/events", "/subscriptions", "/subscriptions/a", "/subscriptions/a/acknowledge")
-BODIES = st.binary(max_size=40) | st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["filters", "config", "sink", "palio", "exact", "id", "data", "type"]),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=6,
-).map(lambda body: json.dumps(body).encode())
-
-
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.sampled_from(["GET", "POST", "PUT", "DELETE"]),
-    st.sampled_from(PATHS),
-    st.sampled_from([JSON_TYPE, BATCH_TYPE, "application/json", ""]),
-    BODIES,
-    st.text("abc=&?.%:<>'1 ", max_size=10),
-)
-async def test_whatever_is_sent_is_answered(
-    method: str, path: str, kind: str, body: bytes, query: str
-) -> None:
-    async with broker() as server, asked(server) as client:
-        if method == "GET" and path == "/events":
-            query = ""  # a good filter would stream
-        answer = await client.request(
-            method,
-            httpx.URL(path, params={"q": query}),
-            content=body,
-            headers={"content-type": kind},
-        )
-        assert answer.status_code < 500, answer.text
-        if answer.status_code >= 400:
-            assert {"type", "message"} <= answer.json()["error"].keys()
 
 
 # --- as the server opens it ---

@@ -117,19 +117,6 @@ async def test_explicit_acknowledgement(tmp_path: Path) -> None:
             assert (await client.post(acknowledge, json=wrong)).status_code == 400
 
 
-async def test_half_a_batch_is_not_acknowledged(tmp_path: Path) -> None:
-    async with broker(tmp_path) as server, listening(server) as client:
-        path = await made(client, config={"durable": True, "acknowledge": "explicit"})
-        acknowledge = path.replace("/events", "/acknowledge")
-        await publish(client, *map(event, range(3)), query="?durable=true")
-        source = Source(client, path)
-        async with source.open() as events:
-            assert await numbers(events, 2) == [0, 1]
-            await client.post(acknowledge, json={"cursor": source.last_id})
-        async with Source(client, path).open() as events:
-            assert await numbers(events, 3) == [0, 1, 2]
-
-
 async def test_a_change_while_nobody_listens_is_in_force_for_who_comes_back() -> None:
     async with broker() as server, listening(server) as client:
         path = await made(client, filters=[{"palio": "data.x < 10"}])

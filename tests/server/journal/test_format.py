@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +20,14 @@ from palio.server.journal.format import (
 )
 from tests.server.helpers import put
 from tests.tables import code
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """To a journal that was just made."""
+    with closing(connect(tmp_path / "journal")) as found:
+        create_or_check(found, tmp_path / "journal", "b1")
+        yield found
 
 
 def test_a_checksum_depends_on_every_part_and_where_it_ends() -> None:
@@ -62,49 +71,37 @@ def test_a_database_of_something_else_is_no_journal(tmp_path: Path) -> None:
             create_or_check(connection, path, "b1")
 
 
-def test_the_last_entry_is_the_highest_ever_written(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with closing(connect(path)) as connection:
-        create_or_check(connection, path, "b1")
-        for entry in (4, 9, 2):
-            scribe = Scribe(connection)
-            scribe.write(put(entry))
-            scribe.finish()
-        assert about(connection, "last_entry") == 9
-
-
-def test_what_a_journal_says_of_itself_is_checked(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with closing(connect(path)) as connection:
-        create_or_check(connection, path, "b1")
-        put_about(connection, {"epoch": 4})
-        assert about(connection, "epoch") == 4
-        connection.execute("UPDATE about SET value = 5 WHERE key = 'epoch'")
-        with pytest.raises(JournalDamaged, match="the journal's epoch"):
-            about(connection, "epoch")
-        with pytest.raises(JournalDamaged, match="the journal's age"):
-            about(connection, "age")
-
-
-def test_events_of_one_shape_share_its_description(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with closing(connect(path)) as connection:
-        create_or_check(connection, path, "b1")
+def test_the_last_entry_is_the_highest_ever_written(connection: sqlite3.Connection) -> None:
+    for entry in (4, 9, 2):
         scribe = Scribe(connection)
-        for entry in range(1, 5):
-            scribe.write(put(entry))
-        assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
-        scribe.forget()  # as after a transaction that failed
-        scribe.write(put(5))
-        assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
+        scribe.write(put(entry))
+        scribe.finish()
+    assert about(connection, "last_entry") == 9
 
 
-def test_the_tables_are_those_that_the_documentation_lists(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with closing(connect(path)) as connection:
-        create_or_check(connection, path, "b1")
-        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
-        names = {name for (name,) in tables}
+def test_what_a_journal_says_of_itself_is_checked(connection: sqlite3.Connection) -> None:
+    put_about(connection, {"epoch": 4})
+    assert about(connection, "epoch") == 4
+    connection.execute("UPDATE about SET value = 5 WHERE key = 'epoch'")
+    with pytest.raises(JournalDamaged, match="the journal's epoch"):
+        about(connection, "epoch")
+    with pytest.raises(JournalDamaged, match="the journal's age"):
+        about(connection, "age")
+
+
+def test_events_of_one_shape_share_its_description(connection: sqlite3.Connection) -> None:
+    scribe = Scribe(connection)
+    for entry in range(1, 5):
+        scribe.write(put(entry))
+    assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
+    scribe.forget()  # as after a transaction that failed
+    scribe.write(put(5))
+    assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
+
+
+def test_the_tables_are_those_that_the_documentation_lists(connection: sqlite3.Connection) -> None:
+    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    names = {name for (name,) in tables}
     rows = [line.split("|")[1] for line in (pages.__doc__ or "").splitlines() if "|" in line]
     assert {code(row) for row in rows[2:]} == names
 

@@ -191,14 +191,6 @@ def test_events_come_back_as_they_were(tmp_path: Path) -> None:
         assert five.parcel.batch.num_rows == 1
 
 
-def test_every_opening_is_an_epoch(tmp_path: Path) -> None:
-    epochs = []
-    for _ in range(3):
-        with journal(tmp_path) as found:
-            epochs.append(found.load().epoch)
-    assert epochs == [0, 1, 2]
-
-
 def test_answers_come_in_order_from_the_writers_thread(tmp_path: Path) -> None:
     answers = Answers()
     with journal(tmp_path, answers) as found:
@@ -270,17 +262,6 @@ def test_a_full_disk_refuses_what_does_not_fit_and_goes_on(tmp_path: Path) -> No
         assert found.counters.failures == 1
     with journal(tmp_path) as found:
         assert [entry for entry, _ in found.load().pending] == [3, 5]
-
-
-def test_of_a_group_that_does_not_fit_each_is_tried_by_itself(tmp_path: Path) -> None:
-    found = Journal(tmp_path, "b1", max_bytes=200_000)
-    for ticket, rows in ((1, 10), (2, 30_000), (3, 10)):
-        found.append(append(ticket, put(ticket, rows=rows)))
-    answers = Answers()
-    found.start(answers.on_stored, answers.on_failed)
-    found.close()
-    assert answers.stored == [1, 3]
-    assert list(answers.failed) == [2]
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -6,12 +6,11 @@ import pytest
 
 from palio.language.parsing import parse_advertisement
 from palio.model.row_parcels import RowParcel
-from palio.routing.messages import Advertise, Batch, Subscribe
+from palio.routing.messages import Advertise, Batch
 from palio.routing.protocol import IllegalMessage, Peer
 from palio.routing.reference_selector import ReferenceSelector
 from palio_studies.simulator import shortcuts
 from palio_studies.simulator.shortcuts import Copies, Rates, Served, ways_between
-from tests.routing.helpers import parse
 
 Q = Peer.broker("q")
 
@@ -71,17 +70,6 @@ def test_what_is_offered_is_not_told_by_a_shortcut() -> None:
     offer = Advertise(0, parse_advertisement("a = 1"))
     with pytest.raises(IllegalMessage, match="only subscriptions"):
         served().hear(Q, Batch((offer,), fresh=True))
-
-
-def test_more_than_it_may_want(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shortcuts, "MOST_WISHES", 1)
-    known = served()
-    known.hear(Q, Batch((Subscribe(0, parse("a = 1")),), fresh=True))
-    assert not known.wants_too_much(Q)
-    known.hear(Q, Batch((Subscribe(1, parse("a = 2")),)))
-    assert known.wants_too_much(Q)
-    known.end(Q)
-    assert not known.wants_too_much(Q)
 
 
 # --- what it is worth ---

@@ -8,7 +8,6 @@ import sys
 from hashlib import blake2b
 
 import pytest
-from msgspec.structs import astuple
 
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.general import General
@@ -16,7 +15,7 @@ from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe, 
 from palio.simulation import Randomness, connected_random
 from palio_studies.simulator import Link, Network, SteadyService
 from palio_studies.simulator.scenario import simulate
-from palio_studies.simulator.trace import Costs, Trace, describe
+from palio_studies.simulator.trace import Trace, describe
 from tests.routing.helpers import numbered, parse
 
 MESSAGES = [
@@ -66,21 +65,6 @@ def test_time_and_ends_count(step: tuple[int, str, str]) -> None:
 
 def test_order_counts() -> None:
     assert hash_of("x", "y") != hash_of("y", "x")
-
-
-def test_steps_are_kept_if_wanted() -> None:
-    trace = Trace(keep=True)
-    trace.note(5, "a", "b", Batch((Unsubscribe(3),)))
-    trace.note(6, "b", "b", "crash")
-    assert trace.steps is not None
-    assert trace.steps[1] == (6, "b", "b", "crash")
-    assert "Unsubscribe 3" in trace.steps[0][3]
-    assert trace.count == 2
-    assert Trace().steps is None
-
-
-def test_costs_begin_at_nothing() -> None:
-    assert set(astuple(Costs())) == {0}
 
 
 def test_another_process_with_another_hash_seed_has_the_same_hash() -> None:
