@@ -109,6 +109,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: many tests wait for processes that they started."""
+    return 1 + (os.cpu_count() or 1)
+
+
 def pytest_report_header() -> str:
     return f"palio: profile {PROFILE}, seed {SEED} (repeat with PALIO_SEED={SEED})"
 

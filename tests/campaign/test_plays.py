@@ -11,7 +11,7 @@ from tests.campaign.scripts import Border, Script, Step
 from tests.campaign.verdicts import PROBES, verdicts
 from tests.conftest import seeds, share
 
-SEEDS = seeds(40, nightly=10_000)
+SEEDS = seeds(30, nightly=10_000)
 AT_ONCE = 10
 
 

@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from palio.client.connection import connect
-from tests.conftest import NIGHTLY, SEED
+from tests.conftest import share
 from tests.server.worst import INPUTS, Held, target
 from tests.timing import slowness
 
@@ -29,14 +29,10 @@ again. What holds the loop does so each time."""
 
 READY_S: Final = 60.0
 
-PLAYED: Final = list(INPUTS) if NIGHTLY else list(INPUTS)[SEED % 3 :: 3]
-"""A usual run plays a third of them, another with each commit. Each has a broker of its own, since
-what an input leaves behind makes the next one slower.
-"""
 
-
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize("name", share(INPUTS, 4))
 async def test_no_input_holds_the_loop(name: str, tmp_path: Path) -> None:
+    """A broker for each: what an input leaves behind makes the next one slower."""
     tried = []
     for number in range(TRIES):
         folder = tmp_path / str(number)

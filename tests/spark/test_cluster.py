@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -19,7 +19,6 @@ pytest.importorskip("pyspark")
 
 from palio.spark import match
 from palio.spark.matches import HOWS
-from tests.conftest import NIGHTLY, SEED
 from tests.spark import cluster_job
 from tests.spark.cluster import PATIENCE_S, Cluster, Daemon, await_that, cluster, environment
 from tests.spark.oracle import answers, drawn_events, drawn_subscriptions
@@ -27,11 +26,7 @@ from tests.spark.oracle import answers, drawn_events, drawn_subscriptions
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-KILLED: Final = HOWS if NIGHTLY else (HOWS[SEED % len(HOWS)],)
-"""The kinds of answer during each of which a worker dies."""
-
-ASKED: Final = HOWS if NIGHTLY else tuple({"pairs": None, KILLED[0]: None})
-"""The kinds of answer that a cluster is asked for; one of them is another with each commit."""
+pytestmark = pytest.mark.nightly  # six JVMs
 
 
 class Run:
@@ -44,19 +39,19 @@ class Run:
         pq.write_table(self.events, self.path, row_group_size=200)
         rows = home / "subscriptions.jsonl"
         rows.write_text("\n".join(map(json.dumps, self.subscriptions)))
-        for how in KILLED:
+        for how in HOWS:
             (home / how).mkdir()
         self.begun_again: dict[str, int] = {}
         program = [sys.executable, cluster_job.__file__, running.url, str(self.path), str(rows)]
         driver = subprocess.Popen(
-            [*program, str(home), ",".join(ASKED), *KILLED],
+            [*program, str(home), ",".join(HOWS), *HOWS],
             stderr=subprocess.PIPE,
             text=True,
             env=environment(),
             start_new_session=True,
         )
         try:
-            for how in KILLED:
+            for how in HOWS:
                 self._kill_a_worker(home / how, running, driver)
             _, errors = driver.communicate(timeout=PATIENCE_S)
             assert driver.returncode == 0, errors
@@ -86,8 +81,7 @@ class Run:
         worker = await_that(busy, "a task on each worker")
         lost = begun(worker)
         worker.kill()
-        if len(KILLED) > 1:
-            running.add_workers(1)
+        running.add_workers(1)
         (barrier / "go").touch()
         others = [each for each in running.workers if each is not worker]
         await_that(lambda: lost <= set().union(*map(begun, others)), "its tasks elsewhere")
@@ -101,14 +95,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
         yield Run(home, running)
 
 
-@pytest.mark.parametrize("how", ASKED)
+@pytest.mark.parametrize("how", HOWS)
 def test_a_cluster_finds_what_the_oracle_finds(run: Run, how: str) -> None:
     assert run.expected[how]
     assert run.found[how] == run.expected[how]
     assert run.found[f"{how}, path"] == run.expected[how]
 
 
-@pytest.mark.parametrize("how", KILLED)
+@pytest.mark.parametrize("how", HOWS)
 def test_nothing_is_missing_or_twice_when_a_worker_dies(run: Run, how: str) -> None:
     assert run.begun_again[how]
     assert run.found[f"{how}, held up"] == run.expected[how]

@@ -50,7 +50,7 @@ def run_here(name: str, home: Path) -> None:
     put_together(study, points, runs.parent)
 
 
-@pytest.mark.nightly  # tests/spark/test_cluster.py has a cluster in every run
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_cluster_finds_the_same_numbers(name: str, tmp_path: Path) -> None:
     run_here(name, tmp_path)

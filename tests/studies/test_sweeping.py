@@ -171,6 +171,7 @@ def test_experiments_are_equal_files_on_one_core_and_on_two(
     assert isinstance(one, pa.Table)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_ends_a_sweep_and_leaves_what_is_done(tmp_path: Path) -> None:
     from tests.spark.cluster import PATIENCE_S, await_that, environment
 
