@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import signal
 import subprocess
 import sys
 import zlib
@@ -139,6 +140,14 @@ def pytest_runtest_makereport(
     if report.failed and "seed" in getattr(item, "fixturenames", ()):
         report.sections.append(("seed", f"repeat with PALIO_SEED={SEED}"))
     return report
+
+
+@pytest.fixture(autouse=True)
+def signals_are_as_before() -> Iterator[None]:
+    """A test leaves Ctrl-C as it was: processes that later tests start inherit what is ignored."""
+    yield
+    assert signal.getsignal(signal.SIGINT) != signal.SIG_IGN
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
 
 @pytest.fixture
