@@ -15,9 +15,9 @@ import pytest
 
 import palio
 from palio.errors import PalioError
-from tests.conftest import NIGHTLY, SEED
+from tests.conftest import share
 
-ROUNDS: Final = range(30) if NIGHTLY else [SEED % 30]
+ROUNDS: Final = share(range(30), 1)
 PATIENCE_S: Final = 120.0
 CLIENTS: Final = 6
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,7 @@ from palio_studies.names import STUDIES, Scale
 from palio_studies.report import write_report
 from palio_studies.study import study_named
 from palio_studies.sweeping import sweep
-from tests.conftest import NIGHTLY, SEED
+from tests.conftest import share
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +27,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-PLAYED: Final = STUDIES if NIGHTLY else (STUDIES[SEED % len(STUDIES)],)
-
-
-@pytest.mark.parametrize("name", PLAYED)
+@pytest.mark.parametrize("name", share(STUDIES, 1))
 def test_a_study_runs_and_is_reported(name: str, spark: SparkSession, tmp_path: Path) -> None:
     swept = sweep(study_named(name), Scale.SMALL, tmp_path, spark)
     assert not swept.failures, swept.failures[0].problem

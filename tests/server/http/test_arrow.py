@@ -22,7 +22,15 @@ from palio.node.authority import Principal
 from palio.node.settings import Settings
 from palio.protocol.messages import Gap, Publish
 from palio.server.http.access import MAX_BODY_BYTES
-from palio.server.http.arrow import ARROW_TYPE, CURSOR, REST, columns_of, messages, whole
+from palio.server.http.arrow import (
+    ARROW_TYPE,
+    CURSOR,
+    MAX_WAITING_GAPS,
+    REST,
+    columns_of,
+    messages,
+    whole,
+)
 from palio.server.http.cursors import CursorFeed, FeedBatch
 from palio.server.local_link import LocalLink
 from palio.server.server import Server
@@ -232,14 +240,15 @@ async def test_a_reader_that_is_too_slow_is_told_what_it_has_lost() -> None:
 class Silence:
     """A feed of which nothing comes, or what is given."""
 
-    def __init__(self, *given: FeedBatch) -> None:
+    def __init__(self, *given: FeedBatch, goes_on: bool = False) -> None:
         self.given = given
+        self.goes_on = goes_on or not given
         self.has_left = False
 
     async def batches(self) -> AsyncIterator[FeedBatch]:
         for part in self.given:
             yield part
-        if not self.given:
+        if self.goes_on:
             await asyncio.sleep(WAIT_S)
 
     def leave(self) -> None:
@@ -264,6 +273,24 @@ async def test_a_stream_has_an_end(columns: dict[str, pa.DataType], gaps: int) -
     assert table.num_rows == 1
     assert table["$seq"].to_pylist() == [None if gaps else 7]
     assert feed.has_left
+
+
+async def test_a_gap_is_told_although_no_event_gives_the_schema() -> None:
+    gap = FeedBatch("c", "p", None, Gap("p", 1, 2, 2))
+    reader = Reader(messages(cast(CursorFeed, Silence(gap, goes_on=True)), {}, ping_s=0.01))
+    assert await reader.begin() == SYSTEM
+    assert await reader.next() == {name: [] for name in SYSTEM}
+    found = await reader.next()
+    assert found is not None
+    assert (found[CURSOR], found["$seq"]) == (["c"], [None])
+
+
+@pytest.mark.parametrize(("more", "is_begun"), [(-1, False), (0, True), (1, True)])
+async def test_so_many_gaps_wait_for_an_event_and_no_more(more: int, *, is_begun: bool) -> None:
+    gaps = [FeedBatch("c", "p", None, Gap("p", 1, 2, 2))] * (MAX_WAITING_GAPS + more)
+    stream = messages(cast(CursorFeed, Silence(*gaps, ONE)), {})
+    schema = pa.ipc.read_schema(pa.py_buffer(await anext(stream)))
+    assert ("x" in schema.names) != is_begun
 
 
 ONE: Final = FeedBatch("c", "p", stamped(pa.record_batch({"x": [1]}), 7, 0))

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.multicast_network import MulticastNetwork, Ways
-from tests.conftest import NIGHTLY, SEED
+from tests.conftest import share
 from tests.server.bridges import why_no_bridge
 
 REASON = why_no_bridge()
@@ -16,9 +16,7 @@ WAYS = (Ways(4, 0.1, "flooded"), Ways(6, 0.1, "source-trees"))
 
 
 @pytest.mark.skipif(bool(REASON), reason=REASON or "there is a bridge")
-@pytest.mark.parametrize(
-    "ways", WAYS if NIGHTLY else [WAYS[SEED % len(WAYS)]], ids=lambda ways: f"IPv{ways.version}"
-)
+@pytest.mark.parametrize("ways", share(WAYS, 1), ids=lambda ways: f"IPv{ways.version}")
 async def test_every_event_comes_once_and_in_order_whatever_is_lost(
     tmp_path: Path, ways: Ways
 ) -> None:

@@ -4,7 +4,8 @@
    become columns; without it the first events do. Attributes that do not fit, others or of another
    type, are in the column `$rest`, as JSON.
 2. A row without `$seq` is no event but a gap: `$rest` says what was lost. So every reader sees it,
-   also those that know no metadata of batches.
+   also those that know no metadata of batches. A gap waits for the first events if no columns are
+   named, but no longer than until the next empty batch is due.
 3. `$cursor`, in the last row of a batch, is where to go on after it.
 4. A stream on which nothing happens has an empty batch now and then, and ends as Arrow says.
 """
@@ -48,6 +49,9 @@ COLUMN: Final = "column."
 
 REST_ROWS: Final = 1_000
 """Rows that are fitted at once where some of them go into `$rest`, which takes Python."""
+
+MAX_WAITING_GAPS: Final = 1_000
+"""Gaps that wait for an event to give the schema: no client makes a broker keep more of them."""
 
 _END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -118,7 +122,9 @@ async def messages(
             async for part in parts:
                 waiting += [part] if part is not None else []
                 if schema is None:
-                    if part is None or part.batch is None:
+                    is_event = part is not None and part.batch is not None
+                    is_quiet = part is None and waiting
+                    if not (is_event or is_quiet or len(waiting) == MAX_WAITING_GAPS):
                         continue
                     schema = _schema_for(waiting)
                     yield _bytes(schema)
