@@ -15,7 +15,6 @@ import asyncio
 import itertools
 import json
 import random
-import ssl
 import statistics
 import sys
 import time
@@ -31,18 +30,10 @@ from palio.server.local_client import Guest
 from palio.server.run import running
 from palio.server.settings import Configuration
 
-__all__ = ["Heard", "tls_of"]
+__all__ = ["Heard"]
 
 HEARD_S: Final = 60.0
 """How long a subscriber waits for the last event."""
-
-
-def tls_of(configuration: Configuration) -> ssl.SSLContext:
-    """How a client connects to a broker, by the broker's own certificate."""
-    tls = configuration.tls
-    context = ssl.create_default_context(cafile=tls.ca)
-    context.load_cert_chain(tls.cert, tls.key)
-    return context
 
 
 class Heard(msgspec.Struct, frozen=True):
@@ -111,8 +102,8 @@ async def _serve(configuration: Configuration, loss: float, seed: int) -> None:
         while line := await reader.readline():
             command, *rest = line.decode().split()
             if command == "hear":
-                name = configuration.broker.name
-                guest = await Guest.open(broker.server.connect_local, name=name, principal=name)
+                name, token = configuration.broker.name, rest[0]
+                guest = await Guest.open(broker.server.connect_local, name=name, token=token)
                 stack.callback(guest.close)
                 await guest.subscribe("number > 0", {})
                 subscriber = _Subscriber(guest)

@@ -30,22 +30,21 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from benchmarks.multicast_ends import Heard, tls_of
+from benchmarks.multicast_ends import Heard
 from palio.client.connection import Client, connect
 from palio.errors import Unreachable
 from palio.multicast import documents
 from palio.multicast.listed import flooding
 from palio.server.settings import (
-    Auth,
     Broker,
     Configuration,
-    Grant,
     Listen,
     Log,
     Multicast,
     Peers,
     Tls,
 )
+from tests.node.signing import Keyring
 from tests.server.bridges import INTERFACE, Bridge, why_no_bridge
 from tests.server.certificates import certificate
 
@@ -54,7 +53,7 @@ __all__ = ["Measured", "MulticastNetwork", "Ways", "measure"]
 READY_S: Final = 60.0
 """Seconds that a broker may take to start, and all to know of each other, on a busy machine."""
 GROUPS: Final = {4: "239.195.0.0/16", 6: "ff18::/112"}
-ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True, broker=True)
+ALL: Final[dict[str, Any]] = {"may_publish": "TRUE", "may_hear": "TRUE", "monitor": True}
 IDLE_S: Final = 2.0
 QUIET_S: Final = 0.04
 """Of each second: what a broker takes that has nothing to do is half of it."""
@@ -103,6 +102,8 @@ class MulticastNetwork:
         self._key.write_text(secrets.token_hex(32), encoding="ascii")
         self._key.chmod(0o600)
         self._ca = certificate(folder, "ca")
+        self._ring = Keyring(folder)
+        self._token = self._ring.token("measuring", **ALL)
         self._open = AsyncExitStack()
         self._bridge = self._open.enter_context(Bridge(count))
         self._brokers: list[Process] = []
@@ -115,7 +116,9 @@ class MulticastNetwork:
             with self._bridge.spaces[0].inside():  # where nothing else is opened meanwhile
                 self.publisher = await self._connected()
             if self._ways.is_wanted:
-                await asyncio.gather(*(self._ask(place, "hear") for place in self._receivers))
+                await asyncio.gather(
+                    *(self._ask(place, f"hear {self._token}") for place in self._receivers)
+                )
                 await self._until_all_hear()
             if self._ways.version:
                 await self._plan()
@@ -202,7 +205,7 @@ class MulticastNetwork:
             broker=Broker(name=name, routing=self._ways.routing),
             listen=Listen(host=address),
             tls=Tls(cert=str(cert), key=str(cert.with_suffix(".key")), ca=str(self._ca)),
-            auth=Auth(grants=dict.fromkeys(self.names, ALL)),
+            auth=self._ring.equip(name, **ALL),
             peers=Peers(urls=(f"palios://{Bridge.address(0)}",) if place else ()),
             multicast=multicast,
             log=Log(level="error"),
@@ -240,7 +243,7 @@ class MulticastNetwork:
     async def _connected(self) -> Client:
         url = f"palios://{Bridge.address(0)}"
         return await self._open.enter_async_context(
-            connect(url, tls=tls_of(self._configurations[0]))
+            connect(url, tls=str(self._ca), token=self._token)
         )
 
     async def _until_all_hear(self) -> None:

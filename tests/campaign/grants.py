@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
-from palio.node.authority import NamedAuthority, Principal
+from palio.node.authority import Principal
 from palio.simulation.doors import Doors
 from tests.campaign.operators import OPERATOR
+from tests.node.badges import Badge, Names, broker
 
 __all__ = ["MAY_HEAR", "MAY_PUBLISH", "TEAM", "doors_with"]
 
@@ -20,23 +20,16 @@ MAY_HEAR: Final[Filter] = parse_filter("x < 4")
 MAY_PUBLISH: Final[Filter] = parse_filter("kind < 2")
 
 
-class _Anyone(NamedAuthority):
-    """Whoever shows a certificate is let in: the campaign's brokers and clients have one each."""
+class _Anyone(Names):
+    """Whoever has a name is let in: the campaign's brokers and clients have one each."""
 
-    def __init__(self, brokers: Mapping[str, Principal]) -> None:
-        super().__init__(brokers)
-        self._known = dict(brokers)
-
-    def authenticate(self, token: str, transport_name: str, at: object) -> Principal:  # noqa: ARG002  # certificates only
-        return self._known.setdefault(
-            transport_name,
-            Principal(transport_name, TRUE, TRUE)
-            if transport_name.startswith(OPERATOR)
-            else Principal(transport_name, MAY_PUBLISH, MAY_HEAR, identities=frozenset({TEAM})),
+    def authenticate(self, token: str, transport_name: str, at: object) -> Principal:  # noqa: ARG002  # by name only
+        return self.known.setdefault(
+            token,
+            Principal(token, TRUE, TRUE)
+            if token.startswith(OPERATOR)
+            else Principal(token, MAY_PUBLISH, MAY_HEAR, identities=frozenset({TEAM})),
         )
-
-    def check(self, principal: Principal, at: object) -> None:
-        """Nobody is struck off."""
 
 
 def doors_with(brokers: tuple[str, ...]) -> Doors:
@@ -44,8 +37,7 @@ def doors_with(brokers: tuple[str, ...]) -> Doors:
 
     >>> door = doors_with(("b1",)).authority("b1")
     >>> from palio.node.effects import Moment
-    >>> print(door.authenticate("", "alice", Moment(0.0, 0)).may_hear)
+    >>> print(door.authenticate("alice", "", Moment(0.0, 0)).may_hear)
     x < 4
     """
-    all_granted = {name: Principal(name, TRUE, TRUE, may_link=True) for name in brokers}
-    return Doors(lambda _: _Anyone(all_granted), certificates=True)
+    return Doors(lambda _: _Anyone(*map(broker, brokers)), Badge, str)

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from palio.node.authority import NamedAuthority
 from palio.node.effects import Moment
 from palio.node.registry import Registry
 from palio.node.vouching import Vouching
 from palio.protocol.messages import Facts
 from palio.simulation.randomness import Randomness
 
-__all__ = ["AT", "Mesh", "VouchingFor", "by_links", "full"]
+__all__ = ["AT", "Mesh", "VouchingFor", "full"]
 
 AT = Moment(0.0, 0)
 
 VouchingFor = Callable[[str], Vouching]
-
-
-def by_links(name: str) -> Vouching:
-    return Vouching(name, authority=NamedAuthority({}))
 
 
 class Mesh:
@@ -50,8 +45,8 @@ class Mesh:
     def cut(self, one: str, other: str) -> None:
         if (one, other) in self.links:
             del self.links[one, other], self.links[other, one]
-            self.members[one].leave(other, AT)
-            self.members[other].leave(one, AT)
+            self.members[one].leave(other)
+            self.members[other].leave(one)
             self.collect()
 
     def collect(self) -> None:

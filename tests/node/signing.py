@@ -7,51 +7,14 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from palio.errors import NotAuthenticated
-from palio.model.filters import TRUE
-from palio.node.authority import NamedAuthority, Principal
-from palio.node.effects import Moment
+from palio import files
 from palio.node.identity import NOBODY, Identity
 from palio.server import tokens
+from palio.server.settings import Auth
 from palio.simulation.doors import Doors
 from tests.campaign.grants import TEAM
 
 YEAR_S = 365 * 86_400
-
-
-class Listed(NamedAuthority):
-    """Certificates: everybody is listed, may do everything, and be a broker."""
-
-    def __init__(self) -> None:
-        super().__init__({})
-        self._listed: dict[str, Principal] = {}
-
-    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # certificates only
-        return self._listed.setdefault(
-            transport_name,
-            Principal(transport_name, TRUE, TRUE, may_link=True, identities=frozenset({TEAM})),
-        )
-
-    def check(self, principal: Principal, at: Moment) -> None:
-        """Nobody is struck off."""
-
-
-class Names(NamedAuthority):
-    """An authority for which a token is a principal's name."""
-
-    def __init__(self, *principals: Principal) -> None:
-        super().__init__({})
-        self.known = {each.name: each for each in principals}
-        self.struck_off: set[str] = set()
-
-    def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
-        if token not in self.known:
-            raise NotAuthenticated(f"{token!r} is nobody ({transport_name}, {at.now})")
-        return self.known[token]
-
-    def check(self, principal: Principal, at: Moment) -> None:
-        if principal.name in self.struck_off:
-            raise NotAuthenticated(f"{principal.name!r} was struck off at {at.now}")
 
 
 class Keyring:
@@ -62,6 +25,7 @@ class Keyring:
         tokens.create_key(directory / "signing")
         self.public = directory / "signing.pub"
         self.revoked = directory / "revoked"
+        self.revoked.touch()
         self.identities: dict[str, Identity] = {}
         self._key = tokens.load_private_key(directory / "signing")
         self._number = 0
@@ -93,6 +57,23 @@ class Keyring:
             self.identities[name] = self.broker(name)
         return self.identities[name]
 
+    def equip(self, name: str, **claims: Any) -> Auth:
+        """The settings of a broker that has a key, as files."""
+        own = self.directory / name
+        if not own.exists():
+            tokens.create_key(own)
+            public = tokens.load_private_key(own).public_key()
+            bound = tokens.public_key_text(public)
+            granted = {"may_publish": "TRUE", "may_hear": "TRUE"} | claims
+            with files.create(own.with_suffix(".token")) as file:
+                file.write(self.token(name, broker=bound, **granted).encode())
+        return Auth(
+            keys=str(self.public),
+            revoked=str(self.revoked),
+            token_file=str(own.with_suffix(".token")),
+            broker_key=str(own),
+        )
+
     def nobody(self, *names: str) -> None:
         """These brokers have no token."""
         for name in names:
@@ -106,7 +87,3 @@ class Keyring:
     def doors(self) -> Doors:
         """Everybody has a token."""
         return Doors(self.authority, self.identity, self.free)
-
-
-CERTIFICATES = Doors(lambda _: Listed(), certificates=True)
-"""Everybody has a certificate."""

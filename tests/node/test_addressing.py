@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from palio.language.parsing import parse_filter
 from palio.node.addressing import without
-from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_HOPS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Addressed, FlowStands, Forward, Heard, Hello, Message, Route
+from palio.protocol.messages import Addressed, FlowStands, Forward, Heard, Message, Route
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Flood
+from tests.node.badges import Badge, Names, broker, greet
 from tests.node.events import parcel
 
 AT = Moment(0.0, 1)
@@ -27,23 +28,25 @@ class Middle:
     def __init__(self, **grants: str) -> None:
         """`grants` say what a neighbour may hear, and publish, if that is not everything."""
         everything = parse_filter("TRUE")
-        principals = {
-            name: Principal(
-                name,
-                parse_filter(grants[f"{name}_publishes"])
-                if f"{name}_publishes" in grants
-                else everything,
-                parse_filter(grants[name]) if name in grants else everything,
-                may_link=True,
+        authority = Names(
+            *(
+                broker(
+                    name,
+                    parse_filter(grants[f"{name}_publishes"])
+                    if f"{name}_publishes" in grants
+                    else everything,
+                    parse_filter(grants[name]) if name in grants else everything,
+                )
+                for name in ("b2", *LINKS)
             )
-            for name in LINKS
-        }
-        authority = NamedAuthority(principals)
-        self.node = Node("b2", Flooded("b2"), MemoryStore(), authority=authority)
+        )
+        self.node = Node(
+            "b2", Flooded("b2"), MemoryStore(), authority=authority, identity=Badge("b2")
+        )
         self.node.start(AT)
         for name, link in LINKS.items():
-            self.node.accept(link, AT, name)
-            self.say(name, Hello("broker", name, PROTOCOL_VERSION))
+            self.node.accept(link, AT)
+            greet(partial(self.node.receive, link, at=AT), name)
             self.say(name, Route(Flood(name, (), fresh=True)))
         self.say("b3", Route(Flood("b4", (), fresh=True)))
 

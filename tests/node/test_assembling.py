@@ -15,7 +15,7 @@ from palio.language.parsing import parse_filter, parse_pattern
 from palio.model.filters import TRUE
 from palio.model.patterns import Occurrence
 from palio.node.assembling import Assembling
-from palio.node.authority import NamedAuthority, Principal
+from palio.node.authority import Principal
 from palio.node.settings import Settings
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import Advertise, Message, Route, Subscribe
@@ -37,6 +37,7 @@ from tests.client.helpers import NOON, drain
 from tests.client.virtual import in_virtual_time
 from tests.conftest import seeds
 from tests.node.assemblies import Life
+from tests.node.badges import Badge, Names, broker
 
 TWO = "n = 1 THEN n = 2"
 
@@ -254,10 +255,10 @@ async def test_in_a_new_session_or_at_another_broker_it_starts_over_and_that_is_
 
 
 def world_of(size: int, **grants: Principal) -> World:
-    """A line of brokers that know each other by certificates; some have fewer grants at all."""
+    """A line of brokers that know each other by keys; some have fewer grants at all."""
     names = [*(f"b{number + 1}" for number in range(size)), "ann", "bob"]
-    everybody = {each: Principal(each, TRUE, TRUE, may_link=True) for each in names}
-    doors = Doors(lambda _: NamedAuthority({**everybody, **grants}), certificates=True)
+    everybody = {each: broker(each) for each in names}
+    doors = Doors(lambda _: Names(*{**everybody, **grants}.values()), Badge, str)
     return World.of(line(size), Patterned, doors=doors)
 
 
@@ -280,19 +281,19 @@ def told(world: World) -> list[list[int]]:
 @pytest.mark.parametrize("whose", ["bob", "b1", "b2", "nobody"])
 def test_parts_are_of_what_who_is_told_may_hear(whose: str) -> None:
     """A client by its own grant; a neighbour by that which it has there."""
-    grant = Principal(whose, TRUE, parse_filter("NOT EXISTS secret"), may_link=True)
+    grant = broker(whose, TRUE, parse_filter("NOT EXISTS secret"))
     expected = [[1, 3]] if whose == "nobody" else [[2, 4]]
     assert told(world_of(3, **{whose: grant})) == expected
 
 
 def test_who_may_hear_nothing_of_a_step_is_refused_or_waits_for_ever() -> None:
-    nothing = Principal("b1", TRUE, parse_filter("EXISTS other AND NOT EXISTS n"), may_link=True)
+    nothing = broker("b1", TRUE, parse_filter("EXISTS other AND NOT EXISTS n"))
     assert told(world_of(2, b1=nothing)) == []
 
 
 @pytest.mark.parametrize("whose", ["b2", "b3"])
 def test_a_neighbour_brings_only_what_it_may(whose: str) -> None:
-    grant = Principal(whose, parse_filter("NOT EXISTS secret"), TRUE, may_link=True)
+    grant = broker(whose, parse_filter("NOT EXISTS secret"), TRUE)
     assert [1, 3] not in told(world_of(3, **{whose: grant}))
 
 
@@ -329,7 +330,7 @@ def test_events_that_no_broker_made_are_refused(wrong: Occurrence) -> None:
 
 @pytest.mark.parametrize("values", [{}, {"x": [1]}, {"y": 1}])
 def test_a_pattern_without_the_values_that_it_takes_is_refused(values: dict[str, Any]) -> None:
-    grant = Principal("evil", TRUE, parse_filter("EXISTS n"), may_link=True)
+    grant = broker("evil", TRUE, parse_filter("EXISTS n"))
     wish = SubscribePattern(7, parse_pattern("n = :x THEN n = 2"), values)
     with pytest.raises(IllegalMessage, match="SubscribePattern"):
         Assembling.heard(grant, wish)

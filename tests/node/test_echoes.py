@@ -16,7 +16,8 @@ from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.randomness import Randomness
 from tests.conftest import seeds
-from tests.node.mesh import AT, Mesh, VouchingFor, by_links
+from tests.node.badges import Badge, Names, broker
+from tests.node.mesh import AT, Mesh, VouchingFor
 from tests.timing import within
 
 SEEDS: Final = seeds(25, nightly=3_000)
@@ -100,7 +101,7 @@ def test_a_neighbour_that_comes_and_goes_keeps_nobody_waiting_for_others() -> No
     for _ in range(3):
         b.join("h", AT)
         b.receive("h", Known({}), AT)
-        b.leave("h", AT)
+        b.leave("h")
     b.receive("m", Echo("b", tuple(range(10, 14))), AT)
     assert b.settled == [(1, ("h",))], "what was said of its links since was not asked about"
 
@@ -109,7 +110,7 @@ def test_who_came_and_went_before_it_was_told_of_is_not_named_for_ever() -> None
     b = registry("m", "n")
     b.bide()
     b.join("o", AT)
-    b.leave("o", AT)
+    b.leave("o")
     b.catch_up()
     b.receive("m", Facts((fact(5),)), AT)
     b.receive("n", Echo("far", (5,)), AT)
@@ -217,8 +218,12 @@ class Play:
                     assert known.version >= version, (question, subject, name)
 
 
+def keyed(name: str) -> Vouching:
+    return Vouching(name, Badge(name), Names(*(broker(f"b{number}") for number in range(6))))
+
+
 @pytest.mark.parametrize("links_change", [True, False])
-@pytest.mark.parametrize("vouching", [Vouching, by_links])
+@pytest.mark.parametrize("vouching", [Vouching, keyed])
 def test_what_is_settled_is_known_to_all_and_everything_is_answered(
     vouching: Callable[[str], Vouching], links_change: bool
 ) -> None:

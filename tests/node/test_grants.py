@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,22 +14,20 @@ from palio.errors import IllegalMessage
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.node import carrying, questions
-from palio.node.authority import NamedAuthority, Principal
+from palio.node.authority import Principal
 from palio.node.custody import Custody
 from palio.node.effects import Append, Effect, Moment, Send
 from palio.node.limits import MAX_HOPS, MAX_STRANGERS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
-from palio.protocol.limits import MAX_PUBLISHER_CHARS, PROTOCOL_VERSION
+from palio.protocol.limits import MAX_PUBLISHER_CHARS
 from palio.protocol.messages import (
     Bye,
     Carry,
     Done,
     Fact,
-    Facts,
     Forward,
-    Hello,
     Known,
     Message,
     Parcel,
@@ -42,6 +42,7 @@ from palio.simulation.doors import Doors
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
+from tests.node.badges import Badge, Names, broker, greet, signed
 from tests.node.events import heard, parcel, reports
 
 AnyMessage = TypeVar("AnyMessage")
@@ -51,27 +52,22 @@ AT = Moment(1.0, EPOCH_US)
 QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 
 
-def everything(name: str) -> Principal:
-    return Principal(name, TRUE, TRUE, may_link=True)
-
-
 def network(size: int, **grants: Mapping[str, Principal]) -> World:
-    """A line of brokers that know each other by certificates; by broker, whose grants differ."""
+    """A line of brokers that know each other by keys; by broker, whose grants differ."""
     names = [f"b{number + 1}" for number in range(size)] + ["ann", "bob"]
 
-    def authority(broker: str) -> NamedAuthority:
-        principals = {name: everything(name) for name in names}
-        return NamedAuthority({**principals, **grants.get(broker, {})})
+    def authority(of: str) -> Names:
+        return Names(*{**{name: broker(name) for name in names}, **grants.get(of, {})}.values())
 
-    return World.of(line(size), settings=QUICK, doors=Doors(authority, certificates=True))
+    return World.of(line(size), settings=QUICK, doors=Doors(authority, Badge, str))
 
 
 def hears(name: str, text: str) -> dict[str, Principal]:
-    return {name: Principal(name, TRUE, parse_filter(text), may_link=True)}
+    return {name: broker(name, TRUE, parse_filter(text))}
 
 
 def brings(name: str, filter: Filter) -> dict[str, Principal]:
-    return {name: Principal(name, filter, TRUE, may_link=True)}
+    return {name: broker(name, filter, TRUE)}
 
 
 def subscribed(world: World, at: str) -> Member:
@@ -157,16 +153,17 @@ class Near:
     """A node with a neighbour that says whatever a test likes."""
 
     def __init__(self, hears: Filter = TRUE) -> None:
-        listed = {
-            name: Principal(name, TRUE, heard, may_link=True, may_monitor=True)
+        listed = [
+            replace(broker(name, TRUE, heard), may_monitor=True)
             for name, heard in (("n", TRUE), ("m", hears))
-        }
+        ]
         self.store = MemoryStore()
-        self.node = Node("b", Acyclic("b"), self.store, authority=NamedAuthority(listed))
+        authority = Names(broker("b"), broker("stranger0"), *listed)
+        self.node = Node("b", Acyclic("b"), self.store, authority=authority, identity=Badge("b"))
         self.node.start(AT)
-        for link, name in enumerate(listed):
-            self.node.accept(link, AT, name)
-            self.say(Hello("broker", name, PROTOCOL_VERSION), link)
+        for link, each in enumerate(listed):
+            self.node.accept(link, AT)
+            greet(partial(self.say, link=link), each.name)
             self.say(Known({}), link)
             self.say(Route(routing.Batch((routing.Subscribe(1, TRUE),), fresh=True)), link)
 
@@ -195,7 +192,7 @@ def test_events_for_homes_that_nobody_knows_are_kept_within_bounds(more: int) ->
         kept = number < MAX_STRANGERS
         assert [each.flights for each in sent(answered, Took)] == ([(number,)] if kept else [])
     assert near.node.status()["custody_entries"] == min(MAX_STRANGERS, MAX_STRANGERS + more)
-    near.say(Facts((Fact("stranger0", 1, "links", ("n",)),)))
+    near.say(signed(Fact("stranger0", 2, "links", ("n",))))
     assert sent(near.say(Carry(parcel({"x": 1}), 900, ("stranger900",))), Took)
 
 

@@ -42,10 +42,8 @@ class Scripted:
     def accept(self, link: int, at: Moment, principal: str = "") -> Sequence[Effect]:
         return self._answer("accept", at.now, link, principal)
 
-    def dial(
-        self, link: int, at: Moment, peer: str = "", principal: str = "", url: str = ""
-    ) -> Sequence[Effect]:
-        return self._answer("dial", at.now, link, peer, principal, url)
+    def dial(self, link: int, at: Moment, peer: str = "", url: str = "") -> Sequence[Effect]:
+        return self._answer("dial", at.now, link, peer, url)
 
     def unreachable(self, url: str, reason: str, at: Moment) -> Sequence[Effect]:
         return self._answer("unreachable", at.now, url, reason)

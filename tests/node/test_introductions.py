@@ -8,15 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from palio.errors import NotAuthenticated
+from palio.model.filters import TRUE
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Close, Effect, Moment, Send
-from palio.node.identity import Identity, introduction_text
+from palio.node.identity import NOBODY, Identity, introduction_text
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Done, Hello, Known, Message, Welcome
 from palio.routing.acyclic import Acyclic
+from palio.server.tokens import TokenAuthority
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
 from tests.node.signing import Keyring
@@ -90,33 +93,50 @@ def test_a_token_without_that_grant_makes_no_broker(ring: Keyring, grants: Any) 
     assert node.status()["peers"] == {}
 
 
-def test_a_certificate_without_that_grant_makes_no_broker() -> None:
-    listed = {name: Principal(name, may_link=name == "east") for name in ("south", "east")}
-    node = Node("north", Acyclic("north"), MemoryStore(), authority=NamedAuthority(listed))
+@pytest.mark.parametrize("has_keys", [True, False])
+def test_a_certificate_makes_no_broker_at_either_end(ring: Keyring, has_keys: bool) -> None:
+    """One that a client may do everything with, neither."""
+    named = {"south": Principal("south", TRUE, TRUE)}
+    keyed = TokenAuthority(ring.public, named=named)
+    node = Node(
+        "north",
+        Acyclic("north"),
+        MemoryStore(),
+        authority=keyed if has_keys else NamedAuthority(named),
+        identity=ring.identity("north") if has_keys else NOBODY,
+    )
     node.start(AT)
-    for link, name in enumerate(listed):
-        node.accept(link, AT, name)
-        answered = node.receive(link, Hello("broker", name, PROTOCOL_VERSION), AT)
-        if name == "south":
-            assert "broker = true in [auth.grants.NAME]" in refusal(answered)
-        else:
-            assert isinstance(sent(answered)[0], Welcome)
-    assert list(node.status()["peers"]) == ["east"]
+    bare = "south" if has_keys else "north"
+    node.accept(1, AT, "south")
+    answered = refusal(node.receive(1, Hello("broker", "south", PROTOCOL_VERSION), AT))
+    node.dial(2, AT)
+    welcomed = refusal(node.receive(2, Welcome("south", "s", resumed=False, received=0), AT))
+    for reason in (answered, welcomed):
+        assert f"the broker '{bare}' has no token to show" in reason
+        assert "palio token create NAME --broker NAME.pub" in reason
+    assert node.status()["peers"] == {}
 
 
-def test_a_broker_that_was_dialled_needs_that_grant_too() -> None:
-    listed = {"south": Principal("south"), "east": Principal("east", may_link=True)}
-    node = Node("north", Acyclic("north"), MemoryStore(), authority=NamedAuthority(listed))
-    node.start(AT)
-    for link, (shown, said, problem) in enumerate(
+def test_an_authority_of_certificates_knows_no_broker(ring: Keyring) -> None:
+    south = ring.identity("south")
+    authority = NamedAuthority({"south": Principal("south", TRUE, TRUE)})
+    with pytest.raises(NotAuthenticated, match=r"a certificate makes no broker; .* auth\.keys"):
+        authority.authenticate_broker(south.token, AT)
+    with pytest.raises(NotAuthenticated, match="a certificate makes no broker"):
+        authority.verified(south.token, b"said", south.sign(b"said"), AT)
+
+
+def test_a_broker_that_was_dialled_needs_that_grant_too(ring: Keyring) -> None:
+    node = guarded(ring)
+    for link, (token, problem) in enumerate(
         [
-            ("south", "south", "may not be a broker"),
-            ("east", "south", "'east' is not the broker 'south'"),
-            ("", "south", r"'south', which was dialled, shows neither a token nor a certificate"),
+            (ring.free("south"), "'south' may not be a broker"),
+            (ring.identity("east").token, "'east' is not the broker 'south'"),
+            ("", "the broker 'south' has no token to show"),
         ]
     ):
-        node.dial(link, AT, principal=shown)
-        welcome = Welcome(said, "s", resumed=False, received=0)
+        node.dial(link, AT)
+        welcome = Welcome("south", "s", resumed=False, received=0, token=token)
         assert problem in refusal(node.receive(link, welcome, AT))
     assert node.status()["peers"] == {}
 

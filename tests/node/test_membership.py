@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from palio.node.authority import NamedAuthority, Principal
+from palio.node.authority import Principal
 from palio.node.limits import MAX_PEERS
 from palio.node.partings import PATIENCE_BEATS
 from palio.node.settings import Settings
@@ -28,6 +28,7 @@ from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology, line, ring
 from palio.simulation.world import World
+from tests.node.badges import Names
 from tests.node.events import links_of
 
 
@@ -349,7 +350,7 @@ def test_only_who_may_do_everything_adds_and_removes() -> None:
     from palio.simulation.doors import Doors
 
     limited = Principal("ann", TRUE, FALSE, FALSE, FALSE)
-    doors = Doors(authority=lambda _: NamedAuthority({"ann": limited}), certificates=True)
+    doors = Doors(authority=lambda _: Names(limited), token=str)
     world = World(settings=Settings(routing="general"), doors=doors)
     world.add_broker("b1", find_algorithm("general").new)
     ann = world.client("ann", "b1")

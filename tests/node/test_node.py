@@ -27,8 +27,8 @@ from palio.routing.algorithms import find_algorithm
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import World
+from tests.node.badges import Names
 from tests.node.events import heard
-from tests.node.signing import Names
 
 QUICK: Final = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 

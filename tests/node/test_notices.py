@@ -30,6 +30,7 @@ from palio.protocol.messages import (
 from palio.simulation.member import Member
 from palio.simulation.world import World
 from tests.node.alone import Alone, parcel, subscribed
+from tests.node.badges import broker
 from tests.node.events import reports
 from tests.node.test_grants import brings, hears, network
 
@@ -196,10 +197,10 @@ def test_a_notice_that_was_damaged_too_is_a_gap_of_anybody() -> None:
 # --- on a network ---
 
 
-NOBODY = Principal("b1", may_link=True)
+NOBODY = Principal("b1", key="b1")
 FROM_NOBODY = {
     "what b1 may bring": {"b2": {"b1": replace(NOBODY, may_hear=TRUE)}},
-    "what b2 may hear": {"b1": {"b2": Principal("b2", TRUE, FALSE, may_link=True)}},
+    "what b2 may hear": {"b1": {"b2": broker("b2", TRUE, FALSE)}},
     "denials": {"b2": {"b1": replace(NOBODY, may_publish=TRUE, may_hear=TRUE, deny_publish=TRUE)}},
 }
 

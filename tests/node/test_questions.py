@@ -23,8 +23,8 @@ from palio.routing.protocol import Router
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import World
+from tests.node.badges import Names
 from tests.node.events import parcel
-from tests.node.signing import Names
 from tests.strategies import SEEDS, examples
 
 

@@ -11,18 +11,18 @@ from palio.node.vouching import LINKS, Vouching
 from palio.protocol.messages import Echo, Fact, Facts, Known
 from palio.simulation.randomness import Randomness
 from tests.conftest import seeds
-from tests.node.mesh import AT, Mesh, VouchingFor, by_links, full
+from tests.node.mesh import AT, Mesh, VouchingFor, full
 from tests.node.signing import Keyring
 
 
-@pytest.fixture(params=["any", "links", "signatures"])
+@pytest.fixture(params=["any", "signatures"])
 def vouching(request: pytest.FixtureRequest, tmp_path: Path) -> VouchingFor:
     """On what word facts are believed."""
     if request.param == "signatures":
         ring = Keyring(tmp_path)
         authority = ring.authority()
         return lambda name: Vouching(name, ring.identity(name), authority)
-    return Vouching if request.param == "any" else by_links
+    return Vouching
 
 
 @pytest.mark.parametrize("seed", seeds(5, nightly=300))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from palio.errors import LimitExceeded
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.node import seeking
-from palio.node.authority import NamedAuthority, Principal
+from palio.node.authority import Principal
 from palio.node.effects import Effect, Moment
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
@@ -28,6 +30,7 @@ from palio.protocol.messages import (
 from palio.routing import messages as routing
 from palio.routing.protocol import Peer
 from palio.routing.proxies import Proxies
+from tests.node.badges import Badge, Names, broker, greet
 from tests.node.test_grants import sent
 
 AT = Moment(0.0, 1_000_000)
@@ -39,27 +42,24 @@ class Middle:
     """A broker with one above it, one below, and a client."""
 
     def __init__(self, below: Filter = TRUE, client: Filter = TRUE) -> None:
-        listed = {
-            "below": Principal("below", TRUE, below, may_link=True),
-            "above": Principal("above", TRUE, TRUE, may_link=True),
-            "ann": Principal("ann", TRUE, client),
-        }
+        listed = [broker("below", TRUE, below), broker("above"), Principal("ann", TRUE, client)]
         router = Proxies("b")
         router.above = Peer.broker("above")
         self.node = Node(
             "b",
             router,
             MemoryStore(),
-            authority=NamedAuthority(listed),
+            authority=Names(broker("b"), *listed),
+            identity=Badge("b"),
         )
         self.node.start(AT)
-        for link, name in enumerate(listed):
-            self.node.accept(link, AT, name)
-            kind = "client" if link == CLIENT else "broker"
-            self.say(link, Hello(kind, name, PROTOCOL_VERSION))
-            if link != CLIENT:
-                self.say(link, Known({}))
-                self.say(link, Route(routing.Batch((), fresh=True)))
+        for link in (BELOW, ABOVE):
+            self.node.accept(link, AT)
+            greet(partial(self.say, link), listed[link].name)
+            self.say(link, Known({}))
+            self.say(link, Route(routing.Batch((), fresh=True)))
+        self.node.accept(CLIENT, AT)
+        self.say(CLIENT, Hello("client", "ann", PROTOCOL_VERSION, "ann"))
 
     def say(self, link: int, message: Message) -> list[Effect]:
         return self.node.receive(link, message, AT)

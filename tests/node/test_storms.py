@@ -16,14 +16,12 @@ from tests.campaign.judgement import play
 from tests.campaign.plays import Play
 from tests.campaign.verdicts import verdicts
 from tests.conftest import seeds
-from tests.node.signing import CERTIFICATES, Keyring
+from tests.node.signing import Keyring
 
 
 @pytest.mark.parametrize("seed", seeds(2, nightly=200))
-@pytest.mark.parametrize("trust", ["certificates", "keys"])
-def test_where_brokers_show_who_they_are(seed: int, trust: str, tmp_path: Path) -> None:
-    doors = CERTIFICATES if trust == "certificates" else Keyring(tmp_path).doors
-    found = Play(replace(draw(seed), grants=False), doors)
+def test_where_brokers_show_who_they_are(seed: int, tmp_path: Path) -> None:
+    found = Play(replace(draw(seed), grants=False), Keyring(tmp_path).doors)
     found.run()
     assert list(verdicts(found)) == []
     told = {

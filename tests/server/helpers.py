@@ -184,7 +184,6 @@ class Scripted:
         link: int,
         at: Moment,  # noqa: ARG002  # the interface
         peer: str = "",
-        principal: str = "",  # noqa: ARG002  # the interface
         url: str = "",  # noqa: ARG002  # the interface
     ) -> Sequence[Effect]:
         self._note("dial", link, peer)

@@ -26,6 +26,11 @@ urls = ["palio://10.0.0.2", "palio://10.0.0.3:7402"]
 [tls]
 ca = "ca.pem"
 
+[auth]
+keys = "keys/"
+token_file = "north.token"
+broker_key = "north.key"
+
 [auth.grants.south]
 may_publish = "TRUE"
 may_hear = "region = 'south'"
@@ -55,7 +60,7 @@ def test_a_file_is_read_with_the_line_of_each_setting(file: Path) -> None:
     named = {each.name: each.origin for each in found.settings}
     assert named["broker.name"] == f"{file}:3"
     assert named["listen.port"] == f"{file}:6"
-    assert named["auth.grants"] == f"{file}:14"
+    assert named["auth.grants"] == f"{file}:19"
     assert named["listen.host"] == "default"
     assert set(named) == set(known_settings())
 
@@ -92,10 +97,12 @@ def test_the_environment_sets_values_of_any_type(
     assert origins(environment={variable: text})[f"listen.{name}"] == f"environment {variable}"
 
 
-@pytest.mark.parametrize("text", ["palio://a, palio://b", '["palio://a", "palio://b"]'])
+@pytest.mark.parametrize(
+    "text", ["palio://[::1], palio://localhost", '["palio://[::1]", "palio://localhost"]']
+)
 def test_a_list_in_the_environment_has_commas_or_is_json(text: str) -> None:
     found = configure(environment={"PALIO__PEERS__URLS": text})
-    assert found.configuration.peers.urls == ("palio://a", "palio://b")
+    assert found.configuration.peers.urls == ("palio://[::1]", "palio://localhost")
     assert configure(
         environment={"PALIO__WEBHOOKS__ALLOW": "public,10.0.0.0/8"}
     ).configuration.webhooks.allow == ("public", "10.0.0.0/8")

@@ -20,7 +20,6 @@ from palio.node.authority import Principal
 from palio.node.effects import Moment
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Carry, Fact, Facts, Hello, Known, Message, Route
-from palio.server import tokens
 from palio.server.run import Running, running
 from palio.server.settings import Auth, Broker, Configuration, Limits, Listen, Peers
 from palio.server.tokens import TokenAuthority
@@ -35,31 +34,13 @@ def ring(tmp_path: Path) -> Keyring:
     return Keyring(tmp_path)
 
 
-def equipped(ring: Keyring, name: str) -> Auth:
-    """The settings of a broker that has a key, as files."""
-    own = ring.directory / name
-    if not own.exists():
-        tokens.create_key(own)
-        public = tokens.load_private_key(own).public_key()
-        bound = tokens.public_key_text(public)
-        token = ring.token(name, broker=bound, may_publish="TRUE", may_hear="TRUE", exp=FAR)
-        with files.create(own.with_suffix(".token")) as file:
-            file.write(f"{token}\n".encode())
-    return Auth(
-        keys=str(ring.public),
-        revoked=str(ring.revoked),
-        token_file=str(own.with_suffix(".token")),
-        broker_key=str(own),
-    )
-
-
 def configuration(
     ring: Keyring, name: str, *peers: Running, port: int = 0, **limits: Any
 ) -> Configuration:
     return Configuration(
         broker=Broker(name=name, data_dir=str(ring.directory / f"{name}.data")),
         listen=Listen(host="127.0.0.1", port=port),
-        auth=equipped(ring, name),
+        auth=ring.equip(name),
         peers=Peers(urls=tuple(f"palio://{peer.host}:{peer.port}" for peer in peers)),
         limits=Limits(**{"heartbeat_s": 0.5, "peer_grace_s": 2.0} | limits),
     )
@@ -200,7 +181,7 @@ async def refused(auth: Auth, name: str = "north") -> str:
 
 
 async def test_a_token_that_is_not_the_brokers_own_keeps_it_from_starting(ring: Keyring) -> None:
-    good, other = equipped(ring, "north"), equipped(ring, "south")
+    good, other = ring.equip("north"), ring.equip("south")
     keys, token, key = str(ring.public), good.token_file, good.broker_key
     assert "bound to another key" in await refused(
         Auth(keys=keys, token_file=token, broker_key=other.broker_key)

@@ -53,9 +53,7 @@ class Node:
     def __call__(
         self,
         on_message: Callable[[Message], None],
-        on_close: Callable[[str], None] | None = None,
-        *,
-        principal: str = "",  # noqa: ARG002  # as every front calls it
+        on_close: Callable[[str], None],
     ) -> Link:
         self.tell = on_message
         self.end = on_close

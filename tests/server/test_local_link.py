@@ -17,13 +17,13 @@ async def test_a_front_is_a_client_without_a_socket() -> None:
     node = Scripted(pong)
     async with serving(node) as (server, _):
         front = Front()
-        link = server.connect_local(front.on_message, front.on_close, principal="alice")
+        link = server.connect_local(front.on_message, front.on_close)
         link.send(hello())
         link.send(Ping())
         assert front.heard == []  # never while `send` runs
         await front.until(lambda: len(front.heard) == 2)
         assert isinstance(front.heard[0], Welcome)
-        assert ("accept", link.number, "alice") in node.calls
+        assert ("accept", link.number, "") in node.calls
         link.close()
         link.close()
         link.send(Ping())

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from msgspec.structs import replace
 
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.matching import warming
@@ -51,6 +52,7 @@ from palio.server.run import (
     running,
 )
 from palio.server.settings import Auth, Broker, Configuration, Grant, Limits, Listen, Peers, Tls
+from tests.node.signing import Keyring
 from tests.server.certificates import certificate
 from tests.server.helpers import PATIENCE_S, Peer, hello, publish
 
@@ -198,7 +200,7 @@ def as_client(ca: Path, name: str = "") -> dict[str, Any]:
     return {"ssl": context, "server_hostname": "localhost"}
 
 
-ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True, broker=True)
+ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True)
 
 
 async def test_a_certificate_shows_who_connects(authority: Path) -> None:
@@ -243,18 +245,16 @@ async def test_a_broker_says_where_it_is_as_clients_write_it(authority: Path) ->
         assert secured.addresses["palio"].startswith("palios://127.0.0.1:")
 
 
-@pytest.mark.parametrize("keys", [False, True], ids=["certificates", "keys too"])
-async def test_brokers_know_each_other_by_certificates(
-    authority: Path, tmp_path: Path, keys: bool
+async def test_brokers_know_each_other_by_keys_and_clients_by_certificates(
+    authority: Path, tmp_path: Path
 ) -> None:
-    """Also where clients may show tokens."""
-    tokens.create_key(tmp_path / "key")
-    named = {"b1": ALL, "b2": ALL, "alice": ALL}
-    auth = Auth(keys=str(tmp_path / "key.pub") if keys else "", grants=named)
+    (tmp_path / "keys").mkdir()
+    ring = Keyring(tmp_path / "keys")
+    auth, other = (replace(ring.equip(name), grants={"alice": ALL}) for name in ("b1", "b2"))
     disks = [on_disk(tmp_path / name, name) for name in ("b1", "b2")]
     async with broker(broker=disks[0], tls=tls(authority, "b1"), auth=auth) as (_, one):
         peers = Peers(urls=(f"palios://localhost:{one[1]}",))
-        second: dict[str, Any] = {"tls": tls(authority, "b2"), "auth": auth, "peers": peers}
+        second: dict[str, Any] = {"tls": tls(authority, "b2"), "auth": other, "peers": peers}
         async with broker(broker=disks[1], **second) as (_, two):
             alice = await Peer.client(one, **as_client(authority, "alice"))
             bob = await Peer.client(two, **as_client(authority, "alice"))

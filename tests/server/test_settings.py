@@ -39,6 +39,8 @@ def configuration(**given: Any) -> Configuration:
 
 GRANTED = {"b2": Grant(may_publish="TRUE", may_hear="TRUE")}
 
+KEYS = {"auth_keys": "keys", "auth_token_file": "token", "auth_broker_key": "key"}
+
 GOOD: list[dict[str, Any]] = [
     {},
     {"listen_host": "::1"},
@@ -53,13 +55,14 @@ GOOD: list[dict[str, Any]] = [
         "auth_grants": GRANTED,
     },
     {"auth_keys": "keys", "auth_revoked": "revoked"},
-    {"auth_token_file": "token", "auth_broker_key": "key"},
+    KEYS,
     {"broker_routing": "hierarchical", "broker_parent": "b1"},
     {"gateway_routing": "hierarchical", "gateway_brokers": ("top",), "gateway_parent": "top"},
     {"multicast_groups": "239.195.0.0/16", "broker_routing": "flooded"},
     {"multicast_groups": "ff18::/112", "broker_routing": "source-trees"},
     {"broker_name": "Nördlich-1.example"},
-    {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca"},
+    {"peers_urls": ("palio://127.0.0.1", "palio://localhost:7", "palio://[::1]")},
+    {"peers_urls": ("palio://b2", "palios://b3:7"), "tls_ca": "ca", **KEYS},
     {"broker_url": "palios://north.example:7400"},
     {"broker_url": f"palio://{'n' * (MAX_URL_CHARS - 8)}"},
 ]
@@ -93,6 +96,19 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"auth_revoked": "file"}, r"auth\.revoked: .*set auth\.keys"),
     ({"auth_token_file": "token"}, r"auth\.token_file: .*auth\.broker_key"),
     ({"auth_broker_key": "key"}, r"auth\.broker_key: .*auth\.token_file"),
+    (
+        {"auth_token_file": "token", "auth_broker_key": "key"},
+        r"auth\.token_file: .*set auth\.keys.*palio token create",
+    ),
+    *(
+        ({"peers_urls": (url,), **given}, r"peers\.urls: .* by keys; set auth\.keys.*palio keys")
+        for url, given in (
+            ("palio://b2", {}),
+            ("palio://127.0.0.1", {"auth_keys": "keys"}),
+            ("palios://127.0.0.1", {"auth_grants": GRANTED, "tls_ca": "ca"}),
+            ("palios://b2", {"tls_ca": "ca", "tls_cert": "c", "tls_key": "k"}),
+        )
+    ),
     ({"broker_parent": "b1"}, r"broker\.parent: general routing knows no parents; .*hierarchical"),
     (
         {"broker_routing": "proxy"},

@@ -358,14 +358,14 @@ def authority_of(directory: Path) -> tuple[TokenAuthority, Ed25519PrivateKey]:
 def test_a_bound_token_is_a_brokers_and_no_clients(keys: Path) -> None:
     authority, key = authority_of(keys)
     token = sign(NORTH, key)
-    principal = authority.authenticate_broker(token, "", at(0.0))
-    assert (principal.name, principal.may_link, principal.key) == ("north", True, NORTH.broker)
+    principal = authority.authenticate_broker(token, at(0.0))
+    assert (principal.name, principal.key) == ("north", NORTH.broker)
     with pytest.raises(NotAuthenticated, match="no client's"):
         authority.authenticate(token, "", at(0.0))
     with pytest.raises(NotAuthenticated, match=r"'alice' may not be a broker; .*--broker"):
-        authority.authenticate_broker(sign(ALICE, key), "", at(0.0))
+        authority.authenticate_broker(sign(ALICE, key), at(0.0))
     with pytest.raises(NotAuthenticated, match="expired"):
-        authority.authenticate_broker(token, "", at(0.0, 200))
+        authority.authenticate_broker(token, at(0.0, 200))
 
 
 def test_what_its_key_has_signed_is_verified_also_after_its_time(keys: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_key_that_is_taken_away_vouches_for_nobody(keys: Path) -> None:
     create_key(keys / "second")
     authority = TokenAuthority(keys)
     bound = BoundToken(sign(NORTH, load_private_key(keys / "second")), OWN)
-    assert authority.verified(bound.token, b"said", bound.sign(b"said"), at(0.0)).may_link
+    assert authority.verified(bound.token, b"said", bound.sign(b"said"), at(0.0)).key
     (keys / "second.pub").unlink()
     with pytest.raises(NotAuthenticated, match="is unknown"):
         authority.verified(bound.token, b"said", bound.sign(b"said"), at(LOOK_AGAIN_S + 1))

@@ -97,9 +97,8 @@ NO_IDENTITY: Final = (
 """What is missing, and how it is granted."""
 
 NO_BROKER: Final = (
-    "to be a broker is a grant of its own: a token bound to its key (palio token create NAME "
-    "--broker NAME.pub; auth.token_file and auth.broker_key there), or a certificate and "
-    "broker = true in [auth.grants.NAME]"
+    "brokers know each other by keys: palio keys create NAME, palio token create NAME --broker "
+    "NAME.pub, and there auth.keys, auth.token_file and auth.broker_key"
 )
 """What is missing, and how it is granted."""
 
@@ -122,12 +121,11 @@ class Principal:
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
     """Whether it is told about others: who they are, what they hear, how much there is of it."""
-    may_link: bool = False
-    """Whether it may be a broker of this network."""
     identities: frozenset[str] = frozenset()
     """Under which names it may act besides its own."""
     key: str = ""
-    """The public key that its token is bound to: whoever shows that proves to have the key."""
+    """The public key of a broker, that its token is bound to: whoever shows it proves to have the
+    private one. Nobody else may be a broker."""
     expires_us: int | None = None
     """By the clock of the wall; None for never."""
     token: str = ""
@@ -193,7 +191,7 @@ class Principal:
 
     def check_broker(self) -> None:
         """Refuse to link with whoever was not granted to be a broker."""
-        if not self.may_link:
+        if not self.key:
             raise NotAuthenticated(f"{self.name!r} may not be a broker; {NO_BROKER}")
 
     def check_client(self) -> None:
@@ -219,8 +217,8 @@ class Authority(Protocol):
         `NotAuthenticated` if neither shows anything, and for a token that is a broker's.
         """
 
-    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
-        """The same of a broker: `NotAuthenticated` without that grant.
+    def authenticate_broker(self, token: str, at: Moment) -> Principal:
+        """Which broker this is, by a token: `NotAuthenticated` without that grant.
 
         If it has a `key`, whoever asks lets it prove that by something that is `verified`.
         """
@@ -236,9 +234,6 @@ class Authority(Protocol):
         """Refuse (`NotAuthenticated`) a principal that has expired or was revoked meanwhile."""
 
 
-_NO_KEYS: Final = "a signature cannot be verified without auth.keys"
-
-
 class OpenAuthority:
     """Everyone may do everything: for brokers that only listen on loopback.
 
@@ -247,32 +242,30 @@ class OpenAuthority:
     """
 
     def __init__(self) -> None:
-        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True, may_link=True)
+        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
-        if not transport_name:
-            return self._anyone
-        return Principal(transport_name, TRUE, TRUE, may_monitor=True, may_link=True)
+        return self._anyone
 
-    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
+    def authenticate_broker(self, token: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
-        return self.authenticate(token, transport_name, at)
+        return self._anyone
 
     def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
-        raise NotAuthenticated(_NO_KEYS)
+        return self._anyone
 
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""
 
 
 class NamedAuthority:
-    """Principals by the name that the transport has shown, such as a certificate's subject.
+    """Clients by the name that the transport has shown, such as a certificate's subject.
 
-    >>> brokers = NamedAuthority({"north": Principal("north", TRUE, TRUE)})
-    >>> brokers.authenticate("", "north", Moment(0.0, 0)).name
-    'north'
+    >>> clients = NamedAuthority({"ann": Principal("ann", TRUE, TRUE)})
+    >>> clients.authenticate("", "ann", Moment(0.0, 0)).name
+    'ann'
     """
 
     def __init__(self, principals: Mapping[str, Principal]) -> None:
@@ -290,15 +283,13 @@ class NamedAuthority:
         principal.check(at)
         return principal
 
-    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
+    def authenticate_broker(self, token: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
-        principal = self.authenticate(token, transport_name, at)
-        principal.check_broker()
-        return principal
+        raise NotAuthenticated(f"a certificate makes no broker; {NO_BROKER}")
 
     def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
-        raise NotAuthenticated(_NO_KEYS)
+        return self.authenticate_broker(token, at)
 
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""

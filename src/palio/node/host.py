@@ -70,9 +70,7 @@ class Machine(Protocol):
     def accept(self, link: int, at: Moment, principal: str = "") -> Sequence[Effect]:
         """Someone connected."""
 
-    def dial(
-        self, link: int, at: Moment, peer: str = "", principal: str = "", url: str = ""
-    ) -> Sequence[Effect]:
+    def dial(self, link: int, at: Moment, peer: str = "", url: str = "") -> Sequence[Effect]:
         """We connected to a broker at an address; `peer` is its name, if that is known already."""
 
     def unreachable(self, url: str, reason: str, at: Moment) -> Sequence[Effect]:
@@ -229,12 +227,10 @@ class Host:
         self.links[number] = link
         self._perform(self.machine.accept(number, self._clock.moment(), principal))
 
-    def dial(
-        self, number: int, link: LinkPort, peer: str = "", principal: str = "", url: str = ""
-    ) -> None:
+    def dial(self, number: int, link: LinkPort, peer: str = "", url: str = "") -> None:
         """A connection to a broker was made; `peer` is its name, if that is known already."""
         self.links[number] = link
-        self._perform(self.machine.dial(number, self._clock.moment(), peer, principal, url))
+        self._perform(self.machine.dial(number, self._clock.moment(), peer, url))
 
     def unreachable(self, url: str, reason: str) -> None:
         """No connection could be made to an address, this time."""

@@ -28,7 +28,7 @@ class Identity(Protocol):
 
 
 class Nobody:
-    """A broker without a token: it is known by its certificate, or need not be known."""
+    """A broker without a token: it is alone, or its network is open."""
 
     token = ""
 

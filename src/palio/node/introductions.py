@@ -8,12 +8,11 @@
                                                <-  Welcome(token, proof over both)
 ```
 
-1. To be a broker is a grant of its own: a token bound to a broker's key, or `broker = true` in the
-   table of certificates.
+1. To be a broker is a grant of its own: a token bound to a broker's key.
 2. A bound token is shown by whoever has seen it, so it counts only with a proof by its key over two
    nonces, one of each end, and both names.
-3. Whom we dialled is known as whoever dialled us is. Where there is an authority, nobody is taken
-   for a broker who shows neither a token nor a certificate.
+3. Whom we dialled is known as whoever dialled us is. Where there is an authority both show a token:
+   certificates prove who a client is, and no broker.
 """
 
 from __future__ import annotations
@@ -33,12 +32,10 @@ __all__ = ["Introduction"]
 class Introduction:
     """One greeting between this broker and another, on one connection."""
 
-    __slots__ = ("_core", "_nonce", "_said", "_shown", "_theirs")
+    __slots__ = ("_core", "_nonce", "_said", "_theirs")
 
-    def __init__(self, core: Core, shown: str) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._shown = shown
-        """The name that the transport has proven, if any."""
         self._nonce = ""
         """Ours."""
         self._said: Hello | None = None
@@ -47,7 +44,7 @@ class Introduction:
     @property
     def is_open(self) -> bool:
         """Whether the other end may call itself whatever it likes."""
-        return isinstance(self._core.authority, OpenAuthority) and not self._shown
+        return isinstance(self._core.authority, OpenAuthority)
 
     # --- who dials ---
 
@@ -87,16 +84,7 @@ class Introduction:
         core = self._core
         if core.name == welcome.name:
             raise IllegalMessage(welcome.name, "it has the name of this broker")
-        if not self.is_open and not welcome.token and not self._shown:
-            raise NotAuthenticated(
-                f"{welcome.name!r:.80}, which was dialled, shows neither a token nor a "
-                "certificate; set auth.token_file and auth.broker_key there, or tls.cert there "
-                "and broker = true in its table of auth.grants here"
-            )
-        principal = core.authority.authenticate_broker(welcome.token, self._shown, core.at)
-        if isinstance(core.authority, OpenAuthority):
-            return principal
-        self._check_name(principal, welcome.name)
+        principal = self._broker(welcome.name, welcome.token)
         if principal.key:
             text = introduction_text(
                 welcome.name, core.name, welcome.name, self._nonce, self._theirs
@@ -111,13 +99,7 @@ class Introduction:
         core = self._core
         if hello.name == core.name:
             raise IllegalMessage(hello.name, f"it is called {core.name!r}, as this broker is")
-        if not self.is_open and not hello.token and not self._shown:
-            raise NotAuthenticated(
-                f"{hello.name!r:.80} shows neither a token nor a certificate; {NO_BROKER}"
-            )
-        principal = core.authority.authenticate_broker(hello.token, self._shown, core.at)
-        if not self.is_open:
-            self._check_name(principal, hello.name)
+        principal = self._broker(hello.name, hello.token)
         if principal.key:
             if not self._nonce:
                 self._nonce = core.new_id()
@@ -133,7 +115,15 @@ class Introduction:
         text = introduction_text(core.name, dialer, core.name, self._theirs, self._nonce)
         return core.identity.token, core.identity.sign(text)
 
-    @staticmethod
-    def _check_name(principal: Principal, name: str) -> None:
-        if principal.name != name:
+    # --- both ---
+
+    def _broker(self, name: str, token: str) -> Principal:
+        """The broker that a token names, which has yet to prove that it has the key."""
+        core = self._core
+        if not self.is_open and not (token and core.identity.token):
+            bare = name if core.identity.token else core.name
+            raise NotAuthenticated(f"the broker {bare!r:.80} has no token to show; {NO_BROKER}")
+        principal = core.authority.authenticate_broker(token, core.at)
+        if not self.is_open and principal.name != name:
             raise NotAuthenticated(f"{principal.name!r} is not the broker {name!r:.80}")
+        return principal

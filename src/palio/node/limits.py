@@ -208,13 +208,6 @@ MAX_PROBES: Final = 1_000
 PROBED_BYTES: Final = 1 << 20
 """What one neighbour may answer to a trace, for itself and all beyond: it is passed on."""
 
-MAX_HEARSAY: Final = 10_000
-"""Facts of a neighbour that others passed on before it came round to say them itself."""
-
-MAX_HEARSAY_CHARS: Final = 16 << 20
-"""What of such facts is held of one that passed them on: the largest sixteen, or thousands as they
-are."""
-
 AHEAD_US: Final = 10 * 365 * 86_400 * 1_000_000
 """Versions and claims are times of some wall. Clocks may be years wrong; what is further ahead was
 made up, so that its origin could not outdo it."""

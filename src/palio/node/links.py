@@ -39,7 +39,7 @@ class Link:
         introduction: Introduction,
         *,
         dialed: bool,
-        transport_name: str,
+        transport_name: str = "",
         url: str = "",
     ) -> None:
         self.opened = self.heard = self.said = at.now
@@ -60,11 +60,13 @@ class Links:
         self._core = core
         self._links: dict[int, Link] = {}
 
-    def open(self, link: int, principal: str, *, dialed: bool, url: str = "") -> Introduction:
-        """A connection is there; `principal` is the name that the transport has proven, if any."""
-        introduction = Introduction(self._core, principal)
+    def open(
+        self, link: int, *, dialed: bool, transport_name: str = "", url: str = ""
+    ) -> Introduction:
+        """A connection is there, with the client's name that its transport has proven, if any."""
+        introduction = Introduction(self._core)
         self._links[link] = Link(
-            self._core.at, introduction, dialed=dialed, transport_name=principal, url=url
+            self._core.at, introduction, dialed=dialed, transport_name=transport_name, url=url
         )
         return introduction
 

@@ -125,12 +125,10 @@ class Node:
         self._watch = Watch(
             self._core, self._links, self._peers, self._publishing, self._moving, self._patience
         )
-        later = self._core.durability.registry.later
         self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
             self._peers.leaving,
             self._core.telling.waiting,
-            later.waiting,
             self._cancelling.unfinished,
             self._publishing.detours.waiting,
             self._publishing.carrying.ready,
@@ -191,12 +189,10 @@ class Node:
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:
         """Someone connected; `principal` is the name that the transport has proven, if any."""
         self._core.at = at
-        self._links.open(link, principal, dialed=False)
+        self._links.open(link, dialed=False, transport_name=principal)
         return self._effects()
 
-    def dial(
-        self, link: int, at: Moment, peer: str = "", principal: str = "", url: str = ""
-    ) -> list[Effect]:
+    def dial(self, link: int, at: Moment, peer: str = "", url: str = "") -> list[Effect]:
         """A connection to a broker was made at an address; `peer` is its name, if that is known
         already.
         """
@@ -208,7 +204,7 @@ class Node:
             # It has dialled meanwhile: what comes by that link is not to be sent again by this one.
             core.out.append(Close(link, "duplicate"))
             return self._effects()
-        introduction = self._links.open(link, principal, dialed=True, url=url)
+        introduction = self._links.open(link, dialed=True, url=url)
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
         seeks = self._finding.seeks(url)
@@ -315,7 +311,6 @@ class Node:
             self._publishing.carrying.go_on()
             self._peers.let_go()
             core.telling.go_on()
-            core.durability.registry.go_on(at)
             self._cancelling.go_on()
             self._leaving.go_on()
         if is_due and at.now < self._round_at:

@@ -285,7 +285,7 @@ class Peers:
         neighbour.forget()
         core.telling.forget(neighbour)
         core.durability.custody.detach(neighbour.name)
-        core.durability.registry.leave(neighbour.name, core.at)
+        core.durability.registry.leave(neighbour.name)
         core.route(core.router.detach(neighbour.peer))
         self._detours.part(neighbour, unseen)
         core.lapses.note()

@@ -38,13 +38,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, KeysView, Sequence
 
 from palio.errors import IllegalMessage
-from palio.node.echoes import Echoes, KnownNeighbour, Owed, PendingSettle
+from palio.node.echoes import Echoes, KnownNeighbour, PendingSettle
 from palio.node.effects import Moment
-from palio.node.hearsay import Hearsay
-from palio.node.later import Later
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, REPEATED_AT_ONCE
 from palio.node.said_facts import SaidFacts
-from palio.node.vouching import LINKS, TOKEN, Trust, Vouching
+from palio.node.vouching import LINKS, TOKEN, Vouching
 from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known, Message
@@ -85,9 +83,6 @@ class Registry(SaidFacts):
         self.unbelieved: list[tuple[str, Fact, str]] = []
         """Facts that neighbours said and that were not believed, with the reasons. Whoever calls
         takes it out."""
-        self._hearsay = Hearsay()
-        self.later = Later()
-        """What `go_on` has yet to learn."""
         self._neighbours: dict[str, KnownNeighbour] = {}
         self._echoes = Echoes(name, self._neighbours)
         self._found: ShortestWays | None = None
@@ -229,7 +224,7 @@ class Registry(SaidFacts):
         self.outbox.append((neighbour, Known(known)))
         self._links_changed()
 
-    def leave(self, neighbour: str, at: Moment) -> None:
+    def leave(self, neighbour: str) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
         if any(gone.missing.values()):
@@ -240,18 +235,7 @@ class Registry(SaidFacts):
         self.ways += 1
         self._echoes.leave(neighbour, gone, self._untold.first)
         self._reply()
-        self.later.forget(neighbour)
-        for source, facts in self._hearsay.believed(neighbour).items():
-            self.later.put(source, facts)
-        self.go_on(at)
         self._links_changed()
-
-    def go_on(self, at: Moment) -> None:
-        """Learn some of what is to be learned later."""
-        learned = 0
-        while learned < PORTION_FACTS and (said := self.later.take()) is not None:
-            self._learn(said.source, said.facts, at)
-            learned += len(said.facts)
 
     def receive(self, neighbour: str, message: Known | Facts | Echo | Echoed, at: Moment) -> None:
         """A neighbour says something."""
@@ -265,10 +249,7 @@ class Registry(SaidFacts):
                 if len(facts) > 1 and sum(len(each.filter) for each in facts) > PORTION_BYTES:
                     reason = f"facts whose filters have more than {PORTION_BYTES} characters"
                     raise IllegalMessage(neighbour, f"{reason} together (PORTION_BYTES)")
-                if self.later.concerns(facts):
-                    self.later.put(neighbour, facts)
-                else:
-                    self._learn(neighbour, facts, at)
+                self._learn(neighbour, facts, at)
             case Echo():
                 self._echoed(neighbour, message)
             case Echoed(echoes):
@@ -341,7 +322,6 @@ class Registry(SaidFacts):
         for origin, versions in known.items():
             self._answer(neighbour, origin, versions)
         owed = self._echoes.owe(fresh, neighbour)
-        self._answer_hearsay(neighbour, owed.get(neighbour))
         if not fresh:
             return
         self._neighbours[neighbour].has(fresh)
@@ -393,34 +373,17 @@ class Registry(SaidFacts):
         return self.vouching.check(fact, token, at)
 
     def _is_believed(self, neighbour: str, fact: Fact, at: Moment) -> bool:
-        """Whether a fact may be kept now; if not, it is answered for, or will be."""
+        """Whether a fact may be kept; if not, it is answered for."""
         state, origin = self._neighbours[neighbour], fact.origin
-        problem = ""
         # With too many of them no more is taken of anybody, until the neighbour is asked again.
         if origin not in state.unbelieved and len(state.unbelieved) < MAX_BROKERS:
-            is_hearsay = self.vouching.trust is Trust.LINKS and origin != neighbour
-            # A retirement that is known to be over is news that leaves no hole.
-            if is_hearsay and origin in self._neighbours and fact.version > self._version(origin):
-                if self._hearsay.hold(neighbour, fact):
-                    return False
-                problem = f"{origin!r} has not said so itself"
-            problem = problem or self._beyond(fact) or self._doubt(fact, at)
+            problem = self._beyond(fact) or self._doubt(fact, at)
             if not problem:
                 return True
             self.unbelieved.append((neighbour, fact, problem))
             state.unbelieved[origin] = None
         self._answer(neighbour, origin, (fact.version,), (self.name,))
         return False
-
-    def _answer_hearsay(self, origin: str, owed: Owed | None) -> None:
-        """A neighbour has spoken: others that had said so before it are answered too, together with
-        it. None of them is waited for, since they had it.
-        """
-        for source, versions in self._hearsay.answered(origin, self._version(origin)).items():
-            if owed is not None:
-                owed.to[source] = versions
-            else:
-                self._answer(source, origin, versions)
 
     def _flood(self, facts: Sequence[Fact], source: str | None) -> None:
         for name, state in self._neighbours.items():

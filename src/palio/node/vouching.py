@@ -1,19 +1,16 @@
 """`Vouching`: what a broker signs of what it says, and what it believes of what others said.
 
-1. Where a broker has a bound token it signs each fact about itself, and believes of every other
-   broker only what is signed by the key of a token that its own authority vouches for.
+1. A broker signs each fact about itself, and believes of every other broker only what is signed by
+   the key of a token that its own authority vouches for. In an open network nobody signs.
 2. A token is a fact too (`TOKEN`), which verifies itself, and comes before all else that is signed.
    Its time is not looked at: a broker that is away keeps its durable subscriptions.
-3. Where there are certificates only, a fact is bound to the link it comes by
-   (`palio.node.hearsay`).
-4. Whatever is believed has bounds, versions among them: none is so far above the time of the wall
+3. Whatever is believed has bounds, versions among them: none is so far above the time of the wall
    that its origin could not outdo it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import Final
 
 import msgspec
@@ -21,7 +18,7 @@ import msgspec
 from palio.errors import InvalidInput, NotAuthenticated, NotPermitted
 from palio.language.parsing import parse_filter
 from palio.model.values import NO_VALUES
-from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal, narrow
+from palio.node.authority import Authority, OpenAuthority, Principal, narrow
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity, fact_text
 from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS
@@ -40,7 +37,6 @@ __all__ = [
     "PLAN",
     "RETIRED",
     "TOKEN",
-    "Trust",
     "Vouching",
     "is_end",
     "is_subscription",
@@ -100,14 +96,6 @@ def is_end(fact: Fact) -> bool:
     return is_subscription(fact.subject) and not fact.filter
 
 
-class Trust(Enum):
-    """On what word facts are believed."""
-
-    ANY = "everybody's: nobody needs to show who he is"
-    LINKS = "a neighbour's of itself, and of those who are no neighbours"
-    SIGNATURES = "that of the origin's key"
-
-
 class Vouching:
     """What one broker signs, and whom it believes."""
 
@@ -118,20 +106,17 @@ class Vouching:
         self.token = identity.token
         self._identity = identity
         self._authority = authority or OpenAuthority()
-        self.trust = self._trust()
         self._earlier = self.token
         """The token of an earlier life of this broker, once it has been heard of."""
 
-    def _trust(self) -> Trust:
-        if isinstance(self._authority, OpenAuthority):
-            return Trust.ANY
-        has_keys = self.token and not isinstance(self._authority, NamedAuthority)
-        return Trust.SIGNATURES if has_keys else Trust.LINKS
+    @property
+    def _believes_all(self) -> bool:
+        return isinstance(self._authority, OpenAuthority)
 
     def believable(self, facts: Iterable[Fact]) -> list[Fact]:
         """What the disk has, without what was believed before signatures were asked for."""
         known = list(facts)
-        if self.trust is not Trust.SIGNATURES:
+        if self._believes_all:
             return known
         signed = {each.origin for each in known if each.subject == TOKEN and each.signature}
         return [
@@ -149,7 +134,7 @@ class Vouching:
     def check(self, fact: Fact, token: str, at: Moment) -> str:
         """Why a fact is not believed; empty if it is. `token` is what is known as its origin's."""
         problem = _beyond(fact, at)
-        if problem or self.trust is not Trust.SIGNATURES:
+        if problem or self._believes_all:
             return problem
         try:
             principal = self._signer(fact, token, at)

@@ -17,7 +17,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -78,17 +78,9 @@ class Link(Protocol):
         """End the connection; the session waits for its grace."""
 
 
-class Connect(Protocol):
-    """Makes a link (`palio.server.server.Server.connect_local`)."""
-
-    def __call__(
-        self,
-        on_message: Callable[[Message], None],
-        on_close: Callable[[str], None] | None = None,
-        *,
-        principal: str = "",
-    ) -> Link:
-        """A new link; both callbacks are called on the loop."""
+Connect: TypeAlias = Callable[[Callable[[Message], None], Callable[[str], None]], Link]
+"""Makes a link (`palio.server.server.Server.connect_local`); both callbacks are called on the loop,
+with what is said and with why it ends."""
 
 
 class Declined(PalioError):
@@ -131,17 +123,16 @@ class News(NamedTuple):
 class _Plug:
     """A guest's connection to the node (see `client_session.Connector`)."""
 
-    def __init__(self, guest: Guest, connect: Connect, principal: str) -> None:
+    def __init__(self, guest: Guest, connect: Connect) -> None:
         self._guest = guest
         self._connect = connect
-        self._principal = principal
         self._link: Link | None = None
 
     def dial(self, url: str) -> None:
         """See `Connector`: there is one node."""
         del url
         guest = self._guest
-        self._link = self._connect(guest.receive, guest.lost, principal=self._principal)
+        self._link = self._connect(guest.receive, guest.lost)
         guest.plugged_in()
 
     def send(self, message: Message) -> None:
@@ -174,14 +165,12 @@ class _Plug:
 class Guest:
     """One session. Open it with `await Guest.open(...)`; close it with `close` or `leave`."""
 
-    def __init__(
-        self, connect: Connect, hello: Hello, *, principal: str = "", keep_bytes: int = 0
-    ) -> None:
+    def __init__(self, connect: Connect, hello: Hello, *, keep_bytes: int = 0) -> None:
         self.resumed = False
         self._keep_bytes = keep_bytes
         self._core = ClientCore(self)
         self._core.session = self._session = ClientSession(
-            _Plug(self, connect, principal),
+            _Plug(self, connect),
             self._core,
             ["the node"],
             hello,
@@ -210,7 +199,6 @@ class Guest:
         name: str,
         identity: str = "",
         token: str = "",
-        principal: str = "",
         session: str = "",
         received: int = 0,
         keep_bytes: int = 0,
@@ -225,7 +213,7 @@ class Guest:
             received=received,
             identity=identity,
         )
-        guest = cls(connect, hello, principal=principal, keep_bytes=keep_bytes)
+        guest = cls(connect, hello, keep_bytes=keep_bytes)
         guest._session.connect(NOW)
         try:
             await guest._welcome

@@ -38,7 +38,7 @@ from palio.server.limits import GC_THRESHOLDS
 from palio.server.multicast.opening import open_groups
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.server import Server
-from palio.server.settings import Configuration, Grant, is_any
+from palio.server.settings import Configuration, Grant, Tls, is_any
 
 __all__ = [
     "Front",
@@ -89,8 +89,8 @@ async def running(
     measurements `is_lost` says of each datagram that comes whether it counts as lost on the way.
     """
     broker, listen = configuration.broker, configuration.listen
-    accepting = _tls(configuration, ssl.Purpose.CLIENT_AUTH) if configuration.tls.cert else None
-    dialling = _tls(configuration, ssl.Purpose.SERVER_AUTH) if configuration.tls.ca else None
+    accepting = _tls(configuration.tls, ssl.Purpose.CLIENT_AUTH) if configuration.tls.cert else None
+    dialling = _tls(configuration.tls, ssl.Purpose.SERVER_AUTH) if configuration.tls.ca else None
     authority, identity = new_authority(configuration), new_identity(configuration)
     _check_identity(authority, identity)
     settings = _node_settings(configuration)
@@ -239,7 +239,7 @@ def new_identity(configuration: Configuration) -> Identity:
 
 def _check_identity(authority: Authority, identity: Identity) -> None:
     """Refuse a token that this broker itself would not take from another."""
-    if identity.token and not isinstance(authority, OpenAuthority | NamedAuthority):
+    if identity.token:
         now = Moment(0.0, 0)
         try:
             authority.verified(identity.token, b"palio", identity.sign(b"palio"), now)
@@ -258,7 +258,6 @@ def _principal(name: str, grant: Grant) -> Principal:
         read(grant.deny_publish),
         read(grant.deny_hear),
         may_monitor=grant.monitor,
-        may_link=grant.broker,
         identities=frozenset(grant.identities),
     )
 
@@ -283,12 +282,13 @@ def _node_settings(configuration: Configuration) -> Settings:
     )
 
 
-def _tls(configuration: Configuration, purpose: ssl.Purpose) -> ssl.SSLContext:
-    """For those that connect here, or (`SERVER_AUTH`) for connecting to others."""
-    tls = configuration.tls
+def _tls(tls: Tls, purpose: ssl.Purpose) -> ssl.SSLContext:
+    """For those that connect here, or (`SERVER_AUTH`) for connecting to others: there this broker
+    shows no certificate, as it is known by its key.
+    """
     try:
         context = ssl.create_default_context(purpose, cafile=tls.ca or None)
-        if tls.cert:
+        if purpose is ssl.Purpose.CLIENT_AUTH:
             context.load_cert_chain(tls.cert, tls.key)
     except (OSError, ssl.SSLError) as error:
         raise InvalidConfiguration(f"tls.cert, tls.key or tls.ca: {error}") from None

@@ -158,21 +158,15 @@ class Server:
         self,
         on_message: Callable[[Message], None],
         on_close: Callable[[str], None] | None = None,
-        *,
-        principal: str = "",
     ) -> LocalLink:
-        """A front's connection to the node; see `LocalLink`.
-
-        `principal` is whom the front's transport has shown, such as a certificate's subject; a
-        token goes into `Hello`, as with any client.
-        """
+        """A front's connection to the node, which says who it is by `Hello`; see `LocalLink`."""
         link = LocalLink(self, self.host.new_link(), on_message, on_close)
         if self._closing:
             link.end.close("the server is stopping")
         elif self.node.is_leaving:
             link.end.close("the broker is about to go; ask another one")
         else:
-            self.host.accept(link.number, link.end, principal)
+            self.host.accept(link.number, link.end)
         return link
 
     async def close(self, *, patience_s: float = GOODBYE_S) -> None:
@@ -260,13 +254,12 @@ class Server:
             )
             connection.close(last=Bye("LimitExceeded", reason))
             return
-        number, shown = connection.number, connection.principal
         if connection.dialled:
             self.traffic.dialled += 1
-            self.host.dial(number, connection, connection.peer, shown, connection.url)
+            self.host.dial(connection.number, connection, connection.peer, connection.url)
         else:
             self.traffic.accepted += 1
-            self.host.accept(number, connection, shown)
+            self.host.accept(connection.number, connection, connection.principal)
 
     def arrived(
         self, connection: Connection | LocalLink, message: Message, *, up_to: int | None = None

@@ -168,7 +168,6 @@ class Grant(_Section, frozen=True, kw_only=True):
     deny_publish: str = ""
     deny_hear: str = ""
     monitor: bool = False
-    broker: bool = False
     identities: tuple[str, ...] = ()
 
 
@@ -188,8 +187,8 @@ class Auth(_Section, frozen=True, kw_only=True):
     grants: Annotated[
         dict[str, Grant],
         Meta(
-            description="by the name in a client certificate: may_publish, may_hear, deny_..., "
-            "monitor, broker, identities"
+            description="by the name in a client's certificate: may_publish, may_hear, deny_..., "
+            "monitor, identities"
         ),
     ] = {}
 
@@ -371,6 +370,12 @@ _HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)\w([\w-]{0,61}\w)?(\.\w([\w-]{0
 _NUMBERS: Final = re.compile(r"[0-9.]+")
 """What looks like an address of IPv4 is nothing else."""
 
+_KEYS: Final = (
+    "set auth.keys, auth.token_file and auth.broker_key (palio keys create NAME; palio token "
+    "create NAME --broker NAME.pub --key signing --out NAME.token)"
+)
+"""What a broker of a network with keys needs, and how it is made."""
+
 
 def check(configuration: Configuration, origins: Mapping[str, str] | None = None) -> None:
     """Refuse what no single setting shows to be wrong; `origins` says where each was set."""
@@ -404,10 +409,15 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
         yield from _exposed(configuration)
     for url in configuration.peers.urls:
         try:
-            if parse_address(url).is_secure and not tls.ca:
-                yield "peers.urls", f"{url} asks for TLS; set tls.ca to what vouches for it"
+            address = parse_address(url)
         except InvalidConfiguration as error:
             yield "peers.urls", str(error)
+            continue
+        if address.is_secure and not tls.ca:
+            yield "peers.urls", f"{url} asks for TLS; set tls.ca to what vouches for it"
+        is_open = not (auth.keys or auth.grants) and is_loopback(address.host)
+        if not (is_open or auth.token_file):
+            yield "peers.urls", f"{url}: brokers know each other by keys; {_KEYS}"
     yield from _unreachable(configuration.broker.url)
 
 
@@ -496,9 +506,10 @@ def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
         yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
     if auth.revoked and not auth.keys:
         yield "auth.revoked", "there are no tokens to revoke; set auth.keys"
-    if bool(auth.token_file) != bool(auth.broker_key):
+    own = auth.token_file, auth.broker_key
+    if any(own) and not all((*own, auth.keys)):
         given = "auth.token_file" if auth.token_file else "auth.broker_key"
-        yield given, "a broker's token is bound to its key: set auth.token_file and auth.broker_key"
+        yield given, f"a broker shows its key, and asks others for theirs; {_KEYS}"
 
 
 def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:

@@ -123,7 +123,6 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             **grants,
             limits=_limits(self.limits) if self.limits else NO_LIMITS,
             may_monitor=self.monitor,
-            may_link=bool(self.broker),
             identities=frozenset(self.identities),
             key=self.broker,
             expires_us=self.exp * 1_000_000,
@@ -337,7 +336,7 @@ def revoke(path: Path, token_id: str) -> None:
 
 
 class TokenAuthority:
-    """Knows principals by their tokens, and brokers by their certificates.
+    """Knows principals by their tokens, and clients by their certificates, too.
 
     A connection that shows a token is known by it alone; one that shows none, by the name in its
     client certificate, if that is listed.
@@ -368,9 +367,9 @@ class TokenAuthority:
         principal.check_client()
         return principal
 
-    def authenticate_broker(self, token: str, transport_name: str, at: Moment) -> Principal:
+    def authenticate_broker(self, token: str, at: Moment) -> Principal:
         """See `Authority`."""
-        principal = self._shown(token, transport_name, at)
+        principal = self._shown(token, "", at)
         principal.check_broker()
         return principal
 

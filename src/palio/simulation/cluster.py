@@ -238,7 +238,7 @@ class Cluster:
             if end is None:
                 self._computers[one].unreachable(url, "nobody answers")
             else:
-                self._computers[one].dial(end, "", self.doors.shown(other), url)
+                self._computers[one].dial(end, "", url)
         again = self.planner.now_us + CALL_AGAIN_US
         self.planner.at(again, TIMER, partial(self._call, one, url))
 
@@ -320,7 +320,7 @@ class Cluster:
         )
         pipe = Pipe(name, broker, surface)
         self._pipes[pipe] = None
-        self._computers[broker].accept(pipe.ends[1], self.doors.shown(name))
+        self._computers[broker].accept(pipe.ends[1])
         return pipe.ends[0]
 
     def _is_spoilt(self, sender: str, message: Message) -> bool:
@@ -329,7 +329,7 @@ class Cluster:
     def _dial(self, one: str, other: str) -> None:
         end = self.open_end(one, other) if one in self.nodes else None
         if end is not None:
-            self._computers[one].dial(end, other, self.doors.shown(other))
+            self._computers[one].dial(end, other)
 
     def _dial_again(self, one: str, other: str) -> None:
         if (one, other) in self._wires and not self._between(one, other):

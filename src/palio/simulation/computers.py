@@ -117,19 +117,19 @@ class Computer:
         else:
             action()
 
-    def accept(self, end: End, principal: str) -> None:
+    def accept(self, end: End) -> None:
         """Someone connected."""
         if self.host is not None:
             number = self.host.new_link()
             end.reader = _Reader(self.host, number, self._awake)
-            self._awake(partial(self.host.accept, number, end, principal))
+            self._awake(partial(self.host.accept, number, end))
 
-    def dial(self, end: End, peer: str, principal: str, url: str = "") -> None:
+    def dial(self, end: End, peer: str, url: str = "") -> None:
         """A connection to another broker was made, at an address if that broker asked for it."""
         if self.host is not None:
             number = self.host.new_link()
             end.reader = _Reader(self.host, number, self._awake)
-            self._awake(partial(self.host.dial, number, end, peer, principal, url))
+            self._awake(partial(self.host.dial, number, end, peer, url))
 
     def unreachable(self, url: str, reason: str) -> None:
         """No connection could be made to an address."""

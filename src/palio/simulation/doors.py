@@ -24,9 +24,3 @@ class Doors(NamedTuple):
     """What a broker shows of itself."""
     token: Callable[[str], str] = lambda _: ""
     """What a client shows."""
-    certificates: bool = False
-    """Whether each end of a connection is shown the other's name."""
-
-    def shown(self, name: str) -> str:
-        """The name that a connection proves."""
-        return name if self.certificates else ""
