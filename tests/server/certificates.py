@@ -43,12 +43,18 @@ def self_signed(directory: Path, *names: str) -> str:
 
 
 def certificate(
-    directory: Path, name: str, issuer: Path | None = None, *, address: str = "127.0.0.1"
+    directory: Path,
+    name: str,
+    issuer: Path | None = None,
+    *,
+    address: str = "127.0.0.1",
+    subject: tuple[str, ...] = (),
 ) -> Path:
-    """`name.pem` and `name.key`, signed by another or by itself."""
+    """`name.pem` and `name.key`, signed by another or by itself; its subject may be others."""
     key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
-    signer, signed_by = key, subject
+    names = [x509.NameAttribute(x509.NameOID.COMMON_NAME, each) for each in subject or (name,)]
+    subject_name = x509.Name(names)
+    signer, signed_by = key, subject_name
     if issuer is not None:
         loaded = serialization.load_pem_private_key(issuer.with_suffix(".key").read_bytes(), None)
         assert isinstance(loaded, ec.EllipticCurvePrivateKey)
@@ -56,7 +62,7 @@ def certificate(
     now = dt.datetime.now(dt.UTC)
     built = (
         x509.CertificateBuilder()
-        .subject_name(subject)
+        .subject_name(subject_name)
         .issuer_name(signed_by)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())

@@ -222,6 +222,48 @@ async def test_a_certificate_shows_who_connects(authority: Path) -> None:
             assert said.code == "NotAuthenticated"
 
 
+@pytest.mark.parametrize("subject", [("alice", "mallory"), ("mallory", "alice"), ("alice",) * 2])
+async def test_of_two_common_names_neither_counts(
+    authority: Path, tmp_path: Path, subject: tuple[str, ...]
+) -> None:
+    cert = certificate(tmp_path, "two", authority, subject=subject)
+    context = ssl.create_default_context(cafile=str(authority))
+    context.load_cert_chain(cert, cert.with_suffix(".key"))
+    async with broker(tls=tls(authority, "b1"), auth=Auth(grants={"alice": ALL})) as (_, address):
+        other = await Peer.connect(address, ssl=context, server_hostname="localhost")
+        other.send(hello("alice"))
+        (said,) = await other.until_closed()
+    assert isinstance(said, Bye)
+    assert f"'{'/'.join(subject)}' was granted nothing" in said.reason
+
+
+@pytest.mark.parametrize("door", ["native", "http"])
+async def test_of_tls_1_2_only_ciphers_that_seal_and_check_in_one_are_taken(
+    authority: Path, door: str
+) -> None:
+    listen = Listen(host=HOST, port=0, http_port=0)
+    async with broker(listen=listen, tls=tls(authority, "b1")) as (found, _):
+        port = int(found.addresses["palio" if door == "native" else door].rpartition(":")[2])
+
+        async def chosen(cipher: str) -> str:
+            context = ssl.create_default_context(cafile=str(authority))
+            context.maximum_version = ssl.TLSVersion.TLSv1_2
+            context.set_ciphers(cipher)
+            _, writer = await asyncio.open_connection(
+                HOST, port, ssl=context, server_hostname="localhost"
+            )
+            try:
+                return str(writer.get_extra_info("cipher")[0])
+            finally:
+                writer.close()
+
+        for good in ("ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-CHACHA20-POLY1305"):
+            assert await chosen(good) == good
+        for bad in ("ECDHE-ECDSA-AES128-SHA256", "ECDHE-ECDSA-AES256-SHA384"):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await chosen(bad)
+
+
 async def test_a_token_shows_who_connects(tmp_path: Path) -> None:
     tokens.create_key(tmp_path / "key")
     now = int(datetime.now(UTC).timestamp())

@@ -7,6 +7,10 @@ from typing import Final
 MAX_CONNECTIONS: Final = 10_000
 """Connections of one server at once, at all ports together; at 30 KiB each, 300 MB."""
 
+TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Those of TLS 1.2 that seal and check in one (AEAD), under keys of one connection, as all of TLS
+1.3 do."""
+
 HTTP_HEAD_S: Final = 10.0
 """Seconds that the head of an HTTP request may take: an honest client sends it in one packet."""
 

@@ -34,7 +34,7 @@ from palio.routing.protocol import Router
 from palio.server.engines import Engines
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
-from palio.server.limits import GC_THRESHOLDS
+from palio.server.limits import GC_THRESHOLDS, TLS_1_2_CIPHERS
 from palio.server.multicast.opening import open_groups
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.server import Server
@@ -296,6 +296,7 @@ def _tls(tls: Tls, purpose: ssl.Purpose) -> ssl.SSLContext:
         # Those without a certificate may still show a token.
         context.verify_mode = ssl.CERT_OPTIONAL
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers(TLS_1_2_CIPHERS)
     return context
 
 

@@ -251,13 +251,14 @@ class Connection(asyncio.Protocol):
 
     @property
     def principal(self) -> str:
-        """Whom the certificate at the other end names; empty without one."""
-        certificate = self._info("peercert") or {}
-        for part in certificate.get("subject", ()):
-            for key, value in part:
-                if key == "commonName":
-                    return str(value)
-        return ""
+        """Whom the certificate at the other end names; empty without one.
+
+        Of two common names neither counts: together they have a slash, which no principal has.
+        """
+        subject = (self._info("peercert") or {}).get("subject", ())
+        return "/".join(
+            str(value) for part in subject for key, value in part if key == "commonName"
+        )
 
     @property
     def is_broker(self) -> bool:

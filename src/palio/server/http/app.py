@@ -39,6 +39,7 @@ from palio.server.http.openapi import document
 from palio.server.http.publishing import HttpPublishers
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
+from palio.server.limits import TLS_1_2_CIPHERS
 from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.server import Server
 from palio.server.settings import Configuration
@@ -259,6 +260,7 @@ async def serve(
         timeout_graceful_shutdown=CLOSE_S,
         ssl_certfile=tls.cert or None,
         ssl_keyfile=tls.key or None,
+        ssl_ciphers=TLS_1_2_CIPHERS,
     )
     try:
         config.load()
