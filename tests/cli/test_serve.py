@@ -7,13 +7,15 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
+from palio import SyncClient
 from palio.cli.serve import listen_settings
 from palio.errors import InvalidConfiguration
 from palio.matching import warming
@@ -25,8 +27,12 @@ from palio.routing import kernels as routing_kernels
 from palio.server.configuring import Setting, known_settings
 from tests.cli.brokers import PROGRAM
 from tests.cli.helpers import Palio
+from tests.pages import ROOT, blocks
 
 PATIENCE_S: Final = 60
+
+LINE: Final = {"north": ["mid"], "mid": ["north", "south"], "south": ["mid"]}
+"""The brokers of the guide, and their links."""
 
 
 @contextmanager
@@ -218,6 +224,7 @@ def test_a_flag_that_is_no_address_is_refused() -> None:
 LOOKS_FOR_PANDAS: Final = """
 import sys
 import pyarrow as pa
+from palio import SyncClient
 from palio.cli.serve import leave_out_pandas
 {first}
 pa.array([1])
@@ -277,3 +284,47 @@ def test_the_time_as_json(palio: Palio) -> None:
     outcome = palio("warm", "--json")
     assert outcome.status == 0
     assert outcome.document["seconds"] >= 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_three_brokers_with_keys_run_as_the_guide_says(
+    tmp_path: Path, palio: Palio, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "palio"
+    program.write_text('#!/bin/sh\necho "$*"\n')
+    program.chmod(0o755)
+    page = (ROOT / "docs" / "howto" / "authority.md").read_text(encoding="utf-8")
+    make_keys, serve_three = (each.code for each in blocks(page) if each.language == "sh")
+    ports = {f":{port}": f":{free_port()}" for port in (7401, 7402, 7403)}
+    serve_three = re.sub(r":740[123]", lambda found: ports[found[0]], serve_three)
+    given: dict[str, Any] = {
+        "cwd": tmp_path,
+        "env": os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        "stdout": subprocess.PIPE,
+        "text": True,
+    }
+    called = subprocess.run(["sh", "-e", "-c", make_keys], check=True, **given).stdout
+    for line in called.splitlines():  # in this process, which is quicker than eight
+        assert palio(*line.split()).status == 0
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m palio "$@"\n')
+    with subprocess.Popen(["sh", "-c", f"{serve_three}\nwait"], process_group=0, **given) as three:
+        try:
+            for _ in range(3):
+                assert "listens" in first_line(three)
+            token = (tmp_path / "ann.token").read_text().strip()
+            linked: dict[str, list[str]] = {}
+            with SyncClient(f"palio://127.0.0.1{ports[':7401']}", token=token) as ann:
+                began = time.monotonic()
+                while linked != LINE and time.monotonic() - began < PATIENCE_S:
+                    brokers = ann.topology()["brokers"]
+                    linked = {name: sorted(each["links"]) for name, each in brokers.items()}
+        finally:
+            os.killpg(three.pid, signal.SIGTERM)
+            three.communicate(timeout=PATIENCE_S)  # until the last of them has ended
+    assert linked == LINE

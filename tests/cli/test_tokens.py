@@ -41,7 +41,7 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     made = document(
         capsys,
         *("token", "create", "alice", "--key", str(key), "--may-hear", "price < 5"),
-        *("--expires", "1h", "--limit", "events_per_s=100"),
+        *("--expires", "1h", "--limit", "events_per_s=100", "--network", "staging"),
     )
     token = kept(key.with_name("alice"), made["token"])
     status, out, _ = run(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
@@ -50,10 +50,12 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     assert "(valid)" in out
     assert "may hear     price < 5" in out
     assert "may publish  nothing" in out
+    assert "network      staging" in out
     assert "monitor      no" in out
     assert "acts as      alice\n" in out
     assert "limits       events_per_s 100" in out
     read = document(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
+    assert read["claims"]["aud"] == "staging"
     assert read["claims"]["exp"] - read["claims"]["iat"] == 3_600
     revoked = key.with_name("revoked")
     for what in (made["id"], "another"):

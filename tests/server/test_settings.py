@@ -55,6 +55,7 @@ GOOD: list[dict[str, Any]] = [
         "auth_grants": GRANTED,
     },
     {"auth_keys": "keys", "auth_revoked": "revoked"},
+    {"auth_keys": "keys", "auth_network": "north"},
     KEYS,
     {"broker_routing": "hierarchical", "broker_parent": "b1"},
     {"gateway_routing": "hierarchical", "gateway_brokers": ("top",), "gateway_parent": "top"},
@@ -93,7 +94,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tls_cert": "c"}, r"tls\.cert: set both"),
     ({"tls_key": "k"}, r"tls\.key: set both"),
     ({"auth_grants": GRANTED}, r"auth\.grants: .*set tls\.ca"),
-    ({"auth_revoked": "file"}, r"auth\.revoked: .*set auth\.keys"),
+    ({"auth_revoked": "file"}, r"auth\.revoked: .*auth\.keys; set it too"),
+    ({"auth_network": "north"}, r"auth\.network: .*auth\.keys; set it too"),
+    ({"auth_network": "a/b", "auth_keys": "keys"}, r"auth\.network: a network cannot be called"),
     ({"auth_token_file": "token"}, r"auth\.token_file: .*auth\.broker_key"),
     ({"auth_broker_key": "key"}, r"auth\.broker_key: .*auth\.token_file"),
     (

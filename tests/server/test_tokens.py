@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,14 @@ def at(now: float, wall_s: float = 150) -> Moment:
     return Moment(now, int(wall_s * 1e6))
 
 
-def forged(header: dict[str, Any], claims: dict[str, Any], key: Ed25519PrivateKey = KEY) -> str:
+def forged(
+    header: dict[str, Any], claims: dict[str, Any] | str, key: Ed25519PrivateKey = KEY
+) -> str:
     def part(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
-    signed = f"{part(json.dumps(header).encode())}.{part(json.dumps(claims).encode())}"
+    text = claims if isinstance(claims, str) else json.dumps(claims)
+    signed = f"{part(json.dumps(header).encode())}.{part(text.encode())}"
     return f"{signed}.{part(key.sign(signed.encode()))}"
 
 
@@ -118,6 +122,8 @@ NAMELESS = {key: value for key, value in CLAIMS.items() if key != "sub"}
     [
         *(({"crit": ["exp"]}, CLAIMS), ({"crit": ["b64"], "b64": False}, CLAIMS)),
         *(({"b64": False}, CLAIMS), ({"kid": 1}, CLAIMS), ({"alg": 1}, CLAIMS)),
+        *(({"crit": ["b64"], "b64": True}, CLAIMS), ({"b64": True}, CLAIMS)),
+        *(({"jku": "https://keys"}, CLAIMS), ({"typ": 1}, CLAIMS), ({}, CLAIMS | {"aud": ["n"]})),
         *(({}, CLAIMS | {"exp": "soon"}), ({}, CLAIMS | {"may_fly": "TRUE"}), ({}, NAMELESS)),
     ],
 )
@@ -126,6 +132,31 @@ def test_a_header_or_claims_that_are_none_of_ours_are_refused(
 ) -> None:
     with pytest.raises(NotAuthenticated, match="no token of Palio's"):
         verify(forged(HEADER | header, claims), KEYS)
+
+
+@pytest.mark.parametrize(
+    ("once", "twice"),
+    [
+        ('"sub": "alice"', '"sub": "bob", "sub": "alice"'),
+        ('"exp": 200', '"exp": 200, "exp": 200'),
+        ('{"subscriptions": 3}', '{"subscriptions": 1, "subscriptions": 3}'),
+    ],
+)
+def test_a_claim_that_is_said_twice_is_refused(once: str, twice: str) -> None:
+    text = json.dumps(CLAIMS)
+    assert verify(forged(HEADER, text), KEYS) == ALICE
+    assert once in text
+    with pytest.raises(NotAuthenticated, match="no token of Palio's"):
+        verify(forged(HEADER, text.replace(once, twice)), KEYS)
+
+
+def test_claims_are_read_once_the_signature_is_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    read = list[object]()
+    monkeypatch.setattr(tokens, "read_document", read.append)
+    other = Ed25519PrivateKey.from_private_bytes(bytes(32))
+    with pytest.raises(NotAuthenticated, match="signature is not that of its key"):
+        verify(forged(HEADER, CLAIMS, other), KEYS)
+    assert read == []
 
 
 NESTED = base64.urlsafe_b64encode(b'{"a":' + b"[" * 3_000).decode()
@@ -160,6 +191,9 @@ def test_length_is_limited() -> None:
             verify("a" * length, KEYS)
 
 
+UNWRITABLE = ("", "two words", " t1", "t1\n", "t\u00a01", "\ufefft1", "t\0", "é", "x" * 201)
+
+
 def _fits(token: Any, length: int) -> bool:
     if length > 0.75 * MAX_TOKEN_CHARS:
         return False
@@ -187,6 +221,8 @@ def _fits(token: Any, length: int) -> bool:
         ({"limits": {"events_per_s": 0}}, "events_per_s is 0"),
         ({"sub": ""}, "a name has 1 to 200 bytes"),
         ({"sub": "anyone"}, "those who show no token"),
+        *(({"jti": jti}, r"no token's number \(jti\): 1 to 200") for jti in UNWRITABLE),
+        ({"aud": "a/b"}, "a network cannot be called 'a/b'"),
     ],
 )
 def test_nobody_signs_what_means_nothing(change: dict[str, Any], problem: str) -> None:
@@ -245,7 +281,7 @@ def test_an_authority_knows_principals_by_their_tokens(keys: Path) -> None:
         authority.authenticate("", "", at(0))
 
 
-def test_brokers_are_known_by_their_certificates(keys: Path) -> None:
+def test_clients_are_known_by_their_certificates_too(keys: Path) -> None:
     north = Principal("north", TRUE, TRUE)
     authority = TokenAuthority(keys, named={"north": north})
     assert authority.authenticate("", "north", at(0)) is north
@@ -275,7 +311,10 @@ def test_a_token_from_the_future_is_a_difference_of_clocks_or_refused(
 
 @pytest.mark.parametrize(
     "claims",
-    [{"exp": 10**30}, {"exp": 50}, {"sub": "a/b"}, {"sub": ".."}, {"may_hear": "price <"}],
+    [
+        *({"exp": 10**30}, {"exp": 50}, {"sub": "a/b"}, {"sub": ".."}, {"may_hear": "price <"}),
+        *({"jti": jti} for jti in UNWRITABLE),
+    ],
 )
 def test_a_signed_token_whose_claims_mean_nothing_is_refused(
     keys: Path, claims: dict[str, Any]
@@ -287,25 +326,123 @@ def test_a_signed_token_whose_claims_mean_nothing_is_refused(
 
 
 def test_a_revoked_token_ends_within_a_second(keys: Path) -> None:
-    revoked = keys / "revoked"
-    authority = TokenAuthority(keys, revoked=revoked)
-    token = sign(ALICE, load_private_key(keys / "first"))
+    authority, key = authority_of(keys)
+    token = sign(ALICE, key)
     alice = authority.authenticate(token, "", at(0))
-    revoke(revoked, "t0")
-    revoke(revoked, "t1")
+    revoke(keys / "revoked", "t0")
+    revoke(keys / "revoked", "t1")
     authority.check(alice, at(LOOK_AGAIN_S / 2))
-    for _ in range(2):
-        with pytest.raises(NotAuthenticated, match="the token of 'alice' was revoked"):
-            authority.check(alice, at(LOOK_AGAIN_S))
+    with pytest.raises(NotAuthenticated, match="the token of 'alice' was revoked"):
+        authority.check(alice, at(LOOK_AGAIN_S))
+    with pytest.raises(NotAuthenticated, match="was revoked"):
+        authority.authenticate(token, "", at(LOOK_AGAIN_S))
+
+
+@pytest.mark.parametrize(
+    ("becomes", "problem"),
+    [(None, "No such file"), (b"", ""), (b"\xef\xbb\xbft2\n", ":1: "), (b"t2\n# all\n", ":2: ")],
+    ids=["gone", "empty", "BOM", "comment"],
+)
+def test_what_was_revoked_stays_so_whatever_becomes_of_the_file(
+    keys: Path, becomes: bytes | None, problem: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    revoke(keys / "revoked", "t1")
+    authority, key = authority_of(keys)
+    token = sign(ALICE, key)
+    if becomes is None:
+        (keys / "revoked").unlink()
+    else:
+        (keys / "revoked").write_bytes(becomes)
+    for look in range(1, 4):
         with pytest.raises(NotAuthenticated, match="was revoked"):
-            authority.authenticate(token, "", at(LOOK_AGAIN_S))
-        revoked.unlink(missing_ok=True)  # who removes the file revokes no less
+            authority.authenticate(token, "", at(look * LOOK_AGAIN_S))
+    told = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    assert len(told) == bool(problem)
+    assert all("auth.revoked" in each and problem in each for each in told)
+    (keys / "revoked").write_text("t1\n\nt3\n")  # mended: it counts again
+    other = sign(msgspec.structs.replace(ALICE, jti="t3"), key)
+    with pytest.raises(NotAuthenticated, match="was revoked"):
+        authority.authenticate(other, "", at(9 * LOOK_AGAIN_S))
 
 
-@pytest.mark.parametrize("number", ["", "two words", "line\n"])
+def test_keys_are_taken_away_while_revocations_cannot_be_read_and_the_other_way_round(
+    keys: Path,
+) -> None:
+    create_key(keys / "second")
+    (keys / "revoked").touch()
+    authority = TokenAuthority(keys, revoked=keys / "revoked")
+    first, second = (sign(ALICE, load_private_key(keys / each)) for each in ("first", "second"))
+    (keys / "revoked").unlink()
+    (keys / "second.pub").unlink()
+    assert authority.authenticate(first, "", at(LOOK_AGAIN_S)).name == "alice"
+    with pytest.raises(NotAuthenticated, match="which is unknown"):
+        authority.authenticate(second, "", at(LOOK_AGAIN_S))
+    (keys / "half.pub").write_text("-----BEGIN")
+    revoke(keys / "revoked", "t1")
+    with pytest.raises(NotAuthenticated, match="was revoked"):
+        authority.authenticate(first, "", at(3 * LOOK_AGAIN_S))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "No such file or directory; create it empty if no token is revoked"),
+        (b"\xef\xbb\xbft1\n", r"revoked:1: '\\ufefft1' is no token's number; write one a line"),
+        ("t1\n".encode("utf-16"), "revoked:1: .* is no token's number"),
+        (b"t0\nt1 # lost\n", "revoked:2: 't1 # lost' is no token's number"),
+        (b"t0\nt1 \n", "revoked:2: 't1 ' is no token's number"),
+        (b"t" * 201, "is no token's number"),
+    ],
+)
+def test_revocations_that_cannot_be_read_stop_the_start(
+    keys: Path, content: bytes | None, problem: str
+) -> None:
+    if content is not None:
+        (keys / "revoked").write_bytes(content)
+    with pytest.raises(InvalidInput, match=rf"^auth\.revoked: .*{problem}"):
+        TokenAuthority(keys, revoked=keys / "revoked")
+
+
+@pytest.mark.parametrize("content", [b"", b"t0\nt1", b"t0\r\nt1\r\n", b"\n\nt1\n", b"t" * 200])
+def test_numbers_are_one_a_line(keys: Path, content: bytes) -> None:
+    (keys / "revoked").write_bytes(content)
+    TokenAuthority(keys, revoked=keys / "revoked")
+    revoke(keys / "revoked", "t2")
+    authority = TokenAuthority(keys, revoked=keys / "revoked")
+    listed = {*content.decode().split(), "t2"}
+    for jti in ("t0", "t1", "t2", "t" * 200):
+        token = sign(msgspec.structs.replace(ALICE, jti=jti), load_private_key(keys / "first"))
+        if jti in listed:
+            with pytest.raises(NotAuthenticated, match="was revoked"):
+                authority.authenticate(token, "", at(0))
+        else:
+            authority.authenticate(token, "", at(0))
+
+
+@pytest.mark.parametrize("number", UNWRITABLE)
 def test_a_number_is_one_word(number: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="no token's number"):
         revoke(tmp_path / "revoked", number)
+
+
+@pytest.mark.parametrize("own", ["", "north"])
+@pytest.mark.parametrize("aud", ["", "north", "south"])
+def test_a_token_is_good_in_the_network_that_it_names(keys: Path, own: str, aud: str) -> None:
+    key = load_private_key(keys / "first")
+    authority = TokenAuthority(keys, network=own)
+    client = sign(msgspec.structs.replace(ALICE, aud=aud), key)
+    broker = BoundToken(sign(msgspec.structs.replace(NORTH, aud=aud), key), OWN)
+    ways: tuple[Callable[[], Principal], ...] = (
+        lambda: authority.authenticate(client, "", at(0)),
+        lambda: authority.authenticate_broker(broker.token, at(0)),
+        lambda: authority.verified(broker.token, b"said", broker.sign(b"said"), at(0)),
+    )
+    for way in ways:
+        if own == aud:
+            assert way().name
+        else:
+            with pytest.raises(NotAuthenticated, match=f"aud is '{aud}', .* is '{own}'; sign one"):
+                way()
 
 
 def test_keys_rotate_while_the_broker_runs(keys: Path) -> None:
@@ -351,6 +488,7 @@ NORTH = Claims(
 
 
 def authority_of(directory: Path) -> tuple[TokenAuthority, Ed25519PrivateKey]:
+    (directory / "revoked").touch()
     authority = TokenAuthority(directory / "first.pub", revoked=directory / "revoked")
     return authority, load_private_key(directory / "first")
 

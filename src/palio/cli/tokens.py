@@ -78,6 +78,9 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         Path | None,
         typer.Option(metavar="FILE.pub", help="For the broker that has the key to this one."),
     ] = None,
+    network: Annotated[
+        str, typer.Option(metavar="NAME", help="The auth.network of the brokers, if they have one.")
+    ] = "",
     expires: Annotated[str, typer.Option(metavar="TIME", help="In 90s, 15m, 12h, 30d.")] = "30d",
     limit: Annotated[
         list[str] | None,
@@ -99,6 +102,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         jti=secrets.token_hex(8),
         iat=now,
         exp=now + seconds(expires),
+        aud=network,
         may_publish=may_publish,
         may_hear=may_hear,
         deny_publish=deny_publish,
@@ -215,6 +219,7 @@ def _described(header: Header, claims: Claims, *, expired: bool, signature: str)
     lines = [
         f"name         {claims.sub}",
         f"number       {claims.jti}",
+        f"network      {claims.aud or 'without a name'}",
         f"key          {header.kid} ({signature})",
         f"expires      {until}{' (it has expired)' if expired else ''}",
     ]

@@ -209,7 +209,7 @@ def new_authority(configuration: Configuration) -> Authority:
     except ImportError as error:
         raise _missing("auth.keys", error) from None
     revoked = Path(auth.revoked) if auth.revoked else None
-    return TokenAuthority(Path(auth.keys), revoked=revoked, named=named)
+    return TokenAuthority(Path(auth.keys), network=auth.network, revoked=revoked, named=named)
 
 
 def new_identity(configuration: Configuration) -> Identity:

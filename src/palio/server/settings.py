@@ -177,7 +177,12 @@ class Auth(_Section, frozen=True, kw_only=True):
     keys: Annotated[
         str, Meta(description="a public key that signs tokens, or a directory of them (*.pub)")
     ] = ""
-    revoked: Annotated[str, Meta(description="a file with the numbers of revoked tokens")] = ""
+    network: Annotated[
+        str, Meta(description="the network's name, which every token must have; empty for none")
+    ] = ""
+    revoked: Annotated[
+        str, Meta(description="a file with the numbers of revoked tokens, one a line")
+    ] = ""
     token_file: Annotated[
         str, Meta(description="a file with the token, bound to its key, that this broker shows")
     ] = ""
@@ -504,8 +509,9 @@ def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
     """What nobody could show, or verify."""
     if auth.grants and not tls.ca:
         yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
-    if auth.revoked and not auth.keys:
-        yield "auth.revoked", "there are no tokens to revoke; set auth.keys"
+    for key in ("network", "revoked"):
+        if getattr(auth, key) and not auth.keys:
+            yield f"auth.{key}", "there are no tokens without auth.keys; set it too"
     own = auth.token_file, auth.broker_key
     if any(own) and not all((*own, auth.keys)):
         given = "auth.token_file" if auth.token_file else "auth.broker_key"
@@ -520,7 +526,9 @@ def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
         if parent:
             named.append((setting, "a broker", parent))
     named += [("gateway.brokers", "a broker", name) for name in gateway.brokers]
-    grants = configuration.auth.grants
+    grants, network = configuration.auth.grants, configuration.auth.network
+    if network:
+        named.append(("auth.network", "a network", network))
     named += [("auth.grants", "a principal", name) for name in grants]
     named += [
         (f"auth.grants.{name}", "an identity", identity)

@@ -9,7 +9,8 @@ A token with the claim `broker` is bound to a key of its own: `BoundToken` is th
 key, and proves by signatures that it has both. Such a token may be seen by everybody.
 
 A broker needs public keys only. `TokenAuthority` reads them from a directory (`*.pub`), and the
-numbers of revoked tokens from a file, again whenever these change.
+numbers of revoked tokens from a file, again whenever these change. What cannot be read stops a
+start; while a broker runs, keys and revocations stay as they were, and the log has an error.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -29,12 +32,15 @@ from jwt import PyJWS, PyJWTError
 
 from palio import files
 from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioError
+from palio.language.documents import read_document
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, Filter
 from palio.node.authority import ANYONE, NO_LIMITS, Limits, NamedAuthority, Principal
 from palio.node.effects import Moment
+from palio.protocol.names import check_name
 
 __all__ = [
+    "MAX_JTI_CHARS",
     "MAX_TOKEN_CHARS",
     "BoundToken",
     "Claims",
@@ -59,6 +65,9 @@ ALGORITHM: Final = "EdDSA"
 MAX_TOKEN_CHARS: Final = 8_192
 """A token: with its name it fits into a greeting, and its grants into a header of HTTP."""
 
+MAX_JTI_CHARS: Final = 200
+"""A token's number: what signers draw at random has 16 to 36."""
+
 MAX_BOUND: Final = 10_000
 """Tokens of brokers that are remembered as verified: those of a large network."""
 
@@ -77,16 +86,22 @@ SHOW_TOKEN: Final = (
 )
 """Advice for clients that show no token."""
 
+_NO_TOKEN: Final = "what was shown is no token of Palio's"
+
 _JWS: Final = PyJWS(algorithms=[ALGORITHM])
+
+_NUMBER: Final = re.compile(rf"[!-~]{{1,{MAX_JTI_CHARS}}}")
+"""What a line of a file of revocations holds."""
 
 _GRANTS: Final = ("may_publish", "may_hear", "deny_publish", "deny_hear")
 
 
-class Header(msgspec.Struct, frozen=True):
-    """The first part of a token."""
+class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The first part of a token. One that asks for more, as by `crit`, is not understood."""
 
     alg: str
     kid: str
+    typ: str = "JWT"
 
 
 class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -96,6 +111,8 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     jti: str
     iat: int
     exp: int
+    aud: str = ""
+    """The network that it is for; without it, one that has no name."""
     may_publish: str = ""
     may_hear: str = ""
     deny_publish: str = ""
@@ -110,6 +127,9 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         """Who this is. Filters that nobody can read are the fault of whoever signed them."""
         if self.sub == ANYONE:
             raise InvalidInput(f"{ANYONE!r} is the name of those who show no token; take another")
+        _check_number(self.jti)
+        if self.aud:
+            check_name(self.aud, "a network")
         if self.broker:
             _bound_key(self.broker)
         if not 0 <= self.iat < self.exp <= MAX_TIME_S:
@@ -143,6 +163,15 @@ def _limits(given: Mapping[str, float]) -> Limits:
     if "subscriptions" in numbers:
         numbers["subscriptions"] = int(numbers["subscriptions"])
     return Limits(**numbers)
+
+
+def _check_number(jti: str) -> None:
+    """Refuse what could not be revoked."""
+    if not _NUMBER.fullmatch(jti):
+        raise InvalidInput(
+            f"{jti!r:.40} is no token's number (jti): 1 to {MAX_JTI_CHARS} printing characters of "
+            "ASCII without blanks (MAX_JTI_CHARS), so that a line of auth.revoked holds it"
+        )
 
 
 # --- keys ---
@@ -198,8 +227,11 @@ def load_private_key(path: Path) -> Ed25519PrivateKey:
 
 def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
     """The keys that verify, by their ids: one file, or all `*.pub` of a directory."""
-    found = sorted(path.glob("*.pub")) if path.is_dir() else [path]
-    return {key_id(key): key for key in map(_public_key, found)}
+    return {key_id(key): key for key in map(_public_key, _key_files(path))}
+
+
+def _key_files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.pub")) if path.is_dir() else [path]
 
 
 def _public_key(path: Path) -> Ed25519PublicKey:
@@ -264,8 +296,10 @@ def sign(claims: Claims, key: Ed25519PrivateKey) -> str:
 
 
 def verify(token: str, keys: Mapping[str, Ed25519PublicKey]) -> Claims:
-    """The claims of a token that one of these keys has signed; its times are not looked at."""
-    header, claims = inspect(token)
+    """The claims of a token that one of these keys has signed, read once its signature is good;
+    its times are not looked at.
+    """
+    header = _header(token)
     if header.alg != ALGORITHM:
         raise NotAuthenticated(
             f"a token signed by {header.alg!r:.40}; only {ALGORITHM} is accepted"
@@ -274,24 +308,32 @@ def verify(token: str, keys: Mapping[str, Ed25519PublicKey]) -> Claims:
     if key is None:
         raise NotAuthenticated(f"a token signed with the key {header.kid!r:.40}, which is unknown")
     try:
-        _JWS.decode(token, key, algorithms=[ALGORITHM])
+        return _claims(_JWS.decode(token, key, algorithms=[ALGORITHM]))
     except PyJWTError:
         raise NotAuthenticated("a token whose signature is not that of its key") from None
-    return claims
 
 
 def inspect(token: str) -> tuple[Header, Claims]:
     """Header and claims, whoever signed them. For people; a broker calls `verify`."""
+    return _header(token), _claims(_JWS.decode(token, options={"verify_signature": False}))
+
+
+def _header(token: str) -> Header:
     if len(token) > MAX_TOKEN_CHARS:
         raise NotAuthenticated(
             f"a token of {len(token)} characters; {MAX_TOKEN_CHARS} are the most (MAX_TOKEN_CHARS)"
         )
     try:
-        parts = _JWS.decode_complete(token, options={"verify_signature": False})
-        header = msgspec.convert(parts["header"], Header)
-        return header, msgspec.json.decode(parts["payload"], type=Claims)
-    except (PyJWTError, msgspec.MsgspecError, ValueError):  # parts, base64, claims, UTF-8
-        raise NotAuthenticated("what was shown is no token of Palio's") from None
+        return msgspec.convert(_JWS.get_unverified_header(token), Header)
+    except (PyJWTError, msgspec.MsgspecError, ValueError):  # parts, base64, fields, UTF-8
+        raise NotAuthenticated(_NO_TOKEN) from None
+
+
+def _claims(payload: bytes) -> Claims:
+    try:
+        return msgspec.convert(read_document(payload.decode()), Claims)
+    except (PalioError, msgspec.MsgspecError, ValueError):  # JSON, keys that occur twice, UTF-8
+        raise NotAuthenticated(_NO_TOKEN) from None
 
 
 class BoundToken:
@@ -330,9 +372,55 @@ class BoundToken:
 
 def revoke(path: Path, token_id: str) -> None:
     """Add a token's number (`jti`) to a file of revoked ones."""
-    if not token_id or token_id.split() != [token_id]:
-        raise InvalidInput(f"{token_id!r:.40} is no token's number: it has no spaces")
-    files.append(path, f"{token_id}\n")
+    _check_number(token_id)
+    is_cut = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+    files.append(path, ("\n" if is_cut else "") + f"{token_id}\n")
+
+
+def _load_revoked(path: Path) -> frozenset[str]:
+    try:
+        lines = path.read_text("utf-8", "replace").split("\n")
+    except OSError as error:
+        raise InvalidInput(
+            f"auth.revoked: cannot read {str(path)!r}: {error.strerror}; create it empty if no "
+            "token is revoked"
+        ) from None
+    for place, line in enumerate(lines, 1):
+        if line and not _NUMBER.fullmatch(line):
+            raise InvalidInput(
+                f"auth.revoked: {path}:{place}: {line!r:.40} is no token's number; write one a "
+                "line and nothing else"
+            )
+    return frozenset(filter(None, lines))
+
+
+_Value = TypeVar("_Value")
+
+
+class _Loaded(Generic[_Value]):
+    """What some files said when they could last be read."""
+
+    def __init__(self, load: Callable[[], _Value], paths: Callable[[], list[Path]]) -> None:
+        self._load = load
+        self._paths = paths
+        self._stamps = [_stamp(path) for path in paths()]
+        self.value = load()
+        self._problem = ""
+
+    def look(self) -> bool:
+        """Read them, if they have changed; whether that gave something else."""
+        stamps = [_stamp(path) for path in self._paths()]
+        if stamps == self._stamps:
+            return False
+        try:
+            self.value = self._load()
+        except (PalioError, OSError) as error:  # half a key was written: it is read next time
+            if str(error) != self._problem:
+                logger.error("%s. What was read before stays in force", error)
+            self._problem = str(error)
+            return False
+        self._stamps, self._problem = stamps, ""
+        return True
 
 
 class TokenAuthority:
@@ -346,20 +434,23 @@ class TokenAuthority:
         self,
         keys: Path,
         *,
+        network: str = "",
         revoked: Path | None = None,
         named: Mapping[str, Principal] | None = None,
     ) -> None:
+        self._network = network
         self._listed = frozenset(named or {})
         self._named = NamedAuthority(named or {})
-        self._keys_path = keys
-        self._revoked_path = revoked
+        self._keys = _Loaded(partial(load_public_keys, keys), partial(_key_files, keys))
+        self._listing = _Loaded[frozenset[str]](frozenset, list)
+        if revoked is not None:
+            self._listing = _Loaded(partial(_load_revoked, revoked), lambda: [revoked])
+        self._revoked = self._listing.value
+        """Whatever was listed since this broker runs: a file that is written anew may be empty for
+        a moment."""
         self._looked_at = float("-inf")
-        self._stamps: object = None
-        self._keys: dict[str, Ed25519PublicKey] = {}
-        self._revoked: frozenset[str] = frozenset()
         self._bound: dict[str, Principal] = {}
         """Tokens of brokers that were verified with the keys of now."""
-        self._refresh()
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
         """See `Authority`."""
@@ -403,12 +494,17 @@ class TokenAuthority:
     def _read(self, token: str, at: Moment | None = None) -> Principal:
         """Whom a token names; with a moment, if it may have been made by then."""
         try:
-            claims = verify(token, self._keys)
+            claims = verify(token, self._keys.value)
             principal = claims.principal()
         except NotAuthenticated:
             raise
         except PalioError as error:
             raise NotAuthenticated(f"a token with a grant that cannot be read: {error}") from None
+        if claims.aud != self._network:
+            raise NotAuthenticated(
+                f"a token whose aud is {claims.aud!r}, where auth.network is {self._network!r}; "
+                "sign one with palio token create --network, as auth.network says"
+            )
         ahead_s = 0.0 if at is None else claims.iat - at.wall_us / 1e6
         if ahead_s > MAX_SKEW_S:
             raise NotAuthenticated(
@@ -441,25 +537,10 @@ class TokenAuthority:
     def _look(self, now: float) -> None:
         if now - self._looked_at >= LOOK_AGAIN_S:
             self._looked_at = now
-            try:
-                self._refresh()
-            except (PalioError, OSError) as error:  # half a key was written: it is read next time
-                logger.warning("keys and revocations stay as they were: %s", error)
-
-    def _refresh(self) -> None:
-        """Read keys and revocations, if their files have changed; a file that is gone stays."""
-        stamps = [_stamp(path) for path in self._files()]
-        if stamps != self._stamps:
-            self._keys = load_public_keys(self._keys_path)
-            self._bound.clear()
-            if self._revoked_path is not None and self._revoked_path.exists():
-                self._revoked = frozenset(self._revoked_path.read_text("utf-8").split())
-            self._stamps = stamps
-
-    def _files(self) -> list[Path]:
-        keys = self._keys_path
-        found = sorted(keys.glob("*.pub")) if keys.is_dir() else [keys]
-        return found if self._revoked_path is None else [*found, self._revoked_path]
+            if self._listing.look():
+                self._revoked |= self._listing.value
+            if self._keys.look():
+                self._bound.clear()
 
 
 def _stamp(path: Path) -> tuple[Path, int, int]:

@@ -377,6 +377,7 @@ async def test_all_doors_of_a_broker_with_tls_and_tokens(tmp_path: Path) -> None
     certificate = self_signed(tmp_path)
     create_key(tmp_path / "signing")
     key = load_private_key(tmp_path / "signing")
+    (tmp_path / "revoked").touch()
 
     def token(name: str, **grants: Any) -> dict[str, str]:
         return bearer(sign(Claims(name, name, 0, 2**33, **grants), key))
