@@ -141,6 +141,15 @@ def test_a_time_that_no_receiver_reads_is_no_brokers() -> None:
         check_numbered("b2", Parcel("p", batch))
 
 
+@pytest.mark.parametrize("end", [b"", b"x" * 64], ids=["alone", "and more"])
+def test_the_end_of_a_stream_is_neither_a_batch_nor_a_shape(end: bytes) -> None:
+    mark = b"\xff\xff\xff\xff\0\0\0\0" + end
+    with pytest.raises(ValueError, match="no batch"):
+        batch_parcel("p", legal_shape(LONG.schema), mark)
+    with pytest.raises(ValueError, match="no schema"):
+        read_shape(mark)
+
+
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_a_batch_has_so_many_rows(extra: int) -> None:
     batch = pa.record_batch({"x": [True] * (MAX_BATCH_ROWS + extra)})

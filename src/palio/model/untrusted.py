@@ -32,7 +32,7 @@ Check: TypeAlias = Callable[[int, int, int], None]
 
 _OPTIONS: Final = pa.ipc.IpcReadOptions(ensure_native_endian=False, use_threads=False)
 
-_BROKEN: Final = (pa.ArrowException, OSError, OverflowError)
+_BROKEN: Final = (pa.ArrowException, OSError, EOFError, OverflowError)
 """What Arrow raises for bytes that are none of its own, beside `ValueError`."""
 
 _WORD_BYTES: Final = 8
