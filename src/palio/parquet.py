@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, PalioError
 from palio.parquet_header import check_header
 
 __all__ = [
@@ -82,8 +82,10 @@ def told(path: str | Path) -> Iterator[None]:
     """What Arrow says of a file that it cannot read, with the file's name."""
     try:
         yield
-    except (OSError, pa.ArrowException, UnicodeDecodeError) as error:  # also a column's name
-        reason = str(error).partition("\n")[0]
+    except Exception as error:  # whatever parsers make of hostile bytes
+        if isinstance(error, PalioError) and not isinstance(error, InvalidEvent):
+            raise
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise InvalidInput(f"cannot read {str(path)!r:.200}: {reason}") from None
 
 
@@ -103,6 +105,7 @@ def pieces(
             for batch in file.iter_batches(
                 step, row_groups=[group], columns=wanted, use_threads=False
             ):
+                batch.validate(full=True)  # before anything follows offsets, or reads a text
                 yield from _split(batch, most_bytes)
 
 
@@ -132,6 +135,7 @@ def check_size(path: str | Path, what: str, limit: str, most_bytes: int) -> None
         for group in range(file.num_row_groups):
             step = _rows_at_once(file.metadata.row_group(group), None, PIECE_ROWS, PIECE_BYTES)
             for batch in file.iter_batches(step, row_groups=[group], use_threads=False):
+                batch.validate(full=True)
                 size += sum(map(_unpacked_bytes, batch.columns))
                 if size > most_bytes:
                     raise LimitExceeded(

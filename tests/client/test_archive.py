@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import struct
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 from palio.client import archive as module
 from palio.client.archive import DAY, MAX_SHAPES, Archive, Recent, part_files
-from palio.errors import InvalidInput, PalioError, UnsafeFile
+from palio.errors import FileDamaged, InvalidInput, PalioError, UnsafeFile
 from palio.model.events import PUBLISHER, SEQ, TIME, stamped, to_batch
 from palio.protocol.messages import Parcel
 from tests.modes import modes_below, umask
@@ -159,6 +161,25 @@ def test_a_damaged_record_is_left_out(tmp_path: Path) -> None:
     segment.write_bytes(data)
     with Archive(tmp_path) as archive:
         assert archive.add([parcel(1, 10)]) == 5
+
+
+@pytest.mark.parametrize("change", ["an offset", "no number", "no stream", "no publisher"])
+def test_a_record_altered_under_a_right_checksum_is_told(tmp_path: Path, change: str) -> None:
+    with Archive(tmp_path) as archive:
+        archive.add([parcel(1, 3, s="ab")])
+    (segment,) = tmp_path.rglob("*.staged")
+    body = segment.read_bytes()[8:]
+    offsets, far = struct.pack("<4i", 0, 2, 4, 6), struct.pack("<4i", 0, 2, 4, 10**8)
+    changed = {
+        "an offset": body.replace(offsets, far),
+        "no number": body.replace(b"$seq", b"$sEq"),
+        "no stream": body[:-100] + bytes(100),
+        "no publisher": body.replace(b"$publisher", b"$pUblisher"),
+    }[change]
+    assert changed != body
+    segment.write_bytes(struct.pack("<II", len(changed), zlib.crc32(changed)) + changed)
+    with pytest.raises(FileDamaged, match=rf"{segment.name}: the record .* remove the file"):
+        Archive(tmp_path)
 
 
 class Crash(Exception):

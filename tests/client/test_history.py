@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -288,4 +288,55 @@ def test_events_of_one_moment_have_a_limit(tmp_path: Path, monkeypatch: pytest.M
     assert sum(each.num_rows for each in history(tmp_path)) == 1_000
     monkeypatch.setattr(module, "MOMENT_BYTES", 10 << 20)
     with pytest.raises(LimitExceeded, match=r"events of one moment in .* MOMENT_BYTES"):
+        list(history(tmp_path))
+
+
+def rewritten(home: Path, change: Callable[[pa.Table], pa.Table]) -> Path:
+    """A finished file of an archive that was changed by somebody else."""
+    (path,) = part_files(home)
+    pq.write_table(change(pq.ParquetFile(path).read()), path)
+    return path
+
+
+@pytest.mark.parametrize("at", [[3, 2, 1], [1, 3, 2], [2, 2, 1]])
+def test_a_file_that_is_not_in_order_of_time_is_refused(tmp_path: Path, at: list[int]) -> None:
+    """To merge it would never end: events before a time are looked for by halving."""
+    write(tmp_path, [("p", n, NOON_US + n, {"x": n}) for n in range(3)])
+    times: Any = pa.array([NOON_US + each for each in at]).cast(TIMESTAMP)
+    path = rewritten(tmp_path, lambda table: table.set_column(2, TIME, times))
+    with pytest.raises(InvalidInput, match=rf"{path.name}' is not in order of \$time; restore"):
+        list(history(tmp_path))
+
+
+def test_nor_is_one_whose_later_pieces_are_earlier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PIECE_ROWS", 2)
+    write(tmp_path, [("p", n, NOON_US + n, {"x": n}) for n in range(4)])
+    times: Any = pa.array([NOON_US + each for each in (5, 6, 1, 2)]).cast(TIMESTAMP)
+    path = rewritten(tmp_path, lambda table: table.set_column(2, TIME, times))
+    for text in ("TRUE", "x > 1"):
+        with pytest.raises(InvalidInput, match=path.name):
+            list(history(tmp_path, parse_filter(text)))
+
+
+NO_TEXT: Any = pa.array([b"p", b"\xff", b"p"]).view(pa.utf8())
+FAR: Any = pa.array([1, 2, 2**60]).cast(TIMESTAMP)
+
+CHANGES: Final[dict[str, Callable[[pa.Table], pa.Table]]] = {
+    "no column": lambda table: table.drop_columns([PUBLISHER]),
+    "no time": lambda table: table.drop_columns([TIME]),
+    "another type": lambda table: table.set_column(1, SEQ, table[SEQ].cast(pa.float64())),
+    "a null": lambda table: table.set_column(0, PUBLISHER, pa.array([None, "p", "p"])),
+    "no text": lambda table: table.set_column(0, PUBLISHER, NO_TEXT),
+    "a far time": lambda table: table.set_column(2, TIME, FAR),
+    "no events": lambda table: table[:0],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_no_archive_has_written_is_told_by_name(tmp_path: Path, change: str) -> None:
+    write(tmp_path, [("p", n, NOON_US + n, {"x": n}) for n in range(3)])
+    path = rewritten(tmp_path, CHANGES[change])
+    with pytest.raises(InvalidInput, match=path.name):
         list(history(tmp_path))

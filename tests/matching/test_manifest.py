@@ -21,7 +21,7 @@ from palio.matching.manifest import Loading, Saving
 from palio.matching.reference import Reference
 from palio.matching.tree.tree import Tree
 from tests.conftest import NIGHTLY, SEED
-from tests.matching.damage import alterations, saved
+from tests.matching.damage import alterations, forged, saved
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -78,6 +78,23 @@ def test_what_is_not_listed_or_of_another_sort_is_refused(tmp_path: Path) -> Non
         loading(tmp_path, 2)
     with pytest.raises(InvalidInput, match="holds no thing"):
         loading(tmp_path / "none")
+
+
+HEADS: Final = (b"{'descr': (", b'"' * 3, b"{'descr': 'O'}", b"\xff" * 9, b"1" * 5_000)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_an_array_whose_head_cannot_be_read_is_damaged(tmp_path: Path, head: bytes) -> None:
+    saving = Saving(tmp_path)
+    saving.array("a.npy", np.arange(6))
+    saving.finish("index.msgpack", 1, Meta("hello"))
+    head = head.ljust(118)
+    data = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+    (tmp_path / "a.npy").write_bytes(data)
+    forged(tmp_path, "a.npy")
+    found = Loading(tmp_path, "index.msgpack", "thing", 1, Meta)
+    with pytest.raises(FileDamaged, match=r"a\.npy .* holds no array"):
+        found.array("a.npy", np.int64)
 
 
 def test_what_is_no_manifest_is_damaged(tmp_path: Path) -> None:

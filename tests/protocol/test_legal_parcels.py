@@ -10,12 +10,15 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import IllegalMessage, InvalidInput
-from palio.model.events import stamped, to_batch
+from palio.model.events import TIMESTAMP, stamped, to_batch
+from palio.model.limits import MAX_STREAM_MESSAGES
+from palio.model.parcels import Shape
 from palio.protocol.legal_parcels import (
     batch_parcel,
     check_numbered,
     legal_shape,
     lone_parcel,
+    read_shape,
     stream_batches,
 )
 from palio.protocol.limits import (
@@ -23,10 +26,9 @@ from palio.protocol.limits import (
     MAX_BATCH_ROWS,
     MAX_NUMBER,
     MAX_PUBLISHER_CHARS,
-    MAX_STREAM_MESSAGES,
 )
 from palio.protocol.messages import Parcel
-from tests.protocol.test_ipc import LONG, overlapping
+from tests.model.test_ipc import LONG, overlapping
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -119,8 +121,33 @@ def test_a_batch_is_read_in_full_before_it_counts() -> None:
     with pytest.raises(ValueError, match="overlap"):
         batch_parcel("p", shape, overlapping(LONG))
     message[message.index(b"xxxx")] = 0xFF
-    with pytest.raises(pa.ArrowInvalid, match="UTF8"):
+    with pytest.raises(ValueError, match="UTF8"):
         batch_parcel("p", shape, bytes(message))
+
+
+def test_what_a_field_says_of_itself_is_not_kept() -> None:
+    """A broker remembers a thousand shapes for each connection."""
+    field = pa.field("x", pa.int64(), nullable=False, metadata={"pandas": "x" * 10_000})
+    schema = pa.schema([field], metadata={"pandas": "x" * 10_000})
+    shape = read_shape(schema.serialize().to_pybytes())
+    assert shape == Shape(pa.schema([("x", pa.int64())]))
+    assert shape.schema.serialize().size < 1_000
+
+
+def test_a_time_that_no_receiver_reads_is_no_brokers() -> None:
+    times = pa.array([2**60, 0], pa.int64()).cast(TIMESTAMP)
+    batch = stamped(pa.record_batch({"t": times}), 1, 0)
+    with pytest.raises(IllegalMessage, match="years 1 to 9999"):
+        check_numbered("b2", Parcel("p", batch))
+
+
+@pytest.mark.parametrize("end", [b"", b"x" * 64], ids=["alone", "and more"])
+def test_the_end_of_a_stream_is_neither_a_batch_nor_a_shape(end: bytes) -> None:
+    mark = b"\xff\xff\xff\xff\0\0\0\0" + end
+    with pytest.raises(ValueError, match="no batch"):
+        batch_parcel("p", legal_shape(LONG.schema), mark)
+    with pytest.raises(ValueError, match="no schema"):
+        read_shape(mark)
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
@@ -137,10 +164,10 @@ def test_a_batch_has_so_many_rows(extra: int) -> None:
 # --- streams of clients ---
 
 
-def stream(*batches: pa.RecordBatch, codec: Any = None) -> bytes:
+def stream(*batches: pa.RecordBatch, codec: Any = None, deltas: bool = False) -> bytes:
     """Batches of one schema as Arrow writes them."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=codec)
+    options = pa.ipc.IpcWriteOptions(compression=codec, emit_dictionary_deltas=deltas)
     with pa.ipc.new_stream(sink, batches[0].schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
@@ -258,6 +285,15 @@ def test_a_stream_that_becomes_too_much_or_no_events_is_refused(
 ) -> None:
     with pytest.raises(InvalidInput, match=problem):
         list(stream_batches(stream(batch)))
+
+
+def test_a_dictionary_in_parts_is_refused_before_arrow_joins_them() -> None:
+    """Some versions of Arrow do so before they validate the parts."""
+    few, more = (pa.array(texts).dictionary_encode() for texts in (["a"], ["a", "b"]))
+    one, two = (pa.record_batch({"x": column}) for column in (few, more))
+    assert sum(each.num_rows for each in stream_batches(stream(one, two))) == 3
+    with pytest.raises(InvalidInput, match="in parts; send each whole"):
+        list(stream_batches(stream(one, two, deltas=True)))
 
 
 @pytest.mark.parametrize("codec", ["zstd", "lz4"])

@@ -72,8 +72,8 @@ from palio.protocol.portions import portions
 from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from palio.routing.patterns import messages as patterns
+from tests.model.test_ipc import LONG, messages, overlapping
 from tests.node.events import parcel
-from tests.protocol.test_ipc import LONG, messages, overlapping
 from tests.strategies import shown, values
 
 

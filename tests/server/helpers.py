@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from palio.errors import IllegalMessage
+from palio.model.events import stamped
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Append, Close, Effect, Moment, Operation, PutEntry, Send
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -41,7 +42,7 @@ PATIENCE_S: Final = 20.0
 def batch(first: int = 1, rows: int = 3) -> pa.RecordBatch:
     """Events as a broker keeps them."""
     numbers = np.arange(first, first + rows)
-    return pa.RecordBatch.from_pydict({"x": numbers, "$seq": numbers})
+    return stamped(pa.RecordBatch.from_pydict({"x": numbers}), first, 1_700_000_000_000_000)
 
 
 def parcel(first: int = 1, rows: int = 3, publisher: str = "alice") -> Parcel:

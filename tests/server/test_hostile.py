@@ -91,8 +91,8 @@ from palio.protocol.wire import CONTROL, HEAD, Decoder, Encoder, framed
 from palio.routing import messages as routing
 from palio.server.run import Running, running
 from palio.server.settings import Broker, Configuration, Limits, Listen
-from tests.protocol.test_ipc import LONG, overlapping
-from tests.protocol.test_ipc import messages as arrow_messages
+from tests.model.test_ipc import LONG, overlapping
+from tests.model.test_ipc import messages as arrow_messages
 from tests.server.helpers import until
 
 NIGHTLY: Final = os.environ.get("PALIO_PROFILE") == "nightly"

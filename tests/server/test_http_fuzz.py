@@ -17,9 +17,12 @@ from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.node.authority import OpenAuthority
 from palio.server.http.access import Access
 from palio.server.http.app import application
+from palio.server.http.arrow import ARROW_TYPE
 from palio.server.http.openapi import document
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
+from tests.foreign_bytes import mutated
+from tests.protocol.test_legal_parcels import MIXED, stream
 from tests.server.fronts import EVENT, WAIT_S, broker, listening
 from tests.server.webhooks.test_webhook import SINK, Sink
 
@@ -110,6 +113,8 @@ class Fuzz:
                 text = text.replace("[]", self.nested(), 1)
             case 2:
                 return draw.randbytes(draw.choice((0, 1, 100)))
+            case 3:
+                return mutated(draw, stream(MIXED, MIXED[1:]))
             case _:
                 twisted = self.twisted(good)
                 twisted = [twisted] if draw.random() < 0.3 else twisted
@@ -132,7 +137,9 @@ class Fuzz:
             value = draw.choice((*TEXTS, "Bearer x", "1.0", "gzip", "%ff")).replace("\n", " ")
             found.append((draw.choice(HEADERS).encode(), value.encode("latin-1", "replace")))
         if draw.random() < 0.6:
-            found.append((b"content-type", draw.choice((JSON_TYPE, BATCH_TYPE)).encode()))
+            found.append(
+                (b"content-type", draw.choice((JSON_TYPE, BATCH_TYPE, ARROW_TYPE)).encode())
+            )
         return found
 
     def question(self, ids: list[str]) -> dict[str, Any]:
@@ -244,6 +251,11 @@ REQUESTS: Final = (
     (
         b"PUT /subscriptions/x HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
         b"content-length: 2\r\n\r\n{}GET /healthz HTTP/1.0\r\nhost: localhost\r\n\r\n"
+    ),
+    (
+        b"POST /events HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n"
+        b"content-type: application/vnd.apache.arrow.stream\r\ncontent-length: %d\r\n\r\n%b"
+        % (len(stream(MIXED)), stream(MIXED))
     ),
     b"OPTIONS * HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\n\r\n",
     b"GET http://localhost/healthz HTTP/1.1\r\nhost: localhost\r\n\r\n",

@@ -39,13 +39,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from palio import files
-from palio.errors import InvalidInput, PalioError
-from palio.model.events import PUBLISHER, SEQ, TIME
+from palio.errors import FileDamaged, InvalidInput, PalioError
+from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP, check_times, conform
+from palio.model.untrusted import read_stream
 from palio.parquet import pieces
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Parcel
 
-__all__ = ["DAY", "MAX_SHAPES", "Archive", "Recent", "part_files"]
+__all__ = ["DAY", "MAX_SHAPES", "Archive", "Recent", "as_events", "part_files"]
 
 DAY: Final = "$day"
 """What directories are called by: `$day=2026-01-31`, which common readers take for a column.
@@ -74,6 +75,8 @@ MAX_SHAPES: Final = 32
 
 MAX_CELLS: Final = 1 << 22
 """Rows times columns of such a shared table, most of them nulls: at most 32 MiB of them."""
+
+_SYSTEM: Final = {PUBLISHER: pa.utf8(), SEQ: pa.int64(), TIME: TIMESTAMP}
 
 _HEAD: Final = struct.Struct("<II")
 """Of a record: the length of what follows, and its CRC-32."""
@@ -303,6 +306,23 @@ def part_files(path: Path) -> list[Path]:
     return sorted(path.glob(f"{DAY}=*/*.parquet"))
 
 
+def as_events(batch: pa.RecordBatch, *names: str) -> pa.RecordBatch:
+    """A batch of a file in the model's types. `ValueError` if it is none of events, or lacks some
+    system columns.
+
+    >>> as_events(pa.record_batch({"$seq": pa.array([1], pa.int8())}), "$seq").schema
+    $seq: int64
+    """
+    events = conform(batch)
+    for name in names:
+        if name not in events.schema.names or events.schema.field(name).type != _SYSTEM[name]:
+            raise ValueError(f"it has no column {name} of type {_SYSTEM[name]}")
+        if events.column(name).null_count:
+            raise ValueError(f"an event has no {name}")
+    check_times(events)
+    return events
+
+
 def _newest(path: Path, name: str) -> list[Path]:
     """The files that hold the last events that were taken under a name, oldest first."""
     found = [each for each in part_files(path) if each.name.rsplit("-", 2)[0] == name]
@@ -343,10 +363,16 @@ def _records(path: Path) -> Iterator[tuple[int, str, pa.RecordBatch]]:
         start += length
         if len(body) < length or zlib.crc32(body) != checksum:
             return
-        with pa.ipc.open_stream(body) as stream:
-            metadata: dict[bytes, bytes] = stream.schema.metadata or {}
-            publisher = metadata[PUBLISHER.encode()].decode()
-            yield start, publisher, stream.read_next_batch().replace_schema_metadata(None)
+        try:
+            schema, batches = read_stream(body)
+            publisher = (schema.metadata or {})[PUBLISHER.encode()].decode()
+            batch = as_events(next(batches).replace_schema_metadata(), SEQ, TIME)
+        except (ValueError, KeyError, StopIteration) as error:
+            raise FileDamaged(
+                f"{path}: the record that ends at byte {start} is not what was written: {error}; "
+                "remove the file, which loses what is staged in it"
+            ) from None
+        yield start, publisher, batch
 
 
 # --- Parquet ---

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from palio.client.archive import DAY, part_files
+from palio.client.archive import DAY, as_events, part_files
 from palio.errors import InvalidInput, LimitExceeded
 from palio.matching.index import Index
 from palio.model.constraints import Constraint
@@ -105,8 +105,10 @@ class _Selection:
             check_header(path, fragment.metadata)
             groups = [each.id for each in fragment.subset(wanted).row_groups]
         for piece in pieces(path, groups=groups, most_rows=PIECE_ROWS, most_bytes=most_bytes):
-            table = pa.Table.from_batches([piece]).filter(wanted)
-            for batch in table.combine_chunks().to_batches():
+            with told(path):
+                table = pa.Table.from_batches([piece]).filter(wanted).combine_chunks()
+                batches = [as_events(each, PUBLISHER, SEQ, TIME) for each in table.to_batches()]
+            for batch in batches:
                 rows = np.unique(self._engine.match(batch).rows)
                 if len(rows):
                     yield batch if len(rows) == batch.num_rows else batch.take(rows)
@@ -199,7 +201,7 @@ class _Cursor:
     """How far a file was read, and the piece of it that is in memory."""
 
     def __init__(self, path: Path, selection: _Selection, most_bytes: int) -> None:
-        self.begins = _first_time(path)
+        self.begins = self._last = _first_time(path)
         self._path = path
         self._most_bytes = most_bytes
         self._selection = selection
@@ -217,6 +219,7 @@ class _Cursor:
             if piece is None:
                 self._is_last = True
                 break
+            self._check_order(_ticks(piece))
             tables = [] if self._table is None else [self._table]
             size = piece.nbytes + sum(each.nbytes for each in tables)
             if len(self._times) and size > MOMENT_BYTES:
@@ -227,8 +230,16 @@ class _Cursor:
                     actual=size,
                 )
             self._table = pa.concat_tables([*tables, pa.Table.from_batches([piece])])
-            self._times = self._table.column(TIME).cast(pa.int64()).to_numpy()
+            self._times = _ticks(self._table)
         return len(self._times) > 0
+
+    def _check_order(self, times: Times) -> None:
+        """Refuse a file in another order: to look for the events before a time would not end."""
+        if (np.diff(times, prepend=self._last) < 0).any():
+            raise InvalidInput(
+                f"{str(self._path)!r:.200} is not in order of {TIME}; restore the file or remove it"
+            )
+        self._last = int(times[-1])
 
     @property
     def first(self) -> int:
@@ -250,9 +261,17 @@ class _Cursor:
 
 
 def _first_time(path: Path) -> int:
-    """When the first event of a file was published. Files are in order of time."""
-    times = next(pieces(path, columns=[TIME], most_rows=1)).column(0)
-    return int(times.cast(pa.int64())[0].as_py())
+    """When the first event of a file was published."""
+    with told(path):
+        first = next(pieces(path, columns=[TIME], most_rows=1), None)
+        if first is None:
+            raise ValueError("it holds no event; remove it")
+        return int(_ticks(as_events(first, TIME))[0])
+
+
+def _ticks(events: Any) -> Times:
+    ticks: Times = events.column(TIME).cast(pa.int64()).to_numpy()
+    return ticks
 
 
 def _of_days(days: Sequence[Sequence[Path]], selection: _Selection) -> Iterator[pa.RecordBatch]:

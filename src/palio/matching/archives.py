@@ -19,6 +19,7 @@ from palio import files
 from palio.errors import FileDamaged, InvalidInput
 from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
+from palio.model.untrusted import read_stream
 from palio.model.values import Bindings
 
 __all__ = [
@@ -34,6 +35,9 @@ __all__ = [
 
 _SETTINGS: Final = b"palio.settings"
 _SUM: Final = b"palio.sum"
+
+_STREAM_AT: Final = 8
+"""Where the stream begins in a file: after `ARROW1` and two bytes of nothing."""
 
 _COLUMNS: Final[dict[str, pa.DataType]] = {
     "key": pa.int64(),
@@ -61,9 +65,9 @@ class Written(NamedTuple):
         """The filter, and the values of its parameters."""
         try:
             values: Bindings = msgspec.msgpack.decode(self.values, type=dict[str, Any])
+            return parse_filter(self.text), values
         except (msgspec.MsgspecError, ValueError) as error:
-            raise FileDamaged(f"the saved values of {self.text!r:.200}: {error}") from None
-        return parse_filter(self.text), values
+            raise FileDamaged(f"the saved filter {self.text!r:.200}: {error}") from None
 
 
 def _plain(value: Any) -> Any:
@@ -143,13 +147,15 @@ def write_arrow(path: Path, table: pa.Table | pa.RecordBatch, mode: int = 0o600)
 
 
 def read_arrow(path: Path) -> pa.Table:
-    """The table of a file, mapped into memory, every value of it checked."""
+    """The table of a file, mapped into memory, every value of it checked.
+
+    A file in Arrow's form is a stream between two marks; what is behind it is not needed.
+    """
     try:
-        table: pa.Table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
-        table.validate(full=True)
-    except (OSError, pa.ArrowException, ValueError, MemoryError) as error:
+        schema, batches = read_stream(pa.memory_map(str(path)).read_buffer()[_STREAM_AT:])
+        return pa.Table.from_batches([*batches], schema)
+    except (OSError, ValueError, MemoryError) as error:
         raise FileDamaged(f"{path} holds no table that Palio saved: {error}") from None
-    return table
 
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -374,16 +374,20 @@ def conform_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     return conformed
 
 
-def check_times(batch: pa.RecordBatch) -> None:
-    """Refuse times that are in no year from 1 to 9999, of columns of the model's own type."""
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if column.type != TIMESTAMP:
-            continue
+def check_times(batch: pa.RecordBatch, places: Iterable[int] | None = None) -> None:
+    """Refuse times that are in no year from 1 to 9999, of columns of the model's own type: those
+    at some places, where these are known.
+    """
+    if places is None:
+        places = [at for at, kind in enumerate(batch.schema.types) if kind == TIMESTAMP]
+    for place in places:
+        column = batch.column(place)
         raw: Any = column.buffers()[1]
         times = np.frombuffer(raw, np.int64)[column.offset : column.offset + len(column)]
         if column.null_count:  # what lies under a null is nobody's
             times = times[column.is_valid().to_numpy(zero_copy_only=False)]
         if len(times) and not (times.min() >= FIRST_TIME and times.max() <= LAST_TIME):
+            name = batch.schema.names[place]
             raise InvalidEvent(f"column {name!r} holds a time that is not in the years 1 to 9999")
 
 

@@ -62,6 +62,10 @@ MAX_ATTRIBUTES: Final = 4_096
 """Attributes of one event after flattening; `$seq` and `$time`, which a broker adds, do not
 count."""
 
+MAX_STREAM_MESSAGES: Final = 1_024
+"""Messages of one Arrow stream, schema and dictionaries included. Each batch is validated with the
+whole of its dictionaries, which takes a millisecond for the longest."""
+
 MAX_LONE_BYTES: Final = 64 << 10
 """Bytes of an event that travels as its values; a larger one travels as a batch, which brokers need
 not decode."""

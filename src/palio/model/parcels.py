@@ -74,10 +74,10 @@ class Shape:
         "_stamped",
         "_texts",
         "_types",
-        "has_times",
         "names",
         "schema",
         "system_columns",
+        "time_columns",
     )
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -88,8 +88,8 @@ class Shape:
         self._integers = self._places(int)
         self._texts = self._places(str, bytes)
         self._stamped: Shape | None = None
-        self.has_times = datetime in self._types
-        """Whether an attribute is a timestamp, of which Arrow holds more than can be read."""
+        self.time_columns = self._places(datetime)
+        """The columns of timestamps, of which Arrow holds more than can be read."""
         self.system_columns = (self._place(SEQ, int), self._place(TIME, datetime))
         """The columns of `$seq` and `$time`; -1 if one is missing, of another type or twofold."""
 

@@ -224,8 +224,8 @@ class Publishing:
         """
         if parcel.values is None:
             check_size(len(parcel), len(parcel.shape.names), parcel.nbytes)
-            if parcel.shape.has_times:
-                check_times(parcel.batch)
+            if parcel.shape.time_columns:
+                check_times(parcel.batch, parcel.shape.time_columns)
         if parcel.shape in self._sound:
             return
         conform(parcel.batch)

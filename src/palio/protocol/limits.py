@@ -30,10 +30,6 @@ however many rows it says it has."""
 MAX_CHUNK_CELLS: Final = 1 << 22
 """Rows of those times their columns: a frame holds 134 million booleans."""
 
-MAX_STREAM_MESSAGES: Final = 1_024
-"""Messages of an Arrow stream that a front takes at once, schema and dictionaries included. Each
-batch is validated with the whole of its dictionaries, which takes a millisecond for the longest."""
-
 PORTION_BYTES: Final = 16 << 10
 """Of the tables that brokers tell each other, what goes in one frame, unless one thing is larger:
 to read filters takes up to 3 ms a kilobyte, and others get their turn between two frames."""

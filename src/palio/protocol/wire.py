@@ -25,7 +25,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
-import pyarrow as pa
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from palio.errors import DamagedFrame, IllegalMessage
@@ -33,8 +32,7 @@ from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.parcels import Shape
-from palio.protocol.ipc import check_message
-from palio.protocol.legal_parcels import batch_parcel, legal_shape, lone_parcel
+from palio.protocol.legal_parcels import batch_parcel, lone_parcel, read_shape
 from palio.protocol.limits import (
     MAX_FRAME_BYTES,
     MAX_SHAPES,
@@ -224,10 +222,7 @@ class Decoder:
             raise self._illegal(f"shape {number}; {self._max_shapes} is the most (MAX_SHAPES)")
         if number == 0:
             self._shapes.clear()
-        described = body[_NUMBER.size :]
-        check_message(described)
-        schema = pa.ipc.read_schema(pa.py_buffer(described))
-        self._shapes[number] = legal_shape(schema)
+        self._shapes[number] = read_shape(body[_NUMBER.size :])
 
     def _events(self, body: memoryview) -> Message:
         (size,) = _NUMBER.unpack_from(body)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from struct import pack
 from typing import Any, Final, cast
 
 import httpx
@@ -350,17 +352,21 @@ async def test_columns_are_asked_for_with_arrow_only() -> None:
         (stream(pa.record_batch({"x": pa.nulls(10**8)})), 413, "LimitExceeded"),
         (stream(QUOTES, codec="zstd"), 400, "InvalidEvent"),
         (stream(pa.record_batch({"x": ["a" * MAX_BODY_BYTES]})), 413, "LimitExceeded"),
+        (stream(QUOTES)[:-300], 400, "InvalidEvent"),
+        (stream(QUOTES).replace(pack("<4i", 0, 3, 7, 10), b"\xff" * 16), 400, "InvalidEvent"),
     ],
-    ids=["junk", "system", "nulls", "compressed", "too long"],
+    ids=["junk", "system", "nulls", "compressed", "too long", "cut", "offsets"],
 )
 async def test_a_body_that_is_refused_publishes_nothing(
-    body: bytes, status: int, kind: str
+    body: bytes, status: int, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """It is the client's fault, and told to the client; the broker has none of its own to log."""
     async with broker() as server, asked(server) as client:
         answer = await post(client, body)
         assert answer.status_code == status, answer.text
         assert answer.json()["error"]["type"] == kind
         assert server.node.status()["published"] == 0
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_nothing_is_nothing() -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from struct import pack
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -12,9 +15,11 @@ import pytest
 from palio.errors import InvalidInput, JournalDamaged
 from palio.model.events import to_batch, to_batches
 from palio.node.effects import Entry
+from palio.node.notices import Notice
 from palio.server.http.cursors import MAX_CHUNK, CursorFeed, Item
 from palio.server.http.subscriptions import HttpSubscription, Request
-from palio.server.journal.journal import Journal
+from palio.server.journal.format import checksum, payload_checksum, payload_of
+from palio.server.journal.journal import FILE, Journal
 from palio.server.local_client import Guest
 from palio.server.server import Server
 from tests.server.fronts import WAIT_S, broker
@@ -183,3 +188,48 @@ async def test_an_entry_that_was_lost_is_acknowledged_by_the_cursor_of_its_gap(
             feed.leave()
         assert found == [1, "gap", 3][:last]
         assert server.node.status()["custody_entries"] == 0
+
+
+@pytest.mark.parametrize("damage", ["offset", "null", "notice"])
+async def test_a_row_altered_under_a_right_checksum_is_a_gap(damage: str, tmp_path: Path) -> None:
+    """An offset that leads out of memory, an event without its number, a notice of nothing."""
+    made = subscription(durable=True)
+    async with broker(tmp_path) as server, publisher(server) as guest:
+        feed = await CursorFeed.open(server.connect_local, made)
+        feed.leave()
+        for first in (1, 4, 7):
+            (batch,) = to_batches([{"x": first + each, "s": "ab"} for each in range(3)])
+            await guest.publish(batch, durable=True)
+    with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
+        alter_second_entry(connection, damage)
+    async with broker(tmp_path) as server:
+        feed = await CursorFeed.open(server.connect_local, made)
+        found = await take(feed, 7)
+        assert [item.is_gap for item in found] == [False] * 3 + [True] + [False] * 3
+        lost = found[3].document["data"]
+        assert (lost["first_seq"], lost["last_seq"], lost["count"]) == (4, 6, 3)
+        feed.close()
+
+
+def alter_second_entry(connection: sqlite3.Connection, damage: str) -> None:
+    """Put something else in the place of a batch, with checksums that are right."""
+    query = "SELECT entry, homes, publisher, first_seq, last_seq, wall_us, shape, payload FROM"
+    *head, payload = connection.execute(f"{query} entries ORDER BY entry").fetchall()[1]
+    if damage == "offset":
+        payload = payload.replace(pack("<4i", 0, 2, 4, 6), pack("<4i", 0, 2, 4, 10**8))
+    elif damage == "null":
+        payload = msgspec.msgpack.encode((1, "ab", None, None))
+    else:
+        lost = Notice("b", head[0], "p", 9, 3, 5).parcel
+        payload = payload_of(lost)
+        described = lost.shape.schema.serialize().to_pybytes()
+        head[-1] = 77
+        row = (head[-1], described, crc32(described))
+        connection.execute("INSERT INTO shapes VALUES (?, ?, ?)", row)
+    query = "SELECT schema FROM shapes WHERE shape = ?"
+    (schema,) = connection.execute(query, head[-1:]).fetchone()
+    sums = checksum(*head), payload_checksum(head[0], schema, payload)
+    connection.execute(
+        "UPDATE entries SET shape = ?, payload = ?, sum = ?, payload_sum = ? WHERE entry = ?",
+        (head[-1], payload, *sums, head[0]),
+    )

@@ -36,6 +36,7 @@ from palio.node.effects import (
 from palio.node.memory import MemoryStore
 from palio.node.notices import Notice
 from palio.node.prerequisites import UNMET
+from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.protocol.messages import Fact
 from palio.server.journal import format as journal_format
 from palio.server.journal.format import FORMAT, connect, create_or_check, payload_checksum
@@ -134,7 +135,7 @@ def lone(seq: int, **values: Any) -> Parcel:
 
 def test_an_event_by_itself_comes_back_as_its_values(tmp_path: Path) -> None:
     values = {"s": "a'ẞ", "b": b"\xff\xff", "f": float("inf"), "t": True, "i": -(2**63)}
-    with_null = Parcel.lone("p", PAIR, (1, None))
+    with_null = Parcel.lone("p", PAIR, (1, None)).stamped("p", 1, 0)
     parcels = [lone(1, **values), lone(2), with_null]
     puts = [PutEntry(entry, each, (), 0) for entry, each in enumerate(parcels, start=1)]
     written(tmp_path, append(1, *puts))
@@ -171,7 +172,8 @@ def test_a_notice_has_no_numbers_of_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [(1,), (1, 2, 3), ("a", "b"), 7])
 def test_values_of_another_shape_are_told(tmp_path: Path, values: Any) -> None:
-    written(tmp_path, append(1, PutEntry(1, Parcel.lone("p", PAIR, (1, "a")), (), 0)))
+    pair = Parcel.lone("p", PAIR, (1, "a")).stamped("p", 1, 0)
+    written(tmp_path, append(1, PutEntry(1, pair, (), 0)))
     payload = msgspec.msgpack.encode(values)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
         (schema,) = connection.execute("SELECT schema FROM shapes").fetchone()
@@ -307,16 +309,16 @@ def test_what_releases_room_is_written_once_there_is_room(tmp_path: Path) -> Non
 
 def test_a_file_that_is_mostly_empty_becomes_small(tmp_path: Path) -> None:
     with journal(tmp_path) as found:
-        for ticket in range(1, 41):
-            found.append(append(ticket, put(ticket, rows=40_000)))
+        for ticket in range(1, 101):
+            found.append(append(ticket, put(ticket, rows=MAX_BATCH_ROWS)))
     full = (tmp_path / FILE).stat().st_size
     with journal(tmp_path) as found:
-        found.append(append(1, DropEntries(tuple(range(2, 41)))))
+        found.append(append(1, DropEntries(tuple(range(2, 101)))))
         found.flush()
     assert full > 20_000_000
     assert (tmp_path / FILE).stat().st_size < 2_000_000
     with journal(tmp_path) as found:
-        assert [each.entry for each in found.entries(range(1, 41))] == [1]
+        assert [each.entry for each in found.entries(range(1, 101))] == [1]
 
 
 def test_the_log_is_moved_into_the_file_when_nothing_is_to_be_written(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ from palio.node.effects import (
     PutSubscription,
     PutTime,
 )
-from palio.node.notices import heading_of
+from palio.node.notices import Notice, heading_of
+from palio.protocol.legal_parcels import batch_parcel, check_stamps, lone_parcel
 from palio.protocol.seen_numbers import united
 from palio.server.journal.mark import Note, Span
 
@@ -130,19 +131,18 @@ def homes_text(homes: tuple[str, ...], subjects: tuple[str, ...]) -> str:
 
 def homes_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """`homes_text` undone."""
-    homes, subjects = json.loads(text)
-    return tuple(homes), tuple(subjects)
+    return msgspec.json.decode(text, type=tuple[tuple[str, ...], tuple[str, ...]])
 
 
 def parcel_of(publisher: str, shape: Shape, payload: bytes) -> Parcel:
-    """`payload_of` undone; `ValueError` if it is of another shape."""
+    """`payload_of` undone; `ValueError` if it is neither events with their numbers nor a notice."""
     if payload.startswith(_ARROW):
-        buffer = pa.py_buffer(payload)
-        return Parcel(publisher, pa.ipc.read_record_batch(buffer, shape.schema), buffer, shape)
-    values = msgspec.msgpack.decode(payload, type=tuple)
-    if not shape.fits(values):
-        raise ValueError("an event whose values are not those of its shape")
-    return Parcel.lone(publisher, shape, values)
+        parcel = batch_parcel(publisher, shape, payload)
+    else:
+        parcel = lone_parcel(publisher, shape, msgspec.msgpack.decode(payload))
+    if Notice.of(parcel) is None:
+        check_stamps(parcel)
+    return parcel
 
 
 _ARROW: Final = b"\xff\xff\xff\xff"

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 import msgspec
-import pyarrow as pa
 
 from palio import files
 from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
@@ -39,6 +38,7 @@ from palio.node.effects import (
     PutSubscription,
     Stored,
 )
+from palio.protocol.legal_parcels import read_shape
 from palio.protocol.messages import Fact
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace
@@ -69,6 +69,9 @@ LOG_PAGES: Final = 4_000
 """So many pages of the log, and it is moved into the file: seldom, as this takes syncs of its own,
 and yet before reading it takes long when a broker starts. It keeps that length: to sync a file that
 grows takes a third longer."""
+
+_BROKEN: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
+"""What is raised for a row that is none: SQLite keeps values of any type in a column."""
 
 _BY_NUMBER: Final = "(SELECT value FROM json_each(?))"
 
@@ -248,16 +251,18 @@ class Journal:
         *head, found, payload_sum, payload = row
         entry, homes, publisher, first_seq, last_seq, wall_us, shape = head
         self._expect(found, checksum(*head), "entries", entry)
-        known, described = self._shape(shape)
-        if payload_sum != payload_checksum(entry, described, payload):
+        try:
+            known, described = self._shape(shape)
+            if payload_sum != payload_checksum(entry, described, payload):
+                raise ValueError("its checksum differs")  # told with the others
+            homes, subjects = homes_of(homes)
+            return Entry(entry, parcel_of(publisher, known, payload), homes, wall_us, subjects)
+        except _BROKEN as error:
             self.counters.damaged += 1
             raise JournalDamaged(
-                f"{self.path}: entry {entry} is not what was written; lost are the events "
-                f"{first_seq} to {last_seq} of {publisher!r}"
-            )
-        parcel = parcel_of(publisher, known, payload)
-        homes, subjects = homes_of(homes)
-        return Entry(entry, parcel, homes, wall_us, subjects)
+                f"{self.path}: entry {entry} is not what was written ({error}); lost are the "
+                f"events {first_seq} to {last_seq} of {publisher!r}"
+            ) from None
 
     def _shape(self, number: int) -> tuple[Shape, bytes]:
         known = self._shapes.get(number)
@@ -265,8 +270,7 @@ class Journal:
             found = self._rows("SELECT schema, sum FROM shapes WHERE shape = ?", number)
             if not found or zlib.crc32(found[0][0]) != found[0][1]:
                 raise JournalDamaged(f"{self.path}: shape {number} is not what was written")
-            shape = Shape(pa.ipc.read_schema(pa.py_buffer(found[0][0])))
-            known = self._shapes[number] = shape, found[0][0]
+            known = self._shapes[number] = read_shape(found[0][0]), found[0][0]
         return known
 
     def _expect(self, found: object, expected: int, table: str, which: object) -> None:
@@ -383,7 +387,7 @@ def _damage_told(path: Path) -> Iterator[None]:
                 f"{path}: the disk is full; make some room for the broker to start"
             ) from error
         raise JournalDamaged(f"{path}: {error}") from error
-    except (sqlite3.DatabaseError, msgspec.MsgspecError, pa.ArrowException, ValueError) as error:
+    except (*_BROKEN, sqlite3.DatabaseError) as error:
         if isinstance(error, InvalidConfiguration | UnsafeFile):
             raise
         raise JournalDamaged(f"{path}: {error}") from error

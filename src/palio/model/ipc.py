@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from palio.errors import LimitExceeded
 from palio.model.limits import MAX_ATTRIBUTES
@@ -43,7 +43,7 @@ _KIND, _HEADER, _BODY_BYTES, _MESSAGE_PAIRS = 6, 8, 10, 12
 _ENDIANNESS, _FIELDS, _SCHEMA_PAIRS = 4, 6, 8
 _NAME, _TYPE_KIND, _TYPE, _CHILDREN, _FIELD_PAIRS = 4, 8, 10, 14, 16
 _ZONE: Final = 6
-_DICTIONARY_BATCH: Final = 6
+_DICTIONARY_BATCH, _IS_DELTA = 6, 8
 _BUFFERS, _COMPRESSION = 8, 10
 _KEY, _VALUE = 4, 6
 
@@ -60,7 +60,7 @@ class CheckedMessage(NamedTuple):
     """Where the next message begins."""
 
 
-def check_message(data: bytes, start: int = 0) -> CheckedMessage | None:
+def check_message(data: Any, start: int = 0) -> CheckedMessage | None:
     """Refuse (`ValueError`) a message of which Arrow would make more than its bytes.
 
     That is one that is compressed, whose buffers are the same bytes several times, or whose names
@@ -76,14 +76,14 @@ def check_message(data: bytes, start: int = 0) -> CheckedMessage | None:
         raise ValueError("a head of Arrow that is cut off, or leads nowhere") from None
 
 
-def _checked(data: bytes, start: int) -> CheckedMessage | None:
+def _checked(data: Any, start: int) -> CheckedMessage | None:
     if _U32(data, start)[0] != _CONTINUES:
         raise ValueError("a message in a form of Arrow before 0.15, or no message of Arrow")
     length: int = _U32(data, start + 4)[0]
     body_at = start + _PREFIX_BYTES + length
     if length == 0:
         return None
-    head = data[body_at - length : body_at]
+    head = bytes(data[body_at - length : body_at])
     root = _U32(head, 0)[0]
     kind = head[_place(head, root, _KIND)]
     body_place = _place(head, root, _BODY_BYTES)
@@ -143,6 +143,8 @@ def _check_buffers(head: bytes, root: int, kind: int, body: int) -> None:
         raise ValueError(f"a message of kind {kind}, which is neither schema nor batch")
     batch = _table(head, root, _HEADER)
     if kind == DICTIONARY:
+        if _place(head, batch, _IS_DELTA):  # Arrow joins it to the others before it validates it
+            raise ValueError("a dictionary in parts; send each whole")
         batch = _table(head, batch, _DICTIONARY_BATCH)
     if _place(head, batch, _COMPRESSION):
         raise ValueError("a batch that is compressed; send it uncompressed")

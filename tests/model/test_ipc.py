@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from palio.errors import LimitExceeded
 from palio.model.events import to_batch
+from palio.model.ipc import BATCH, DICTIONARY, SCHEMA, SYSTEM_COLUMNS, check_message
 from palio.model.limits import MAX_ATTRIBUTES
-from palio.protocol.ipc import BATCH, DICTIONARY, SCHEMA, SYSTEM_COLUMNS, check_message
 from tests.strategies import values
 
 LONG = pa.record_batch({f"c{place}": ["x" * 1_000] * 10 for place in range(8)})
