@@ -117,7 +117,7 @@ class Node:
             self._core,
             self._publishing,
             self._questions,
-            RequestHandler(self._core, self._cancelling, self._moving),
+            RequestHandler(self._core, self._peers, self._cancelling, self._moving),
             self._membership,
             self._leaving,
             self._patience,

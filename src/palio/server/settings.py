@@ -170,6 +170,7 @@ class Grant(_Section, frozen=True, kw_only=True):
     monitor: bool = False
     broker: bool = False
     identities: tuple[str, ...] = ()
+    limits: dict[str, float] = {}
 
 
 class Auth(_Section, frozen=True, kw_only=True):
@@ -189,7 +190,7 @@ class Auth(_Section, frozen=True, kw_only=True):
         dict[str, Grant],
         Meta(
             description="by the name in a client certificate: may_publish, may_hear, deny_..., "
-            "monitor, broker, identities"
+            "monitor, broker, identities, limits"
         ),
     ] = {}
 
@@ -275,7 +276,7 @@ class Limits(_Section, frozen=True, kw_only=True):
         Count, Meta(description="connections at once, at all ports together")
     ] = MAX_CONNECTIONS
     max_sessions: Annotated[Count, Meta(description="sessions, connected or away")] = MAX_SESSIONS
-    max_subscriptions: Annotated[Count, Meta(description="subscriptions of one session")] = (
+    max_subscriptions: Annotated[Count, Meta(description="subscriptions of one principal")] = (
         MAX_SUBSCRIPTIONS
     )
     window_bytes: Annotated[Bytes, Meta(description="on the way to one receiver, not yet seen")] = (

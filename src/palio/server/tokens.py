@@ -19,7 +19,7 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -31,7 +31,7 @@ from palio import files
 from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioError
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, Filter
-from palio.node.authority import ANYONE, NO_LIMITS, Limits, NamedAuthority, Principal
+from palio.node.authority import ANYONE, Limits, NamedAuthority, Principal
 from palio.node.effects import Moment
 
 __all__ = [
@@ -121,7 +121,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return Principal(
             self.sub,
             **grants,
-            limits=_limits(self.limits) if self.limits else NO_LIMITS,
+            limits=Limits.of(self.limits),
             may_monitor=self.monitor,
             may_link=bool(self.broker),
             identities=frozenset(self.identities),
@@ -133,17 +133,6 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 def _filter(text: str) -> Filter:
     return parse_filter(text) if text else FALSE
-
-
-def _limits(given: Mapping[str, float]) -> Limits:
-    for name in given:
-        if name not in Limits.__dataclass_fields__:
-            known = ", ".join(Limits.__dataclass_fields__)
-            raise InvalidInput(f"{name!r:.40} is no limit; there are {known}")
-    numbers: dict[str, Any] = dict(given)
-    if "subscriptions" in numbers:
-        numbers["subscriptions"] = int(numbers["subscriptions"])
-    return Limits(**numbers)
 
 
 # --- keys ---
