@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -11,8 +11,10 @@ from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
     Append,
     Close,
+    DropRecord,
     Effect,
     Moment,
+    PutRecord,
     PutTime,
     Report,
     Send,
@@ -76,6 +78,12 @@ class Scripted:
 
     is_leaving = False
     is_free_to_go = True
+
+    def keep(
+        self, record: PutRecord | DropRecord, answered: Callable[[str | None], None], at: Moment
+    ) -> Sequence[Effect]:
+        answered(None)
+        return self._answer("keep", at.now, record)
 
     def leave(self, at: Moment) -> Sequence[Effect]:
         return self._answer("leave", at.now)
@@ -224,6 +232,15 @@ def test_nothing_reaches_a_node_whose_host_was_stopped() -> None:
 def test_sessions_of_two_lives_have_different_names() -> None:
     first, second = numbered_ids("b1-1"), numbered_ids("b1-2")
     assert len({first(), first(), second(), second()}) == 4
+
+
+def test_what_a_front_keeps_is_refused_once_the_broker_has_stopped() -> None:
+    ports = Ports()
+    answers: list[str | None] = []
+    ports.host.keep(DropRecord("k"), answers.append)
+    ports.host.stop()
+    ports.host.keep(PutRecord("k", b"v"), answers.append)
+    assert answers == [None, "the broker is stopping"]
 
 
 def test_an_effect_that_fails_takes_nothing_from_the_others() -> None:

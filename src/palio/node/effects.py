@@ -24,6 +24,7 @@ __all__ = [
     "Dial",
     "DropEntries",
     "DropNumbers",
+    "DropRecord",
     "DropSubscription",
     "Effect",
     "Entry",
@@ -34,6 +35,7 @@ __all__ = [
     "Operation",
     "PutEntry",
     "PutFacts",
+    "PutRecord",
     "PutSubscription",
     "PutTime",
     "Report",
@@ -191,6 +193,19 @@ class PutFacts(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+class PutRecord(NamedTuple):
+    """What a front keeps under a key of its own, as it is now."""
+
+    key: str
+    value: bytes
+
+
+class DropRecord(NamedTuple):
+    """A front keeps nothing under a key any more."""
+
+    key: str
+
+
 class PutTime(NamedTuple):
     """The time of the last publication of this broker's clients."""
 
@@ -208,11 +223,20 @@ Operation: TypeAlias = (
     | DropNumbers
     | ForgetNumbers
     | PutFacts
+    | PutRecord
+    | DropRecord
     | PutTime
 )
 
 
-RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers, ForgetNumbers)
+RELEASING: Final = (
+    DropEntries,
+    Forget,
+    DropSubscription,
+    DropNumbers,
+    ForgetNumbers,
+    DropRecord,
+)
 """Operations that make room: a disk that is full takes steps of nothing else."""
 
 

@@ -32,8 +32,10 @@ from palio.node.effects import (
     Cast,
     Close,
     Dial,
+    DropRecord,
     Effect,
     Moment,
+    PutRecord,
     Report,
     Send,
     Tune,
@@ -100,6 +102,11 @@ class Machine(Protocol):
 
     def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
         """An `Append` could not be written; nothing of it was."""
+
+    def keep(
+        self, record: PutRecord | DropRecord, answered: Callable[[str | None], None], at: Moment
+    ) -> Sequence[Effect]:
+        """A front keeps something; call back with None once it is on the disk, or why it is not."""
 
     def tick(self, at: Moment) -> Sequence[Effect]:
         """It is `wake_at` or later."""
@@ -280,6 +287,13 @@ class Host:
                 self._perform(self.machine.stored(ticket, at))
             else:
                 self._perform(self.machine.failed(ticket, reason, at))
+
+    def keep(self, record: PutRecord | DropRecord, answered: Callable[[str | None], None]) -> None:
+        """A front keeps something: see `Machine`."""
+        if self.is_running:
+            self._perform(self.machine.keep(record, answered, self._clock.moment()))
+        else:
+            answered("the broker is stopping")
 
     def tick(self, due: float) -> None:
         """The clock rings, as it was asked to do at `due`."""

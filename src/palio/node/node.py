@@ -7,6 +7,7 @@ disk, and whatever it answers depends only on the calls made so far, in their or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,16 @@ from palio.multicast.datagrams import Datagram
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
-from palio.node.effects import Close, DropEntries, Effect, Moment, Send, Store
+from palio.node.effects import (
+    Close,
+    DropEntries,
+    DropRecord,
+    Effect,
+    Moment,
+    PutRecord,
+    Send,
+    Store,
+)
 from palio.node.finding import Finder
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
@@ -290,6 +300,14 @@ class Node:
         """An `Append` could not be written; nothing of it is on the disk."""
         self._core.at = at
         self._core.failed(ticket, reason)
+        return self._effects()
+
+    def keep(
+        self, record: PutRecord | DropRecord, answered: Callable[[str | None], None], at: Moment
+    ) -> list[Effect]:
+        """A front keeps something; call back with None once it is on the disk, or why it is not."""
+        self._core.at = at
+        self._core.append((record,), partial(answered, None), answered)
         return self._effects()
 
     def tick(self, at: Moment) -> list[Effect]:

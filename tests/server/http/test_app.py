@@ -447,6 +447,38 @@ async def test_sessions_count_by_principal_through_all_doors(tmp_path: Path) -> 
         assert (await publish_one(client, EVENT, f"?access_token={alice}")).status_code == 202
 
 
+async def test_subscriptions_by_http_count_by_principal_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    signed = Signed(tmp_path)
+    alice, bob = (bearer(signed.token(name, subscriptions=1)) for name in ("alice", "bob"))
+    body = {"filters": [{"palio": "data.x > 0"}]}
+    async with signed.running() as (_, client):
+        made = [await client.post("/subscriptions", json=body, headers=alice) for _ in range(20)]
+        assert [each.status_code for each in made] == [201] + 19 * [413]
+        error = made[-1].json()["error"]
+        assert (error["type"], error["limit"]) == ("LimitExceeded", "limits.subscriptions")
+        assert error["message"] == (
+            "the number of subscriptions by HTTP exceeds limits.subscriptions = 1; delete one"
+        )
+        other = await client.post("/subscriptions", json=body, headers=bob)
+        assert other.status_code == 201
+    async with signed.running() as (_, client):
+        kept = [(await client.get("/subscriptions", headers=who)).json() for who in (alice, bob)]
+        assert kept == [[made[0].json()], [other.json()]]
+        refused = await client.post("/subscriptions", json=body, headers=alice)
+        assert refused.status_code == 413
+        location = made[0].headers["location"]
+        assert (await client.delete(location, headers=bob)).status_code == 404
+        assert (await client.delete(location, headers=alice)).status_code == 204
+        again = await client.post("/subscriptions", json=body, headers=alice)
+        assert again.status_code == 201
+    async with signed.running() as (_, client):
+        assert (await client.get("/subscriptions", headers=alice)).json() == [again.json()]
+    kept_in = sorted(each.name.partition("-")[0] for each in (tmp_path / "data").iterdir())
+    assert set(kept_in) <= {"journal.lock", "journal.mark", "journal.reserve", "journal.sqlite"}
+
+
 async def test_all_doors_of_a_broker_with_tls_and_tokens(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path)
     create_key(tmp_path / "signing")
