@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
+    Answered,
     Append,
     Close,
     DropRecord,
@@ -16,6 +17,7 @@ from palio.node.effects import (
     Moment,
     PutRecord,
     PutTime,
+    Record,
     Report,
     Send,
 )
@@ -79,9 +81,7 @@ class Scripted:
     is_leaving = False
     is_free_to_go = True
 
-    def keep(
-        self, record: PutRecord | DropRecord, answered: Callable[[str | None], None], at: Moment
-    ) -> Sequence[Effect]:
+    def keep(self, record: Record, answered: Answered, at: Moment) -> Sequence[Effect]:
         answered(None)
         return self._answer("keep", at.now, record)
 

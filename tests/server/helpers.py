@@ -15,14 +15,14 @@ import pyarrow as pa
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
+    Answered,
     Append,
     Close,
-    DropRecord,
     Effect,
     Moment,
     Operation,
     PutEntry,
-    PutRecord,
+    Record,
     Send,
 )
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -251,8 +251,8 @@ class Scripted:
 
     def keep(
         self,
-        record: PutRecord | DropRecord,
-        answered: Callable[[str | None], None],
+        record: Record,
+        answered: Answered,
         at: Moment,  # noqa: ARG002  # the interface
     ) -> Sequence[Effect]:
         self._note("keep", record)

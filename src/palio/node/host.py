@@ -28,14 +28,14 @@ from typing import Any, Protocol
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
+    Answered,
     Append,
     Cast,
     Close,
     Dial,
-    DropRecord,
     Effect,
     Moment,
-    PutRecord,
+    Record,
     Report,
     Send,
     Tune,
@@ -103,10 +103,8 @@ class Machine(Protocol):
     def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
         """An `Append` could not be written; nothing of it was."""
 
-    def keep(
-        self, record: PutRecord | DropRecord, answered: Callable[[str | None], None], at: Moment
-    ) -> Sequence[Effect]:
-        """A front keeps something; call back with None once it is on the disk, or why it is not."""
+    def keep(self, record: Record, answered: Answered, at: Moment) -> Sequence[Effect]:
+        """A front keeps something, or keeps it no longer."""
 
     def tick(self, at: Moment) -> Sequence[Effect]:
         """It is `wake_at` or later."""
@@ -288,7 +286,7 @@ class Host:
             else:
                 self._perform(self.machine.failed(ticket, reason, at))
 
-    def keep(self, record: PutRecord | DropRecord, answered: Callable[[str | None], None]) -> None:
+    def keep(self, record: Record, answered: Answered) -> None:
         """A front keeps something: see `Machine`."""
         if self.is_running:
             self._perform(self.machine.keep(record, answered, self._clock.moment()))

@@ -18,16 +18,7 @@ from palio.multicast.datagrams import Datagram
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
-from palio.node.effects import (
-    Close,
-    DropEntries,
-    DropRecord,
-    Effect,
-    Moment,
-    PutRecord,
-    Send,
-    Store,
-)
+from palio.node.effects import Answered, Close, DropEntries, Effect, Moment, Record, Send, Store
 from palio.node.finding import Finder
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
@@ -302,10 +293,8 @@ class Node:
         self._core.failed(ticket, reason)
         return self._effects()
 
-    def keep(
-        self, record: PutRecord | DropRecord, answered: Callable[[str | None], None], at: Moment
-    ) -> list[Effect]:
-        """A front keeps something; call back with None once it is on the disk, or why it is not."""
+    def keep(self, record: Record, answered: Answered, at: Moment) -> list[Effect]:
+        """A front keeps something, or keeps it no longer."""
         self._core.at = at
         self._core.append((record,), partial(answered, None), answered)
         return self._effects()

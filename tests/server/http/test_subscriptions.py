@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -9,7 +8,7 @@ import pytest
 
 from palio.errors import InvalidInput, JournalDamaged, LimitExceeded, NotStored, ParseError
 from palio.node.authority import ANYONE, Limits, Principal
-from palio.node.effects import DropRecord, PutRecord
+from palio.node.effects import Answered, PutRecord, Record
 from palio.server.http import subscriptions
 from palio.server.http.subscriptions import (
     PREFIX,
@@ -177,9 +176,9 @@ class Disk:
         self.records: dict[str, bytes] = {}
         self.problem = ""
         self.waits = False
-        self._waiting: list[tuple[PutRecord | DropRecord, Callable[[str | None], None]]] = []
+        self._waiting: list[tuple[Record, Answered]] = []
 
-    def keep(self, record: PutRecord | DropRecord, answered: Callable[[str | None], None]) -> None:
+    def keep(self, record: Record, answered: Answered) -> None:
         self._waiting.append((record, answered))
         if not self.waits:
             self.write()

@@ -34,7 +34,7 @@ from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Value
 from palio.node.authority import ANYONE, Principal
-from palio.node.effects import DropRecord, PutRecord
+from palio.node.effects import Answered, DropRecord, PutRecord, Record
 from palio.protocol.durations import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
@@ -62,10 +62,7 @@ MAX_SUBSCRIPTIONS_OF_ONE: Final = MAX_SUBSCRIPTIONS // 10
 PREFIX: Final = "http subscription "
 """Begins the keys of their records."""
 
-Answered: TypeAlias = Callable[[str | None], None]
-"""Called with None, or with what went wrong."""
-
-Keep: TypeAlias = Callable[[PutRecord | DropRecord, Answered], None]
+Keep: TypeAlias = Callable[[Record, Answered], None]
 """Writes a record (`palio.node.host.Host.keep`)."""
 
 
@@ -362,7 +359,7 @@ class Directory:
 
         await self._write(DropRecord(PREFIX + subscription.id), written)
 
-    async def _write(self, record: PutRecord | DropRecord, written: Answered) -> None:
+    async def _write(self, record: Record, written: Answered) -> None:
         """Wait until it is written, which counts also if nobody waits any longer."""
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
 

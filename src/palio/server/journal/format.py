@@ -49,6 +49,7 @@ from palio.node.effects import (
     PutRecord,
     PutSubscription,
     PutTime,
+    Record,
 )
 from palio.node.notices import heading_of
 from palio.protocol.seen_numbers import united
@@ -300,7 +301,7 @@ class Scribe:
             row = (subscription, bookmark, checksum(subscription, bookmark))
             self._execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?, ?)", row)
 
-    def _write_record(self, record: PutRecord | DropRecord) -> None:
+    def _write_record(self, record: Record) -> None:
         if isinstance(record, DropRecord):
             self._execute("DELETE FROM records WHERE key = ?", record)
         else:  # in its place, since they are read in the order in which they came
