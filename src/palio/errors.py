@@ -141,12 +141,20 @@ class UnsafeFile(InvalidInput):
 class LimitExceeded(InvalidInput):
     """Something is larger than a named limit (`palio.model.limits`)."""
 
-    def __init__(self, what: str, *, limit: str, maximum: int, actual: int | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        *,
+        limit: str,
+        maximum: int,
+        actual: int | None = None,
+        remedy: str = "make it smaller or split it",
+    ) -> None:
         self.limit = limit
         self.maximum = maximum
         self.actual = actual
         found = "" if actual is None else f" ({actual} found)"
-        super().__init__(f"{what} exceeds {limit} = {maximum}{found}; make it smaller or split it")
+        super().__init__(f"{what} exceeds {limit} = {maximum}{found}; {remedy}")
 
 
 class NotSupported(InvalidInput):

@@ -22,7 +22,6 @@ from palio.language.parsing import parse_filter
 from palio.model.events import rows, to_batches
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.node.authority import (
-    Allowance,
     Limits,
     NamedAuthority,
     OpenAuthority,
@@ -310,42 +309,9 @@ def test_no_event_is_published_or_forwarded_beyond_a_grant(
 # --- limits ---
 
 
-@pytest.mark.parametrize("name", ["subscriptions", "events_per_s", "bytes_per_s"])
+@pytest.mark.parametrize("name", ["sessions", "subscriptions", "events_per_s", "bytes_per_s"])
 @pytest.mark.parametrize("value", [0, -1, math.nan])
 def test_a_limit_is_above_zero(name: str, value: float) -> None:
     limit: dict[str, Any] = {name: value}
     with pytest.raises(InvalidInput, match=f"the limit {name} is {value}"):
         Limits(**limit)
-
-
-def test_without_limits_there_is_no_waiting() -> None:
-    allowance = Allowance(Limits(), now=0.0)
-    allowance.spend(10**9, 10**12, now=0.0)
-    assert allowance.wait_s(0.0) == 0.0
-
-
-def test_a_rate_is_kept_over_time() -> None:
-    allowance = Allowance(Limits(events_per_s=100), now=0.0)
-    now, published = 0.0, 0
-    while now < 10.0:
-        wait = allowance.wait_s(now)
-        if wait:
-            now += wait
-        else:
-            allowance.spend(7, 0, now)
-            published += 7
-    assert 1_000 <= published <= 1_000 + 100 + 2 * 7
-
-
-def test_a_bucket_holds_no_more_than_a_second() -> None:
-    allowance = Allowance(Limits(bytes_per_s=10), now=0.0)
-    allowance.spend(1, 20, now=1_000.0)
-    assert allowance.wait_s(1_000.0) == pytest.approx(1.0)
-
-
-def test_the_scarcer_of_two_rates_counts() -> None:
-    allowance = Allowance(Limits(events_per_s=10, bytes_per_s=100), now=0.0)
-    allowance.spend(15, 100, now=0.0)
-    assert allowance.wait_s(0.0) == pytest.approx(0.5)
-    allowance.spend(0, 200, now=0.5)
-    assert allowance.wait_s(0.5) == pytest.approx(1.5)

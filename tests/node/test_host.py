@@ -9,11 +9,15 @@ import pytest
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
+    Answered,
     Append,
     Close,
+    DropRecord,
     Effect,
     Moment,
+    PutRecord,
     PutTime,
+    Record,
     Report,
     Send,
 )
@@ -74,6 +78,10 @@ class Scripted:
 
     is_leaving = False
     is_free_to_go = True
+
+    def keep(self, record: Record, answered: Answered, at: Moment) -> Sequence[Effect]:
+        answered(None)
+        return self._answer("keep", at.now, record)
 
     def leave(self, at: Moment) -> Sequence[Effect]:
         return self._answer("leave", at.now)
@@ -222,6 +230,15 @@ def test_nothing_reaches_a_node_whose_host_was_stopped() -> None:
 def test_sessions_of_two_lives_have_different_names() -> None:
     first, second = numbered_ids("b1-1"), numbered_ids("b1-2")
     assert len({first(), first(), second(), second()}) == 4
+
+
+def test_what_a_front_keeps_is_refused_once_the_broker_has_stopped() -> None:
+    ports = Ports()
+    answers: list[str | None] = []
+    ports.host.keep(DropRecord("k"), answers.append)
+    ports.host.stop()
+    ports.host.keep(PutRecord("k", b"v"), answers.append)
+    assert answers == [None, "the broker is stopping"]
 
 
 def test_an_effect_that_fails_takes_nothing_from_the_others() -> None:

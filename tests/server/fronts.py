@@ -71,7 +71,9 @@ async def asked(
 ) -> AsyncIterator[httpx.AsyncClient]:
     """A client of the front without sockets: for requests that end."""
     access = Access(authority or OpenAuthority(), server.moment)
-    delivery = HttpSubscribers(server.connect_local, access, Directory(), **options)
+    delivery = HttpSubscribers(
+        server.connect_local, access, Directory(server.host.keep, {}), **options
+    )
     app = application(server.connect_local, access, delivery)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://palio") as client:

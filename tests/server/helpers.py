@@ -15,7 +15,17 @@ import pyarrow as pa
 from palio.errors import IllegalMessage
 from palio.model.events import stamped
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import Append, Close, Effect, Moment, Operation, PutEntry, Send
+from palio.node.effects import (
+    Answered,
+    Append,
+    Close,
+    Effect,
+    Moment,
+    Operation,
+    PutEntry,
+    Record,
+    Send,
+)
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Bye,
@@ -238,6 +248,16 @@ class Scripted:
 
     is_leaving = False
     is_free_to_go = True
+
+    def keep(
+        self,
+        record: Record,
+        answered: Answered,
+        at: Moment,  # noqa: ARG002  # the interface
+    ) -> Sequence[Effect]:
+        self._note("keep", record)
+        answered(None)
+        return ()
 
     def leave(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
         return ()

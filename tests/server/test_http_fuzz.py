@@ -204,7 +204,9 @@ async def test_every_question_is_answered_and_none_by_a_failure(seed: int) -> No
     async with broker() as server:
         access = Access(OpenAuthority(), server.moment)
         sinks = Sink().sinks
-        delivery = HttpSubscribers(server.connect_local, access, Directory(), sinks=sinks)
+        delivery = HttpSubscribers(
+            server.connect_local, access, Directory(server.host.keep, {}), sinks=sinks
+        )
         app = application(server.connect_local, access, delivery)
         for _ in range(CASES):
             question = fuzz.question(ids)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.matching import warming
 from palio.matching.kernels import registry
-from palio.node.authority import Authority, OpenAuthority
+from palio.node.authority import NO_LIMITS, Authority, OpenAuthority
 from palio.node.effects import Moment
 from palio.protocol.messages import (
     Accepted,
@@ -386,14 +386,17 @@ async def test_limits_reach_the_server_and_the_node() -> None:
 
 def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
     assert isinstance(new_authority(Configuration()), OpenAuthority)
-    grants = {"b2": Grant(may_hear="x = 1"), "ops": Grant(monitor=True, identities=("ann",))}
+    granted = Grant(monitor=True, identities=("ann",), limits={"sessions": 7})
+    grants = {"b2": Grant(may_hear="x = 1"), "ops": granted}
     named = new_authority(Configuration(auth=Auth(grants=grants)))
     principal = named.authenticate("", "b2", Moment(0.0, 0))
     assert str(principal.may_hear) == "x = 1"
     assert str(principal.may_publish) == "FALSE"
     assert not principal.may_monitor
     assert not principal.identities
+    assert principal.limits == NO_LIMITS
     ops = named.authenticate("", "ops", Moment(0.0, 0))
+    assert ops.limits.sessions == 7
     assert (ops.may_monitor, ops.identities) == (True, frozenset(("ann",)))
 
 

@@ -219,6 +219,8 @@ def _fits(token: Any, length: int) -> bool:
         ({"sub": "a\x1bb"}, "cannot be called"),
         ({"limits": {"bananas": 1}}, "'bananas' is no limit"),
         ({"limits": {"events_per_s": 0}}, "events_per_s is 0"),
+        ({"limits": {"sessions": 0.5}}, "sessions is 0"),
+        ({"limits": {"subscriptions": math.inf}}, "subscriptions is inf"),
         ({"sub": ""}, "a name has 1 to 200 bytes"),
         ({"sub": "anyone"}, "those who show no token"),
         *(({"jti": jti}, r"no token's number \(jti\): 1 to 200") for jti in UNWRITABLE),

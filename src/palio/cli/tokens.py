@@ -84,7 +84,9 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     expires: Annotated[str, typer.Option(metavar="TIME", help="In 90s, 15m, 12h, 30d.")] = "30d",
     limit: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=NUMBER", help="subscriptions, events_per_s or bytes_per_s."),
+        typer.Option(
+            metavar="NAME=NUMBER", help="sessions, subscriptions, events_per_s or bytes_per_s."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A new file, for its owner only.")

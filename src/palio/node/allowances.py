@@ -1,31 +1,115 @@
-"""`Allowances`: what principals have left of their rates, however many sessions they have."""
+"""`Allowances`: one account for each principal of its sessions, its subscriptions and its rates."""
 
 from __future__ import annotations
 
-from palio.node.authority import Allowance, Limits, Principal
+from typing import Final
+
+from palio.node.authority import ANYONE, Limits, Principal
 from palio.node.limits import MAX_ALLOWANCES
 
-__all__ = ["Allowances"]
+__all__ = ["Allowance", "Allowances"]
+
+
+class Allowance:
+    """What one principal has at this broker, over all its sessions. The limits are those of the
+    newest grant, and given each time.
+
+    A bucket of a rate holds one second's worth. It may be overdrawn once, so that no batch is too
+    large to pass at all; whoever comes next waits until that is paid back.
+
+    >>> allowance, limits = Allowance("alice"), Limits(events_per_s=100)
+    >>> allowance.wait_s(limits, 0.0), allowance.spend(limits, 150, 0, 0.0)
+    (0.0, None)
+    >>> allowance.wait_s(limits, 0.0), allowance.wait_s(limits, 0.6)
+    (0.5, 0.0)
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sessions: dict[str, None] = {}
+        """Their numbers, changed by `Allowances` alone."""
+        self.subscriptions = 0
+        """Of all these sessions, changed by `Session` alone."""
+        self._events = _Bucket()
+        self._bytes = _Bucket()
+
+    def wait_s(self, limits: Limits, now: float) -> float:
+        """Seconds until something may be published again; 0 for at once."""
+        events, nbytes = limits.events_per_s, limits.bytes_per_s
+        return max(self._events.wait_s(events, now), self._bytes.wait_s(nbytes, now))
+
+    def spend(self, limits: Limits, events: int, nbytes: int, now: float) -> None:
+        """Count what was published."""
+        self._events.spend(limits.events_per_s, events, now)
+        self._bytes.spend(limits.bytes_per_s, nbytes, now)
 
 
 class Allowances:
-    """By principal and rates: a new session is no new second.
+    """The accounts of all principals.
 
     >>> allowances, alice = Allowances(), Principal("alice", limits=Limits(events_per_s=5))
-    >>> allowances.of(alice, 0.0).spend(10, 0, 0.0)
-    >>> allowances.of(alice, 0.0).wait_s(0.0)
+    >>> allowance = allowances.of(alice)
+    >>> allowances.begin(allowance, "s1")
+    >>> allowance.spend(alice.limits, 10, 0, 0.0)
+    >>> allowances.end(allowance, "s1")
+    >>> allowances.of(alice).wait_s(alice.limits, 0.0)  # a new session is no new second
     1.0
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, Limits], Allowance] = {}
+        self._in_use: dict[str, Allowance] = {}
+        self._idle: dict[str, Allowance] = {}
+        """Those without sessions, kept for their rates; the one left first is the first."""
 
-    def of(self, principal: Principal, now: float) -> Allowance:
-        """What a principal has left."""
-        place = principal.name, principal.limits
-        found = self._known.get(place)
-        if found is None:
-            found = self._known[place] = Allowance(principal.limits, now)
-            if len(self._known) > MAX_ALLOWANCES:
-                del self._known[next(iter(self._known))]
-        return found
+    def of(self, principal: Principal) -> Allowance:
+        """The account of a principal. Each session of those who show nothing has its own: together
+        they are everybody.
+        """
+        name = principal.name
+        if name == ANYONE:
+            return Allowance(name)
+        return self._in_use.get(name) or self._idle.get(name) or Allowance(name)
+
+    def begin(self, allowance: Allowance, session: str) -> None:
+        """A session begins."""
+        allowance.sessions[session] = None
+        if allowance.name != ANYONE:
+            self._in_use[allowance.name] = self._idle.pop(allowance.name, allowance)
+
+    def end(self, allowance: Allowance, session: str) -> None:
+        """A session is forgotten, and has given back its subscriptions."""
+        del allowance.sessions[session]
+        if allowance.sessions or allowance.name == ANYONE:
+            return
+        assert not allowance.subscriptions, "whoever has no sessions has no subscriptions"
+        self._idle[allowance.name] = self._in_use.pop(allowance.name)
+        if len(self._idle) > MAX_ALLOWANCES:
+            del self._idle[next(iter(self._idle))]
+
+
+_MOMENT_S: Final = 1e-6
+"""What floating point leaves of a wait that is over is no wait."""
+
+
+class _Bucket:
+    """What was spent at a rate, and not paid back by the time that has passed."""
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+        self._at = 0.0
+
+    def wait_s(self, rate: float | None, now: float) -> float:
+        if rate is None:
+            return 0.0
+        self._pay_back(rate, now)
+        wait = self._spent / rate - 1.0
+        return wait if wait > _MOMENT_S else 0.0
+
+    def spend(self, rate: float | None, amount: float, now: float) -> None:
+        if rate is not None:
+            self._pay_back(rate, now)
+            self._spent += amount
+
+    def _pay_back(self, rate: float, now: float) -> None:
+        self._spent = max(0.0, self._spent - (now - self._at) * rate)
+        self._at = now

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -46,7 +46,6 @@ __all__ = [
     "NO_BROKER",
     "NO_LIMITS",
     "NO_MONITOR",
-    "Allowance",
     "Authority",
     "Limits",
     "NamedAuthority",
@@ -66,12 +65,32 @@ _SHOWN_CHARS: Final = 200
 class Limits:
     """How much a principal may ask of a broker; None for as much as the broker has."""
 
+    sessions: int | None = None
     subscriptions: int | None = None
     events_per_s: float | None = None
     bytes_per_s: float | None = None
 
+    @classmethod
+    def of(cls, given: Mapping[str, float]) -> Limits:
+        """Read limits from a token or a setting.
+
+        >>> Limits.of({"sessions": 10.0}).sessions
+        10
+        """
+        if not given:
+            return NO_LIMITS
+        for name in given:
+            if name not in cls.__dataclass_fields__:
+                known = ", ".join(cls.__dataclass_fields__)
+                raise InvalidInput(f"{name!r:.40} is no limit; there are {known}")
+        numbers: dict[str, Any] = dict(given)
+        cls(**numbers)  # before they are made whole, which infinity cannot be
+        for name in {"sessions", "subscriptions"} & numbers.keys():
+            numbers[name] = int(numbers[name])
+        return cls(**numbers)
+
     def __post_init__(self) -> None:
-        for name in ("subscriptions", "events_per_s", "bytes_per_s"):
+        for name in self.__dataclass_fields__:
             value = getattr(self, name)
             if value is not None and not 0 < value < inf:
                 raise InvalidInput(
@@ -443,60 +462,3 @@ class _Rows:
             return np.zeros(len(parcel), np.bool_)
         denied = found.get(self._DENIED)
         return admitted if denied is None else admitted & ~denied
-
-
-# --- limits ---
-
-
-class Allowance:
-    """What is left of a principal's rates: token buckets that hold one second's worth.
-
-    A bucket may be overdrawn once, so that no batch is too large to pass at all; whoever comes
-    next waits until that is paid back.
-
-    >>> allowance = Allowance(Limits(events_per_s=100), now=0.0)
-    >>> allowance.wait_s(0.0), allowance.spend(150, 0, now=0.0)
-    (0.0, None)
-    >>> allowance.wait_s(0.0), allowance.wait_s(0.6)
-    (0.5, 0.0)
-    """
-
-    def __init__(self, limits: Limits, now: float) -> None:
-        self._events = _Bucket(limits.events_per_s, now)
-        self._bytes = _Bucket(limits.bytes_per_s, now)
-
-    def wait_s(self, now: float) -> float:
-        """Seconds until something may be published again; 0 for at once."""
-        return max(self._events.wait_s(now), self._bytes.wait_s(now))
-
-    def spend(self, events: int, nbytes: int, now: float) -> None:
-        """Count what was published."""
-        self._events.spend(events, now)
-        self._bytes.spend(nbytes, now)
-
-
-_MOMENT_S: Final = 1e-6
-"""What floating point leaves of a wait that is over is no wait."""
-
-
-class _Bucket:
-    def __init__(self, rate: float | None, now: float) -> None:
-        self._rate = rate
-        self._level = rate or 0.0
-        self._at = now
-
-    def wait_s(self, now: float) -> float:
-        if self._rate is None:
-            return 0.0
-        self._refill(self._rate, now)
-        wait = -self._level / self._rate
-        return wait if wait > _MOMENT_S else 0.0
-
-    def spend(self, amount: float, now: float) -> None:
-        if self._rate is not None:
-            self._refill(self._rate, now)
-            self._level -= amount
-
-    def _refill(self, rate: float, now: float) -> None:
-        self._level = min(rate, self._level + (now - self._at) * rate)
-        self._at = now

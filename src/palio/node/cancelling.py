@@ -51,7 +51,7 @@ class Cancelling:
         core, live = self._core, []
         ended = 0
         for key in keys:
-            known = session.subscriptions.pop(key, None)
+            known = session.let_go(key)
             if known is None:
                 continue
             ended += 1

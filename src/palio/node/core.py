@@ -390,7 +390,7 @@ class Core:
         """The owner of a durable subscription is here no longer."""
         session = durable.session
         if session is not None:
-            session.subscriptions.pop(durable.key, None)
+            session.let_go(durable.key)
             session.durables.pop(durable.key, None)
             session.stalled.pop(durable, None)
             durable.session, durable.away_since = None, self.at.now

@@ -6,7 +6,7 @@ carried out in their order. The simulator and the server carry out the very same
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -17,6 +17,7 @@ from palio.protocol.seen_numbers import AddNumbers, DropNumbers, ForgetNumbers
 __all__ = [
     "RELEASING",
     "AddNumbers",
+    "Answered",
     "Append",
     "Assign",
     "Cast",
@@ -24,6 +25,7 @@ __all__ = [
     "Dial",
     "DropEntries",
     "DropNumbers",
+    "DropRecord",
     "DropSubscription",
     "Effect",
     "Entry",
@@ -34,8 +36,10 @@ __all__ = [
     "Operation",
     "PutEntry",
     "PutFacts",
+    "PutRecord",
     "PutSubscription",
     "PutTime",
+    "Record",
     "Report",
     "Send",
     "Store",
@@ -191,6 +195,24 @@ class PutFacts(NamedTuple):
     facts: tuple[Fact, ...]
 
 
+class PutRecord(NamedTuple):
+    """What a front keeps under a key of its own, as it is now."""
+
+    key: str
+    value: bytes
+
+
+class DropRecord(NamedTuple):
+    """A front keeps nothing under a key any more."""
+
+    key: str
+
+
+Record: TypeAlias = PutRecord | DropRecord
+Answered: TypeAlias = Callable[[str | None], None]
+"""Called with None once something is on the disk, or with why it is not."""
+
+
 class PutTime(NamedTuple):
     """The time of the last publication of this broker's clients."""
 
@@ -208,11 +230,12 @@ Operation: TypeAlias = (
     | DropNumbers
     | ForgetNumbers
     | PutFacts
+    | Record
     | PutTime
 )
 
 
-RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers, ForgetNumbers)
+RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers, ForgetNumbers, DropRecord)
 """Operations that make room: a disk that is full takes steps of nothing else."""
 
 

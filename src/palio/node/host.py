@@ -28,12 +28,14 @@ from typing import Any, Protocol
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
+    Answered,
     Append,
     Cast,
     Close,
     Dial,
     Effect,
     Moment,
+    Record,
     Report,
     Send,
     Tune,
@@ -98,6 +100,9 @@ class Machine(Protocol):
 
     def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
         """An `Append` could not be written; nothing of it was."""
+
+    def keep(self, record: Record, answered: Answered, at: Moment) -> Sequence[Effect]:
+        """A front keeps something, or keeps it no longer."""
 
     def tick(self, at: Moment) -> Sequence[Effect]:
         """It is `wake_at` or later."""
@@ -276,6 +281,13 @@ class Host:
                 self._perform(self.machine.stored(ticket, at))
             else:
                 self._perform(self.machine.failed(ticket, reason, at))
+
+    def keep(self, record: Record, answered: Answered) -> None:
+        """A front keeps something: see `Machine`."""
+        if self.is_running:
+            self._perform(self.machine.keep(record, answered, self._clock.moment()))
+        else:
+            answered("the broker is stopping")
 
     def tick(self, due: float) -> None:
         """The clock rings, as it was asked to do at `due`."""

@@ -16,7 +16,8 @@ SESSION_TRIES: Final = 3 * FRAME_TRIES
 is tried whole and then in parts, and what cannot go is replaced by something that arrives."""
 
 MAX_SUBSCRIPTIONS: Final = 100_000
-"""Subscriptions of one session; at about 4 KiB each, 400 MB."""
+"""Subscriptions of one principal, or of one session where nobody shows who he is; at about 4 KiB
+each, 400 MB."""
 
 MAX_ADVERTISEMENTS: Final = 1_000
 """Advertisements of an identity at one broker, or of a session without one: each event is held
@@ -34,6 +35,10 @@ MAX_CANCELS: Final = 16
 
 MAX_SESSIONS: Final = 100_000
 """Sessions of one broker, connected or waiting to be resumed."""
+
+MAX_SESSIONS_OF_ONE: Final = 1_000
+"""Sessions of a principal that shows who it is and whose grant says nothing of it: a hundred of
+them are needed to take up all of a broker's."""
 
 UNSEEN_BYTES: Final = 16 << 20
 """Bytes that a client may have been sent, answers included, before it acknowledges any of them."""
@@ -119,7 +124,8 @@ ADOPTED_AT_ONCE: Final = 200
 and followed by what waits for it."""
 
 MAX_ALLOWANCES: Final = 100_000
-"""Principals whose rates are remembered; beyond, the one met first begins a second anew."""
+"""Principals without sessions whose rates are remembered; beyond, the one that left first begins a
+second anew."""
 
 RELEASE_S: Final = 0.05
 """Seconds after which the journal forgets what it may, though nothing else is written: what was

@@ -7,6 +7,7 @@ disk, and whatever it answers depends only on the calls made so far, in their or
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -17,7 +18,7 @@ from palio.multicast.datagrams import Datagram
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
-from palio.node.effects import Close, DropEntries, Effect, Moment, Send, Store
+from palio.node.effects import Answered, Close, DropEntries, Effect, Moment, Record, Send, Store
 from palio.node.finding import Finder
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
@@ -117,7 +118,7 @@ class Node:
             self._core,
             self._publishing,
             self._questions,
-            RequestHandler(self._core, self._cancelling, self._moving),
+            RequestHandler(self._core, self._peers, self._cancelling, self._moving),
             self._membership,
             self._leaving,
             self._patience,
@@ -286,6 +287,12 @@ class Node:
         """An `Append` could not be written; nothing of it is on the disk."""
         self._core.at = at
         self._core.failed(ticket, reason)
+        return self._effects()
+
+    def keep(self, record: Record, answered: Answered, at: Moment) -> list[Effect]:
+        """A front keeps something, or keeps it no longer."""
+        self._core.at = at
+        self._core.append((record,), partial(answered, None), answered)
         return self._effects()
 
     def tick(self, at: Moment) -> list[Effect]:

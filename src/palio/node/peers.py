@@ -6,11 +6,13 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from palio.errors import NotAuthenticated, NotSupported
+from palio.errors import LimitExceeded, NotAuthenticated, NotSupported
+from palio.node.allowances import Allowance
 from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.detours import Detours
 from palio.node.effects import Send
+from palio.node.limits import MAX_SESSIONS_OF_ONE
 from palio.node.links import Links
 from palio.node.questions import Questions
 from palio.node.round_trips import RoundTrips
@@ -75,6 +77,15 @@ class Peers:
             raise NotAuthenticated(
                 f"this broker has {core.settings.max_sessions} sessions (MAX_SESSIONS); try another"
             )
+        allowance = core.allowances.of(principal)
+        most = principal.limits.sessions or MAX_SESSIONS_OF_ONE
+        if len(allowance.sessions) >= most and not self.end_away(allowance, sessions=1):
+            raise LimitExceeded(
+                f"the number of sessions of {principal.name!r} at this broker",
+                limit="limits.sessions",
+                maximum=most,
+                remedy="close one, or have a grant with more",
+            )
         id = core.new_id()
         stream = Stream(core.settings.window_bytes)
         publisher = f"{owner}/{incarnation or id}"
@@ -88,10 +99,29 @@ class Peers:
             owner=owner,
             publisher=publisher,
         )
-        session.identity = identity
+        session.identity, session.allowance = identity, allowance
+        core.allowances.begin(allowance, id)
         core.sessions[id] = session
         core.by_peer[session.peer] = (session, -1)
         return session
+
+    def end_away(self, allowance: Allowance, *, sessions: int = 0, subscriptions: int = 0) -> bool:
+        """Make room for a principal that has no more: its sessions without a connection end, the
+        longest away first. None of them if that is not enough, which is `False`.
+        """
+        mine = [self._core.sessions[each] for each in allowance.sessions]
+        away = sorted((s for s in mine if s.link is None), key=lambda session: session.away_since)
+        chosen: list[Session] = []
+        for session in away:
+            if sessions > 0 or (subscriptions > 0 and session.subscriptions):
+                chosen.append(session)
+                sessions -= 1
+                subscriptions -= len(session.subscriptions)
+        if sessions > 0 or subscriptions > 0:
+            return False
+        for session in chosen:
+            self.end_session(session)
+        return True
 
     def part_with(self, party: PeerSession) -> None:
         """A session cannot go on; whoever comes back begins a new one."""
@@ -199,7 +229,9 @@ class Peers:
         core.outlets.leave(session)
         del core.sessions[session.id], core.by_peer[session.peer]
         core.settling.end(session)
+        allowance = session.allowance
         session.forget()
+        core.allowances.end(allowance, session.id)
         if len(session.subscriptions) <= STEPS:
             core.route(core.router.detach(session.peer))
         else:  # nothing goes to it any longer; its place goes piece by piece
@@ -212,7 +244,7 @@ class Peers:
         core, session = self._core, self.leaving[0]
         keys = list(islice(session.subscriptions, STEPS))
         for key in keys:
-            del session.subscriptions[key]
+            session.let_go(key)
         changes = tuple(Unsubscribe(key) for key in keys)
         core.route(core.router.receive(session.peer, Batch(changes)))
         if not session.subscriptions:

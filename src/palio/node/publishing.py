@@ -209,14 +209,13 @@ class Publishing:
         principal, now = session.principal, self._core.at.now
         if principal.limits is NO_LIMITS:
             return
-        allowance = self._core.allowances.of(principal, now)
-        wait_s = allowance.wait_s(now)
+        wait_s = session.allowance.wait_s(principal.limits, now)
         if wait_s > 0:
             raise NotPermitted(
                 f"{principal.name!r} publishes more than it was granted; "
                 f"try again in {wait_s:.1f} s"
             )
-        allowance.spend(len(parcel), parcel.nbytes, now)
+        session.allowance.spend(principal.limits, len(parcel), parcel.nbytes, now)
 
     def _check(self, parcel: Parcel) -> None:
         """A shape is looked at once, size and times always: not all that Arrow can hold can be

@@ -32,6 +32,7 @@ from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import DropSubscription, Operation
 from palio.node.moving import Moving
+from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
 from palio.node.vouching import PLAN
 from palio.protocol.durations import check_seconds
@@ -134,8 +135,9 @@ _NO_PLAN: Final = (
 class RequestHandler:
     """Requests of clients."""
 
-    def __init__(self, core: Core, cancelling: Cancelling, moving: Moving) -> None:
+    def __init__(self, core: Core, peers: Peers, cancelling: Cancelling, moving: Moving) -> None:
         self._core = core
+        self._peers = peers
         self._cancelling = cancelling
         self._moving = moving
         self._plan: Fact | None = None
@@ -278,11 +280,7 @@ class RequestHandler:
     def _subscribe(self, session: Session, requests: Sequence[Subscribe]) -> None:
         """Put subscriptions in force, all or none."""
         core = self._core
-        most = session.principal.limits.subscriptions or core.settings.max_subscriptions
-        if len(session.subscriptions) + len(requests) > most:
-            raise LimitExceeded(
-                "the session's number of subscriptions", limit="MAX_SUBSCRIPTIONS", maximum=most
-            )
+        self._check_room(session, requests)
         heard: dict[int, Subscription] = {}
         told: list[routing.Request] = []
         wishes: list[SubscribePattern] = []
@@ -311,7 +309,30 @@ class RequestHandler:
             self._tell_router(session.peer, *told)
         for wish in wishes:
             core.route(core.router.receive(session.peer, wish))
-        session.subscriptions.update(heard)
+        session.take_up(heard)
+
+    def _check_room(self, session: Session, requests: Sequence[Subscribe]) -> None:
+        """Refuse what is more than the principal may have in all its sessions, and durable ones
+        beyond that, wherever their owner is.
+        """
+        here, allowance = self._core.durability.here, session.allowance
+        principal = session.principal
+        most = principal.limits.subscriptions or self._core.settings.max_subscriptions
+        more, kept = allowance.subscriptions + len(requests) - most, 0
+        if requests[0].durable:  # which comes alone
+            known = here.get(f"{session.owner}/{requests[0].durable}")
+            if known is None:
+                kept = 1 + sum(each.owner == session.owner for each in here.values())
+            elif known.session is not None:  # it only changes its session
+                more -= known.session.allowance is allowance
+        is_too_much = more > 0 and not self._peers.end_away(allowance, subscriptions=more)
+        if is_too_much or kept > most:
+            raise LimitExceeded(
+                f"the number of subscriptions of {principal.name!r} at this broker",
+                limit="MAX_SUBSCRIPTIONS",
+                maximum=most,
+                remedy="end one, or have a grant with more (limits.subscriptions)",
+            )
 
     def _subscribe_durable(
         self, session: Session, request: Subscribe, what: Filter | Pattern, narrowed: Filter
@@ -341,9 +362,8 @@ class RequestHandler:
         core.by_peer[durable.peer] = (session, request.key)
         core.route(core.router.attach(durable.peer))
         self._tell_router(durable.peer, routing.Subscribe(0, narrowed, dict(request.values)))
-        session.subscriptions[request.key] = Subscription(
-            what, dict(request.values), durable=subject
-        )
+        taken = Subscription(what, dict(request.values), durable=subject)
+        session.take_up({request.key: taken})
 
         pending = _PendingSubscribe(session, request, durable, had_ended)
         durable.ticket = core.append(

@@ -16,6 +16,7 @@ import msgspec
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
+from palio.node.allowances import Allowance
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import ANSWERS_PART, FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
@@ -275,12 +276,16 @@ class Session(PeerSession):
         publisher: str,
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
+        self.allowance = Allowance(principal.name)
+        """The account of its principal, once it has begun."""
         self.owner = owner
         """Whose durable subscriptions these are."""
         self.identity = ""
         """With whose other sessions it shares what they advertise; empty for nobody's."""
         self.publisher = publisher
-        self.subscriptions: dict[int, Subscription] = {}
+        self._subscriptions: dict[int, Subscription] = {}
+        self.subscriptions: Final[Mapping[int, Subscription]] = self._subscriptions
+        """Changed by `take_up` and `let_go` alone, which count them."""
         self.durables: dict[int, Durable] = {}
         """Durable subscriptions, by key; `subscriptions` has them too."""
         self.stalled: dict[Durable, None] = {}
@@ -290,6 +295,26 @@ class Session(PeerSession):
         """Those by which it is to learn that all is in force everywhere."""
         self.promises: deque[tuple[int, int]] = deque()
         """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
+
+    def take_up(self, subscriptions: Mapping[int, Subscription]) -> None:
+        """Hear something under keys that are not in use."""
+        assert self.subscriptions.keys().isdisjoint(subscriptions)
+        self._subscriptions.update(subscriptions)
+        self.allowance.subscriptions += len(subscriptions)
+
+    def let_go(self, key: int) -> Subscription | None:
+        """Hear nothing more under a key; what it was, if anything."""
+        known = self._subscriptions.pop(key, None)
+        self.allowance.subscriptions -= known is not None
+        return known
+
+    def forget(self) -> None:
+        """The session is over."""
+        super().forget()
+        # What is left leaves the tables piece by piece, and is on the principal's account no more.
+        self.allowance.subscriptions -= len(self.subscriptions)
+        self.allowance = Allowance(self.principal.name)
+        self.allowance.subscriptions = len(self.subscriptions)
 
     def hear_pattern(self, out: list[Effect], said: Composite | TooLate, limit: int) -> None:
         """A pattern of this session has occurred, or events were too late for it."""

@@ -277,6 +277,7 @@ class ClientSession:
             self._dial(now)
             return
         nobody = Unreachable(f"no broker answers: {'; '.join(self._reasons)}")
+        nobody.__cause__ = error
         if self._opens:
             self._give_up(nobody)
         else:

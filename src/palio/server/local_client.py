@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from palio.errors import Closed, IllegalMessage, PalioError, Unreachable
+from palio.errors import Closed, IllegalMessage, LimitExceeded, PalioError, Unreachable
 from palio.protocol.batches import parts
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
@@ -529,6 +529,9 @@ def _settle(answered: asyncio.Future[Done | Answer], outcome: Outcome) -> None:
 
 def _declined(error: PalioError) -> PalioError:
     """What a node that turns somebody away has said is told as what it refuses otherwise."""
+    limit = error.__cause__  # of one that may be met for a while only, and another try may pass it
+    if isinstance(limit, LimitExceeded):
+        return Declined(failure(limit))
     return Declined(failure(error)) if is_final(error) else error
 
 

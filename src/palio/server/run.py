@@ -23,7 +23,7 @@ from palio import files
 from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, Filter
-from palio.node.authority import Authority, NamedAuthority, OpenAuthority, Principal
+from palio.node.authority import Authority, Limits, NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
 from palio.node.node import Node
@@ -259,6 +259,7 @@ def _principal(name: str, grant: Grant) -> Principal:
         read(grant.deny_hear),
         may_monitor=grant.monitor,
         identities=frozenset(grant.identities),
+        limits=Limits.of(grant.limits),
     )
 
 

@@ -71,6 +71,9 @@ class Journaling(Protocol):
     def flush(self) -> None:
         """Return when all before is written and answered for. Blocks: call it in a thread."""
 
+    def records(self) -> dict[str, bytes]:
+        """What fronts kept when the broker started (`Host.keep`). Blocks."""
+
     def close(self) -> None:
         """Write what waits, and close the file. Blocks."""
 

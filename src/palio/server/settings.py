@@ -169,6 +169,7 @@ class Grant(_Section, frozen=True, kw_only=True):
     deny_hear: str = ""
     monitor: bool = False
     identities: tuple[str, ...] = ()
+    limits: dict[str, float] = {}
 
 
 class Auth(_Section, frozen=True, kw_only=True):
@@ -193,7 +194,7 @@ class Auth(_Section, frozen=True, kw_only=True):
         dict[str, Grant],
         Meta(
             description="by the name in a client's certificate: may_publish, may_hear, deny_..., "
-            "monitor, identities"
+            "monitor, identities, limits"
         ),
     ] = {}
 
@@ -279,7 +280,7 @@ class Limits(_Section, frozen=True, kw_only=True):
         Count, Meta(description="connections at once, at all ports together")
     ] = MAX_CONNECTIONS
     max_sessions: Annotated[Count, Meta(description="sessions, connected or away")] = MAX_SESSIONS
-    max_subscriptions: Annotated[Count, Meta(description="subscriptions of one session")] = (
+    max_subscriptions: Annotated[Count, Meta(description="subscriptions of one principal")] = (
         MAX_SUBSCRIPTIONS
     )
     window_bytes: Annotated[Bytes, Meta(description="on the way to one receiver, not yet seen")] = (

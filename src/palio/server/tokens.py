@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -35,7 +35,7 @@ from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioErr
 from palio.language.documents import read_document
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, Filter
-from palio.node.authority import ANYONE, NO_LIMITS, Limits, NamedAuthority, Principal
+from palio.node.authority import ANYONE, Limits, NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
 
@@ -141,7 +141,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         return Principal(
             self.sub,
             **grants,
-            limits=_limits(self.limits) if self.limits else NO_LIMITS,
+            limits=Limits.of(self.limits),
             may_monitor=self.monitor,
             identities=frozenset(self.identities),
             key=self.broker,
@@ -152,17 +152,6 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 def _filter(text: str) -> Filter:
     return parse_filter(text) if text else FALSE
-
-
-def _limits(given: Mapping[str, float]) -> Limits:
-    for name in given:
-        if name not in Limits.__dataclass_fields__:
-            known = ", ".join(Limits.__dataclass_fields__)
-            raise InvalidInput(f"{name!r:.40} is no limit; there are {known}")
-    numbers: dict[str, Any] = dict(given)
-    if "subscriptions" in numbers:
-        numbers["subscriptions"] = int(numbers["subscriptions"])
-    return Limits(**numbers)
 
 
 def _check_number(jti: str) -> None:

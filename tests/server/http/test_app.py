@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import msgspec
@@ -17,6 +21,8 @@ from cloudevents.core.bindings.http import (
     to_structured_event,
 )
 from cloudevents.core.v1.event import CloudEvent
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 import palio
 from palio.errors import InvalidConfiguration
@@ -24,15 +30,17 @@ from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.model.filters import FALSE, TRUE
 from palio.node.authority import NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
+from palio.protocol.messages import Bye, Welcome
 from palio.server.http.access import MAX_BODY_BYTES
 from palio.server.http.app import serve
 from palio.server.http.publishing import MAX_BATCH_EVENTS
-from palio.server.run import running
+from palio.server.run import Running, running
 from palio.server.settings import Configuration
 from palio.server.tokens import Claims, create_key, load_private_key, revoke, sign
 from tests.server.certificates import self_signed
 from tests.server.fronts import (
     EVENT,
+    WAIT_S,
     Source,
     asked,
     broker,
@@ -42,6 +50,7 @@ from tests.server.fronts import (
     publish,
     publish_one,
 )
+from tests.server.helpers import Peer, hello, until
 
 
 class Tokens(NamedAuthority):
@@ -371,6 +380,103 @@ async def test_what_cannot_be_acknowledged_says_why(
 def configured(**sections: Any) -> Configuration:
     wanted = {"broker": {"name": "b"}, "listen": {"port": 0, "http_port": 0}}
     return msgspec.convert(wanted | sections, Configuration)
+
+
+class Signed:
+    """A broker that asks for tokens, and who signs them."""
+
+    def __init__(self, directory: Path) -> None:
+        create_key(directory / "signing")
+        self._key = load_private_key(directory / "signing")
+        self.configuration = configured(
+            broker={"name": "b", "data_dir": str(directory / "data")},
+            auth={"keys": str(directory / "signing.pub")},
+        )
+
+    def token(self, name: str, **limits: float) -> str:
+        claims = Claims(name, name, 0, 2**33, may_publish="TRUE", may_hear="TRUE", limits=limits)
+        return sign(claims, self._key)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[tuple[Running, httpx.AsyncClient]]:
+        async with (
+            running(self.configuration) as found,
+            httpx.AsyncClient(base_url=found.addresses["http"], timeout=WAIT_S) as client,
+        ):
+            yield found, client
+
+
+async def test_sessions_count_by_principal_through_all_doors(tmp_path: Path) -> None:
+    signed = Signed(tmp_path)
+    alice, bob = (signed.token(name, sessions=3) for name in ("alice", "bob"))
+    path = f"/events?filter={quote('EXISTS id')}&access_token="
+    async with signed.running() as (found, client), AsyncExitStack() as stack:
+        sockets = found.addresses["http"].replace("http", "ws")
+
+        async def greeted(token: str) -> Peer:
+            peer = await Peer.connect((found.host, found.port))
+            peer.send(hello("me", token=token))
+            return peer
+
+        async def enter(token: str) -> Peer:
+            """By each door."""
+            peer = await greeted(token)
+            await peer.next(Welcome)
+            source = await stack.enter_async_context(Source(client, path + token).open())
+            socket = await stack.enter_async_context(connect(sockets + path + token))
+            await publish(client, event(1), query=f"?access_token={publisher}")
+            assert await numbers(source, 1) == [1]
+            await asyncio.wait_for(socket.recv(), WAIT_S)
+            return peer
+
+        publisher = signed.token("carol")
+        native = await enter(alice)
+        (bye,) = await (await greeted(alice)).until_closed()
+        assert isinstance(bye, Bye)
+        assert bye.code == "LimitExceeded"
+        refused = await client.get(path + alice)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (413, "LimitExceeded")
+        assert "limits.sessions = 3; close one" in refused.json()["error"]["message"]
+        async with connect(sockets + path + alice) as socket:
+            with pytest.raises(ConnectionClosed, match=r"limits\.sessions = 3"):
+                await asyncio.wait_for(socket.recv(), WAIT_S)
+        assert (await publish_one(client, EVENT, f"?access_token={alice}")).status_code == 413
+        (await enter(bob)).close()
+        native.close()
+        await until(lambda: found.server.node.status()["connected"] == 5)
+        assert (await publish_one(client, EVENT, f"?access_token={alice}")).status_code == 202
+
+
+async def test_subscriptions_by_http_count_by_principal_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    signed = Signed(tmp_path)
+    alice, bob = (bearer(signed.token(name, subscriptions=1)) for name in ("alice", "bob"))
+    body = {"filters": [{"palio": "data.x > 0"}]}
+    async with signed.running() as (_, client):
+        made = [await client.post("/subscriptions", json=body, headers=alice) for _ in range(20)]
+        assert [each.status_code for each in made] == [201] + 19 * [413]
+        error = made[-1].json()["error"]
+        assert (error["type"], error["limit"]) == ("LimitExceeded", "limits.subscriptions")
+        assert error["message"] == (
+            "the number of subscriptions by HTTP exceeds limits.subscriptions = 1; delete one"
+        )
+        other = await client.post("/subscriptions", json=body, headers=bob)
+        assert other.status_code == 201
+    async with signed.running() as (_, client):
+        kept = [(await client.get("/subscriptions", headers=who)).json() for who in (alice, bob)]
+        assert kept == [[made[0].json()], [other.json()]]
+        refused = await client.post("/subscriptions", json=body, headers=alice)
+        assert refused.status_code == 413
+        location = made[0].headers["location"]
+        assert (await client.delete(location, headers=bob)).status_code == 404
+        assert (await client.delete(location, headers=alice)).status_code == 204
+        again = await client.post("/subscriptions", json=body, headers=alice)
+        assert again.status_code == 201
+    async with signed.running() as (_, client):
+        assert (await client.get("/subscriptions", headers=alice)).json() == [again.json()]
+    kept_in = sorted(each.name.partition("-")[0] for each in (tmp_path / "data").iterdir())
+    assert set(kept_in) <= {"journal.lock", "journal.mark", "journal.reserve", "journal.sqlite"}
 
 
 async def test_all_doors_of_a_broker_with_tls_and_tokens(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tests.server.http.test_app import Tokens, bearer
 async def test_what_is_described_is_what_there_is() -> None:
     async with broker() as server:
         access = Access(OpenAuthority(), server.moment)
-        delivery = HttpSubscribers(server.connect_local, access, Directory())
+        delivery = HttpSubscribers(server.connect_local, access, Directory(server.host.keep, {}))
         routes = application(server.connect_local, access, delivery).routes
     there = {
         (route.path, method.lower())

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.requests import Request
 
 from palio.errors import SubscriptionEnded, Unreachable
 from palio.language.http_events import BATCH_TYPE
@@ -40,12 +41,12 @@ async def test_consumers_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
-    file = tmp_path / "subscriptions.json"
     sink = Sink()
     wanted = {"config": {"durable": True}, "sink": SINK}
     async with broker(tmp_path) as server, asked(server) as client:
         access = Access(OpenAuthority(), server.moment)
-        delivery = HttpSubscribers(server.connect_local, access, Directory(file), sinks=sink.sinks)
+        directory = Directory(server.host.keep, {})
+        delivery = HttpSubscribers(server.connect_local, access, directory, sinks=sink.sinks)
         app = application(server.connect_local, access, delivery)
         client._transport = type(client._transport)(app)  # type: ignore[call-arg]  # the ASGI one
         assert (await client.post("/subscriptions", json=wanted)).status_code == 201
@@ -55,7 +56,8 @@ async def test_webhooks_go_on_after_a_restart(tmp_path: Path) -> None:
         await publish(client, event(2), query="?durable=true")
     async with broker(tmp_path) as server:
         access = Access(OpenAuthority(), server.moment)
-        again = HttpSubscribers(server.connect_local, access, Directory(file), sinks=sink.sinks)
+        directory = Directory(server.host.keep, server.journal.records())
+        again = HttpSubscribers(server.connect_local, access, directory, sinks=sink.sinks)
         await again.start("http://palio.example:7480")
         assert (await sink.heard(2))[-1] == event(2)
         await again.stop()
@@ -155,6 +157,32 @@ async def test_a_subscription_ends_though_its_reader_has_it_no_longer(
             assert (await client.delete(address)).status_code == 204
         assert server.node.status()["durable_subscriptions"] == 0
         assert (await client.get(address)).status_code == 404
+
+
+async def test_what_is_deleted_while_it_is_changed_does_not_come_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else an owner would have more of them than its limit says."""
+    async with broker() as server, asked(server) as client:
+
+        async def late(request: Request) -> bytes:
+            monkeypatch.undo()
+            assert (await client.delete(request.url.path)).status_code == 204
+            return b"{}"
+
+        made = await client.post("/subscriptions", json={})
+        monkeypatch.setattr(subscribers, "body_of", late)
+        assert (await client.put(made.headers["location"], json={})).status_code == 404
+
+        async def refused(*_: object, **__: object) -> CursorFeed:
+            monkeypatch.undo()
+            assert (await client.delete(made.headers["location"])).status_code == 204
+            raise Unreachable("the broker is away")
+
+        made = await client.post("/subscriptions", json={})
+        monkeypatch.setattr(CursorFeed, "open", refused)
+        assert (await client.put(made.headers["location"], json={})).status_code == 503
+        assert (await client.get("/subscriptions")).json() == []
 
 
 async def test_a_sink_that_is_gone_is_removed_in_the_end(

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-from typing import Any
+import asyncio
+from typing import Any, Final
 
 import msgspec
 import pytest
 
-from palio.errors import InvalidInput, LimitExceeded, NotPermitted, NotStored, ParseError
+from palio.errors import InvalidInput, JournalDamaged, LimitExceeded, NotStored, ParseError
+from palio.node.authority import ANYONE, Limits, Principal
+from palio.node.effects import Answered, PutRecord, Record
 from palio.server.http import subscriptions
-from palio.server.http.subscriptions import Directory, HttpSubscription, Request, parameters
+from palio.server.http.subscriptions import (
+    PREFIX,
+    Directory,
+    HttpSubscription,
+    Request,
+    parameters,
+)
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 
@@ -159,70 +166,141 @@ def test_headers_and_addresses_are_limited(beyond: int) -> None:
             subscription(**fields)
 
 
-def test_a_directory_survives(tmp_path: Path) -> None:
-    path = tmp_path / "subscriptions.json"
-    directory = Directory(path)
+# --- the directory ---
+
+
+class Disk:
+    """Records that are written when the test says so, and in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, bytes] = {}
+        self.problem = ""
+        self.waits = False
+        self._waiting: list[tuple[Record, Answered]] = []
+
+    def keep(self, record: Record, answered: Answered) -> None:
+        self._waiting.append((record, answered))
+        if not self.waits:
+            self.write()
+
+    def write(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for record, answered in waiting:
+            if self.problem:
+                pass
+            elif isinstance(record, PutRecord):
+                self.records[record.key] = record.value
+            else:
+                del self.records[record.key]
+            answered(self.problem or None)
+
+
+ALICE: Final = Principal("alice")
+
+
+def another(id: str, owner: str = "alice") -> HttpSubscription:
+    return msgspec.structs.replace(subscription(), id=id, owner=owner)
+
+
+async def test_a_directory_survives() -> None:
+    disk = Disk()
+    directory = Directory(disk.keep, {})
     one = subscription(sink="https://example.com/hook")
-    directory.put(one)
-    assert path.stat().st_mode & 0o777 == 0o600
-    again = Directory(path)
-    assert again.get("s1", "alice") == one
-    assert again.with_sinks() == [one]
-    again.drop("s1")
-    assert "s1" not in Directory(path)
+    await directory.put(one)
+    disk.records["another front's"] = b"anything"
+    again = Directory(disk.keep, disk.records)
+    assert again.find("s1", "alice") == one
+    assert again.with_sinks() == again.of("alice") == [one]
+    await again.drop(one)
+    assert again.of("alice") == Directory(disk.keep, disk.records).of("alice") == []
 
 
-def test_a_damaged_directory_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "subscriptions.json"
-    path.write_text("[{")
-    with pytest.raises(InvalidInput, match=r"cannot read '.*subscriptions.json'"):
-        Directory(path)
+def test_a_record_that_is_no_subscription_is_told_with_its_place() -> None:
+    with pytest.raises(JournalDamaged, match=r"records, 'http subscription s1' is no subscr"):
+        Directory(Disk().keep, {f"{PREFIX}s1": b"[{"})
 
 
-def test_a_directory_is_not_written_through_a_link(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("precious")
-    path = tmp_path / "subscriptions.json"
-    for name in (path.name, f"{path.name}.new", f".{path.name}.unfinished"):
-        (tmp_path / name).symlink_to(precious)
-    path.unlink()
-    directory = Directory(path)
-    path.symlink_to(precious)
-    directory.put(subscription())
-    assert precious.read_text() == "precious"
-    assert not path.is_symlink()
-
-
-def test_others_subscriptions_do_not_exist() -> None:
-    directory = Directory()
-    directory.put(subscription())
-    with pytest.raises(NotPermitted, match="no subscription 's1' of 'bob'"):
-        directory.get("s1", "bob")
+async def test_others_subscriptions_do_not_exist() -> None:
+    directory = Directory(Disk().keep, {})
+    await directory.put(subscription())
+    assert directory.find("s1", "bob") is None
     assert directory.of("bob") == []
 
 
-def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
-    home = tmp_path / "data"
-    directory = Directory(home / "subscriptions.json")
-    with pytest.raises(NotStored, match="could not write to its disk: No such file"):
-        directory.put(subscription())
+async def test_what_cannot_be_written_changes_nothing() -> None:
+    disk = Disk()
+    directory = Directory(disk.keep, {})
+    disk.problem = "the disk is full"
+    with pytest.raises(NotStored, match="the disk is full"):
+        await directory.put(subscription())
     assert directory.of("alice") == []
-    home.mkdir()
-    directory.put(subscription())
-    shutil.rmtree(home)
+    disk.problem = ""
+    await directory.put(subscription())
+    disk.problem = "the disk is full"
     with pytest.raises(NotStored):
-        directory.drop("s1")
-    assert "s1" in directory
+        await directory.put(subscription(source="/changed"))
+    with pytest.raises(NotStored):
+        await directory.drop(subscription())
+    assert directory.of("alice") == [subscription()]
 
 
-def test_a_directory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 2)
-    directory = Directory()
-    for number in range(2):
-        directory.put(msgspec.structs.replace(subscription(), id=str(number)))
-    directory.put(msgspec.structs.replace(subscription(), id="1"))
-    with pytest.raises(LimitExceeded, match="MAX_SUBSCRIPTIONS"):
-        directory.put(msgspec.structs.replace(subscription(), id="2"))
+@pytest.mark.parametrize("problem", ["", "the disk is full"])
+async def test_what_is_written_counts_though_nobody_waits_any_longer(problem: str) -> None:
+    disk = Disk()
+    disk.waits = True
+    directory = Directory(disk.keep, {})
+    putting = asyncio.create_task(directory.put(subscription()))
+    await asyncio.sleep(0)
+    putting.cancel()
+    await asyncio.gather(putting, return_exceptions=True)
+    disk.problem = problem
+    disk.write()
+    again = Directory(disk.keep, disk.records)
+    assert directory.of("alice") == again.of("alice") == ([] if problem else [subscription()])
+
+
+def limit_of(directory: Directory, owner: Principal) -> str:
+    """The limit for which another one is refused, if it is."""
+    try:
+        directory.check_room(owner)
+    except LimitExceeded as error:
+        return error.limit
+    return ""
+
+
+async def test_an_owner_has_its_grant_or_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS_OF_ONE", 2)
+    monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 5)
+    directory, bob = Directory(Disk().keep, {}), Principal("bob", limits=Limits(subscriptions=1))
+    wide = Principal("alice", limits=Limits(subscriptions=9))
+    await directory.put(another("1"))
+    assert limit_of(directory, ALICE) == limit_of(directory, bob) == ""
+    await directory.put(another("2"))
+    await directory.put(another("3", "bob"))
+    assert limit_of(directory, ALICE) == limit_of(directory, wide) == "MAX_SUBSCRIPTIONS_OF_ONE"
+    assert limit_of(directory, bob) == "limits.subscriptions"
+    assert limit_of(directory, Principal("carol")) == ""
+    await directory.drop(another("2"))
+    assert limit_of(directory, ALICE) == ""
+    for number in range(3):
+        assert limit_of(directory, Principal(ANYONE)) == ""
+        await directory.put(another(f"a{number}", ANYONE))
+    for name in ("alice", "carol", ANYONE):
+        assert limit_of(directory, Principal(name)) == "MAX_SUBSCRIPTIONS"
+
+
+async def test_one_that_is_being_written_has_its_place() -> None:
+    disk = Disk()
+    disk.waits = True
+    directory, bob = Directory(disk.keep, {}), Principal("bob", limits=Limits(subscriptions=1))
+    putting = asyncio.create_task(directory.put(another("1", "bob")))
+    await asyncio.sleep(0)
+    assert limit_of(directory, bob) == "limits.subscriptions"
+    disk.problem = "the disk is full"
+    disk.write()
+    with pytest.raises(NotStored):
+        await putting
+    assert limit_of(directory, bob) == ""
 
 
 def test_parameters_of_a_query_are_typed_as_json() -> None:

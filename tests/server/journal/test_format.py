@@ -67,7 +67,7 @@ def test_a_database_of_something_else_is_no_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with closing(connect(path)) as connection:
         connection.execute("CREATE TABLE mine (x)")
-        with pytest.raises(InvalidConfiguration, match="is no journal of format 1"):
+        with pytest.raises(InvalidConfiguration, match="is no journal of format 2"):
             create_or_check(connection, path, "b1")
 
 

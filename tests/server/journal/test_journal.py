@@ -24,12 +24,14 @@ from palio.node.effects import (
     Assign,
     DropEntries,
     DropNumbers,
+    DropRecord,
     DropSubscription,
     Forget,
     ForgetNumbers,
     Heading,
     PutEntry,
     PutFacts,
+    PutRecord,
     PutSubscription,
     PutTime,
 )
@@ -97,6 +99,8 @@ HISTORY: Final = (
     append(9, put(9), DropEntries((9,)), PutTime(77)),
     append(10, Forget("alice/all", 0, b"here"), Forget("bob/some", 0, b"gone")),
     append(11, Forget("alice/all", 1, b"further"), DropSubscription("bob/some")),
+    append(12, PutRecord("b", b"1"), PutRecord("c", b"2"), PutRecord("a", b"3")),
+    append(13, PutRecord("b", b"4"), DropRecord("c")),
 )
 
 
@@ -120,6 +124,7 @@ def test_what_was_written_is_read_as_the_store_in_memory_has_it(tmp_path: Path) 
             Fact("b2", 3, "links", ("b1", "b3")),
         ]
         assert found.assigned("alice/all", [3, 2]) == [None, b"\x05"]
+        assert list(found.records().items()) == [("b", b"4"), ("a", b"3")]
 
 
 PAIR: Final = Shape(pa.record_batch({"x": [1], "s": ["a"]}).schema)
@@ -422,6 +427,7 @@ TAMPERED: Final = {
     "bookmarks": "UPDATE bookmarks SET bookmark = x'00'",
     "windows": "UPDATE windows SET ranges = x'00'",
     "facts": "UPDATE facts SET fact = replace(fact, 'b1', 'b9')",
+    "records": "UPDATE records SET value = x'35' WHERE key = 'b'",
 }
 
 
@@ -433,7 +439,7 @@ def test_rows_that_changed_are_found_when_a_journal_is_read(tmp_path: Path, tabl
     connection.commit()
     connection.close()
     with pytest.raises(JournalDamaged, match="not what was written"), journal(tmp_path) as found:
-        found.load()
+        _ = found.load(), found.records()
 
 
 def test_no_flipped_bit_anywhere_changes_what_is_served(tmp_path: Path, rng: random.Random) -> None:

@@ -16,7 +16,7 @@ from palio.node.authority import OpenAuthority
 from palio.server.http.access import Access
 from palio.server.http.cursors import CursorFeed, Item
 from palio.server.http.subscribers import HttpSubscribers
-from palio.server.http.subscriptions import Directory, HttpSubscription, Request
+from palio.server.http.subscriptions import PREFIX, Directory, HttpSubscription, Request
 from palio.server.webhooks.sinks import Sinks
 from palio.server.webhooks.webhook import Gone, NotTaken, Webhook, ask_leave
 from tests.server.fronts import WAIT_S, asked, broker, event, listening, publish
@@ -278,18 +278,18 @@ async def test_a_sink_that_does_not_agree_makes_no_subscription(tmp_path: Path) 
 
 
 async def test_headers_of_before_that_are_refused_now_are_not_sent(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    file = tmp_path / "subscriptions.json"
     request = msgspec.convert(
         {"sink": SINK, "protocolsettings": {"headers": {"Host": "other.example"}}}, Request
     )
     old = HttpSubscription("s1", "http", request, "TRUE", {})
-    file.write_bytes(msgspec.json.encode([old]))
+    records = {f"{PREFIX}s1": msgspec.json.encode(old)}
     sink = Sink()
     async with broker() as server:
         access = Access(OpenAuthority(), server.moment)
-        delivery = HttpSubscribers(server.connect_local, access, Directory(file), sinks=sink.sinks)
+        directory = Directory(server.host.keep, records)
+        delivery = HttpSubscribers(server.connect_local, access, directory, sinks=sink.sinks)
         await delivery.start("http://palio")
         await delivery.stop()
     assert "subscription s1 is not delivered" in caplog.text

@@ -14,7 +14,6 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import uvicorn
@@ -53,8 +52,6 @@ CLOSE_S: Final = 5
 
 BACKLOG: Final = 1_024
 """Connections that may wait to be accepted."""
-
-SUBSCRIPTIONS_FILE: Final = "http-subscriptions.json"
 
 
 def application(
@@ -232,8 +229,7 @@ async def serve(
 ) -> HttpFront:
     """Open the front that a configuration asks for, under the authority of the broker."""
     listen, tls = configuration.listen, configuration.tls
-    data_dir = configuration.broker.data_dir
-    directory = Directory(Path(data_dir) / SUBSCRIPTIONS_FILE if data_dir else None)
+    directory = Directory(server.host.keep, server.journal.records())
     access = Access(authority, server.moment)
     # What is kept for resuming is not yet said to be seen, and must not fill the window.
     limits = configuration.limits

@@ -82,6 +82,8 @@ class HttpSubscribers:
         self._feeds: dict[str, list[CursorFeed]] = {}
         """Consumers of each subscription of the directory."""
         self._webhooks: dict[str, asyncio.Task[None]] = {}
+        self._ending: set[str] = set()
+        """Subscriptions that are being deleted."""
         self._streams = 0
 
     async def start(self, address: str) -> None:
@@ -116,11 +118,12 @@ class HttpSubscribers:
             raise InvalidInput("the broker numbers subscriptions; leave the id out")
         made = HttpSubscription.of(secrets.token_hex(8), caller.name, asked, caller.token)
         await self._agree(made)
-        self._directory.put(made)
+        self._directory.check_room(caller.principal)
+        await self._directory.put(made)
         try:
             await self._try(made)
         except BaseException:
-            self._directory.drop(made.id)
+            await self._directory.drop(made)
             raise
         self._call(made)
         return JSONResponse(made.shown(), 201, {"location": f"/subscriptions/{made.id}"})
@@ -128,7 +131,8 @@ class HttpSubscribers:
     async def list(self, request: Request) -> Response:
         """`GET /subscriptions`."""
         caller = self._access.caller(request)
-        return JSONResponse([each.shown() for each in self._directory.of(caller.name)])
+        mine = self._directory.of(caller.name)
+        return JSONResponse([each.shown() for each in mine if each.id not in self._ending])
 
     async def get(self, request: Request) -> Response:
         """`GET /subscriptions/{id}`."""
@@ -145,7 +149,8 @@ class HttpSubscribers:
         changed = HttpSubscription.of(known.id, known.owner, asked, caller.token)
         if _addresses(changed) != _addresses(known):
             await self._agree(changed)
-        self._directory.put(changed)
+        self._found(request)  # it may have been deleted meanwhile
+        await self._directory.put(changed)
         try:
             feeds = self._feeds.get(known.id, [])
             for feed in feeds:
@@ -153,7 +158,8 @@ class HttpSubscribers:
             if not feeds:
                 await self._try(changed)
         except BaseException:
-            self._directory.put(known)
+            if self._kept(known.id, known.owner):
+                await self._directory.put(known)
             raise
         if _how(changed) != _how(known):
             self._hang_up(known.id)
@@ -299,8 +305,7 @@ class HttpSubscribers:
 
     async def _calling(self, id: str, owner: str) -> None:
         """One session after another, as long as the subscription is there."""
-        while id in self._directory:
-            subscription = self._directory.get(id, owner)
+        while (subscription := self._directory.find(id, owner)) is not None:
             try:
                 feed = await self._listen(subscription)
                 try:
@@ -343,11 +348,15 @@ class HttpSubscribers:
     def _found(
         self, connection: HTTPConnection, *known: str
     ) -> tuple[HttpCaller, HttpSubscription]:
-        caller = self._access.caller(connection, *known)
-        try:
-            return caller, self._directory.get(connection.path_params["id"], caller.name)
-        except NotPermitted as error:
-            raise NotFound(str(error)) from None
+        caller, id = self._access.caller(connection, *known), connection.path_params["id"]
+        found = self._kept(id, caller.name)
+        if found is None:
+            raise NotFound(f"there is no subscription {id!r:.80} of {caller.name!r}")
+        return caller, found
+
+    def _kept(self, id: str, owner: str) -> HttpSubscription | None:
+        """A subscription that nobody deletes at this moment."""
+        return None if id in self._ending else self._directory.find(id, owner)
 
     def _attached(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
         """A subscription, heard with the token of the caller: that of its making may be old."""
@@ -396,14 +405,14 @@ class HttpSubscribers:
 
     async def _remove(self, subscription: HttpSubscription) -> None:
         """End a subscription; it stays as it is if the node does not forget it."""
-        self._directory.drop(subscription.id)
         feeds = self._feeds.get(subscription.id, [])
-        if subscription.durable:
-            try:
+        self._ending.add(subscription.id)
+        try:
+            if subscription.durable:
                 await self._forget(subscription, feeds[-1] if feeds else None)
-            except BaseException:
-                self._directory.put(subscription)
-                raise
+            await self._directory.drop(subscription)
+        finally:
+            self._ending.discard(subscription.id)
         self._hang_up(subscription.id)
         for feed in list(feeds):
             feed.close()

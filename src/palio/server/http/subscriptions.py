@@ -6,22 +6,21 @@ parameters `{"palio": {"filter": "price < :limit", "parameters": {"limit": 10}}}
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 import httpx
 import msgspec
 
-from palio import files
 from palio.errors import (
     InvalidBinding,
     InvalidFilter,
     InvalidInput,
+    JournalDamaged,
     LimitExceeded,
-    NotPermitted,
     NotStored,
     ParseError,
 )
@@ -34,14 +33,19 @@ from palio.model.hiding import shown_without
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Value
+from palio.node.authority import ANYONE, Principal
+from palio.node.effects import Answered, DropRecord, PutRecord, Record
 from palio.protocol.durations import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 __all__ = [
     "MAX_SUBSCRIPTIONS",
+    "MAX_SUBSCRIPTIONS_OF_ONE",
+    "PREFIX",
     "Config",
     "Directory",
     "HttpSubscription",
+    "Keep",
     "Request",
     "check_headers",
     "check_names",
@@ -51,6 +55,15 @@ __all__ = [
 
 MAX_SUBSCRIPTIONS: Final = 10_000
 """Subscriptions that the HTTP front keeps: a webhook's task and session are tens of kilobytes."""
+
+MAX_SUBSCRIPTIONS_OF_ONE: Final = MAX_SUBSCRIPTIONS // 10
+"""Those of one owner that shows who it is: it takes ten to leave no room for others."""
+
+PREFIX: Final = "http subscription "
+"""Begins the keys of their records."""
+
+Keep: TypeAlias = Callable[[Record, Answered], None]
+"""Writes a record (`palio.node.host.Host.keep`)."""
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -277,63 +290,97 @@ def check_names(filter: Filter | Pattern, values: Mapping[str, Any], place: str 
 
 
 class Directory:
-    """All subscriptions of the front, in memory and, given a path, in a file for its owner only.
+    """All subscriptions of the front, each a record of the broker's journal.
 
-    A file that is there is read: after a restart webhooks are called again.
+    Those of before a restart are read: webhooks are called again.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self._known: dict[str, HttpSubscription] = {}
-        if path is not None and path.exists():
-            try:
-                listed = msgspec.json.decode(path.read_bytes(), type=list[HttpSubscription])
-            except (OSError, msgspec.MsgspecError) as error:
-                raise InvalidInput(f"cannot read {str(path)!r}: {error}") from None
-            self._known = {each.id: each for each in listed}
+    def __init__(self, keep: Keep, records: Mapping[str, bytes]) -> None:
+        self._keep = keep
+        self._owned: dict[str, dict[str, HttpSubscription]] = {}
+        """By owner and identity. One that is being written has its place already."""
+        for key, value in records.items():
+            if key.startswith(PREFIX):
+                try:
+                    self._set(msgspec.json.decode(value, type=HttpSubscription))
+                except msgspec.MsgspecError as error:
+                    raise JournalDamaged(
+                        f"in the journal's records, {key!r} is no subscription: {error}"
+                    ) from None
 
-    def get(self, id: str, owner: str) -> HttpSubscription:
+    def find(self, id: str, owner: str) -> HttpSubscription | None:
         """A subscription of an owner; others' are as if they did not exist."""
-        found = self._known.get(id)
-        if found is None or found.owner != owner:
-            raise NotPermitted(f"there is no subscription {id!r:.80} of {owner!r}")
-        return found
-
-    def put(self, subscription: HttpSubscription) -> None:
-        """Keep a new one, or another one of the same identity."""
-        if subscription.id not in self._known and len(self._known) >= MAX_SUBSCRIPTIONS:
-            raise LimitExceeded(
-                "the number of subscriptions by HTTP",
-                limit="MAX_SUBSCRIPTIONS",
-                maximum=MAX_SUBSCRIPTIONS,
-            )
-        self._keep({**self._known, subscription.id: subscription})
-
-    def drop(self, id: str) -> None:
-        """Forget one."""
-        self._keep({key: each for key, each in self._known.items() if key != id})
+        return self._owned.get(owner, {}).get(id)
 
     def of(self, owner: str) -> list[HttpSubscription]:
         """All of an owner, oldest first."""
-        return [each for each in self._known.values() if each.owner == owner]
+        return list(self._owned.get(owner, {}).values())
 
     def with_sinks(self) -> list[HttpSubscription]:
         """Those that are delivered by webhooks."""
-        return [each for each in self._known.values() if each.request.sink]
+        return [each for own in self._owned.values() for each in own.values() if each.request.sink]
 
-    def __contains__(self, id: str) -> bool:
-        return id in self._known
+    def check_room(self, owner: Principal) -> None:
+        """Refuse a new one where there is no room, or its owner has as many as it may."""
+        mine, all_of_them = len(self.of(owner.name)), sum(map(len, self._owned.values()))
+        share = MAX_SUBSCRIPTIONS if owner.name == ANYONE else MAX_SUBSCRIPTIONS_OF_ONE
+        for count, limit, most in (
+            (all_of_them, "MAX_SUBSCRIPTIONS", MAX_SUBSCRIPTIONS),
+            (mine, "MAX_SUBSCRIPTIONS_OF_ONE", share),
+            (mine, "limits.subscriptions", owner.limits.subscriptions or share),
+        ):
+            if count >= most:
+                what = "the number of subscriptions by HTTP"
+                raise LimitExceeded(what, limit=limit, maximum=most, remedy="delete one")
 
-    def _keep(self, known: dict[str, HttpSubscription]) -> None:
-        """Replace the file as a whole; `NotStored` if that fails, and all is as it was."""
-        if self._path is not None:
-            try:
-                with files.replaced(self._path) as file:
-                    file.write(msgspec.json.encode(list(known.values())))
-            except OSError as error:
-                reason = error.strerror or error
-                raise NotStored(f"the broker could not write to its disk: {reason}") from None
-        self._known = known
+    async def put(self, subscription: HttpSubscription) -> None:
+        """Keep a new one, or another one of the same identity; `NotStored` if that fails, and all
+        is as it was.
+        """
+        is_new = self.find(subscription.id, subscription.owner) is None
+        if is_new:
+            self._set(subscription)
+
+        def written(problem: str | None) -> None:
+            if problem is None:
+                self._set(subscription)
+            elif is_new:
+                self._unset(subscription)
+
+        value = msgspec.json.encode(subscription)
+        await self._write(PutRecord(PREFIX + subscription.id, value), written)
+
+    async def drop(self, subscription: HttpSubscription) -> None:
+        """Forget one; `NotStored` if that fails, and it stays."""
+
+        def written(problem: str | None) -> None:
+            if problem is None:
+                self._unset(subscription)
+
+        await self._write(DropRecord(PREFIX + subscription.id), written)
+
+    async def _write(self, record: Record, written: Answered) -> None:
+        """Wait until it is written, which counts also if nobody waits any longer."""
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+        def answered(problem: str | None) -> None:
+            written(problem)
+            if not answer.done():
+                answer.set_result(problem)
+
+        self._keep(record, answered)
+        problem = await answer
+        if problem is not None:
+            raise NotStored(f"the broker could not write to its disk: {problem}")
+
+    def _set(self, subscription: HttpSubscription) -> None:
+        self._owned.setdefault(subscription.owner, {})[subscription.id] = subscription
+
+    def _unset(self, subscription: HttpSubscription) -> None:
+        own = self._owned.get(subscription.owner, {})
+        own.pop(subscription.id, None)
+        if not own:
+            self._owned.pop(subscription.owner, None)
 
 
 def parameters(text: Mapping[str, str]) -> dict[str, Value]:

@@ -10,6 +10,7 @@
 | `bookmarks` | how far the owner of a durable subscription has got | everything |
 | `windows` | numbers of a publisher that have come | everything |
 | `facts` | what is known of brokers, as JSON | everything |
+| `records` | what a front keeps, such as a subscription made by HTTP | everything |
 
 Events are an Arrow message, or, where one was published by itself, its values as MessagePack: to
 make a batch of it takes as long as to write it.
@@ -38,14 +39,17 @@ from palio.node.effects import (
     Assign,
     DropEntries,
     DropNumbers,
+    DropRecord,
     DropSubscription,
     Forget,
     ForgetNumbers,
     Operation,
     PutEntry,
     PutFacts,
+    PutRecord,
     PutSubscription,
     PutTime,
+    Record,
 )
 from palio.node.notices import Notice, heading_of
 from palio.protocol.legal_parcels import batch_parcel, check_stamps, lone_parcel
@@ -67,7 +71,7 @@ __all__ = [
     "put_about",
 ]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Raised when a journal of the format before would be misread."""
 
 WINDOWS_AT_HAND: Final = 4_096
@@ -98,6 +102,7 @@ CREATE TABLE facts (
     origin TEXT, subject TEXT, fact TEXT NOT NULL, sum INTEGER NOT NULL,
     PRIMARY KEY (origin, subject)
 ) WITHOUT ROWID;
+CREATE TABLE records (key TEXT PRIMARY KEY, value BLOB NOT NULL, sum INTEGER NOT NULL);
 """
 
 
@@ -248,6 +253,8 @@ class Scribe:
                 self._execute("DELETE FROM bookmarks WHERE subscription = ?", (subscription,))
             case AddNumbers() | DropNumbers() | ForgetNumbers():
                 self._write_numbers(operation)
+            case PutRecord() | DropRecord():
+                self._write_record(operation)
             case PutTime(time_us):
                 self._note.time_us = time_us
             case PutFacts(facts):
@@ -293,6 +300,16 @@ class Scribe:
         if bookmark:
             row = (subscription, bookmark, checksum(subscription, bookmark))
             self._execute("INSERT OR REPLACE INTO bookmarks VALUES (?, ?, ?)", row)
+
+    def _write_record(self, record: Record) -> None:
+        if isinstance(record, DropRecord):
+            self._execute("DELETE FROM records WHERE key = ?", record)
+        else:  # in its place, since they are read in the order in which they came
+            self._execute(
+                "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT (key) "
+                "DO UPDATE SET value = excluded.value, sum = excluded.sum",
+                (*record, checksum(*record)),
+            )
 
     def _write_numbers(self, operation: AddNumbers | DropNumbers | ForgetNumbers) -> None:
         match operation:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from palio.errors import JournalDamaged
-from palio.node.effects import RELEASING, Append, Operation, PutEntry
+from palio.node.effects import RELEASING, Append, Operation, PutEntry, PutRecord
 from palio.node.prerequisites import UNMET, Prerequisites
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace
@@ -269,4 +269,9 @@ def _size(operation: Operation) -> int:
     """About how much an operation makes a journal grow; nothing if it makes room."""
     if isinstance(operation, RELEASING):
         return 0
-    return SMALL_BYTES + (operation.parcel.nbytes if isinstance(operation, PutEntry) else 0)
+    match operation:
+        case PutEntry():
+            return SMALL_BYTES + operation.parcel.nbytes
+        case PutRecord(_, value):
+            return SMALL_BYTES + len(value)
+    return SMALL_BYTES
