@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -23,19 +24,26 @@ from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.limits import MAX_PUBLISHER_CHARS
 from palio.protocol.messages import (
+    AddPeer,
+    Apply,
     Bye,
     Carry,
     Done,
+    Drain,
     Fact,
+    Failed,
     Forward,
     Known,
     Message,
     Parcel,
     Probe,
     Probed,
+    RemovePeer,
+    Retire,
     Route,
     Took,
 )
+from palio.protocol.requests import Request
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.simulation.doors import Doors
@@ -44,6 +52,7 @@ from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
 from tests.node.badges import Badge, Names, broker, greet, signed
 from tests.node.events import heard, parcel, reports
+from tests.node.signing import Keyring
 
 AnyMessage = TypeVar("AnyMessage")
 
@@ -116,6 +125,62 @@ def test_what_a_broker_may_not_bring_is_kept_nowhere_and_raises_no_alarm() -> No
     denied = reports(world, "beyond_grant")
     assert sum(each["count"] for _, each in denied) == 42  # the live way and in custody
     assert len(denied) < 6
+
+
+CHANGES: dict[str, Callable[[int], Request]] = {
+    "add": lambda id: AddPeer(id, "palio://127.0.0.1:9"),
+    "remove": lambda id: RemovePeer(id, "b2"),
+    "drain": lambda id: Drain(id, "b1"),
+    "undo": lambda id: Drain(id, "b1", undo=True),
+    "retire": lambda id: Retire(id, "b9"),
+    "apply": lambda id: Apply(id, ""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_may_publish_and_hear_all_changes_nothing_of_the_network(change: str) -> None:
+    world = network(2, b1={"ann": Principal("ann", TRUE, TRUE, may_monitor=True)})
+    ann = world.client("ann", "b1")
+    world.run(3.0)
+    id = ann.ask(CHANGES[change])
+    world.run(5.0)
+    failed = ann.answers[id]
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind == "NotPermitted"
+    assert "needs the grant `operate` (palio token create --operate" in failed.failure.message
+    assert list(world.nodes["b1"]._core.neighbours) == ["b2"]
+    assert not reports(world, "leaving")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_may_operate_needs_no_other_grant(change: str) -> None:
+    world = network(2, b1={"ann": Principal("ann", may_operate=True)})
+    ann = world.client("ann", "b1")
+    world.run(3.0)
+    id = ann.ask(CHANGES[change])
+    world.run(15.0)
+    answer = ann.answers[id]
+    assert not isinstance(answer, Failed) or answer.failure.kind in {"InvalidInput", "Unreachable"}
+
+
+@pytest.mark.parametrize("operate", [True, False])
+def test_a_broker_without_the_grant_refuses_what_others_would_not_believe(
+    operate: bool, tmp_path: Path
+) -> None:
+    ring = Keyring(tmp_path)
+    ring.identities["b1"] = ring.broker("b1", operate=operate)
+    world = World.of(line(3), settings=QUICK, doors=ring.doors)
+    ann = world.client("ann", "b1")
+    world.run(3.0)
+    world.kill("b3")
+    world.run(5.0)
+    id = ann.ask(lambda id: Retire(id, "b3"))
+    world.run(3.0)
+    answer = ann.answers[id]
+    assert isinstance(answer, Failed) is not operate
+    assert not isinstance(answer, Failed) or "'b1' may not retire" in answer.failure.message
+    retired = [node._core.durability.registry.retired for node in world.nodes.values()]
+    assert retired == [{"b3"} if operate else set()] * 2
 
 
 def test_nobody_takes_what_was_not_sent() -> None:

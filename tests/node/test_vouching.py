@@ -70,8 +70,8 @@ def echoes(found: Registry, neighbour: str = "n") -> list[Echo]:
 
 
 def retiring(ring: Keyring, count: int) -> list[Facts]:
-    """Somebody who may do all retires brokers that there never were."""
-    evil = ring.broker("evil")
+    """Somebody who may operate retires brokers that there never were."""
+    evil = ring.broker("evil", operate=True)
     versions = range(2, count + 2)
     facts = [Fact("evil", 1, TOKEN, (evil.token,))]
     facts += [Fact("evil", each, f"{RETIRED}x{each}", claimed_us=1) for each in versions]
@@ -172,30 +172,55 @@ def test_a_durable_subscription_has_no_home_that_may_hear_nothing_of_it(ring: Ke
     assert "may hear nothing" in b.unbelieved[0][2]
 
 
-def test_only_who_signs_retires_a_broker(ring: Keyring) -> None:
+def test_only_who_signs_and_may_operate_retires_a_broker(ring: Keyring) -> None:
     b = believer(ring)
     b.receive("n", introduced(ring, "far"), AT)
     b.receive("n", Facts((Fact("mallory", 1, f"{RETIRED}far", claimed_us=AT.wall_us),)), AT)
     assert b.retired == set()
-    b.receive("n", introduced(ring, "honest"), AT)
+    b.receive("n", introduced(ring, "honest", operate=True), AT)
     gone = Fact("honest", 5, f"{RETIRED}far", claimed_us=AT.wall_us)
     b.receive("n", said(ring.identity("honest"), gone), AT)
     assert b.retired == {"far"}
-    b.receive("m", introduced(ring, "narrow", may_hear="x = 1"), AT)
+    b.receive("m", introduced(ring, "narrow"), AT)
     other = Fact("narrow", 9, f"{RETIRED}honest", claimed_us=AT.wall_us)
     b.receive("m", said(ring.identity("narrow"), other), AT)
     assert b.retired == {"far"}
 
 
-def test_only_who_may_publish_and_hear_all_states_a_plan(ring: Keyring) -> None:
+def test_only_who_may_operate_states_a_plan(ring: Keyring) -> None:
     b = believer(ring)
     b.receive("n", Facts((Fact("mallory", 1, PLAN, filter="x", claimed_us=1),)), AT)
-    b.receive("n", introduced(ring, "honest"), AT)
+    b.receive("n", introduced(ring, "honest", operate=True), AT)
     b.receive("n", said(ring.identity("honest"), Fact("honest", 5, PLAN, claimed_us=1)), AT)
-    b.receive("m", introduced(ring, "narrow", may_hear="x = 1"), AT)
+    b.receive("m", introduced(ring, "narrow"), AT)
     b.receive("m", said(ring.identity("narrow"), Fact("narrow", 9, PLAN, claimed_us=2)), AT)
     assert {fact.origin for fact in b.facts() if fact.subject == PLAN} == {"honest"}
-    assert "may not publish and hear all" in b.unbelieved[-1][2]
+    assert "has no grant `operate`" in b.unbelieved[-1][2]
+
+
+@pytest.mark.parametrize("subject", [PLAN, f"{RETIRED}far"])
+@pytest.mark.parametrize("operate", [True, False])
+def test_a_broker_says_nothing_that_others_refuse_by_its_grant(
+    ring: Keyring, subject: str, operate: bool
+) -> None:
+    """Else all that it says later would be refused, too: also with its very token of before."""
+    first = Registry("n")
+    first.begin(AT.wall_us)
+    first.announce(subject, filter="x", claimed_us=5)
+    ring.identities["n"] = ring.broker("n", operate=operate)
+    vouching = Vouching("n", ring.identity("n"), ring.authority())
+    token = vouching.sign(Fact("n", AT.wall_us - 1, TOKEN, (ring.identity("n").token,)))
+    before = [vouching.sign(fact) for fact in first.facts()]
+    n = Registry("n", [token, *before], vouching)
+    n.begin(AT.wall_us + 1)
+    n.announce("ann/d", filter="x = 1")
+    b = believer(ring)
+    b.receive("n", Facts(tuple(sorted(n.facts(), key=lambda fact: fact.version))), AT)
+    assert b.unbelieved == []
+    assert b.fact("n", "ann/d") is not None
+    told = b.fact("n", subject)
+    assert told is not None
+    assert (told.filter, told.claimed_us) == (("x", 5) if operate else ("", 0))
 
 
 def test_signatures_are_asked_for_wherever_there_is_an_authority(ring: Keyring) -> None:

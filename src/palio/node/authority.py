@@ -46,6 +46,7 @@ __all__ = [
     "NO_BROKER",
     "NO_LIMITS",
     "NO_MONITOR",
+    "NO_OPERATE",
     "Allowance",
     "Authority",
     "Limits",
@@ -90,6 +91,12 @@ NO_MONITOR: Final = (
 )
 """What is missing, and how it is granted."""
 
+NO_OPERATE: Final = (
+    "to change the network needs the grant `operate` (palio token create --operate, or "
+    "operate = true in [auth.grants.NAME])"
+)
+"""What is missing, and how it is granted."""
+
 NO_IDENTITY: Final = (
     "to act under another name than its own is a grant (palio token create --identity NAME, or "
     "identities in [auth.grants.NAME])"
@@ -121,6 +128,9 @@ class Principal:
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
     """Whether it is told about others: who they are, what they hear, how much there is of it."""
+    may_operate: bool = False
+    """Whether it may change the network: add, remove, drain and retire brokers, apply plans. Of a
+    broker, whether others act on its word that one is retired or a plan applies."""
     identities: frozenset[str] = frozenset()
     """Under which names it may act besides its own."""
     key: str = ""
@@ -189,6 +199,11 @@ class Principal:
         if not self.may_monitor:
             raise NotPermitted(f"{self.name!r} may not be told {what}: {NO_MONITOR}")
 
+    def check_operate(self, what: str) -> None:
+        """Refuse to change the network for whoever was not granted that."""
+        if not self.may_operate:
+            raise NotPermitted(f"{self.name!r} may not {what}: {NO_OPERATE}")
+
     def check_broker(self) -> None:
         """Refuse to link with whoever was not granted to be a broker."""
         if not self.key:
@@ -242,7 +257,7 @@ class OpenAuthority:
     """
 
     def __init__(self) -> None:
-        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True)
+        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True, may_operate=True)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 import msgspec
@@ -96,6 +97,10 @@ def is_end(fact: Fact) -> bool:
     return is_subscription(fact.subject) and not fact.filter
 
 
+_NOTHING: Final = b""
+"""What a broker signs to show itself that its token is good."""
+
+
 class Vouching:
     """What one broker signs, and whom it believes."""
 
@@ -124,6 +129,25 @@ class Vouching:
             for each in known
             if each.origin == self.name or (each.signature and each.origin in signed)
         ]
+
+    @cached_property
+    def own(self) -> Principal | None:
+        """What this broker was granted; None if nobody holds it to that."""
+        if self._believes_all:
+            return None
+        proof = self._identity.sign(_NOTHING)
+        try:
+            return self._authority.verified(self.token, _NOTHING, proof, Moment(0.0, 0))
+        except NotAuthenticated:
+            return None
+
+    def granted(self, fact: Fact) -> Fact:
+        """A fact about this broker without what its grant leaves out. Others would refuse that, and
+        with it all that is said later.
+        """
+        if self.own is None or not _ungranted(fact, self.own):
+            return fact
+        return msgspec.structs.replace(fact, filter="", claimed_us=0)
 
     def sign(self, fact: Fact) -> Fact:
         """A fact about this broker as others believe it."""
@@ -180,15 +204,14 @@ def _beyond(fact: Fact, at: Moment) -> str:
 
 def _ungranted(fact: Fact, principal: Principal) -> str:
     """A durable subscription is at no home that may hear nothing of it, and only those who may
-    publish and hear all retire brokers and state plans.
+    operate retire brokers and state plans.
     """
-    if not (principal.publishes_all and principal.hears_all):
-        if fact.subject.startswith(RETIRED):
-            return f"{principal.name!r} may not publish and hear all, and so not retire a broker"
-        if fact.subject == PART and fact.filter:
-            return f"{principal.name!r} may not publish and hear all, and so not take part in flows"
-        if fact.subject == PLAN:
-            return f"{principal.name!r} may not publish and hear all, and so not state a plan"
+    is_free = principal.publishes_all and principal.hears_all
+    if fact.subject == PART and fact.filter and not is_free:
+        return f"{principal.name!r} may not publish and hear all, and so not take part in flows"
+    changes = fact.subject == PLAN or fact.subject.startswith(RETIRED)
+    if changes and (fact.filter or fact.claimed_us) and not principal.may_operate:
+        return f"{principal.name!r} has no grant `operate`, so it retires nobody and states no plan"
     if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:
         return ""
     try:
