@@ -460,9 +460,9 @@ class RequestHandler:
         filter = Subscription(what, own).filter
         narrowed = narrow(filter, own, session.principal)
         known.version += 1
-        if what == known.what and filter.variables:
-            routed = {name: own[name] for name in filter.variables}
-            update: routing.Request = routing.Update(key, routed, known.version)
+        let_in = {name: own[name] for name in narrowed.variables}  # grants may leave some out
+        if what == known.what and let_in:
+            update: routing.Request = routing.Update(key, let_in, known.version)
         else:
             update = routing.Subscribe(key, narrowed, own)
             known.version = 0
