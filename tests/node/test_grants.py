@@ -46,6 +46,7 @@ from palio.protocol.messages import (
 from palio.protocol.requests import Request
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
+from palio.routing.general import General
 from palio.simulation.doors import Doors
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
@@ -94,7 +95,7 @@ def held(world: World) -> int:
 
 @pytest.mark.parametrize("batch", [True, False], ids=["batch", "alone"])
 def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bool) -> None:
-    world = network(3, b2=hears("b3", "a = 1"))
+    world = network(3, b1=hears("b2", "a = 1"))
     bob = subscribed(world, "b3")
     ann = world.client("ann", "b1")
     events = [{"x": x, "a": x % 2} for x in range(6)]
@@ -105,7 +106,7 @@ def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bo
     assert ann.accepted_durable == 6
     assert held(world) == 0
     told = reports(world, "withheld")
-    assert {(name, each["neighbour"]) for name, each in told} == {("b2", "b3")}
+    assert {(name, each["neighbour"]) for name, each in told} == {("b1", "b2")}
     world.run(15.0)
     assert sum(each["count"] for _, each in reports(world, "withheld")) == 3
 
@@ -125,6 +126,87 @@ def test_what_a_broker_may_not_bring_is_kept_nowhere_and_raises_no_alarm() -> No
     denied = reports(world, "beyond_grant")
     assert sum(each["count"] for _, each in denied) == 42  # the live way and in custody
     assert len(denied) < 6
+
+
+def with_narrow(tmp_path: Path, narrow: str) -> World:
+    """Three brokers with keys, of which one may hear `a = 1` only."""
+    ring = Keyring(tmp_path)
+    ring.identities[narrow] = ring.broker(narrow, may_hear="a = 1")
+    return World.of(line(3), General, settings=QUICK, doors=ring.doors)
+
+
+def claimed(world: World, at: str, of: str) -> str:
+    """What a broker knows that another asks for, for bob."""
+    fact = world.nodes[at]._core.durability.registry.fact(of, "bob/d")
+    assert fact is not None
+    return fact.filter
+
+
+def test_a_broker_asks_others_for_what_it_may_hear_of_a_durable_subscription(
+    tmp_path: Path,
+) -> None:
+    world = with_narrow(tmp_path, "b3")
+    bob, ann, near = subscribed(world, "b3"), world.client("ann", "b1"), world.client("eve", "b3")
+    assert parse_filter(claimed(world, "b1", "b3")) == parse_filter("a = 1 AND EXISTS x")
+    ann.publish({"x": 1, "a": 1}, {"x": 2, "a": 2}, durable=True)
+    world.run(5.0)
+    near.publish({"x": 3, "a": 3}, durable=True)
+    world.run(5.0)
+    assert heard(bob) == [1, 3], "of its own clients it may hear anything"
+    assert held(world) == 0
+    assert not reports(world, "withheld"), "nobody keeps what it may not hear"
+    world.kill("b3")
+    world.run(5.0)
+    world.start("b3")
+    world.run(5.0)
+    ann.publish({"x": 4, "a": 1}, {"x": 5, "a": 2}, durable=True)
+    world.run(5.0)
+    assert heard(bob) == [1, 3, 4]
+    assert not reports(world, "fact_refused")
+
+
+def test_a_durable_subscription_waits_where_all_of_it_may_be_heard(tmp_path: Path) -> None:
+    world = with_narrow(tmp_path, "b3")
+    bob, ann = subscribed(world, "b1"), world.client("ann", "b2")
+    bob.suspend()
+    world.run(1.0)
+    ann.publish({"x": 1, "a": 1}, {"x": 2, "a": 2}, durable=True)
+    world.run(1.0)
+    bob.resume("b3")
+    world.run(5.0)
+    ann.publish({"x": 3, "a": 1}, {"x": 4, "a": 2}, durable=True)
+    world.run(10.0)
+    assert heard(bob) == [3], "of what came since it may hear some"
+    bob.move("b2")
+    world.run(10.0)
+    assert sorted(heard(bob)) == [1, 2, 3, 4], "each once"
+    assert held(world) == 0
+    assert not reports(world, "fact_refused")
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_token_that_grants_less_than_before_narrows_what_a_broker_asks_for(
+    is_back: bool, tmp_path: Path
+) -> None:
+    """Else all that it says is refused with it, and it is no part of the network."""
+    ring = Keyring(tmp_path)
+    world = World.of(line(3), General, settings=QUICK, doors=ring.doors)
+    bob, ann = subscribed(world, "b3"), world.client("ann", "b1")
+    assert parse_filter(claimed(world, "b1", "b3")) == parse_filter("EXISTS x")
+    if not is_back:
+        bob.suspend()
+    world.kill("b3")
+    ring.identities["b3"] = ring.broker("b3", may_hear="a = 1")
+    world.run(5.0)
+    world.start("b3")
+    world.run(5.0)
+    assert parse_filter(claimed(world, "b1", "b3")) == parse_filter("a = 1 AND EXISTS x")
+    ann.publish({"x": 1, "a": 1}, {"x": 2, "a": 2}, durable=True)
+    world.run(5.0)
+    bob.resume("b3")
+    world.run(5.0)
+    assert heard(bob) == [1]
+    assert not reports(world, "fact_refused")
 
 
 CHANGES: dict[str, Callable[[int], Request]] = {

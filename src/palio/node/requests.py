@@ -335,7 +335,7 @@ class RequestHandler:
         if known is not None:
             if known.visit.follows(visit):  # said in a session that is left, and late
                 raise Closed(f"{subject} is heard in a later session of the same client")
-            core.release(known)  # whoever had it before has it no longer
+            core.take_away(known)
         needs = self._moving.write_first(subject)
         durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
         custody = core.durability.custody

@@ -141,8 +141,7 @@ class SaidFacts(KnownFacts):
     def _say(self, said: Fact) -> None:
         """Say something under a new version."""
         version = self._version(self.name) + 1
-        said = msgspec.structs.replace(self.vouching.granted(said), version=version, signature=b"")
-        fact = self.vouching.sign(said)
+        fact = self.vouching.sign(msgspec.structs.replace(said, version=version, signature=b""))
         self._take_in(fact)
         self.news.append(fact)
         self._untold.add(fact)

@@ -16,8 +16,10 @@ from typing import Final
 
 import msgspec
 
-from palio.errors import InvalidInput, NotAuthenticated, NotPermitted
+from palio.errors import InvalidInput, NotAuthenticated, PalioError
 from palio.language.parsing import parse_filter
+from palio.model.filters import FALSE, Filter
+from palio.model.relations import covers
 from palio.model.values import NO_VALUES
 from palio.node.authority import Authority, OpenAuthority, Principal, narrow
 from palio.node.effects import Moment
@@ -100,6 +102,9 @@ def is_end(fact: Fact) -> bool:
 _NOTHING: Final = b""
 """What a broker signs to show itself that its token is good."""
 
+_ANY_TIME: Final = Moment(0.0, 0)
+"""The time of a bound token is not looked at."""
+
 
 class Vouching:
     """What one broker signs, and whom it believes."""
@@ -137,7 +142,7 @@ class Vouching:
             return None
         proof = self._identity.sign(_NOTHING)
         try:
-            return self._authority.verified(self.token, _NOTHING, proof, Moment(0.0, 0))
+            return self._authority.verified(self.token, _NOTHING, proof, _ANY_TIME)
         except NotAuthenticated:
             return None
 
@@ -145,14 +150,28 @@ class Vouching:
         """A fact about this broker without what its grant leaves out. Others would refuse that, and
         with it all that is said later.
         """
-        if self.own is None or not _ungranted(fact, self.own):
+        own = self.own
+        if own is None or not _ungranted(fact, own):
             return fact
-        return msgspec.structs.replace(fact, filter="", claimed_us=0)
+        if not is_subscription(fact.subject):
+            return msgspec.structs.replace(fact, filter="", claimed_us=0)
+        left = str(_heard(fact.filter, own))
+        return msgspec.structs.replace(fact, filter=left if _hears(own, left) else str(FALSE))
+
+    def hears(self, token: Fact | None, filter: str) -> bool:
+        """Whether the broker that has told this token may hear all that a filter matches."""
+        if self._believes_all:
+            return True
+        try:
+            return token is not None and _hears(self._signer(token, "", _ANY_TIME), filter)
+        except NotAuthenticated:
+            return False
 
     def sign(self, fact: Fact) -> Fact:
         """A fact about this broker as others believe it."""
         if not self.token:
             return fact
+        fact = self.granted(fact)
         return msgspec.structs.replace(fact, signature=self._identity.sign(fact_text(fact)))
 
     def check(self, fact: Fact, token: str, at: Moment) -> str:
@@ -203,7 +222,7 @@ def _beyond(fact: Fact, at: Moment) -> str:
 
 
 def _ungranted(fact: Fact, principal: Principal) -> str:
-    """A durable subscription is at no home that may hear nothing of it, and only those who may
+    """A durable subscription is at no home that may not hear all of it, and only those who may
     operate retire brokers and state plans.
     """
     is_free = principal.publishes_all and principal.hears_all
@@ -212,10 +231,26 @@ def _ungranted(fact: Fact, principal: Principal) -> str:
     changes = fact.subject == PLAN or fact.subject.startswith(RETIRED)
     if changes and (fact.filter or fact.claimed_us) and not principal.may_operate:
         return f"{principal.name!r} has no grant `operate`, so it retires nobody and states no plan"
-    if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:
-        return ""
-    try:
-        narrow(parse_filter(fact.filter), NO_VALUES, principal)
-    except (InvalidInput, NotPermitted):
-        return f"{principal.name!r} may hear nothing of that durable subscription"
+    if is_subscription(fact.subject) and fact.filter and not _hears(principal, fact.filter):
+        return f"{principal.name!r} may not hear all of that durable subscription"
     return ""
+
+
+def _hears(principal: Principal, text: str) -> bool:
+    """Whether a principal may hear all that a filter matches, as far as can be told."""
+    if principal.hears_all:
+        return True
+    try:
+        return covers(_heard(text, principal), parse_filter(text))
+    except InvalidInput:
+        return False
+
+
+def _heard(text: str, principal: Principal) -> Filter:
+    """What a principal may hear of what a filter matches: after a denial of expressions only the
+    second narrowing may find that nothing is left.
+    """
+    try:
+        return narrow(narrow(parse_filter(text), NO_VALUES, principal), NO_VALUES, principal)
+    except PalioError:
+        return FALSE
