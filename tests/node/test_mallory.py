@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from palio.errors import PalioError, SubscriptionEnded
-from palio.language.parsing import parse_filter
+from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.events import rows
 from palio.node.identity import Identity, fact_text, introduction_text
 from palio.node.settings import Settings
@@ -19,6 +19,7 @@ from palio.protocol.messages import (
     UNCOUNTED,
     Addressed,
     Adopt,
+    Advertise,
     Carry,
     Challenge,
     Done,
@@ -44,7 +45,9 @@ from palio.protocol.messages import (
 )
 from palio.protocol.streams import Stream
 from palio.routing import messages as routing
+from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
+from palio.routing.patterns.messages import SubscribePattern
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
@@ -387,3 +390,64 @@ def test_an_owner_that_is_there_is_told_that_its_subscription_is_heard_elsewhere
     ann.publish({"kind": "secret", "x": 1}, durable=True)
     world.run(5.0)
     assert secrets(bob) == [1], "it is back"
+
+
+# --- what it offers ---
+
+
+OFFERS = {
+    "everything": ("EXISTS kind AND EXISTS x", True, True),
+    "in two": ("kind = 'noise' AND EXISTS x OR kind = 'secret' AND EXISTS x", True, True),
+    "of others": ("kind = 'secret' AND EXISTS x", True, False),
+    "its own": ("kind = 'noise' AND EXISTS x", False, True),
+}
+"""By what it is, whether it goes beyond the grant, and whether something of it is within."""
+
+
+@pytest.mark.parametrize("offer", OFFERS)
+def test_what_it_offers_beyond_its_grant_draws_nothing_to_it(offer: str, tmp_path: Path) -> None:
+    """A sequence would be its to assemble, and it would not say that it does no longer."""
+    text, is_beyond, is_within = OFFERS[offer]
+    ring = Keyring(tmp_path)
+    settings = msgspec.structs.replace(QUICK, routing="advertised")
+    world = World.of(
+        line(3), find_algorithm("advertised").new_assembling, settings=settings, doors=ring.doors
+    )
+    world.run(2.0)
+    grants = {"may_publish": MAY_PUBLISH, "may_hear": MAY_HEAR}
+    mallory = Mallory(world, ring.broker("mallory", **grants), routes=False)
+    mallory.connect()
+    world.run(1.0)
+    advertised = routing.Advertise(1, parse_advertisement(text))
+    mallory.say(Route(routing.Batch((advertised,), fresh=True)))
+    world.run(1.0)
+    bob = world.client("bob", "b3")
+    bob.subscribe(f"{SECRET} AND x = 1 THEN {SECRET} AND x = 2", assembled=True)
+    bob.subscribe(SECRET)
+    bob.subscribe("kind = 'noise' AND x > 7")
+    world.run(2.0)
+    ann = world.client("ann", "b1")
+    ann.ask(lambda id: Advertise(id, 1, "EXISTS kind AND EXISTS x"))
+    world.run(2.0)
+    ann.publish({"kind": "secret", "x": 1}, {"kind": "secret", "x": 2})
+    world.run(5.0)
+    assert [len(each.parts) for each in bob.assembled] == [2]
+    assert secrets(bob) == [1, 2]
+    said = [each.control for each in mallory.told if isinstance(each, Route)]
+    assert not any(isinstance(each, SubscribePattern) for each in said)
+    wanted = [
+        each.filter
+        for control in said
+        if isinstance(control, routing.Batch)
+        for each in control.requests
+        if isinstance(each, routing.Subscribe)
+    ]
+    assert wanted == [parse_filter("kind = 'noise' AND x > 7")] * is_within
+    mallory.say(Forward(parcel({"kind": "noise", "x": 8})))
+    world.run(1.0)
+    assert [row["x"] for _, _, row in bob.heard if row["kind"] == "noise"] == [8]
+    told = [name for name, each in world.reports if each.event == "beyond_grant"]
+    assert told == ["b2"] * is_beyond
+    mallory.say(Route(routing.Batch((routing.Unadvertise(1),))))
+    world.run(1.0)
+    assert mallory.link is not None

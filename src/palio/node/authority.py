@@ -36,7 +36,7 @@ from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
 from palio.model.parcels import Parcel
 from palio.model.relations import overlaps
 from palio.model.sizes import Meter
-from palio.model.values import Bindings
+from palio.model.values import NO_VALUES, Bindings
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
 from palio.routing.protocol import routed
@@ -170,6 +170,15 @@ class Principal:
     def publishes_all(self) -> bool:
         """Whether it may publish anything."""
         return self.may_publish == TRUE and self.deny_publish == FALSE
+
+    @cached_property
+    def publishes(self) -> Filter:
+        """What it may publish, denials taken out."""
+        publisher = Principal(self.name, may_hear=self.may_publish, deny_hear=self.deny_publish)
+        try:
+            return narrow(TRUE, NO_VALUES, publisher)
+        except NotPermitted:
+            return FALSE
 
     @property
     def hears_something(self) -> bool:
