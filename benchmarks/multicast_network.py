@@ -53,7 +53,12 @@ __all__ = ["Measured", "MulticastNetwork", "Ways", "measure"]
 READY_S: Final = 60.0
 """Seconds that a broker may take to start, and all to know of each other, on a busy machine."""
 GROUPS: Final = {4: "239.195.0.0/16", 6: "ff18::/112"}
-ALL: Final[dict[str, Any]] = {"may_publish": "TRUE", "may_hear": "TRUE", "monitor": True}
+ALL: Final[dict[str, Any]] = {
+    "may_publish": "TRUE",
+    "may_hear": "TRUE",
+    "monitor": True,
+    "operate": True,
+}
 IDLE_S: Final = 2.0
 QUIET_S: Final = 0.04
 """Of each second: what a broker takes that has nothing to do is half of it."""

@@ -186,8 +186,8 @@ class NotAdvertised(PalioError):
 
 class SubscriptionEnded(PalioError):
     """A subscription hears nothing more, though who made it has not unsubscribed: another who acts
-    under the same identity has cancelled it, or it has waited its time and nobody offers what it
-    wants.
+    under the same identity has cancelled it, it is durable and heard elsewhere now, or it has
+    waited its time and nobody offers what it wants.
     """
 
 

@@ -395,6 +395,7 @@ class Actor(Member):
         super().withdrawn(key, error)
         for interest in list(self.interests.values()):
             if interest.key == key and isinstance(error, SubscriptionEnded):
+                assert "cancelled" in str(error), f"nobody else is called {self.name}: {error}"
                 interest.ended = interest.is_cancelled = True
                 self.past.append(self.interests.pop(interest.name))
                 del self.standing[key]

@@ -26,7 +26,7 @@ class _Anyone(Names):
     def authenticate(self, token: str, transport_name: str, at: object) -> Principal:  # noqa: ARG002  # by name only
         return self.known.setdefault(
             token,
-            Principal(token, TRUE, TRUE)
+            Principal(token, TRUE, TRUE, may_operate=True)
             if token.startswith(OPERATOR)
             else Principal(token, MAY_PUBLISH, MAY_HEAR, identities=frozenset({TEAM})),
         )

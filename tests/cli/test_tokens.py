@@ -71,11 +71,19 @@ def test_a_token_may_act_under_other_names(key: Path, capsys: pytest.CaptureFixt
     assert document(capsys, "token", "inspect", token)["claims"]["identities"] == ["ann", "bob"]
 
 
-def test_a_token_may_be_told_about_others(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    made = document(capsys, "token", "create", "ops", "--key", str(key), "--monitor")
+@pytest.mark.parametrize("grant", ["monitor", "operate"])
+def test_a_token_may_have_grants_that_are_no_filters(
+    key: Path, capsys: pytest.CaptureFixture[str], grant: str
+) -> None:
+    made = document(capsys, "token", "create", "ops", "--key", str(key), f"--{grant}")
     token = kept(key.with_name("ops"), made["token"])
-    assert document(capsys, "token", "inspect", token)["claims"]["monitor"] is True
-    assert "monitor      yes" in run(capsys, "token", "inspect", token)[1]
+    claims = document(capsys, "token", "inspect", token)["claims"]
+    other = {"monitor": "operate", "operate": "monitor"}[grant]
+    assert claims[grant] is True
+    assert other not in claims
+    shown = run(capsys, "token", "inspect", token)[1]
+    assert f"{grant:12} yes" in shown
+    assert f"{other:12} no" in shown
 
 
 def kept(path: Path, token: str) -> str:

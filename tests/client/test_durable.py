@@ -231,11 +231,10 @@ async def test_of_two_clients_under_one_name_the_later_hears_wherever_the_other_
         await now.settled()
         await publisher.publish({"x": 1}, durable=True)
         assert (await now.receive(5.0))["x"] == 1
-        with pytest.raises(TimeoutError):
+        with pytest.raises(SubscriptionEnded, match="ann/d is heard elsewhere now"):
             await before.receive(5.0)
-        assert [each.publisher for each in before.gaps] == ["*"], "it is told"
-        with pytest.raises(SubscriptionEnded, match="may wait for its owner still"):
-            await before.unsubscribe(forget=True)
+        await before.unsubscribe(forget=True)
+        assert net.node("b2").status()["durable_subscriptions"] == 1, "it is the other's"
         await now.unsubscribe(forget=True)
         assert net.node("b2").status()["durable_subscriptions"] == 0
 
@@ -248,12 +247,14 @@ async def test_a_refusal_that_comes_when_nobody_waits_any_longer_is_logged(
         former = await net.connect("b1", name="ann")
         before = await former.subscribe("EXISTS x", durable="d")
         later = await net.connect("b1", name="ann")
-        await later.subscribe("EXISTS x", durable="d")
         net.delay("ann", "b1", 0.5)
+        taking = asyncio.create_task(later.subscribe("EXISTS x", durable="d"))
+        await asyncio.sleep(0.6)  # the broker has taken it away, and that is not known here yet
         leaving = asyncio.create_task(before.unsubscribe(forget=True))
         await asyncio.sleep(0.7)  # it has come to the broker, whose answer is lost
         net.drop("ann", "b1")
         await leaving
+        await taking
         await asyncio.sleep(5.0)
         assert "a change was not confirmed: this subscription has ended already" in caplog.text
 

@@ -16,7 +16,7 @@ import pytest
 from palio.client.connection import Client, connect
 from palio.client.events import Event, Gap, Late
 from palio.client.subscription import Subscription
-from palio.errors import JournalDamaged
+from palio.errors import JournalDamaged, SubscriptionEnded
 from palio.language.parsing import parse_pattern
 from palio.model.patterns import Monitor, Occurrence
 from palio.node.effects import Entry
@@ -331,7 +331,7 @@ async def test_who_takes_it_up_elsewhere_goes_on_and_the_other_hears_no_more() -
         second = await bobs[1].subscribe(TWO, durable="d")
         await put(ann, 2)
         assert len((await second.receive(timeout=5)).parts) == 2
-        with pytest.raises(TimeoutError):
+        with pytest.raises(SubscriptionEnded, match="bob/d is heard elsewhere now"):
             await first.receive(timeout=5)
 
 

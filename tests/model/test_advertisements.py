@@ -29,6 +29,7 @@ from palio.model.expressions import (
     variables_of,
     walk,
 )
+from palio.model.filters import Filter
 from palio.model.limits import MAX_CONJUNCTIONS, MAX_TEXT_TESTS
 from palio.model.relations import covers_advertisement, overlaps
 from tests import strategies as our
@@ -168,6 +169,54 @@ class Counts:
     def add(self, due: bool, seen: bool) -> None:
         self.due += due
         self.seen += due and seen
+
+
+@our.examples(150)
+@given(our.advertisements(), our.filters(), our.SEEDS)
+def test_within_a_filter_it_announces_all_that_the_filter_matches(
+    offer: Advertisement, granted: Filter, seed: int
+) -> None:
+    try:
+        within = offer.within(granted)
+    except LimitExceeded:
+        return
+    assert parse_advertisement(str(within)) == within
+    note(str(within))
+    for event in our.nearby(our.told(offer), granted, seed=seed):
+        if offer.announces(event) and granted.matches(event):
+            assert within.announces(event)
+
+
+@pytest.mark.parametrize(
+    ("offer", "granted", "within"),
+    [
+        ("EXISTS a AND EXISTS b", "a = 1", "a = 1 AND EXISTS b"),
+        ("a = 2 AND EXISTS b", "a = 1", "FALSE"),
+        ("a IN (1, 2) AND EXISTS b", "a >= 0", "a IN (1, 2) AND EXISTS b"),
+        ("a IN (1, 2) AND EXISTS b", "a >= 2", "a >= 2 AND EXISTS b"),
+        ("EXISTS b", "a = 1", "FALSE"),
+        ("EXISTS a", "a = 1 OR a = 3", "a IN (1, 3)"),
+        ("EXISTS a", "a BETWEEN 1 AND 3", "a BETWEEN 1 AND 3"),
+        ("EXISTS a", "a < 3 AND a >= 1", "a < 3"),
+        ("EXISTS a AND EXISTS b", "a IS NULL", "EXISTS b"),
+        ("EXISTS a AND EXISTS b", "a = 1 OR b = 2", "a = 1 AND EXISTS b OR EXISTS a AND b = 2"),
+        ("a > b * 2 AND EXISTS c", "a = 1", "a = 1 AND a > b * 2 AND EXISTS c"),
+        ("EXISTS a", 'a = 1 AND "$seq" > 3', "a = 1"),
+        ("EXISTS a", "TRUE", "EXISTS a"),
+        ("EXISTS a", "FALSE", "FALSE"),
+    ],
+)
+def test_what_it_announces_within_a_filter(offer: str, granted: str, within: str) -> None:
+    """Of an attribute of which the filter says two things, by the first: a little more."""
+    found = parse_advertisement(offer).within(parse_filter(granted))
+    assert found == parse_advertisement(within)
+
+
+def test_what_is_too_large_within_a_filter_is_refused() -> None:
+    many = [" OR ".join(f"{name}{place} = 1" for place in range(60)) for name in "ab"]
+    both = " OR ".join(f"a{at} = 1 AND b{at} = 1" for at in range(60))
+    with pytest.raises(LimitExceeded, match="MAX_CONJUNCTIONS"):
+        parse_advertisement(both).within(parse_filter(f"({many[0]}) AND ({many[1]})"))
 
 
 def test_what_the_relations_miss_is_counted() -> None:

@@ -28,7 +28,7 @@ class Badge:
 
 
 def broker(name: str, may_publish: Filter = TRUE, may_hear: Filter = TRUE) -> Principal:
-    return Principal(name, may_publish, may_hear, key=name)
+    return Principal(name, may_publish, may_hear, may_operate=True, key=name)
 
 
 class Names(NamedAuthority):

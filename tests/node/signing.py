@@ -40,7 +40,9 @@ class Keyring:
 
     def free(self, name: str) -> str:
         """A token of a client that may do everything."""
-        return self.token(name, may_publish="TRUE", may_hear="TRUE", identities=(TEAM,))
+        return self.token(
+            name, may_publish="TRUE", may_hear="TRUE", operate=True, identities=(TEAM,)
+        )
 
     def broker(
         self, name: str, may_publish: str = "TRUE", may_hear: str = "TRUE", **claims: Any
@@ -54,7 +56,7 @@ class Keyring:
     def identity(self, name: str) -> Identity:
         """The identity of a broker, the same whenever it is asked for."""
         if name not in self.identities:
-            self.identities[name] = self.broker(name)
+            self.identities[name] = self.broker(name, operate=True)
         return self.identities[name]
 
     def equip(self, name: str, **claims: Any) -> Auth:

@@ -59,6 +59,13 @@ def test_who_was_not_granted_to_monitor_is_told_so() -> None:
         Principal("nobody", TRUE, TRUE).check_monitor("the topology")
 
 
+def test_who_changes_the_network_was_granted_that_whatever_else_it_may_do() -> None:
+    Principal("ops", may_operate=True).check_operate("drain a broker")
+    advice = r"'ann' may not drain a broker: to change the network needs .*create --operate"
+    with pytest.raises(NotPermitted, match=advice):
+        Principal("ann", TRUE, TRUE, may_monitor=True).check_operate("drain a broker")
+
+
 def test_a_principal_acts_under_its_own_name_and_those_granted_to_it() -> None:
     planner = Principal("planner", identities=frozenset(("ann", "bob")))
     for identity in ("planner", "ann", "bob"):
@@ -100,6 +107,7 @@ def test_the_open_authority_lets_everyone_do_everything() -> None:
     anyone = authority.authenticate("whatever", "north", EPOCH)
     assert (anyone.name, anyone.may_publish, anyone.may_hear) == ("anyone", TRUE, TRUE)
     assert anyone.may_monitor
+    assert anyone.may_operate
     authority.check(anyone, Moment(1e9, 10**18))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -23,27 +24,36 @@ from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.protocol.limits import MAX_PUBLISHER_CHARS
 from palio.protocol.messages import (
+    AddPeer,
+    Apply,
     Bye,
     Carry,
     Done,
+    Drain,
     Fact,
+    Failed,
     Forward,
     Known,
     Message,
     Parcel,
     Probe,
     Probed,
+    RemovePeer,
+    Retire,
     Route,
     Took,
 )
+from palio.protocol.requests import Request
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
+from palio.routing.general import General
 from palio.simulation.doors import Doors
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
 from tests.node.badges import Badge, Names, broker, greet, signed
 from tests.node.events import heard, parcel, reports
+from tests.node.signing import Keyring
 
 AnyMessage = TypeVar("AnyMessage")
 
@@ -85,7 +95,7 @@ def held(world: World) -> int:
 
 @pytest.mark.parametrize("batch", [True, False], ids=["batch", "alone"])
 def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bool) -> None:
-    world = network(3, b2=hears("b3", "a = 1"))
+    world = network(3, b1=hears("b2", "a = 1"))
     bob = subscribed(world, "b3")
     ann = world.client("ann", "b1")
     events = [{"x": x, "a": x % 2} for x in range(6)]
@@ -96,7 +106,7 @@ def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bo
     assert ann.accepted_durable == 6
     assert held(world) == 0
     told = reports(world, "withheld")
-    assert {(name, each["neighbour"]) for name, each in told} == {("b2", "b3")}
+    assert {(name, each["neighbour"]) for name, each in told} == {("b1", "b2")}
     world.run(15.0)
     assert sum(each["count"] for _, each in reports(world, "withheld")) == 3
 
@@ -116,6 +126,143 @@ def test_what_a_broker_may_not_bring_is_kept_nowhere_and_raises_no_alarm() -> No
     denied = reports(world, "beyond_grant")
     assert sum(each["count"] for _, each in denied) == 42  # the live way and in custody
     assert len(denied) < 6
+
+
+def with_narrow(tmp_path: Path, narrow: str) -> World:
+    """Three brokers with keys, of which one may hear `a = 1` only."""
+    ring = Keyring(tmp_path)
+    ring.identities[narrow] = ring.broker(narrow, may_hear="a = 1")
+    return World.of(line(3), General, settings=QUICK, doors=ring.doors)
+
+
+def claimed(world: World, at: str, of: str) -> str:
+    """What a broker knows that another asks for, for bob."""
+    fact = world.nodes[at]._core.durability.registry.fact(of, "bob/d")
+    assert fact is not None
+    return fact.filter
+
+
+def test_a_broker_asks_others_for_what_it_may_hear_of_a_durable_subscription(
+    tmp_path: Path,
+) -> None:
+    world = with_narrow(tmp_path, "b3")
+    bob, ann, near = subscribed(world, "b3"), world.client("ann", "b1"), world.client("eve", "b3")
+    assert parse_filter(claimed(world, "b1", "b3")) == parse_filter("a = 1 AND EXISTS x")
+    ann.publish({"x": 1, "a": 1}, {"x": 2, "a": 2}, durable=True)
+    world.run(5.0)
+    near.publish({"x": 3, "a": 3}, durable=True)
+    world.run(5.0)
+    assert heard(bob) == [1, 3], "of its own clients it may hear anything"
+    assert held(world) == 0
+    assert not reports(world, "withheld"), "nobody keeps what it may not hear"
+    world.kill("b3")
+    world.run(5.0)
+    world.start("b3")
+    world.run(5.0)
+    ann.publish({"x": 4, "a": 1}, {"x": 5, "a": 2}, durable=True)
+    world.run(5.0)
+    assert heard(bob) == [1, 3, 4]
+    assert not reports(world, "fact_refused")
+
+
+def test_a_durable_subscription_waits_where_all_of_it_may_be_heard(tmp_path: Path) -> None:
+    world = with_narrow(tmp_path, "b3")
+    bob, ann = subscribed(world, "b1"), world.client("ann", "b2")
+    bob.suspend()
+    world.run(1.0)
+    ann.publish({"x": 1, "a": 1}, {"x": 2, "a": 2}, durable=True)
+    world.run(1.0)
+    bob.resume("b3")
+    world.run(5.0)
+    ann.publish({"x": 3, "a": 1}, {"x": 4, "a": 2}, durable=True)
+    world.run(10.0)
+    assert heard(bob) == [3], "of what came since it may hear some"
+    bob.move("b2")
+    world.run(10.0)
+    assert sorted(heard(bob)) == [1, 2, 3, 4], "each once"
+    assert held(world) == 0
+    assert not reports(world, "fact_refused")
+
+
+@pytest.mark.parametrize("is_back", [True, False])
+def test_a_token_that_grants_less_than_before_narrows_what_a_broker_asks_for(
+    is_back: bool, tmp_path: Path
+) -> None:
+    """Else all that it says is refused with it, and it is no part of the network."""
+    ring = Keyring(tmp_path)
+    world = World.of(line(3), General, settings=QUICK, doors=ring.doors)
+    bob, ann = subscribed(world, "b3"), world.client("ann", "b1")
+    assert parse_filter(claimed(world, "b1", "b3")) == parse_filter("EXISTS x")
+    if not is_back:
+        bob.suspend()
+    world.kill("b3")
+    ring.identities["b3"] = ring.broker("b3", may_hear="a = 1")
+    world.run(5.0)
+    world.start("b3")
+    world.run(5.0)
+    assert parse_filter(claimed(world, "b1", "b3")) == parse_filter("a = 1 AND EXISTS x")
+    ann.publish({"x": 1, "a": 1}, {"x": 2, "a": 2}, durable=True)
+    world.run(5.0)
+    bob.resume("b3")
+    world.run(5.0)
+    assert heard(bob) == [1]
+    assert not reports(world, "fact_refused")
+
+
+CHANGES: dict[str, Callable[[int], Request]] = {
+    "add": lambda id: AddPeer(id, "palio://127.0.0.1:9"),
+    "remove": lambda id: RemovePeer(id, "b2"),
+    "drain": lambda id: Drain(id, "b1"),
+    "undo": lambda id: Drain(id, "b1", undo=True),
+    "retire": lambda id: Retire(id, "b9"),
+    "apply": lambda id: Apply(id, ""),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_may_publish_and_hear_all_changes_nothing_of_the_network(change: str) -> None:
+    world = network(2, b1={"ann": Principal("ann", TRUE, TRUE, may_monitor=True)})
+    ann = world.client("ann", "b1")
+    world.run(3.0)
+    id = ann.ask(CHANGES[change])
+    world.run(5.0)
+    failed = ann.answers[id]
+    assert isinstance(failed, Failed)
+    assert failed.failure.kind == "NotPermitted"
+    assert "needs the grant `operate` (palio token create --operate" in failed.failure.message
+    assert list(world.nodes["b1"]._core.neighbours) == ["b2"]
+    assert not reports(world, "leaving")
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_who_may_operate_needs_no_other_grant(change: str) -> None:
+    world = network(2, b1={"ann": Principal("ann", may_operate=True)})
+    ann = world.client("ann", "b1")
+    world.run(3.0)
+    id = ann.ask(CHANGES[change])
+    world.run(15.0)
+    answer = ann.answers[id]
+    assert not isinstance(answer, Failed) or answer.failure.kind in {"InvalidInput", "Unreachable"}
+
+
+@pytest.mark.parametrize("operate", [True, False])
+def test_a_broker_without_the_grant_refuses_what_others_would_not_believe(
+    operate: bool, tmp_path: Path
+) -> None:
+    ring = Keyring(tmp_path)
+    ring.identities["b1"] = ring.broker("b1", operate=operate)
+    world = World.of(line(3), settings=QUICK, doors=ring.doors)
+    ann = world.client("ann", "b1")
+    world.run(3.0)
+    world.kill("b3")
+    world.run(5.0)
+    id = ann.ask(lambda id: Retire(id, "b3"))
+    world.run(3.0)
+    answer = ann.answers[id]
+    assert isinstance(answer, Failed) is not operate
+    assert not isinstance(answer, Failed) or "'b1' may not retire" in answer.failure.message
+    retired = [node._core.durability.registry.retired for node in world.nodes.values()]
+    assert retired == [{"b3"} if operate else set()] * 2
 
 
 def test_nobody_takes_what_was_not_sent() -> None:

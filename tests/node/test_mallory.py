@@ -8,15 +8,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from palio.errors import PalioError
-from palio.language.parsing import parse_filter
+from palio.errors import PalioError, SubscriptionEnded
+from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.events import rows
 from palio.node.identity import Identity, fact_text, introduction_text
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
+    NO_VISIT,
     UNCOUNTED,
     Addressed,
+    Adopt,
+    Advertise,
     Carry,
     Challenge,
     Done,
@@ -29,6 +32,8 @@ from palio.protocol.messages import (
     Hello,
     Known,
     Message,
+    Ping,
+    Pong,
     Probe,
     Probed,
     Route,
@@ -40,7 +45,9 @@ from palio.protocol.messages import (
 )
 from palio.protocol.streams import Stream
 from palio.routing import messages as routing
+from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
+from palio.routing.patterns.messages import SubscribePattern
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
@@ -49,15 +56,17 @@ from tests.node.events import parcel
 from tests.node.signing import Keyring
 
 QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
-MAY_HEAR, MAY_PUBLISH = "kind = 'public'", "kind = 'noise'"
+MAY_HEAR, MAY_PUBLISH, SECRET = "kind = 'public'", "kind = 'noise'", "kind = 'secret'"
 BROKERS = ("b1", "b2", "b3")
 
 
 class Mallory:
     """Speaks to b2 as a broker, with whatever token there is, and remembers what it is told."""
 
-    def __init__(self, world: World, identity: Identity) -> None:
+    def __init__(self, world: World, identity: Identity, *, routes: bool = True) -> None:
         self.world = world
+        self._routes = routes
+        """Whether it takes part in live routing: what it says of that may cost it its link."""
         self.link: int | None = None
         self.identity = identity
         self.is_neighbour = False
@@ -94,16 +103,19 @@ class Mallory:
             ack = self.stream.ack(now=True)
             if ack is not None:
                 self.say(ack)
-        if isinstance(message, Challenge):
+        if isinstance(message, Ping):
+            self.say(Pong())
+        elif isinstance(message, Challenge):
             text = introduction_text("mallory", "mallory", "b2", "n", message.nonce)
             self.say(msgspec.structs.replace(self._hello(), proof=self.identity.sign(text)))
         elif isinstance(message, Welcome):
             self.is_neighbour = True
             wanted = routing.Subscribe(1, parse_filter("EXISTS kind"))
             self.say(Known({}))
-            self.say(Route(routing.LinkState("mallory", 1, ("b2",))))
-            self.say(Route(routing.Join()))
-            self.say(Route(routing.Batch((wanted,), fresh=True)))
+            if self._routes:
+                self.say(Route(routing.LinkState("mallory", 1, ("b2",))))
+                self.say(Route(routing.Join()))
+                self.say(Route(routing.Batch((wanted,), fresh=True)))
             self._introduce()
 
     def _introduce(self) -> None:
@@ -115,6 +127,12 @@ class Mallory:
 
     def signed(self, fact: Fact) -> Fact:
         return msgspec.structs.replace(fact, signature=self.identity.sign(fact_text(fact)))
+
+    def claim(self, filter: str, claimed_us: int, visit: Visit) -> None:
+        """Say that bob's subscription is its own, or that it is over."""
+        self.version += 1
+        claim = Fact("mallory", self.version, "bob/d", (), filter, claimed_us, visit)
+        self.say(Facts((self.signed(claim),)))
 
     @property
     def facts(self) -> list[Fact]:
@@ -170,9 +188,10 @@ class Mallory:
         links = random.choice(((), ("mallory", "b2"), (self.identity.token,)))
         filter = random.choice(("", "kind = 'secret'", "EXISTS kind"))
         if subject == "bob/d":
-            links, filter = random.choice(((), ("mallory",))), "kind = 'secret'"
+            links, filter = random.choice(((), ("mallory",))), random.choice(("", MAY_HEAR, SECRET))
         claim = random.choice((0, EPOCH_US + 10**9))
-        return Facts((self.signed(Fact(origin, version, subject, links, filter, claim)),))
+        visit = random.choice((NO_VISIT, Visit("bob/1", 10**9), Visit("eve/1", 1)))
+        return Facts((self.signed(Fact(origin, version, subject, links, filter, claim, visit)),))
 
     def _claim(self) -> Message:
         """A durable subscription of its own, to more than it may hear."""
@@ -185,6 +204,7 @@ class Mallory:
         answers: tuple[Message, ...] = (
             Echo(origin, (random.choice((0, EPOCH_US * 2)),), ("b9",)),
             Took(tuple(range(random.below(3)))),
+            Adopt("bob/d", 1_000.0, Visit("bob/1", 10**9)),
             Probed(random.below(5), ({"broker": "b1"},)),
             Seek(random.below(5), parse_filter("kind = 'secret'")),
             FlowStands(origin, random.below(3), "b1", random.below(3), 1, 5, 3, is_cast=True),
@@ -289,3 +309,145 @@ def test_whatever_it_says_it_gets_and_brings_no_more_than_its_grant(
     assert [x for kind, x in heard if kind == "secret"] == list(range(0, 40, 4))
     assert {kind for kind, x in heard if x == -1} <= {"noise"}
     assert not [each for _, each in world.reports if each.event == "entry_lost"]
+
+
+# --- what it says of a durable subscription of somebody else ---
+
+
+def secrets(member: Member) -> list[int]:
+    return [row["x"] for _, _, row in member.heard if row["kind"] == "secret"]
+
+
+def acted(mallory: Mallory, visit: Visit, how: str) -> None:
+    """Mallory, whose grant is narrow, says that bob's subscription is its own, or over."""
+    filter, world = {"wide": "EXISTS kind", "ended": ""}.get(how, MAY_HEAR), mallory.world
+    ahead = 10**9
+    for visited in (visit, Visit(visit.publisher, visit.number + 5), Visit("eve/1", 1)):
+        ahead += 10**6
+        mallory.claim(filter, EPOCH_US + ahead, visited)
+        world.run(0.5)
+        if how == "handed on":
+            mallory.say(Adopt("bob/d", 1_000.0, visited))
+            world.run(0.5)
+
+
+@pytest.mark.parametrize("how", ["wide", "narrow", "ended", "handed on"])
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "away"])
+def test_by_a_claim_beyond_its_grant_it_takes_nothing_from_anybody(
+    is_there: bool, how: str, tmp_path: Path
+) -> None:
+    ring = Keyring(tmp_path)
+    world, bob, ann = town(1, ring)
+    identity = ring.broker("mallory", may_publish="FALSE", may_hear=MAY_HEAR)
+    mallory = Mallory(world, identity, routes=False)
+    mallory.connect()
+    world.run(2.0)
+    (home,) = world.nodes["b3"]._core.durability.registry.about("bob/d")
+    if not is_there:
+        bob.suspend()
+        world.run(6.0)
+    ann.publish(*({"kind": "secret", "x": x} for x in range(5)), durable=True)
+    world.run(1.0)
+    acted(mallory, home.visit, how)
+    ann.publish(*({"kind": "secret", "x": x} for x in range(5, 10)), durable=True)
+    world.run(10.0)
+    if not is_there:
+        bob.resume("b3")
+        world.run(5.0)
+    assert ann.accepted_durable == 10
+    assert secrets(bob) == list(range(10))
+    world.cut_off(mallory.link or 0)
+    bob.move("b1")
+    world.run(5.0)
+    ann.publish({"kind": "secret", "x": 10}, durable=True)
+    world.run(10.0)
+    assert secrets(bob) == list(range(11)), "it moves as ever"
+    assert not any(node.status()["custody_entries"] for node in world.nodes.values())
+    assert mallory.events() == []
+
+
+@pytest.mark.parametrize("where", ["at its broker", "at another"])
+def test_an_owner_that_is_there_is_told_that_its_subscription_is_heard_elsewhere(
+    where: str, tmp_path: Path
+) -> None:
+    """A broker that may hear all of it may take it over, as it may where its owner has gone."""
+    ring = Keyring(tmp_path)
+    world, bob, ann = town(1, ring)
+    if where == "at another":
+        mallory = Mallory(world, ring.broker("mallory"), routes=False)
+        mallory.connect()
+        world.run(2.0)
+        (home,) = world.nodes["b3"]._core.durability.registry.about("bob/d")
+        visit = Visit(home.visit.publisher, home.visit.number + 1)  # as if bob had gone there
+        mallory.claim("EXISTS kind", EPOCH_US + 10**9, visit)
+    else:
+        bob.subscribe("kind = 'secret'", durable="d")
+    world.run(3.0)
+    (ended,) = (each for each in bob.errors if isinstance(each, SubscriptionEnded))
+    assert "bob/d is heard elsewhere now" in str(ended)
+    bob.subscribe("kind = 'secret'", durable="d")
+    world.run(3.0)
+    ann.publish({"kind": "secret", "x": 1}, durable=True)
+    world.run(5.0)
+    assert secrets(bob) == [1], "it is back"
+
+
+# --- what it offers ---
+
+
+OFFERS = {
+    "everything": ("EXISTS kind AND EXISTS x", True, True),
+    "in two": ("kind = 'noise' AND EXISTS x OR kind = 'secret' AND EXISTS x", True, True),
+    "of others": ("kind = 'secret' AND EXISTS x", True, False),
+    "its own": ("kind = 'noise' AND EXISTS x", False, True),
+}
+"""By what it is, whether it goes beyond the grant, and whether something of it is within."""
+
+
+@pytest.mark.parametrize("offer", OFFERS)
+def test_what_it_offers_beyond_its_grant_draws_nothing_to_it(offer: str, tmp_path: Path) -> None:
+    """A sequence would be its to assemble, and it would not say that it does no longer."""
+    text, is_beyond, is_within = OFFERS[offer]
+    ring = Keyring(tmp_path)
+    settings = msgspec.structs.replace(QUICK, routing="advertised")
+    world = World.of(
+        line(3), find_algorithm("advertised").new_assembling, settings=settings, doors=ring.doors
+    )
+    world.run(2.0)
+    grants = {"may_publish": MAY_PUBLISH, "may_hear": MAY_HEAR}
+    mallory = Mallory(world, ring.broker("mallory", **grants), routes=False)
+    mallory.connect()
+    world.run(1.0)
+    advertised = routing.Advertise(1, parse_advertisement(text))
+    mallory.say(Route(routing.Batch((advertised,), fresh=True)))
+    world.run(1.0)
+    bob = world.client("bob", "b3")
+    bob.subscribe(f"{SECRET} AND x = 1 THEN {SECRET} AND x = 2", assembled=True)
+    bob.subscribe(SECRET)
+    bob.subscribe("kind = 'noise' AND x > 7")
+    world.run(2.0)
+    ann = world.client("ann", "b1")
+    ann.ask(lambda id: Advertise(id, 1, "EXISTS kind AND EXISTS x"))
+    world.run(2.0)
+    ann.publish({"kind": "secret", "x": 1}, {"kind": "secret", "x": 2})
+    world.run(5.0)
+    assert [len(each.parts) for each in bob.assembled] == [2]
+    assert secrets(bob) == [1, 2]
+    said = [each.control for each in mallory.told if isinstance(each, Route)]
+    assert not any(isinstance(each, SubscribePattern) for each in said)
+    wanted = [
+        each.filter
+        for control in said
+        if isinstance(control, routing.Batch)
+        for each in control.requests
+        if isinstance(each, routing.Subscribe)
+    ]
+    assert wanted == [parse_filter("kind = 'noise' AND x > 7")] * is_within
+    mallory.say(Forward(parcel({"kind": "noise", "x": 8})))
+    world.run(1.0)
+    assert [row["x"] for _, _, row in bob.heard if row["kind"] == "noise"] == [8]
+    told = [name for name, each in world.reports if each.event == "beyond_grant"]
+    assert told == ["b2"] * is_beyond
+    mallory.say(Route(routing.Batch((routing.Unadvertise(1),))))
+    world.run(1.0)
+    assert mallory.link is not None

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from palio.node.authority import Principal
 from palio.node.limits import MAX_PEERS
 from palio.node.partings import PATIENCE_BEATS
 from palio.node.settings import Settings
@@ -28,7 +27,6 @@ from palio.simulation.cluster import address_of
 from palio.simulation.member import Member
 from palio.simulation.topologies import Topology, line, ring
 from palio.simulation.world import World
-from tests.node.badges import Names
 from tests.node.events import links_of
 
 
@@ -343,20 +341,6 @@ def test_those_that_are_being_added_count() -> None:
     assert isinstance(last, Failed)
     assert last.failure.kind == "LimitExceeded"
     assert added[-2] not in ann.answers or "cannot be reached" in str(ann.answers[added[-2]])
-
-
-def test_only_who_may_do_everything_adds_and_removes() -> None:
-    from palio.model.filters import FALSE, TRUE
-    from palio.simulation.doors import Doors
-
-    limited = Principal("ann", TRUE, FALSE, FALSE, FALSE)
-    doors = Doors(authority=lambda _: Names(limited), token=str)
-    world = World(settings=Settings(routing="general"), doors=doors)
-    world.add_broker("b1", find_algorithm("general").new)
-    ann = world.client("ann", "b1")
-    world.run(1.0)
-    for message in (AddPeer(0, address_of("b2")), RemovePeer(0, "b2")):
-        assert asked(world, ann, message)[0] == "NotPermitted"
 
 
 def test_what_was_answered_is_remembered_though_the_broker_stops_then() -> None:

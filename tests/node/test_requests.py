@@ -430,10 +430,10 @@ def test_a_subscription_is_narrowed_to_what_its_owner_may_hear() -> None:
     refused(house.say(ALICE, Advertise(2, 1, "x > 1")), "NotPermitted")
 
 
-def test_brokers_are_retired_by_who_may_do_all() -> None:
+def test_brokers_are_retired_by_who_may_operate() -> None:
     house = House(
         authority=NamedAuthority(
-            {"alice": Principal("alice", TRUE), "bob": Principal("bob", TRUE, TRUE)}
+            {"alice": Principal("alice", TRUE, TRUE), "bob": Principal("bob", may_operate=True)}
         )
     )
     refused(house.say(ALICE, Retire(1, "b9")), "NotPermitted")
@@ -441,9 +441,9 @@ def test_brokers_are_retired_by_who_may_do_all() -> None:
     assert "there is no broker 'b9'" in failed.failure.message
 
 
-def test_a_plan_is_applied_by_who_may_do_all_and_answered_once_it_is_on_the_disk() -> None:
-    free = Principal("bob", TRUE, TRUE)
-    authority = NamedAuthority({"alice": Principal("alice", TRUE), "bob": free})
+def test_a_plan_is_applied_by_who_may_operate_and_answered_once_it_is_on_the_disk() -> None:
+    operator = Principal("bob", may_operate=True)
+    authority = NamedAuthority({"alice": Principal("alice", TRUE, TRUE), "bob": operator})
     house = House(router=Flooded("b1"), authority=authority)
     refused(house.say(ALICE, Apply(1, PLAN_TEXT)), "NotPermitted")
     assert house.say(BOB, Apply(1, PLAN_TEXT)) == []

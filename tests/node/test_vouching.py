@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
 
 from palio.errors import IllegalMessage
+from palio.language.parsing import parse_filter
+from palio.model.filters import Filter
 from palio.node import known_facts, limits, registry, vouching
 from palio.node.authority import NamedAuthority
 from palio.node.effects import Moment
@@ -19,6 +23,7 @@ from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Vouching, lives
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
+from tests import strategies as our
 from tests.node.signing import Keyring
 
 AT = Moment(1.0, EPOCH_US)
@@ -70,8 +75,8 @@ def echoes(found: Registry, neighbour: str = "n") -> list[Echo]:
 
 
 def retiring(ring: Keyring, count: int) -> list[Facts]:
-    """Somebody who may do all retires brokers that there never were."""
-    evil = ring.broker("evil")
+    """Somebody who may operate retires brokers that there never were."""
+    evil = ring.broker("evil", operate=True)
     versions = range(2, count + 2)
     facts = [Fact("evil", 1, TOKEN, (evil.token,))]
     facts += [Fact("evil", each, f"{RETIRED}x{each}", claimed_us=1) for each in versions]
@@ -160,42 +165,100 @@ def test_of_who_could_not_be_believed_nothing_is_taken_from_there_until_it_is_as
     assert b.fact("far", "bob/orders") is not None
 
 
-def test_a_durable_subscription_has_no_home_that_may_hear_nothing_of_it(ring: Keyring) -> None:
+def test_a_durable_subscription_has_no_home_that_may_not_hear_all_of_it(ring: Keyring) -> None:
     b = believer(ring)
     b.receive("n", introduced(ring, "far", may_hear="symbol = 'IBM'"), AT)
     far = ring.identity("far")
-    for version, (filter, kept) in enumerate(
-        [("symbol = 'IBM' AND x = 1", True), ("symbol = 'MSFT'", False)], 5
-    ):
+    cases = {
+        "symbol = 'IBM' AND x = 1": True,
+        "symbol = 'IBM' OR x = 1": False,
+        "symbol = 'MSFT'": False,
+        "FALSE": True,
+        "symbol = :name": False,
+    }
+    for version, (filter, kept) in enumerate(cases.items(), 5):
+        b = believer(ring)
+        b.receive("n", said(far, Fact("far", 1, TOKEN, (far.token,))), AT)
         b.receive("m", said(far, Fact("far", version, f"bob/{version}", (), filter)), AT)
         assert (b.fact("far", f"bob/{version}") is not None) is kept
-    assert "may hear nothing" in b.unbelieved[0][2]
+        if not kept:
+            assert "may not hear all" in b.unbelieved[0][2]
 
 
-def test_only_who_signs_retires_a_broker(ring: Keyring) -> None:
+@our.examples(25)
+@given(our.filters(), our.filters(), our.filters(), our.SEEDS)
+def test_a_broker_claims_what_is_left_by_its_grant_and_others_see_that(
+    may: Filter, denied: Filter, asked: Filter, seed: int
+) -> None:
+    with TemporaryDirectory() as directory:
+        ring = Keyring(Path(directory))
+        grants = {"may_hear": str(may), "deny_hear": str(denied)}
+        ring.identities["n"] = ring.broker("n", **grants)
+        n = Registry("n", (), Vouching("n", ring.identity("n"), ring.authority()))
+        n.begin(AT.wall_us)
+        n.announce("bob/d", filter=str(asked))
+        n.announce("ann/d", filter="TRUE")
+        b = believer(ring)
+        b.receive("n", Facts(tuple(sorted(n.facts(), key=lambda fact: fact.version))), AT)
+        assert b.unbelieved == []
+        claim = b.fact("n", "bob/d")
+        assert claim is not None
+        left = parse_filter(claim.filter)
+        for event in our.nearby(may, denied, asked, seed=seed):
+            if left.matches(event):
+                assert asked.matches(event)
+                assert may.matches(event)
+                assert not denied.matches(event)
+
+
+def test_only_who_signs_and_may_operate_retires_a_broker(ring: Keyring) -> None:
     b = believer(ring)
     b.receive("n", introduced(ring, "far"), AT)
     b.receive("n", Facts((Fact("mallory", 1, f"{RETIRED}far", claimed_us=AT.wall_us),)), AT)
     assert b.retired == set()
-    b.receive("n", introduced(ring, "honest"), AT)
+    b.receive("n", introduced(ring, "honest", operate=True), AT)
     gone = Fact("honest", 5, f"{RETIRED}far", claimed_us=AT.wall_us)
     b.receive("n", said(ring.identity("honest"), gone), AT)
     assert b.retired == {"far"}
-    b.receive("m", introduced(ring, "narrow", may_hear="x = 1"), AT)
+    b.receive("m", introduced(ring, "narrow"), AT)
     other = Fact("narrow", 9, f"{RETIRED}honest", claimed_us=AT.wall_us)
     b.receive("m", said(ring.identity("narrow"), other), AT)
     assert b.retired == {"far"}
 
 
-def test_only_who_may_publish_and_hear_all_states_a_plan(ring: Keyring) -> None:
+def test_only_who_may_operate_states_a_plan(ring: Keyring) -> None:
     b = believer(ring)
     b.receive("n", Facts((Fact("mallory", 1, PLAN, filter="x", claimed_us=1),)), AT)
-    b.receive("n", introduced(ring, "honest"), AT)
+    b.receive("n", introduced(ring, "honest", operate=True), AT)
     b.receive("n", said(ring.identity("honest"), Fact("honest", 5, PLAN, claimed_us=1)), AT)
-    b.receive("m", introduced(ring, "narrow", may_hear="x = 1"), AT)
+    b.receive("m", introduced(ring, "narrow"), AT)
     b.receive("m", said(ring.identity("narrow"), Fact("narrow", 9, PLAN, claimed_us=2)), AT)
     assert {fact.origin for fact in b.facts() if fact.subject == PLAN} == {"honest"}
-    assert "may not publish and hear all" in b.unbelieved[-1][2]
+    assert "has no grant `operate`" in b.unbelieved[-1][2]
+
+
+@pytest.mark.parametrize("subject", [PLAN, f"{RETIRED}far"])
+@pytest.mark.parametrize("operate", [True, False])
+def test_a_broker_says_nothing_that_others_refuse_by_its_grant(
+    ring: Keyring, subject: str, operate: bool
+) -> None:
+    """Else all that it says later would be refused, too: also with its very token of before."""
+    first = Registry("n")
+    first.begin(AT.wall_us)
+    first.announce(subject, filter="x", claimed_us=5)
+    ring.identities["n"] = ring.broker("n", operate=operate)
+    vouching = Vouching("n", ring.identity("n"), ring.authority())
+    token = Fact("n", AT.wall_us - 1, TOKEN, (ring.identity("n").token,))
+    n = Registry("n", said(ring.identity("n"), token, *first.facts()).facts, vouching)
+    n.begin(AT.wall_us + 1)
+    n.announce("ann/d", filter="x = 1")
+    b = believer(ring)
+    b.receive("n", Facts(tuple(sorted(n.facts(), key=lambda fact: fact.version))), AT)
+    assert b.unbelieved == []
+    assert b.fact("n", "ann/d") is not None
+    told = b.fact("n", subject)
+    assert told is not None
+    assert (told.filter, told.claimed_us) == (("x", 5) if operate else ("", 0))
 
 
 def test_signatures_are_asked_for_wherever_there_is_an_authority(ring: Keyring) -> None:

@@ -15,7 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from palio import connect, files
 from palio.client.connection import Client
-from palio.errors import InvalidConfiguration
+from palio.client.subscription import Subscription
+from palio.errors import InvalidBinding, InvalidConfiguration
 from palio.node.authority import Principal
 from palio.node.effects import Moment
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -110,6 +111,85 @@ async def test_three_brokers_with_keys_deliver_everything_over_links_that_stay(
             # The word that the last one had been dealt with may not have come before the end.
             assert [x for x in heard if x != 19] == list(range(20, 40))
     assert events(caplog, "refused", "fact_refused") == []
+
+
+# --- parameters of which a grant leaves some out ---
+
+TWO_SIDES: Final = "(a = 1 AND b > :x) OR (a = 2 AND b > :y)"
+
+
+@asynccontextmanager
+async def one(ring: Keyring) -> AsyncIterator[Running]:
+    async with running(configuration(ring, "north")) as north:
+        yield north
+
+
+async def heard_of(sub: Subscription, ann: Client, end: int = 9) -> list[tuple[int, int]]:
+    """What comes of events on both sides, up to one that ends them."""
+    await sub.settled()
+    for a in (1, 2):
+        await ann.publish([{"a": a, "b": b} for b in range(6)], durable=True)
+    await ann.publish({"a": 3, "b": end}, durable=True)
+    found: list[tuple[int, int]] = []
+    while (event := await sub.receive())["b"] != end:
+        found.append((event["a"], event["b"]))
+    return found
+
+
+@pytest.mark.parametrize("durable", ["", "d"])
+@pytest.mark.parametrize("side", [1, 2, 0])
+async def test_what_is_updated_are_the_parameters_of_what_a_client_wrote(
+    ring: Keyring, durable: str, side: int
+) -> None:
+    """Also where the grant has left out an alternative, and with it its parameter; or both."""
+    may_hear = f"a = {side} OR a = 3" if side else "a = 3"
+    grants = {"may_publish": "FALSE", "may_hear": may_hear}
+    async with (
+        one(ring) as north,
+        client(ring, north, "ann") as ann,
+        client(ring, north, "bob", **grants) as bob,
+    ):
+        values = {"x": 0, "y": 0}
+        sub = await bob.subscribe(f"{TWO_SIDES} OR a = 3", values, durable=durable)
+        for name, value in (("x", 3), ("y", 4), ("x", 2)):
+            values[name] = value
+            await sub.update(**{name: value})
+            expected = [(1, b) for b in range(values["x"] + 1, 6) if side == 1]
+            expected += [(2, b) for b in range(values["y"] + 1, 6) if side == 2]
+            assert await heard_of(sub, ann) == expected
+        await sub.update(x=4, y=1)
+        expected = [(1, 5)] if side == 1 else [(2, b) for b in range(2, 6) if side == 2]
+        assert await heard_of(sub, ann) == expected
+        with pytest.raises(InvalidBinding, match="no parameter :z"):
+            await sub.update(z=1)
+
+
+async def test_an_absorbed_parameter_is_updated_as_any_other(ring: Keyring) -> None:
+    """What may be heard is all heard anyway: of the parameter nothing is left."""
+    grants = {"may_publish": "FALSE", "may_hear": "a = 3"}
+    async with (
+        one(ring) as north,
+        client(ring, north, "ann") as ann,
+        client(ring, north, "bob", **grants) as bob,
+    ):
+        sub = await bob.subscribe("a = 3 OR b = :p", {"p": 1})
+        await sub.update(p=2)
+        assert await heard_of(sub, ann) == []
+
+
+async def test_an_update_goes_by_the_grant_of_now(ring: Keyring) -> None:
+    """A durable subscription that was narrowed by another token knows other parameters."""
+    async with one(ring) as north, client(ring, north, "ann") as ann:
+        for side in (1, 2):
+            grants = {"may_publish": "FALSE", "may_hear": f"a = {side} OR a = 3"}
+            async with client(ring, north, "bob", **grants) as bob:
+                values = {"x": 0, "y": 0}
+                sub = await bob.subscribe(f"{TWO_SIDES} OR a = 3", values, durable="d")
+                await sub.update(x=4)
+                await sub.update(y=4)
+                heard = await heard_of(sub, ann, end=10 + side)
+                # The word that the last one had been dealt with may not have come before the end.
+                assert [each for each in heard if each[0] != 3] == [(side, 5)]
 
 
 # --- strangers ---

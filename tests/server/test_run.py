@@ -200,7 +200,7 @@ def as_client(ca: Path, name: str = "") -> dict[str, Any]:
     return {"ssl": context, "server_hostname": "localhost"}
 
 
-ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True)
+ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True, operate=True)
 
 
 async def test_a_certificate_shows_who_connects(authority: Path) -> None:
@@ -386,18 +386,19 @@ async def test_limits_reach_the_server_and_the_node() -> None:
 
 def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
     assert isinstance(new_authority(Configuration()), OpenAuthority)
-    granted = Grant(monitor=True, identities=("ann",), limits={"sessions": 7})
+    granted = Grant(monitor=True, operate=True, identities=("ann",), limits={"sessions": 7})
     grants = {"b2": Grant(may_hear="x = 1"), "ops": granted}
     named = new_authority(Configuration(auth=Auth(grants=grants)))
     principal = named.authenticate("", "b2", Moment(0.0, 0))
     assert str(principal.may_hear) == "x = 1"
     assert str(principal.may_publish) == "FALSE"
     assert not principal.may_monitor
+    assert not principal.may_operate
     assert not principal.identities
     assert principal.limits == NO_LIMITS
     ops = named.authenticate("", "ops", Moment(0.0, 0))
     assert ops.limits.sessions == 7
-    assert (ops.may_monitor, ops.identities) == (True, frozenset(("ann",)))
+    assert (ops.may_monitor, ops.may_operate, ops.identities) == (True, True, frozenset(("ann",)))
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,9 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     monitor: Annotated[
         bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
     ] = False,
+    operate: Annotated[
+        bool, typer.Option("--operate", help="May add, remove, drain, retire brokers, apply plans.")
+    ] = False,
     identity: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name under which it may act."),
@@ -110,6 +113,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         deny_publish=deny_publish,
         deny_hear=deny_hear,
         monitor=monitor,
+        operate=operate,
         identities=tuple(identity or ()),
         limits=dict(map(_limit, limit or ())),
         broker="" if broker is None else _broker_key(broker),
@@ -229,6 +233,7 @@ def _described(header: Header, claims: Claims, *, expired: bool, signature: str)
         filter = getattr(claims, name)
         lines.append(f"{name.replace('_', ' '):12} {filter or 'nothing'}")
     lines.append(f"{'monitor':12} {'yes' if claims.monitor else 'no'}")
+    lines.append(f"{'operate':12} {'yes' if claims.operate else 'no'}")
     lines.append(f"{'broker':12} {f'with the key {claims.broker}' if claims.broker else 'no'}")
     lines.append(f"acts as      {', '.join((claims.sub, *claims.identities))}")
     limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())

@@ -39,7 +39,7 @@ from palio.model.expressions import (
     variables_of,
     walk,
 )
-from palio.model.filters import Conjunction, Filter, reduce
+from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
 from palio.model.leaves import leaf_of, settled
 from palio.model.operators import Op
 from palio.model.printing import show_name, show_scalar
@@ -116,6 +116,29 @@ class Alternative:
                 return False
         return not any(each.truth(event) is False for each in self.residuals)
 
+    def within(self, granted: Conjunction) -> Alternative | None:
+        """What is left for events that an alternative of a filter matches; None if that is nothing.
+
+        Of an attribute of which both say something, the filter's test, unless this one is narrower.
+        """
+        tests = dict(self.tests)
+        for name, domain in granted.domains.items():
+            if is_system_name(name):
+                continue  # which is never announced
+            allowed = _test_of(granted, name)
+            anything = TRUE if name in self._named_by_residuals else FALSE
+            offered = tests.pop(name, anything).conjunctions
+            kept = [
+                each if allowed.covers(each) else allowed
+                for each in offered
+                if name not in each.domains or not each.domains[name].disjoint(domain)
+            ]
+            if kept:
+                tests[name] = Filter.of(kept)
+            elif not domain.absent:
+                return None
+        return Alternative(tests, self.residuals)
+
     def __eq__(self, other: object) -> bool:
         return self is other or (
             isinstance(other, Alternative)
@@ -177,6 +200,20 @@ class Advertisement:
         Attributes whose names begin with `$` belong to the service and are exempt.
         """
         return any(each.announces(event, open=open) for each in self.alternatives)
+
+    def within(self, granted: Filter) -> Advertisement:
+        """What it announces of what a filter matches, or a little more.
+
+        >>> import palio
+        >>> quotes = palio.parse_advertisement("symbol IS NOT NULL AND price >= 0")
+        >>> print(quotes.within(palio.parse("symbol = 'IBM' OR venue = 3")))
+        price >= 0 AND symbol = 'IBM'
+        """
+        pairs = ((one, other) for one in self.alternatives for other in granted.conjunctions)
+        left = [one.within(other) for one, other in pairs]
+        kept = [each for each in left if each is not None]
+        check_size(each.together for each in kept)
+        return Advertisement(kept)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -355,6 +392,13 @@ def _tests(place: _Place) -> Iterator[Conjunction]:
             yield Conjunction.of((leaf.inverted(),))
     elif place.leaves:
         yield Conjunction.of(place.leaves)
+
+
+def _test_of(granted: Conjunction, name: str) -> Conjunction:
+    """What a filter says of an attribute, if that is one test; else the first of its tests."""
+    tests = [each for each in granted.constraints if each.name == name]
+    is_between = [each.op for each in sorted(tests, key=str)] == [Op.LE, Op.GE]
+    return Conjunction.of(tests if is_between else tests[:1])
 
 
 def _show_test(test: Conjunction) -> str:

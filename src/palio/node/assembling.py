@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from math import inf
+from operator import ne
 from typing import Final
 
 from msgspec.structs import replace
@@ -22,6 +23,7 @@ from palio.errors import (
     NotSupported,
 )
 from palio.matching.protocol import RowMask
+from palio.model.advertisements import Advertisement
 from palio.model.events import SEQ, TIME
 from palio.model.filters import FALSE, Filter
 from palio.model.parcels import Parcel
@@ -32,7 +34,7 @@ from palio.node.authority import Principal, hearable, narrow, publishable
 from palio.node.effects import Moment
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.routing.algorithms import ALGORITHMS
-from palio.routing.messages import Control
+from palio.routing.messages import Advertise, Batch, Control
 from palio.routing.patterns.legal import bound
 from palio.routing.patterns.messages import (
     AssemblyProgress,
@@ -132,6 +134,8 @@ class Assembling:
             except (NotPermitted, LimitExceeded):  # it waits for what never comes
                 pattern = Pattern((FALSE,) * len(pattern.steps))
             return replace(control, pattern=pattern, values=NO_VALUES), 0
+        elif isinstance(control, Batch) and not principal.publishes_all:
+            return _offered(control, principal)
         return control, 0
 
     @staticmethod
@@ -161,6 +165,27 @@ def narrowed(pattern: Pattern, values: Bindings, principal: Principal) -> Patter
         for step in pattern.steps
     ]
     return Pattern(tuple(steps), pattern.within)
+
+
+def _offered(batch: Batch, principal: Principal) -> tuple[Batch, int]:
+    """Requests that advertise nothing beyond a grant, and how many there were that did: else what
+    somebody wants would go, and patterns be left, to a broker that brings nothing of it.
+    """
+    requests = tuple(
+        replace(each, filter=_offer(each.filter, principal))
+        if isinstance(each, Advertise)
+        else each
+        for each in batch.requests
+    )
+    denied = sum(map(ne, requests, batch.requests))
+    return replace(batch, requests=requests), denied
+
+
+def _offer(advertisement: Advertisement, principal: Principal) -> Advertisement:
+    try:
+        return advertisement.within(principal.publishes)
+    except LimitExceeded:
+        return Advertisement(())
 
 
 def _is_publisher(name: str) -> bool:

@@ -36,7 +36,7 @@ from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
 from palio.model.parcels import Parcel
 from palio.model.relations import overlaps
 from palio.model.sizes import Meter
-from palio.model.values import Bindings
+from palio.model.values import NO_VALUES, Bindings
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
 from palio.routing.protocol import routed
@@ -46,6 +46,7 @@ __all__ = [
     "NO_BROKER",
     "NO_LIMITS",
     "NO_MONITOR",
+    "NO_OPERATE",
     "Authority",
     "Limits",
     "NamedAuthority",
@@ -109,6 +110,12 @@ NO_MONITOR: Final = (
 )
 """What is missing, and how it is granted."""
 
+NO_OPERATE: Final = (
+    "to change the network needs the grant `operate` (palio token create --operate, or "
+    "operate = true in [auth.grants.NAME])"
+)
+"""What is missing, and how it is granted."""
+
 NO_IDENTITY: Final = (
     "to act under another name than its own is a grant (palio token create --identity NAME, or "
     "identities in [auth.grants.NAME])"
@@ -140,6 +147,9 @@ class Principal:
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
     """Whether it is told about others: who they are, what they hear, how much there is of it."""
+    may_operate: bool = False
+    """Whether it may change the network: add, remove, drain and retire brokers, apply plans. Of a
+    broker, whether others act on its word that one is retired or a plan applies."""
     identities: frozenset[str] = frozenset()
     """Under which names it may act besides its own."""
     key: str = ""
@@ -180,6 +190,15 @@ class Principal:
         """Whether it may publish anything."""
         return self.may_publish == TRUE and self.deny_publish == FALSE
 
+    @cached_property
+    def publishes(self) -> Filter:
+        """What it may publish, denials taken out."""
+        publisher = Principal(self.name, may_hear=self.may_publish, deny_hear=self.deny_publish)
+        try:
+            return narrow(TRUE, NO_VALUES, publisher)
+        except NotPermitted:
+            return FALSE
+
     @property
     def hears_something(self) -> bool:
         """Whether not all is withheld from it, as far as can be told from its grant alone."""
@@ -207,6 +226,11 @@ class Principal:
         """Refuse to tell about others whoever was not granted that."""
         if not self.may_monitor:
             raise NotPermitted(f"{self.name!r} may not be told {what}: {NO_MONITOR}")
+
+    def check_operate(self, what: str) -> None:
+        """Refuse to change the network for whoever was not granted that."""
+        if not self.may_operate:
+            raise NotPermitted(f"{self.name!r} may not {what}: {NO_OPERATE}")
 
     def check_broker(self) -> None:
         """Refuse to link with whoever was not granted to be a broker."""
@@ -261,7 +285,7 @@ class OpenAuthority:
     """
 
     def __init__(self) -> None:
-        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True)
+        self._anyone = Principal(ANYONE, TRUE, TRUE, may_monitor=True, may_operate=True)
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""

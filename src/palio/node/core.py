@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from palio.errors import SubscriptionEnded
 from palio.model.parcels import Parcel
 from palio.node.allowances import Allowances
 from palio.node.assembling import Assembling
@@ -48,11 +49,13 @@ from palio.node.telling import Telling
 from palio.node.throttle import Lag
 from palio.node.vouching import LAPSE, OF_A_LIFE, Vouching
 from palio.node.whereabouts import Whereabouts
+from palio.protocol.failures import failure
 from palio.protocol.messages import (
     Carry,
     Deliver,
     Done,
     Echo,
+    Ended,
     Fact,
     Facts,
     Message,
@@ -385,6 +388,18 @@ class Core:
             self.durables_moved([(durable.subject, before)])
         else:
             self.append(self.durability.undo(durable))
+
+    def take_away(self, durable: Durable) -> None:
+        """It is heard elsewhere now, or over: whoever has it here is told."""
+        if durable.session is not None:
+            problem = (
+                f"{durable.subject} is heard elsewhere now, or was ended there; subscribe again to "
+                "have it back"
+            )
+            durable.session.say(
+                self.out, Ended((durable.key,), failure(SubscriptionEnded(problem)))
+            )
+        self.release(durable)
 
     def release(self, durable: Durable) -> None:
         """The owner of a durable subscription is here no longer."""

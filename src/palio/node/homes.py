@@ -3,6 +3,9 @@
 A broker where its owner registers it claims it, by a fact that names the owner's visit. The latest
 claim counts: of one client that of the later visit, else that of the later time. Where it lived
 before says that it has moved, and whoever ends it says by which visit that was.
+
+Neither counts of a broker that may not hear all that the subscription asks for where it lives: what
+waits there could not go there, and what is published would be kept for nobody. It stays.
 """
 
 from __future__ import annotations
@@ -30,12 +33,20 @@ class Homes:
 
     def latest_claim(self, subject: str) -> Fact | None:
         """What the broker says where a durable subscription lives, if it lives anywhere."""
-        return _latest(self._registry.about(subject))
+        return self._latest(self._registry.about(subject))
 
     def claim_elsewhere(self, subject: str) -> Fact | None:
         """The same, of other brokers."""
         about = self._registry.about(subject)
-        return _latest(fact for fact in about if fact.origin != self._name)
+        return self._latest(fact for fact in about if fact.origin != self._name)
+
+    def _latest(self, facts: Iterable[Fact]) -> Fact | None:
+        """The latest claim of a broker that may hear all that the one before it asks for."""
+        latest = None
+        for claim in sorted(filter(lives, facts), key=lambda fact: (fact.claimed_us, fact.origin)):
+            if latest is None or self._registry.hears(claim.origin, latest.filter):
+                latest = claim
+        return latest
 
     def of(self, subject: str) -> str:
         """Where a durable subscription that has moved away lives now, as far as is known: where
@@ -78,10 +89,12 @@ class Homes:
             if latest is None or latest.origin == self._name:
                 continue
             visit = self.visit(durable) if durable.session is None else durable.visit
-            if _is_later(durable, visit, latest):
-                self.claim(durable, visit)  # its owner came after that; nobody here knew of it
-            else:
+            if not self._registry.hears(latest.origin, str(durable.bound)):
+                continue
+            if not _is_later(durable, visit, latest):
                 found.append((subject, latest.origin))
+            elif self._registry.hears(self._name, latest.filter):
+                self.claim(durable, visit)  # its owner came after that; nobody here knew of it
         return found
 
     def _is_over(self, durable: Durable) -> bool:
@@ -92,7 +105,10 @@ class Homes:
         ends = [
             each
             for each in self._registry.about(durable.subject)
-            if each.origin != self._name and is_end(each) and each.visit != NO_VISIT
+            if each.origin != self._name
+            and is_end(each)
+            and each.visit != NO_VISIT
+            and self._registry.hears(each.origin, str(durable.bound))
         ]
         claimed_us = max(durable.taken_us, claim.claimed_us if claim is not None else 0)
         visit = self.visit(durable)
@@ -134,9 +150,3 @@ def _ends(end: Fact, visit: Visit, claimed_us: int) -> bool:
 def ends(end: Fact, claim: Fact) -> bool:
     """Whether a broker has ended a durable subscription after another had made this claim."""
     return _ends(end, claim.visit, claim.claimed_us)
-
-
-def _latest(facts: Iterable[Fact]) -> Fact | None:
-    """The latest claim among facts about a durable subscription."""
-    claims = filter(lives, facts)
-    return max(claims, key=lambda fact: (fact.claimed_us, fact.origin), default=None)

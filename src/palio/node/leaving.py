@@ -27,7 +27,6 @@ from palio.node.holding import Holding
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
 from palio.node.moving import Moving
 from palio.node.peers import STEPS, Peers
-from palio.node.requests import check_free
 from palio.node.sessions import Neighbour, Session
 from palio.node.vouching import LEAVING
 from palio.protocol.limits import MAX_URLS
@@ -107,7 +106,7 @@ class Leaving:
 
     def ask(self, session: Session, request: Drain) -> None:
         """A client has the broker drained, asks how far that is, or has it undone."""
-        check_free(session.principal, "drain a broker")
+        session.principal.check_operate("drain a broker")
         if request.broker != self._core.name:
             raise InvalidInput(
                 f"this is the broker {self._core.name!r}, not {request.broker!r:.80}"

@@ -27,7 +27,6 @@ from palio.node.finding import Finder
 from palio.node.limits import MAX_PEERS, REASON_CHARS
 from palio.node.links import Link, Links
 from palio.node.partings import Partings
-from palio.node.requests import check_free
 from palio.node.sessions import Session
 from palio.node.vouching import PEERS
 from palio.protocol.addresses import parse_address
@@ -84,10 +83,10 @@ class Membership:
         """Do what a client asks for; what is wrong with it is told to the client."""
         try:
             if isinstance(request, AddPeer):
-                check_free(session.principal, "add brokers")
+                session.principal.check_operate("add brokers")
                 self._add(session, request)
             else:
-                check_free(session.principal, "remove brokers")
+                session.principal.check_operate("remove brokers")
                 self._remove(session, request)
         except PalioError as error:
             session.say(self._core.out, Failed(request.id, failure(error)))

@@ -22,8 +22,7 @@ from palio.node.core import Core
 from palio.node.effects import DropSubscription, Entry, ForgetNumbers, Operation, PutFacts
 from palio.node.homes import NOWHERE
 from palio.node.limits import CARRIED_AT_ONCE
-from palio.node.sessions import Durable
-from palio.protocol.messages import Gap, Gaps, Parcel
+from palio.protocol.messages import Parcel
 
 __all__ = ["Moving"]
 
@@ -91,16 +90,14 @@ class Moving:
     def _end(self, subject: str) -> None:
         """Its owner has ended it at another broker."""
         core = self._core
-        self._part(core.durability.here[subject], is_told=True)
+        core.take_away(core.durability.here[subject])
         core.report("info", "durable_ended", subscription=subject)
         core.append(core.durability.end(subject))
 
     def _move(self, subject: str, home: str) -> None:
         """It lives elsewhere now: hand over what waits for it."""
         core = self._core
-        durable, claim = core.durability.here[subject], core.durability.registry.fact(home, subject)
-        is_same_client = claim is not None and claim.visit.follows(durable.visit)
-        self._part(durable, is_told=not is_same_client)
+        core.take_away(core.durability.here[subject])
         core.report("info", "durable_moved", subscription=subject, to=home)
         handing = _Handing(*core.durability.hand_over(subject, home, core.at.wall_us))
         before = self._handing.get(subject)
@@ -110,15 +107,6 @@ class Moving:
             handing.join(before)
         self._handing[subject] = handing
         self._hand_over(subject, handing)
-
-    def _part(self, durable: Durable, *, is_told: bool) -> None:
-        """Whoever has it here has it no longer, and is told that it hears no more: another program,
-        or an earlier session of the owner.
-        """
-        core = self._core
-        if is_told and durable.session is not None:
-            durable.session.say(core.out, Gaps((Gap("*", 0, 0, 0, durable.key),)))
-        core.release(durable)
 
     def write_first(self, subject: str) -> tuple[int, ...]:
         """It is about to be back. What is handed over for it is to be on the disk before that, as

@@ -114,6 +114,10 @@ class Registry(SaidFacts):
         """Whether there is or was such a broker, as far as is known."""
         return broker in self._versions or broker in self._neighbours
 
+    def hears(self, broker: str, filter: str) -> bool:
+        """Whether a broker may hear all that a filter matches."""
+        return self.vouching.hears(self.fact(broker, TOKEN), filter)
+
     def by_distance(self) -> Iterable[str]:
         """The brokers to which a way leads, the nearest first."""
         return self._shortest.hops

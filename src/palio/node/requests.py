@@ -16,7 +16,6 @@ from palio.errors import (
     InvalidBinding,
     InvalidInput,
     LimitExceeded,
-    NotPermitted,
     NotStored,
     NotSupported,
     PalioError,
@@ -27,7 +26,7 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
 from palio.node.assembling import NO_DURABLE
-from palio.node.authority import Principal, check_advertisement, narrow
+from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import DropSubscription, Operation
@@ -69,7 +68,7 @@ from palio.routing.algorithms import ALGORITHMS
 from palio.routing.patterns.messages import SubscribePattern, UnsubscribePattern
 from palio.routing.protocol import Addressing, Peer
 
-__all__ = ["ClientRequest", "RequestHandler", "check_free"]
+__all__ = ["ClientRequest", "RequestHandler"]
 
 AnsweredRequest = (
     Subscribe
@@ -218,7 +217,7 @@ class RequestHandler:
     def _apply(self, session: Session, request: Apply) -> None:
         """State a plan, and answer once it is on the disk."""
         core = self._core
-        check_free(session.principal, "apply a plan")
+        self._check_operate(session, "apply a plan")
         if request.plan and not isinstance(core.router, Addressing):
             raise NotSupported(_NO_PLAN)
         if request.plan:
@@ -248,7 +247,7 @@ class RequestHandler:
     def _retire(self, session: Session, broker: str) -> None:
         core, principal = self._core, session.principal
         registry = core.durability.registry
-        check_free(principal, "retire a broker")
+        self._check_operate(session, "retire a broker")
         awaited = core.durability.custody.awaits(broker)  # perhaps nobody has heard of it
         if broker not in registry.brokers and not awaited:
             known = f"; there are {', '.join(registry.brokers)}" if principal.may_monitor else ""
@@ -260,6 +259,13 @@ class RequestHandler:
             )
         core.report("warning", "broker_retired", broker=broker, by=session.owner)
         registry.retire(broker, core.at.wall_us)
+
+    def _check_operate(self, session: Session, what: str) -> None:
+        """Refuse what session or broker may not do: others go by the word of this broker."""
+        session.principal.check_operate(what)
+        own = self._core.durability.registry.vouching.own
+        if own is not None:
+            own.check_operate(what)
 
     # --- subscriptions ---
 
@@ -350,7 +356,7 @@ class RequestHandler:
         if known is not None:
             if known.visit.follows(visit):  # said in a session that is left, and late
                 raise Closed(f"{subject} is heard in a later session of the same client")
-            core.release(known)  # whoever had it before has it no longer
+            core.take_away(known)
         needs = self._moving.write_first(subject)
         durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
         custody = core.durability.custody
@@ -474,9 +480,9 @@ class RequestHandler:
         filter = Subscription(what, own).filter
         narrowed = narrow(filter, own, session.principal)
         known.version += 1
-        if what == known.what and filter.variables:
-            routed = {name: own[name] for name in filter.variables}
-            update: routing.Request = routing.Update(key, routed, known.version)
+        let_in = {name: own[name] for name in narrowed.variables}  # grants may leave some out
+        if what == known.what and let_in:
+            update: routing.Request = routing.Update(key, let_in, known.version)
         else:
             update = routing.Subscribe(key, narrowed, own)
             known.version = 0
@@ -567,12 +573,6 @@ class RequestHandler:
 
     def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
-
-
-def check_free(principal: Principal, what: str) -> None:
-    """Refuse what only who may do everything may have done."""
-    if not (principal.publishes_all and principal.hears_all):
-        raise NotPermitted(f"{principal.name!r} may not {what}; who may publish and hear all may")
 
 
 def _not_stored(reason: str) -> Failure:

@@ -80,7 +80,9 @@ class SaidFacts(KnownFacts):
         if self.is_leaving(self.name):
             self._announce(LEAVING)
         token = tuple(filter(None, (self.vouching.token,)))
-        if token != self.links(self.name, TOKEN) or self._is_outdone:
+        mine = (fact for fact in self._facts.values() if fact.origin == self.name)
+        is_less = any(self.vouching.granted(fact) is not fact for fact in mine)
+        if token != self.links(self.name, TOKEN) or self._is_outdone or is_less:
             self._announce(TOKEN, token)
             self._say_again()
             self._repeat(len(self._repeating))  # nobody is linked yet, and nobody waits

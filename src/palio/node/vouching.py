@@ -11,12 +11,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Final
 
 import msgspec
 
-from palio.errors import InvalidInput, NotAuthenticated, NotPermitted
+from palio.errors import InvalidInput, NotAuthenticated, PalioError
 from palio.language.parsing import parse_filter
+from palio.model.filters import FALSE, Filter
+from palio.model.relations import covers
 from palio.model.values import NO_VALUES
 from palio.node.authority import Authority, OpenAuthority, Principal, narrow
 from palio.node.effects import Moment
@@ -96,6 +99,13 @@ def is_end(fact: Fact) -> bool:
     return is_subscription(fact.subject) and not fact.filter
 
 
+_NOTHING: Final = b""
+"""What a broker signs to show itself that its token is good."""
+
+_ANY_TIME: Final = Moment(0.0, 0)
+"""The time of a bound token is not looked at."""
+
+
 class Vouching:
     """What one broker signs, and whom it believes."""
 
@@ -125,10 +135,43 @@ class Vouching:
             if each.origin == self.name or (each.signature and each.origin in signed)
         ]
 
+    @cached_property
+    def own(self) -> Principal | None:
+        """What this broker was granted; None if nobody holds it to that."""
+        if self._believes_all:
+            return None
+        proof = self._identity.sign(_NOTHING)
+        try:
+            return self._authority.verified(self.token, _NOTHING, proof, _ANY_TIME)
+        except NotAuthenticated:
+            return None
+
+    def granted(self, fact: Fact) -> Fact:
+        """A fact about this broker without what its grant leaves out. Others would refuse that, and
+        with it all that is said later.
+        """
+        own = self.own
+        if own is None or not _ungranted(fact, own):
+            return fact
+        if not is_subscription(fact.subject):
+            return msgspec.structs.replace(fact, filter="", claimed_us=0)
+        left = str(_heard(fact.filter, own))
+        return msgspec.structs.replace(fact, filter=left if _hears(own, left) else str(FALSE))
+
+    def hears(self, token: Fact | None, filter: str) -> bool:
+        """Whether the broker that has told this token may hear all that a filter matches."""
+        if self._believes_all:
+            return True
+        try:
+            return token is not None and _hears(self._signer(token, "", _ANY_TIME), filter)
+        except NotAuthenticated:
+            return False
+
     def sign(self, fact: Fact) -> Fact:
         """A fact about this broker as others believe it."""
         if not self.token:
             return fact
+        fact = self.granted(fact)
         return msgspec.structs.replace(fact, signature=self._identity.sign(fact_text(fact)))
 
     def check(self, fact: Fact, token: str, at: Moment) -> str:
@@ -179,20 +222,35 @@ def _beyond(fact: Fact, at: Moment) -> str:
 
 
 def _ungranted(fact: Fact, principal: Principal) -> str:
-    """A durable subscription is at no home that may hear nothing of it, and only those who may
-    publish and hear all retire brokers and state plans.
+    """A durable subscription is at no home that may not hear all of it, and only those who may
+    operate retire brokers and state plans.
     """
-    if not (principal.publishes_all and principal.hears_all):
-        if fact.subject.startswith(RETIRED):
-            return f"{principal.name!r} may not publish and hear all, and so not retire a broker"
-        if fact.subject == PART and fact.filter:
-            return f"{principal.name!r} may not publish and hear all, and so not take part in flows"
-        if fact.subject == PLAN:
-            return f"{principal.name!r} may not publish and hear all, and so not state a plan"
-    if not is_subscription(fact.subject) or not fact.filter or principal.hears_all:
-        return ""
-    try:
-        narrow(parse_filter(fact.filter), NO_VALUES, principal)
-    except (InvalidInput, NotPermitted):
-        return f"{principal.name!r} may hear nothing of that durable subscription"
+    is_free = principal.publishes_all and principal.hears_all
+    if fact.subject == PART and fact.filter and not is_free:
+        return f"{principal.name!r} may not publish and hear all, and so not take part in flows"
+    changes = fact.subject == PLAN or fact.subject.startswith(RETIRED)
+    if changes and (fact.filter or fact.claimed_us) and not principal.may_operate:
+        return f"{principal.name!r} has no grant `operate`, so it retires nobody and states no plan"
+    if is_subscription(fact.subject) and fact.filter and not _hears(principal, fact.filter):
+        return f"{principal.name!r} may not hear all of that durable subscription"
     return ""
+
+
+def _hears(principal: Principal, text: str) -> bool:
+    """Whether a principal may hear all that a filter matches, as far as can be told."""
+    if principal.hears_all:
+        return True
+    try:
+        return covers(_heard(text, principal), parse_filter(text))
+    except InvalidInput:
+        return False
+
+
+def _heard(text: str, principal: Principal) -> Filter:
+    """What a principal may hear of what a filter matches: after a denial of expressions only the
+    second narrowing may find that nothing is left.
+    """
+    try:
+        return narrow(narrow(parse_filter(text), NO_VALUES, principal), NO_VALUES, principal)
+    except PalioError:
+        return FALSE

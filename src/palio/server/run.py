@@ -258,6 +258,7 @@ def _principal(name: str, grant: Grant) -> Principal:
         read(grant.deny_publish),
         read(grant.deny_hear),
         may_monitor=grant.monitor,
+        may_operate=grant.operate,
         identities=frozenset(grant.identities),
         limits=Limits.of(grant.limits),
     )

@@ -168,6 +168,7 @@ class Grant(_Section, frozen=True, kw_only=True):
     deny_publish: str = ""
     deny_hear: str = ""
     monitor: bool = False
+    operate: bool = False
     identities: tuple[str, ...] = ()
     limits: dict[str, float] = {}
 
@@ -194,7 +195,7 @@ class Auth(_Section, frozen=True, kw_only=True):
         dict[str, Grant],
         Meta(
             description="by the name in a client's certificate: may_publish, may_hear, deny_..., "
-            "monitor, identities, limits"
+            "monitor, operate, identities, limits"
         ),
     ] = {}
 

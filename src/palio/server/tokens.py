@@ -118,6 +118,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     deny_publish: str = ""
     deny_hear: str = ""
     monitor: bool = False
+    operate: bool = False
     broker: str = ""
     """The public key, 32 bytes in base64url, that the broker of this name must have."""
     identities: tuple[str, ...] = ()
@@ -143,6 +144,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
             **grants,
             limits=Limits.of(self.limits),
             may_monitor=self.monitor,
+            may_operate=self.operate,
             identities=frozenset(self.identities),
             key=self.broker,
             expires_us=self.exp * 1_000_000,
