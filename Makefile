@@ -1,6 +1,7 @@
 # One command from a fresh clone. Every target first builds its own virtual environment; a Python
 # 3.11 or newer with pip is all it needs. The environment is brought up to date when a pyproject.toml
-# or constraints.txt change, and otherwise costs nothing.
+# or constraints.txt change, and otherwise costs nothing. A package whose hash is not in
+# constraints.txt is not installed.
 #
 #   make test ARGS="tests/language -x"    hand arguments to the program that a target runs
 #   PALIO_VENV=/some/dir make test        use another environment than .venv
@@ -33,7 +34,7 @@ KERNELS := $(STAMP)-kernels
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench campaign nightly coverage clean
+.PHONY: help demo test check bench campaign nightly coverage pins clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +71,10 @@ coverage: $(KERNELS) ## the tests, then the lines and branches they did not reac
 	@$(PYTHON) -m coverage run -m pytest $(ARGS)
 	@$(PYTHON) -m coverage report
 
+# Without a new environment: what is in constraints.txt may have no hashes yet.
+pins: ## write the hashes of constraints.txt anew, from the index that pip is configured for
+	@$(or $(wildcard $(PYTHON)),python3) -m tests.pins
+
 clean: ## back to a fresh clone: remove .venv, caches and built files
 	rm -rf .venv .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage build dist
 	find $(wildcard src studies tests benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -100,7 +105,10 @@ $(STAMP): pyproject.toml studies/pyproject.toml constraints.txt
 	@echo "Installing Palio and its tools into $(VENV); the first time takes one or two minutes"
 	@"$(PYTHON)" -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m ensurepip >/dev/null
 	@"$(PYTHON)" -m pip install --quiet --disable-pip-version-check \
-	    --constraint constraints.txt --editable '.[dev]' --editable ./studies
+	    --require-hashes --no-deps --requirement constraints.txt
+	@"$(PYTHON)" -m pip install --quiet --disable-pip-version-check \
+	    --no-build-isolation --no-deps --editable . --editable ./studies
+	@"$(PYTHON)" -m pip check --quiet
 	@touch "$@"
 
 $(KERNELS): $(STAMP)

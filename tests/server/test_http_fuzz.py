@@ -74,7 +74,16 @@ GOOD: Final[tuple[dict[str, Any], ...]] = (
 )
 HEADERS: Final = (
     *("content-type", "authorization", "last-event-id", "ce-specversion", "ce-id", "ce-source"),
-    *("ce-type", "ce-time", "ce-x", "origin", "content-length", "content-encoding", "accept"),
+    *(
+        "ce-type",
+        "ce-time",
+        "ce-x",
+        "origin",
+        "content-length",
+        "content-encoding",
+        "accept",
+        "sec-fetch-site",
+    ),
 )
 METHODS: Final = ("GET", "POST", "PUT", "DELETE", "HEAD", "PATCH", "OPTIONS", "TRACE", "FOO")
 STRANGE: Final = ("/", "//", "/%00", "/subscriptions/%2e%2e", "/events/", "/%ff", "/a/b/c/d")

@@ -13,10 +13,14 @@ from tests.server.http.test_app import Tokens
 ACCESS = Access(Tokens({"alice": Principal("alice", TRUE, TRUE)}), lambda: Moment(0.0, 0))
 
 
-def connection(header: str = "", query: str = "", **more: str) -> HTTPConnection:
+def connection(
+    header: str = "", query: str = "", scheme: str = "http", **more: str
+) -> HTTPConnection:
     headers = [(b"authorization", header.encode())] if header else []
-    headers += [(name.encode(), value.encode()) for name, value in more.items()]
-    return HTTPConnection({"type": "http", "headers": headers, "query_string": query.encode()})
+    headers += [(name.replace("_", "-").encode(), value.encode()) for name, value in more.items()]
+    return HTTPConnection(
+        {"type": "http", "scheme": scheme, "headers": headers, "query_string": query.encode()}
+    )
 
 
 @pytest.mark.parametrize(
@@ -58,7 +62,10 @@ def test_a_body_of_another_shape_is_told_with_the_place() -> None:
         read(b'{"a": 1}', dict[str, str])
 
 
-PAGES = ("http://evil.example", "http://127.0.0.1:8000", "null", "http://127.0.0.1:7480.evil")
+PAGES = (
+    *("http://evil.example", "http://127.0.0.1:8000", "null", "http://127.0.0.1:7480.evil"),
+    *("https://127.0.0.1:7480", "ws://127.0.0.1:7480", "127.0.0.1:7480"),
+)
 
 
 @pytest.mark.parametrize("origin", PAGES)
@@ -71,3 +78,38 @@ def test_a_page_of_another_site_may_do_nothing_where_nobody_shows_a_token(origin
     assert anyone.caller(connection(host=host, origin=f"http://{host}"))
     assert anyone.caller(connection(host=host))
     assert ACCESS.caller(connection("Bearer alice", host=host, origin=origin)).name == "alice"
+
+
+@pytest.mark.parametrize(
+    ("site", "is_own"),
+    [
+        ("same-origin", True),
+        ("none", True),
+        ("cross-site", False),
+        ("same-site", False),
+        ("", False),
+    ],
+)
+def test_a_page_that_only_links_here_is_known_by_its_site(site: str, is_own: bool) -> None:
+    """`same-site` is another port of this machine, too."""
+    anyone = Access(OpenAuthority(), lambda: Moment(0.0, 0))
+    host = "127.0.0.1:7480"
+    for origin in ({}, {"origin": f"http://{host}"}):
+        linked = connection(host=host, sec_fetch_site=site, **origin)
+        if is_own:
+            assert anyone.caller(linked)
+        else:
+            with pytest.raises(NotPermitted, match="asks for no token"):
+                anyone.caller(linked)
+        shown = connection("Bearer alice", host=host, sec_fetch_site=site, **origin)
+        assert ACCESS.caller(shown).name == "alice"
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "ws", "wss"])
+def test_a_page_of_the_broker_is_of_its_scheme(scheme: str) -> None:
+    anyone = Access(OpenAuthority(), lambda: Moment(0.0, 0))
+    is_secure = scheme.endswith("s") and scheme != "ws"
+    own, other = ("https", "http") if is_secure else ("http", "https")
+    assert anyone.caller(connection(scheme=scheme, host="b", origin=f"{own}://b"))
+    with pytest.raises(NotPermitted, match="another site"):
+        anyone.caller(connection(scheme=scheme, host="b", origin=f"{other}://b"))

@@ -6,15 +6,21 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from inspect import isfunction
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 import msgspec
 import pytest
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import connect as connect_socket
 
 from palio import connect
+from palio.server.http import websocket
+from palio.server.http.access import Access
+from palio.server.http.app import _Uvicorn
+from palio.server.http.connection import HttpConnection, SocketConnection
 from palio.server.run import running
 from palio.server.server import Server
 from palio.server.settings import Configuration
@@ -99,6 +105,7 @@ async def hasty(
         await nobody_is_left(server)
     assert failures == []
     assert [each for each in caplog.records if each.exc_info] == []
+    assert [each for each in caplog.records if not each.name.startswith("palio")] == []
 
 
 @pytest.mark.parametrize("trickles", [False, True])
@@ -206,6 +213,149 @@ async def test_nonsense_after_an_answer_ends_the_connection(
         caller.writer.write(b"nonsense\r\n")
         await caller.answered()
         assert server.traffic.illegal == 1
+
+
+HANDSHAKE: Final = (
+    b"GET /events?filter=EXISTS%%20id HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n"
+    b"upgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: %b==\r\n\r\n"
+) % (b"A" * 22)
+
+
+class Gate:
+    """Holds a WebSocket back that is about to be accepted."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.is_reached, self.is_open = asyncio.Event(), asyncio.Event()
+        self._accept = websocket.accept
+        monkeypatch.setattr(websocket, "accept", self._wait)
+
+    async def _wait(self, connection: WebSocket) -> None:
+        self.is_reached.set()
+        await self.is_open.wait()
+        await self._accept(connection)
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x81\x82\x00\x00\x00\x00\xff\xff",  # a text that is not UTF-8
+        b"\x81\x02{}",  # not masked
+        b"\xf3\x80\x00\x00\x00\x00",  # of no kind that there is
+        b"\x80\x80\x00\x00\x00\x00",  # the rest of nothing
+        b"\x82\xff" + b"\x7f" * 12,  # larger than anything
+    ],
+    ids=lambda said: repr(said[:8]),
+)
+async def test_what_is_no_web_socket_is_counted_and_not_logged(
+    said: bytes,
+    is_accepted: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(monkeypatch)
+    async with hasty(caplog) as (server, client):
+        caller = await Caller.to(client, HANDSHAKE)
+        await gate.is_reached.wait()
+        if is_accepted:
+            gate.is_open.set()
+            assert b" 101 " in await caller.reader.readuntil(b"\r\n\r\n")
+        caller.writer.write(said)
+        assert (await client.get("/healthz")).status_code == 200  # so that it has come
+        gate.is_open.set()
+        await caller.answered()
+        await nobody_is_left(server, but=1)
+        assert server.traffic.illegal == 1
+
+
+async def test_who_leaves_before_a_web_socket_is_accepted_is_not_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    async with hasty(caplog) as (server, client):
+        caller = await Caller.to(client, HANDSHAKE)
+        await gate.is_reached.wait()
+        caller.writer.transport.abort()
+        assert (await client.get("/healthz")).status_code == 200
+        gate.is_open.set()
+        await nobody_is_left(server, but=1)
+
+
+async def test_what_fails_in_the_broker_is_logged_by_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(Access, "caller", fail)
+    async with broker() as server, listening(server) as client:
+        assert (await client.get("/metrics")).status_code == 500
+        assert b" 500 " in await (await Caller.to(client, HANDSHAKE)).answered()
+    failed = [each for each in caplog.records if each.exc_info]
+    assert [(each.name, each.getMessage()) for each in failed] == [
+        ("palio.server", "a request failed")
+    ] * 2
+
+
+# --- uvicorn ---
+
+
+def hooks_of(kind: type) -> set[str]:
+    """Whatever uvicorn or the loop calls."""
+    return {name for name, value in vars(kind).items() if isfunction(value) and name[0] != "_"}
+
+
+async def test_uvicorn_calls_every_hook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are methods of uvicorn's own classes, which another version may name otherwise."""
+    called: set[tuple[type, str]] = set()
+    hooks = {
+        (kind, name)
+        for kind in (HttpConnection, SocketConnection, _Uvicorn)
+        for name in hooks_of(kind)
+    }
+
+    def spied(hook: tuple[type, str], original: Any) -> Any:
+        def spy(*arguments: Any, **options: Any) -> Any:
+            called.add(hook)
+            return original(*arguments, **options)
+
+        return spy
+
+    for kind, name in hooks:
+        monkeypatch.setattr(kind, name, spied((kind, name), vars(kind)[name]))
+    async with broker() as server, listening(server) as client:
+        assert (await client.get("/healthz")).status_code == 200
+        await (await Caller.to(client, b"nonsense\r\n\r\n")).answered()
+        caller = await Caller.to(client, HANDSHAKE)
+        await caller.reader.readuntil(b"\r\n\r\n")
+        caller.writer.write(b"\x81\x82\x00\x00\x00\x00\xff\xff")
+        await caller.answered()
+        await client.aclose()
+        await nobody_is_left(server)
+        await until(lambda: (_Uvicorn, "on_tick") in called)
+    assert len(hooks) >= 10
+    assert hooks - called == set()
+
+
+async def test_every_answer_is_for_pages_of_the_broker_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with hasty(caplog, http_head_s=SOON_S) as (_, client):
+        get = b"GET %b HTTP/1.1\r\nhost: %b\r\nconnection: close\r\n\r\n"
+        for said, status in (
+            (get % (b"/healthz", b"localhost"), 200),
+            (get % (b"/events?filter=(", b"localhost"), 400),
+            (get % (b"/nowhere", b"localhost"), 404),
+            (get.replace(b"GET", b"PUT") % (b"/healthz", b"localhost"), 405),
+            (get % (b"/healthz", b"evil.example"), 421),
+            (HALF_HEAD, 408),
+            (b"nonsense\r\n\r\n", 400),
+        ):
+            head, _, _ = (await (await Caller.to(client, said)).answered()).partition(b"\r\n\r\n")
+            assert int(head.split()[1]) == status
+            lines = head.lower().split(b"\r\n")
+            assert b"x-content-type-options: nosniff" in lines
+            assert b"cross-origin-resource-policy: same-origin" in lines
 
 
 async def test_streams_stay(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,15 +8,16 @@ import httpx
 import msgspec
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Origin
 
 from palio.errors import InvalidConfiguration
 from palio.server.hosts import Hosts
 from palio.server.http.host_check import HostCheck, own_names
+from palio.server.http.openapi import document
 from palio.server.settings import Configuration
 from tests.server.certificates import self_signed
-from tests.server.fronts import broker, event, listening, publish
+from tests.server.fronts import Source, broker, event, listening, numbers, publish
 
 
 def names(**sections: Any) -> Hosts:
@@ -131,6 +132,45 @@ async def test_a_page_of_another_site_makes_no_subscription() -> None:
         answer = await client.post("/subscriptions", content=b"{}", headers=page)
         assert answer.status_code == 403
         assert (await client.get("/subscriptions")).json() == []
+
+
+async def test_a_page_of_another_site_opens_and_changes_nothing_by_what_it_shows_or_links() -> None:
+    """An `<img>`, a `<script>`, a form or a link: of no other origin, but of another site."""
+    page = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors"}
+    async with broker() as server, listening(server) as client:
+        made = await client.post("/subscriptions", content=b"{}")
+        id = made.json()["id"]
+        for path, operations in document()["paths"].items():
+            if path in ("/healthz", "/readyz", "/openapi.json"):  # they say nothing of anybody
+                continue
+            for method in operations:
+                query = "?filter=TRUE" if (method, path) == ("get", "/events") else ""
+                address = path.replace("{id}", id) + query
+                answer = await client.request(method, address, headers=page)
+                assert answer.status_code == 403, (method, path, answer.text)
+        assert [each["id"] for each in (await client.get("/subscriptions")).json()] == [id]
+        url = str(client.base_url).replace("http://", "ws://").rstrip("/")
+        async with connect(f"{url}/events?filter=TRUE", additional_headers=page) as socket:
+            with pytest.raises(ConnectionClosed, match="another site"):
+                await socket.recv()
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+async def test_the_pages_of_the_broker_and_typed_addresses_are_answered(site: str) -> None:
+    async with broker() as server, listening(server) as client:
+        client.headers["sec-fetch-site"] = site
+        assert (await client.get("/metrics")).status_code == 200
+        async with Source(client, "/events?filter=EXISTS id").open() as events:
+            await publish(client, event(1))
+            assert await numbers(events, 1) == [1]
+
+
+async def test_a_proxy_on_this_machine_says_by_which_scheme_a_page_came() -> None:
+    async with broker() as server, listening(server) as client:
+        page = {"origin": str(client.base_url).rstrip("/").replace("http://", "https://")}
+        assert (await client.get("/subscriptions", headers=page)).status_code == 403
+        page |= {"x-forwarded-proto": "https"}
+        assert (await client.get("/subscriptions", headers=page)).status_code == 200
 
 
 async def test_a_name_that_is_added_is_answered() -> None:

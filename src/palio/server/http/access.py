@@ -84,7 +84,7 @@ class Access:
                 raise NotAuthenticated("the header authorization is `Bearer` and a token")
         caller = self.of(token.strip())
         if caller.name == ANYONE:
-            _check_origin(connection)
+            _check_site(connection)
         return caller
 
     def of(self, token: str) -> HttpCaller:
@@ -112,17 +112,21 @@ def _check_query(connection: HTTPConnection, known: Collection[str]) -> None:
             )
 
 
-def _check_origin(connection: HTTPConnection) -> None:
+def _check_site(connection: HTTPConnection) -> None:
     """Refuse a page of another site where nobody shows who he is.
 
     Browsers let any page send a request to a broker on the reader's own machine, only the answer is
-    kept from it, and connect to any WebSocket.
+    kept from it, and connect to any WebSocket. They name the page's site in `Origin`, but where it
+    links or shows a picture in `Sec-Fetch-Site` alone. Another port is another site here.
     """
-    origin = connection.headers.get("origin", "")
-    if origin and origin.partition("://")[2] != connection.headers.get("host"):
+    headers = connection.headers
+    scheme = connection.scope.get("scheme", "http").replace("ws", "http")
+    own = f"{scheme}://{headers.get('host')}"
+    origin, site = headers.get("origin", own), headers.get("sec-fetch-site", "none")
+    if origin != own or site not in ("same-origin", "none"):
         raise NotPermitted(
-            f"a page of {origin!r:.100} may do nothing at a broker that asks for no token "
-            "(auth.keys)"
+            "a page of another site may do nothing at a broker that asks for no token (auth.keys); "
+            f"this is {own!r:.100}, and the page is of {origin!r:.100} ({site!r:.20})"
         )
 
 

@@ -9,6 +9,7 @@ own are the subscriptions made by HTTP, with their sinks, and a session for each
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import ssl
 from collections.abc import Callable, Iterator
@@ -22,7 +23,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match, Route, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from palio.errors import InvalidConfiguration, PalioError
 from palio.node.authority import Authority
@@ -47,11 +49,19 @@ from palio.server.webhooks.sinks import Sinks
 
 __all__ = ["HttpFront", "application", "serve"]
 
+logger: Final = logging.getLogger("palio.server")
+
 CLOSE_S: Final = 5
 """Seconds that open requests may take when the front is stopped; event streams end at once."""
 
 BACKLOG: Final = 1_024
 """Connections that may wait to be accepted."""
+
+HEADERS: Final = [
+    ("x-content-type-options", "nosniff"),
+    ("cross-origin-resource-policy", "same-origin"),
+]
+"""Of every answer: a page of another site takes none for a script, a style or a picture."""
 
 
 def application(
@@ -134,6 +144,20 @@ async def _not_http(request: Request, error: Exception) -> Response:
 
 async def _no_socket(socket: WebSocket) -> None:
     await socket.send_denial_response(answer(NotFound("there is no WebSocket at this address")))
+
+
+def _logged(app: ASGIApp) -> ASGIApp:
+    """The application with its failures in the broker's log, but for clients that leave."""
+
+    async def call(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except WebSocketDisconnect:
+            pass
+        except Exception:
+            logger.exception("a request failed")
+
+    return call
 
 
 def _allowed(request: Request) -> dict[str, str]:
@@ -243,16 +267,18 @@ async def serve(
         application(server.connect_local, access, delivery, metrics), own_names(configuration)
     )
     config = uvicorn.Config(
-        app,
+        _logged(app),
         log_config=None,
-        log_level="error",  # that it listens is said by the broker, what came in its metrics
+        log_level="critical",  # what clients do wrong is in the metrics, what fails in our own log
         access_log=False,
+        headers=HEADERS,
         lifespan="off",
         server_header=False,
         http=HttpConnection,
         ws=SocketConnection,
         backlog=BACKLOG,
         ws_max_size=MAX_BODY_BYTES,
+        timeout_keep_alive=limits.http_idle_s,  # type: ignore[arg-type]  # it says int, and means seconds
         timeout_graceful_shutdown=CLOSE_S,
         ssl_certfile=tls.cert or None,
         ssl_keyfile=tls.key or None,
@@ -272,7 +298,6 @@ async def serve(
         handshake_s=limits.greeting_s,
         head_s=limits.http_head_s,
         body_s=limits.http_body_s,
-        idle_s=limits.http_idle_s,
     )
     front = HttpFront(_Uvicorn(config, listening, door), delivery, address)
     await front.start()

@@ -34,7 +34,6 @@ class FrontDoor(NamedTuple):
     handshake_s: float
     head_s: float
     body_s: float
-    idle_s: float
 
 
 class HttpConnection(H11Protocol):
@@ -42,7 +41,6 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, *arguments: Any, door: FrontDoor, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.timeout_keep_alive = door.idle_s  # type: ignore[assignment]  # it says int, and means seconds
         self._door = door
         self._place = door.places.take(door.handshake_s)
         self._awaited = ""
@@ -109,6 +107,10 @@ class HttpConnection(H11Protocol):
         heir = self.transport.get_protocol()
         assert isinstance(heir, SocketConnection)
         heir.place = self._place
+        heir.traffic = self._door.traffic
+        if not self.transport.is_closing():
+            heir.read_paused = True  # until it is accepted: there is no closing frame before
+            self.transport.pause_reading()
         self._is_handed_on = True
         if not heir.handshake_initiated:  # such as a line that is too long for it
             self.send_400_response("This is no handshake of a WebSocket.")
@@ -152,9 +154,10 @@ class HttpConnection(H11Protocol):
             return
         body = json.dumps({"error": {"type": kind, "message": message}}).encode()
         headers = [
-            ("content-type", "application/json"),
-            ("content-length", str(len(body))),
-            ("connection", "close"),
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(body)),
+            (b"connection", b"close"),
+            *self.config.encoded_headers,
         ]
         for event in (
             h11.Response(status_code=status, headers=headers),
@@ -172,6 +175,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
     """A connection that became a WebSocket; it keeps the place of the one before."""
 
     place: SocketPlace | None = None
+    traffic: Traffic | None = None
 
     @property
     def lingers(self) -> bool:
@@ -183,3 +187,9 @@ class SocketConnection(WebSocketsSansIOProtocol):
         if self.place is not None:
             self.place.leave()
         super().connection_lost(exc)
+
+    def handle_parser_exception(self) -> None:
+        """Bytes came that are no frame, or no text."""
+        if self.traffic is not None:
+            self.traffic.illegal += 1
+        super().handle_parser_exception()
