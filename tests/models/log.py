@@ -6,6 +6,7 @@ It is the vocabulary of `tests.models.durable`, which says who appends what, and
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
@@ -99,14 +100,19 @@ class Disk(NamedTuple):
     """For each origin."""
 
 
-class Put(NamedTuple):
+# Named tuples of two classes may be equal; two operations never are.
+
+
+@dataclass(frozen=True)
+class Put:
     """An event was published here, for the subscription or for the other one."""
 
     event: int
     is_for_other: bool = False
 
 
-class Take(NamedTuple):
+@dataclass(frozen=True)
+class Take:
     """An entry of another origin has come: Put and Cursor as one append (D2)."""
 
     origin: int
@@ -114,27 +120,31 @@ class Take(NamedTuple):
     entry: Entry
 
 
-class CursorAlone(NamedTuple):
+@dataclass(frozen=True)
+class CursorAlone:
     """A planted error: a Cursor, without the entry."""
 
     origin: int
     cursor: Cursor
 
 
-class Ack(NamedTuple):
+@dataclass(frozen=True)
+class Ack:
     """The consumer has acknowledged an event."""
 
     event: int
 
 
-class Release(NamedTuple):
+@dataclass(frozen=True)
+class Release:
     """A home has stored everything up to an offset: the Ack of a stream."""
 
     home: int
     offset: int
 
 
-class Open(NamedTuple):
+@dataclass(frozen=True)
+class Open:
     """Keep a claim, Close and Retarget the queue of an older one: one append (D5)."""
 
     claim: Claim
@@ -142,14 +152,16 @@ class Open(NamedTuple):
     """Up to which offset entries of each stream may have been sent: those stay (D4)."""
 
 
-class Log(NamedTuple):
+@dataclass(frozen=True)
+class Log:
     """Keep that a broker has a new log: the stream to it begins anew (D7)."""
 
     broker: int
     log: int
 
 
-class CatchUp(NamedTuple):
+@dataclass(frozen=True)
+class CatchUp:
     """Keep what a neighbour knows, and Put that a former log of this broker is lost (D7)."""
 
     claim: Claim
