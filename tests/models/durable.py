@@ -316,6 +316,8 @@ class Durable:
                 yield from self.carry_arrives(state, message)
             else:
                 yield from self.stored_arrives(state, message)
+        if state.network:
+            yield ("the network loses all that is in it",), state._replace(network=frozenset())
         if state.visit + 1 < len(self.path):
             visit = state.visit + 1
             claim = Claim(visit + 1, self.path[visit])
@@ -421,7 +423,7 @@ class Durable:
         cursor = overlay.cursors[message.origin]
         if home.disk.claim == UNKNOWN or message.log < cursor.log:
             return
-        if message.home_log != overlay.log and self.error != "any home log":
+        if message.home_log != overlay.log:
             return
         known = cursor.offset if message.log == cursor.log else 0
         offset = message.entry.offset
@@ -597,7 +599,10 @@ def is_alive(state: State, message: Carry | Stored) -> bool:
     if isinstance(message, Carry):
         if home.log != message.home_log:
             return False
-        return home.cursors[message.origin] < Cursor(message.log, message.entry.offset)
+        is_new = home.cursors[message.origin] < Cursor(message.log, message.entry.offset)
+        return is_new or (
+            origin.log == message.log and message.entry.offset > origin.streams[message.home].base
+        )
     if origin.log != message.log or origin.logs[message.home] > message.home_log:
         return False
     return message.offset > origin.streams[message.home].base

@@ -179,8 +179,9 @@ class Waves:
             yield ("Ask", ask.id, "of tree", ask.version), self.asked(after, ASKER, ASKER, ask)
         for (source, at), lane in state.lanes:
             after = with_lane(state, source, at, lane[1:])
-            yield (lane[0], "from", NAMES[source], "at", NAMES[at]), self.arrived(
-                after, source, at, lane[0]
+            yield (
+                (lane[0], "from", NAMES[source], "at", NAMES[at]),
+                self.arrived(after, source, at, lane[0]),
             )
         if self.cut and not state.is_cut:
             yield ("the link", self.cut, "is cut"), self.after_cut(state)
@@ -303,7 +304,9 @@ def with_lane(
 ) -> State:
     """The state with another lane."""
     lanes = dict(state.lanes) | {(at, other): lane}
-    return state._replace(lanes=tuple(sorted((key, value) for key, value in lanes.items() if value)))
+    return state._replace(
+        lanes=tuple(sorted((key, value) for key, value in lanes.items() if value))
+    )
 
 
 def sent(state: State, at: int, other: int, message: Request | Ask | Answered) -> State:
