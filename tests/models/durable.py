@@ -20,39 +20,49 @@ D3  The network may lose, double and reorder; the origin sends again.
 D4  What a home may have is that home's to hand on; all else follows the newest claim.
 D5  A greater claim closes the queue and retargets it in one append, and no smaller one reopens it.
 D6  What was acknowledged is never delivered again.
-D7  A broker that finds out that it had another log tells the loss of it, to every durable queue.
+D7  A broker that finds out that it had another log tells every durable queue that it is lost.
 L1  What is on the disk is a prefix of what was appended, acknowledgements but.
 L2  Durable state changes on `stored` and nowhere else.
 L3  What is under way is thrown away as a whole.
 L4  Receipts, and `Stored`, are said after `stored`.
 
-What the search found missing in the first wording of D1 to D6, each with the error of `ERRORS` that
-shows it; the model has the repair:
+What the search found missing in the first wording of D1 to D6, each with the error of
+`tests.models.log.ERRORS` that shows it. The model has the repair.
 
-restart forgets      What was sent is not on the disk. After a restart everything in a stream counts
-                     as sent: else the origin retargets what the old home hands on as well.
-sends what moves     While a Retarget is under way its entries are not sent: an entry goes out only if
-                     it is in the stream on the disk *and* in the overlay.
-old offset           An entry that is retargeted takes a new offset, that of the Retarget. With the
-                     offset of its Put it stands behind what the stream has carried for others in the
-                     meantime, is taken for a duplicate, and is lost.
-closed queue         A Carry for a closed queue is taken, and put on the way to the newest claim in
-                     the same append. So a home remembers the newest claim of what it was home of.
-any home log         `Carry` and `Stored` name the log of the *home*, too. A home without its disk has
-                     no cursor: the origin begins the stream anew when it learns of the new log
-                     (`previous` is 0), and a late `Stored` of the lost log lets nothing go.
-no new stream        The same: an origin that goes on where it was waits for ever.
-home tells           D1 has homes tell the loss when they see a new log of an origin. A home that has
-                     taken nothing of that origin yet, that has lost what others handed to it, or that
-                     opened its queue a moment later, does not see anything. So D7: the broker itself
-                     learns its former log from a neighbour, and puts the notice as an entry of its
-                     new log for every durable queue it knows; it travels as any entry does. (One that
-                     never comes back is removed, and who removes it puts the notice.)
-too early            A broker without its disk knows no durable subscription. It takes durable
-                     publications, claims and entries only when it has caught up with a neighbour.
-any number           A process that starts anew has no session number to count on. Its broker opens
-                     the claim above the greatest that it knows, and again above whatever outdoes it
-                     while the client is there; else the client waits at a queue that was closed.
+restart forgets
+    What was sent is not on the disk, so after a restart everything in a stream counts as sent.
+    Else the origin retargets what the old home hands on as well, and it comes again.
+sends what moves
+    While a Retarget is under way its entries are not sent: an entry goes out only if it is in the
+    stream on the disk *and* in the overlay.
+old offset
+    A retargeted entry takes a new offset, that of its Retarget. With the offset of its Put it
+    stands behind what the stream has carried for others meanwhile, passes for a duplicate, and is
+    lost.
+closed queue
+    A Carry for a closed queue is taken, and put on the way to the newest claim in the same append.
+    So a home remembers the newest claim of every subscription that it was home of.
+any home log, no new stream
+    `Carry` and `Stored` name the log of the *home*, too. A home without its disk has no cursor:
+    the origin begins its stream anew (`previous` is 0) when it learns of the new log, and a late
+    `Stored` of the lost log lets nothing go.
+home tells
+    By D1 a home tells the loss when it sees a new log of an origin. A home that has taken nothing
+    of that origin, or that has itself lost what others handed to it, sees nothing. So D7: the
+    broker itself learns of its former log from a neighbour, and puts the notice as an entry of its
+    new log for every durable queue that it knows; it travels as any entry does. A broker that
+    never comes back is removed, and who removes it puts the notice.
+too early
+    A broker without its disk knows no durable subscription, so it takes durable publications,
+    claims and entries only when it has caught up with a neighbour.
+any number
+    A process that starts anew has no session number. Its broker opens the claim above the greatest
+    that it knows, and once more above whatever outdoes it while the client is there. Else the
+    client waits at a queue that was closed.
+
+Not told apart here: a notice names the broker, and so all that its former log had for the
+subscription; the home adds its cursor for that log, from which on events may lack. And nobody can
+know that a lost disk had nothing: a loss of a disk is told to every durable queue, once.
 """
 
 from __future__ import annotations
@@ -263,9 +273,9 @@ class Durable:
         this = state.events[event - 1]
         for number, other in enumerate(state.events[: event - 1], 1):
             nobody_moved = other.claim == this.claim == state.claim
-            if other.origin == this.origin and nobody_moved and number not in state.heard:
-                if other.is_stored and number not in state.acked:
-                    return f"event {event} comes before event {number}"
+            is_missing = other.is_stored and number not in state.heard | state.acked
+            if other.origin == this.origin and nobody_moved and is_missing:
+                return f"event {event} comes before event {number}"
         return ""
 
     def describe(self, state: State) -> str:
@@ -508,7 +518,7 @@ class Durable:
         if not state.refusals or isinstance(first, RELEASING):
             return
         disk = broker.disk
-        kept = tuple(each for each in behind if isinstance(each, RELEASING))
+        kept: tuple[Operation, ...] = tuple(each for each in behind if isinstance(each, RELEASING))
         if self.error == "spotty":
             kept = tuple(behind)
         elif self.error == "keeps cursor" and isinstance(first, Take):
@@ -613,8 +623,8 @@ def folded(state: State) -> State:
 
     Messages that do nothing whenever they arrive are gone; what was acknowledged is nobody's any
     more; an origin has let go of what a home has stored, if that home cannot lose its disk; and an
-    origin of which nothing is on its way counts anew. An error may break the argument for each of these, so
-    where one is planted states stay as they are.
+    origin of which nothing is on its way counts anew. A planted error may break the argument for
+    each of these: then states stay as they are.
     """
     acked = state.acked
     if acked:

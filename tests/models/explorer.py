@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Hashable, Iterable
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 __all__ = ["Model", "Outcome", "explore"]
@@ -98,7 +99,7 @@ def story(model: Model[S], states: list[S], parents: array[int], number: int) ->
     while way[-1]:
         way.append(parents[way[-1]])
     lines = [f"   {model.describe(states[number])}"]
-    for after, before in zip(way, way[1:], strict=False):
+    for after, before in pairwise(way):
         told = model.actions(states[before])
         words = next(words for words, state in told if state == states[after])
         lines.append(" ".join(map(str, words)))

@@ -43,7 +43,7 @@ NAMES: Final = "abc"
 
 
 class Claim(NamedTuple):
-    """An incarnation of the subscription: its queue is `S#number`, at its home. The greater wins."""
+    """An incarnation of the subscription: `S#number` is the queue at its home. Greater wins."""
 
     number: int
     home: int

@@ -57,24 +57,21 @@ PLANTED: Final[Mapping[str, Durable]] = {
 """For each error the smallest model that shows it."""
 
 
-def check(model: Durable, capsys: pytest.CaptureFixture[str]) -> None:
+def check(model: Durable) -> None:
     found = explore(model)
-    with capsys.disabled():  # how large a model is belongs to what a run shows
-        print(f"\n{found.states:,} states, {found.steps:,} steps")  # noqa: T201
+    print(f"{found.states:,} states, {found.steps:,} steps")  # noqa: T201
     assert not found.broken, f"{found.broken}\n{found.story}"
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_invariants_hold(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    check(SMALL[name], capsys)
+def test_the_invariants_hold(name: str) -> None:
+    check(SMALL[name])
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", WHOLE)
-def test_the_invariants_hold_within_the_whole_scope(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check(WHOLE[name], capsys)
+def test_the_invariants_hold_within_the_whole_scope(name: str) -> None:
+    check(WHOLE[name])
 
 
 @pytest.mark.parametrize("error", ERRORS)

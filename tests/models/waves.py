@@ -11,13 +11,15 @@ W3  `Ask` names the version of the tree. Who goes by another says so, and those 
 
 What the search found missing in the first wording, each with the error of `ERRORS` that shows it:
 
-names one            Who names only the neighbour on a link that is gone, or of another version, says
-                     nothing of the brokers behind it. Named are all that lie there in the tree of
-                     the Ask, which its version tells.
-drops at once        A broker that has answered, and then goes over to the new tree, must keep what it
-                     was told over links that left the tree until it has been told everything over
-                     those that came: until a wave along the new tree has passed it. Else the asker,
-                     which goes by the old tree still, is told of a broker that has nothing.
+names one
+    Who names only the neighbour on a link that is gone, or that goes by another version, says
+    nothing of the brokers behind it. Named are all that lie there in the tree of the Ask, which
+    its version tells.
+drops at once
+    A broker that has answered and then goes over to the new tree must keep what it was told over
+    links that left the tree, until it was told everything over those that came: until a wave along
+    the new tree has passed it. Else the asker, which goes by the old tree still, believes that a
+    broker has what it has just dropped.
 """
 
 from __future__ import annotations
