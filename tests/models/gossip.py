@@ -174,25 +174,8 @@ class Gossip:
         if state.writes:
             for key in KEYS:
                 yield ("a writes", key), self.written(state, key)
-        for index, (u, v) in enumerate(WAYS):
-            lane = state.lanes[index]
-            if lane is None:
-                if u < v:
-                    yield ("Digest: the link comes up", NAMES[u], NAMES[v]), self.up(state, u, v)
-                continue
-            if lane.messages:
-                first, *rest = lane.messages
-                after = with_lane(state, u, v, lane._replace(messages=tuple(rest)))
-                words = (type(first).__name__, first, "from", NAMES[u], "at", NAMES[v])
-                if isinstance(first, Digest):
-                    yield words, self.digest_arrives(after, u, v, first)
-                else:
-                    yield words, self.fact_arrives(after, u, v, first)
-            elif lane.has_digest:
-                yield from self.sent(state, u, v, lane)
-            if state.breaks and u < v:
-                after = down(state._replace(breaks=state.breaks - 1), u, v)
-                yield ("the link breaks:", NAMES[u], NAMES[v]), after
+        for u, v in WAYS:
+            yield from self.on_link(state, u, v)
         for at in (0, 1):  # c is as b
             if state.starts:
                 after = state._replace(starts=state.starts - 1)
@@ -200,6 +183,27 @@ class Gossip:
             if state.losses:
                 after = state._replace(losses=state.losses - 1)
                 yield (NAMES[at], "loses its disk, and starts"), self.started(after, at, False)
+
+    def on_link(self, state: State, u: int, v: int) -> Iterator[Step]:
+        """What may happen on one direction of a link."""
+        lane = state.lanes[WAYS.index((u, v))]
+        if lane is None:
+            if u < v:
+                yield ("Digest: the link comes up", NAMES[u], NAMES[v]), self.up(state, u, v)
+            return
+        if lane.messages:
+            first, *rest = lane.messages
+            after = with_lane(state, u, v, lane._replace(messages=tuple(rest)))
+            words = (type(first).__name__, first, "from", NAMES[u], "at", NAMES[v])
+            if isinstance(first, Digest):
+                yield words, self.digest_arrives(after, u, v, first)
+            else:
+                yield words, self.fact_arrives(after, u, v, first)
+        elif lane.has_digest:
+            yield from self.sent(state, u, v, lane)
+        if state.breaks and u < v:
+            after = down(state._replace(breaks=state.breaks - 1), u, v)
+            yield ("the link breaks:", NAMES[u], NAMES[v]), after
 
     def written(self, state: State, key: str) -> State:
         """The origin writes a key: a greater stamp than all before (M1)."""
@@ -263,7 +267,7 @@ class Gossip:
         if known.claimed >= known.opening:
             known = known._replace(former=())
         state = state._replace(known=changed(state.known, v, known))
-        for stamp, key in before:
+        for stamp, key in before if state.losses == self.losses else ():
             is_kept = key == HOME and any(key == other for _, other in state.known[ORIGIN].facts)
             if is_kept and all(key != other for _, other in in_force(known)):
                 return state._replace(wrong=f"{NAMES[v]} forgets {key}@{stamp} for a moment")
@@ -277,7 +281,7 @@ class Gossip:
         return made_dirty(state, v, u, frozenset({fact.key} if is_news else ()))
 
     def outdone(self, state: State, at: int, incarnation: Incarnation) -> State:
-        """The origin meets an incarnation of its own that it does not know: it outdoes that (M3)."""
+        """The origin meets a greater incarnation of its own, and outdoes that (M3)."""
         known = state.known[ORIGIN]
         if at != ORIGIN or incarnation <= known.incarnation or self.error == "opens at zero":
             return state
