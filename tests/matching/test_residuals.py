@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import palio
-from palio.matching.residuals import holds_on
+from palio.matching.residuals import Columns, holds_on
 from palio.model import Filter, to_batches
 from palio.model.values import NO_VALUES
 from tests.strategies import NUMBERS, SCALARS
@@ -36,7 +36,9 @@ def test_by_column_is_row_by_row(text: str, rng: random.Random) -> None:
                 for residual in residuals:
                     rows = batch.to_pylist()
                     expected = [residual.truth(rows[row]) is True for row in chosen.tolist()]
-                    assert holds_on(residual, batch, chosen, NO_VALUES).tolist() == expected
+                    assert (
+                        holds_on(residual, Columns(batch), chosen, NO_VALUES).tolist() == expected
+                    )
 
 
 def _event(rng: random.Random, pool: object, as_float: bool) -> dict[str, object]:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from palio.errors import InvalidBinding, InvalidEvent
+from palio.errors import InvalidBinding, InvalidEvent, LimitExceeded
+from palio.language.parsing import parse_filter
 from palio.model.evaluation import compare, evaluate, truth
 from palio.model.events import rows, to_batches
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Exclusive, Not, literal, test
+from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.operators import Op
 from tests import strategies as our
 from tests.tables import code, table
@@ -177,3 +179,89 @@ def test_the_table_of_edge_values(row: dict[str, str]) -> None:
     assert filter.explain(event).truth is expected
     (batch,) = to_batches([event])
     assert [filter.truth(each) for each in rows(batch)] == [expected]
+
+
+COMPUTING = (
+    "UPPER(s) != 'a'",
+    "LOWER(s) NOT IN ('a', t)",
+    "TRIM(s) NOT LIKE '_'",
+    "SUBSTRING(s, 1, 1) != 'b'",
+    "COALESCE(s, 'a') != 'a'",
+    "UPPER(s) IS NOT NULL",
+    "s != t",
+    "t < s",
+    "s CONTAINS t",
+    "s != t IGNORE CASE",
+    "t NOT IN ('b', s)",
+    "CONCAT(s, '') != t",
+    "CESQL 'UPPER(s) != t'",
+    "CESQL 'LEFT(s, 1) = t OR TRUE'",
+)
+"""Conditions that read `s`, and are true of any long text of the letter a beside `t = 'a'`."""
+
+
+@pytest.mark.parametrize("letter", ["a", "\xe4", "\U0001d4b3"])
+@pytest.mark.parametrize("text", COMPUTING)
+def test_a_text_that_is_too_long_to_compute_with_makes_it_unknown(text: str, letter: str) -> None:
+    filter = parse_filter(text)
+    for length in (MAX_COMPUTED_CHARS - 1, MAX_COMPUTED_CHARS, MAX_COMPUTED_CHARS + 1):
+        event = {"s": letter * (length - 1) + "a", "t": "a"}
+        known = None if length > MAX_COMPUTED_CHARS else True
+        assert filter.truth(event) is known
+        assert filter.truth({"s": 5, "t": "a"}) is not True or "COALESCE" in text or "CESQL" in text
+        if "CESQL" not in text:
+            assert (~filter).truth(event) is (None if known is None else False)
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("CONCAT(s, t) != 'a'", MAX_COMPUTED_CHARS - 1),
+        ("CONCAT(s, s) != 'a'", MAX_COMPUTED_CHARS // 2),
+        ("LENGTH(CONCAT(CONCAT(s, s), 'b')) > 1", MAX_COMPUTED_CHARS // 2),
+        ("UPPER(CONCAT(s, s)) != 'a'", MAX_COMPUTED_CHARS // 2),
+        ("CESQL 'CONCAT(s, s) != t'", MAX_COMPUTED_CHARS // 2),
+    ],
+)
+def test_a_text_that_is_made_may_be_as_long(text: str, most: int) -> None:
+    filter = parse_filter(text)
+    for length in (most - 1, most, most + 1):
+        assert filter.truth({"s": "a" * length, "t": "a"}) is (True if length <= most else None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "LENGTH(s) > 5000",
+        "CESQL 'LENGTH(s) > 5000'",
+        "s != 'a'",
+        "s LIKE '%b_b'",
+        "s IS NOT NULL",
+        "s = 'A' IGNORE CASE OR s ENDS WITH 'ab'",
+        "CONCAT(s) IS NOT NULL",
+        "s + 0 IS NULL",
+        "CONCAT(b) IS NULL",
+        "LENGTH(b) > 5000",
+        "UPPER(b) IS NULL",
+    ],
+)
+def test_what_computes_nothing_takes_texts_of_any_length(text: str) -> None:
+    filter = parse_filter(text)
+    event = {"s": "a" * 100_000 + "bab", "b": b"a" * 100_000}
+    assert filter.truth(event) is True
+    assert (~filter).truth(event) is False
+
+
+def test_a_constant_that_is_computed_has_the_limit_of_any_text() -> None:
+    half = "a" * (MAX_COMPUTED_CHARS // 2)
+    assert str(parse_filter(f"s = CONCAT('{half}', '{half}')")) == f"s = '{half}{half}'"
+    for text in (f"s = CONCAT('{half}', '{half}', 'a')", f"s = UPPER('{half}{half}a')"):
+        with pytest.raises(LimitExceeded, match="MAX_COMPUTED_CHARS"):
+            parse_filter(text)
+
+
+def test_why_it_is_unknown_is_explained() -> None:
+    filter = parse_filter("UPPER(s) != 'A'")
+    long = str(filter.explain({"s": "a" * (MAX_COMPUTED_CHARS + 1)}))
+    assert "s has more than 4096 characters" in long
+    assert "more than" not in str(filter.explain({"s": "a" * MAX_COMPUTED_CHARS}))

@@ -6,6 +6,7 @@ import fnmatch
 import random
 import re
 import sys
+import time
 from functools import cache
 
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from palio.errors import InvalidFilter
 from palio.model.operators import (
+    MAX_ADDRESS_CHARS,
     MEMBERSHIP,
     Op,
     fold,
@@ -25,6 +27,7 @@ from palio.model.operators import (
 )
 from palio.model.values import Kind, canonical
 from tests import strategies as our
+from tests.timing import slowness
 
 
 @our.examples(200)
@@ -197,3 +200,19 @@ def test_combining_and_precomposed_are_different_texts() -> None:
     assert not holds(Op.EQ, "é", "e\u0301", True)
     assert holds(Op.LIKE, "e\u0301", "__")
     assert holds(Op.LIKE, "😀", "_")
+
+
+def test_a_pattern_of_literals_takes_time_by_the_text_alone() -> None:
+    """Each pattern almost fits at every place: it took 80 ms for each 65,536 letters."""
+    text = "a" * (1 << 20)
+    for pattern in ("%" + "a" * 200 + "b%x", "%" + "a%" * 100 + "b%"):
+        began = time.process_time()
+        assert not holds(Op.LIKE, text, pattern)
+        assert time.process_time() - began < 0.2 * slowness()
+
+
+def test_a_text_that_is_long_is_no_address() -> None:
+    for extra in (-1, 0, 1):
+        zone = "z" * (MAX_ADDRESS_CHARS - len("fe80::1%") + extra)
+        assert holds(Op.CIDR, f"fe80::1%{zone}", "fe80::/10") is (extra <= 0)
+    assert holds(Op.NOT_CIDR, "." * 15_000_000, "10.0.0.0/8")

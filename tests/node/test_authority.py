@@ -21,6 +21,8 @@ from palio.errors import (
 from palio.language.parsing import parse_filter
 from palio.model.events import rows, to_batches
 from palio.model.filters import FALSE, TRUE, Filter
+from palio.model.limits import MAX_COMPUTED_CHARS
+from palio.model.row_parcels import RowParcel
 from palio.node.authority import (
     Limits,
     NamedAuthority,
@@ -230,6 +232,34 @@ def test_a_residual_denial_that_is_unknown_leaves_an_event_out() -> None:
     assert narrowed.matches({"x": 1, "name": "abc"})
     assert not narrowed.matches({"x": 1, "name": "abcd"})
     assert not narrowed.matches({"x": 1})
+
+
+@pytest.mark.parametrize(
+    ("denied", "event"),
+    [
+        ("UPPER(a) LIKE 'X%'", {"a": "x" * (MAX_COMPUTED_CHARS + 1)}),
+        ("x = 1 AND CONCAT(a, b) LIKE 'x%'", {"x": 1, "a": "x" * MAX_COMPUTED_CHARS, "b": "y"}),
+        ("COALESCE(b, a) = 'x'", {"a": "x" * (MAX_COMPUTED_CHARS + 1)}),
+        ("CESQL 'LEFT(a, 1) = ''x'''", {"a": "x" * (MAX_COMPUTED_CHARS + 1)}),
+        ("CONCAT(a, a) = 'x'", {"a": "x" * (MAX_COMPUTED_CHARS // 2 + 1)}),
+        ("LENGTH(UPPER(UPPER(a))) > 5", {"a": "\u0390" * (MAX_COMPUTED_CHARS // 3 + 1)}),
+    ],
+)
+def test_nothing_passes_a_denial_by_the_length_of_its_texts(
+    denied: str, event: dict[str, Any]
+) -> None:
+    filter = parse_filter(denied)
+    assert filter.truth(event) is None
+    held = Principal("p", TRUE, TRUE, deny_publish=filter, deny_hear=filter)
+    for count in (1, 40):
+        (batch,) = to_batches([event] * count)
+        for parcel in (Parcel("p", batch), RowParcel("p", [event] * count)):
+            assert not publishable(held, parcel).any()
+            assert not hearable(held, parcel).any()
+    narrowed = narrow(parse_filter("z IS NULL"), {}, held)
+    assert not narrowed.matches(event)
+    without = RowParcel("p", [{"z": 1}])  # what lacks the attribute is not denied
+    assert publishable(held, without).all()
 
 
 def test_an_advertisement_must_announce_something_publishable() -> None:

@@ -11,6 +11,7 @@ from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.multicast.listed import flooding
 from palio.multicast.packing import pack
+from palio.node import requests
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Append, DropEntries, Effect, Forget, Moment, PutEntry, Send
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
@@ -554,3 +555,29 @@ def test_a_durable_subscription_comes_by_itself() -> None:
     durable = Subscribe(1, 1, "x = 1", durable="d")
     (bye,) = House().say(ALICE, SubscribeAll((durable,)))
     assert isinstance(bye, Bye)
+
+
+def residual(number: int) -> str:
+    """A filter of cost 5."""
+    return f"a > b * {number}"
+
+
+def test_residuals_of_a_session_have_a_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_SESSION_COST", 10)
+    house = House()
+    assert house.say(ALICE, Subscribe(1, 1, residual(2))) == [Done(1)]
+    assert house.say(ALICE, Subscribe(2, 2, "a > b")) == [Done(2)]  # 8
+    assert house.say(ALICE, Subscribe(3, 3, "x = 3")) == [Done(3)]
+    failed = refused(house.say(ALICE, Subscribe(4, 4, "b > a")), "LimitExceeded")
+    assert failed.failure.details["limit"] == "MAX_SESSION_COST"
+    refused(house.say(ALICE, Replace(5, 3, "b > a")), "LimitExceeded")
+    assert house.say(ALICE, Replace(6, 2, residual(3))) == [Done(6)]  # 10
+    house.say(ALICE, Unsubscribe(7, 1))
+    assert house.say(ALICE, Subscribe(8, 4, residual(4))) == [Done(8)]
+    refused(house.say(ALICE, Subscribe(9, 5, "b > a")), "LimitExceeded")
+    listed = Subscribe(10, 6, "a + 1 IN :some", {"some": [1, 2, 3, 4]})
+    refused(house.say(ALICE, listed), "LimitExceeded")
+    house.say(ALICE, Unsubscribe(11, 4))
+    refused(house.say(ALICE, listed), "LimitExceeded")  # its values count
+    house.say(ALICE, Unsubscribe(12, 2))
+    assert house.say(ALICE, listed) == [Done(10)]

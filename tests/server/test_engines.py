@@ -11,7 +11,7 @@ from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing import kernels
 from palio.server import engines as engines_room
 from palio.server.engines import Engines, load_kernels
-from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS
+from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS, RESIDUALS
 
 
 @pytest.fixture(params=["plain", "compiled"])
@@ -52,6 +52,33 @@ def test_the_more_filters_there_are_the_fewer_events_are_matched_at_once(pairs: 
     del one
     clock.now += 2 * COUNT_AGAIN_S
     assert engines.rows_at_once() == pairs // 20
+
+
+def test_few_events_are_taken_where_filters_compute(pairs: int) -> None:
+    clock = Clock()
+    engines = Engines(clock)
+    index = engines.new_index()
+
+    def rows() -> int:
+        clock.now += 2 * COUNT_AGAIN_S
+        return engines.rows_at_once()
+
+    for key in range(5):
+        index.add(key, parse_filter(f"SUBSTRING(s, {key + 1}) = 'x'"))
+    assert index.residual_cost == 5 * 8
+    assert rows() == min(pairs // 5, RESIDUALS // 40)
+    index.add(0, parse_filter("x > y * 2"))  # by column, on the whole
+    index.remove(1)
+    assert index.residual_cost == 3 * 8 + 1
+    index.add(0, parse_filter("s = t IGNORE CASE"))
+    assert index.residual_cost == 3 * 8 + 19
+    for key in range(RESIDUALS // 8):
+        index.add(key, parse_filter(f"SUBSTRING(s, {key + 1}) = 'x'"))
+    assert rows() == 1
+    for key in range(RESIDUALS // 8):
+        index.add(key, parse_filter("x = 1"))
+    assert index.residual_cost == 0
+    assert rows() == FEW_ROWS
 
 
 def test_what_is_compiled_takes_more() -> None:

@@ -23,11 +23,22 @@ from tests.timing import slowness
 HELD_S: Final = 0.4
 """What is measured is 10 to 70 ms; it was 0.4 to 17 s, where `slowness` is 1."""
 
+TAKEN_BYTES: Final = 256 << 20
+"""What an input may take beyond what a broker had; one filter and one event took 3.3 GB."""
+
 TRIES: Final = 3
 """Where a machine is given to others for a moment, that counts as computing: an input is tried
 again. What holds the loop does so each time."""
 
 READY_S: Final = 60.0
+
+
+@pytest.mark.parametrize("name", ["long_texts_beside_residuals", "slow_letters_beside_residuals"])
+async def test_texts_take_no_more_memory_than_events_do(name: str, tmp_path: Path) -> None:
+    async with target(tmp_path) as broker:
+        before = broker.most_bytes()
+        await INPUTS[name](broker)
+        assert broker.most_bytes() - before < TAKEN_BYTES
 
 
 @pytest.mark.parametrize("name", share(INPUTS, 4))

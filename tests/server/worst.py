@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from palio.client.connection import connect
 from palio.model.events import to_batch
-from palio.model.limits import MAX_JSON_PARTS
+from palio.model.limits import MAX_COMPUTED_CHARS, MAX_JSON_PARTS
 from palio.protocol.limits import (
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
@@ -100,10 +100,17 @@ class Target:
         writer.close()
         return answer
 
+    def most_bytes(self) -> int:
+        """The most that it had in memory so far."""
+        return self._memory("VmHWM")
+
     def resident_bytes(self) -> int:
         """What it has in memory now."""
+        return self._memory("VmRSS")
+
+    def _memory(self, name: str) -> int:
         text = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        (line,) = [each for each in text.splitlines() if each.startswith("VmRSS:")]
+        (line,) = [each for each in text.splitlines() if each.startswith(f"{name}:")]
         return int(line.split()[1]) * 1024
 
 
@@ -423,6 +430,54 @@ async def a_trace_of_costly_subscriptions(target: Target) -> None:
     end.close()
 
 
+async def long_texts_beside_residuals(target: Target) -> None:
+    """Texts as long as residuals compute with and longer, beside as many as a session may have."""
+    once = f"CONCAT({', '.join(['t'] * 29)})"
+    concats = f"CONCAT({', '.join([once] * 6)}) = 'x{{0}}'"
+    others = (
+        "TRIM(t) = 'x{0}'",
+        "SUBSTRING(t, {0}) = 'x'",
+        "CONCAT(t, '{0}') CONTAINS 'ab'",
+        "TRIM(t) LIKE '%" + "a_" * 60 + "b{0}%'",
+        "CESQL 'TRIM(t) LIKE ''%" + "a_" * 60 + "{0}%'''",
+        "t > u AND t = '{0}'",
+    )
+    texts = [concats.format(at) for at in range(40)]
+    texts += [others[at % len(others)].format(at) for at in range(1_500)]
+    await published_texts(target, texts, "a", " ", "\xe9")
+
+
+async def slow_letters_beside_residuals(target: Target) -> None:
+    """Nothing takes a letter as long as another case of these, twice."""
+    kinds = "LOWER(t) = 'x{0}'", "UPPER(t) = 'x{0}'", "t = u IGNORE CASE AND n < {0}"
+    texts = [kinds[at % len(kinds)].format(at) for at in range(4_000)]
+    await published_texts(target, texts, "\u03a3", "\u0390")
+
+
+async def published_texts(target: Target, filters: list[str], *letters: str) -> None:
+    """Texts of these letters, alone and together, for as many of some filters as may be had."""
+    hears = await Attacker.connect(target, name="hears")
+    await hears.does(frames(Subscribe(at, at, text) for at, text in enumerate(filters)))
+    end = await Attacker.connect(target)
+    number = 1
+    for letter in letters:
+        for length in (MAX_COMPUTED_CHARS - 8, MAX_COMPUTED_CHARS + 1, 3_000_000):
+            text = letter * length
+            event = {"t": text, "u": text[: MAX_COMPUTED_CHARS - 9] + "x", "n": -1}
+            batch = to_batch(event)
+            several = pa.Table.from_batches([batch] * 4).combine_chunks().to_batches()[0]
+            for parcel in (
+                Parcel.of("", batch),
+                Parcel("", batch),
+                *([Parcel("", several)] if length < 10_000 else ()),
+            ):
+                await end.does(frames([Publish(parcel, number)]))
+                number += len(parcel)
+    assert isinstance(end.last, Pong), "it was refused"
+    hears.close()
+    end.close()
+
+
 Input = Callable[[Target], Awaitable[None]]
 
 INPUTS: Final[dict[str, Input]] = {
@@ -449,5 +504,7 @@ INPUTS: Final[dict[str, Input]] = {
         durable_events_at_once,
         pings_at_once,
         a_trace_of_costly_subscriptions,
+        long_texts_beside_residuals,
+        slow_letters_beside_residuals,
     )
 }

@@ -22,9 +22,9 @@ from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import Destinations
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import CodedBatch, Counts, Found, Longs, Routed, by_event
-from palio.matching.residuals import holds_on
+from palio.matching.residuals import Columns, holds_on
 from palio.matching.segment import Segment
-from palio.model.events import to_batch
+from palio.model.events import rows as rows_of
 from palio.model.values import NO_VALUES
 
 __all__ = ["GuardedLayer"]
@@ -79,17 +79,22 @@ class GuardedLayer(CompiledLayer):
         offsets, places = self.segment.match(batch.codes, self.tombstones)
         if not len(places):
             return offsets, places
+        if batch.events.num_rows == 1:
+            keys = self._confirmed_of(next(rows_of(batch.events)), places)
+            return np.array([0, len(keys)], np.int64), keys
         rows = np.repeat(np.arange(batch.events.num_rows), np.diff(offsets))
         holds = self._confirmed(batch.events, rows, places)
         return by_event(rows[holds], self._owners[places[holds]], batch.events.num_rows)
 
     def match_event(self, event: Mapping[str, Any]) -> Longs:
         """See `Layer`."""
-        places = self.segment.match_event(event, self.tombstones)
-        if not len(places):
-            return places
-        holds = self._confirmed(to_batch(event), np.zeros(len(places), np.int64), places)
-        return np.unique(self._owners[places[holds]])
+        return self._confirmed_of(event, self.segment.match_event(event, self.tombstones))
+
+    def _confirmed_of(self, event: Mapping[str, Any], places: Longs) -> Longs:
+        """The keys of the places whose guards hold on one event, ascending."""
+        guards = [self.guards[place] for place in places.tolist()]
+        keys = [each.key for each in guards if all(part.truth(event) for part in each.residuals)]
+        return np.unique(np.array(keys, np.int64))
 
     def count(self, batch: CodedBatch) -> Counts:
         """See `Layer`."""
@@ -104,21 +109,23 @@ class GuardedLayer(CompiledLayer):
         self, events: pa.RecordBatch, rows: Longs, places: Longs
     ) -> npt.NDArray[np.bool_]:
         """Whether the guard of each place holds on the event of each row."""
+        needed, rows = np.unique(rows, return_inverse=True)
+        columns = Columns(events, needed)
         holds = np.zeros(len(places), np.bool_)
         order = np.argsort(places, kind="stable")
         ends = np.flatnonzero(np.concatenate([np.diff(places[order]) != 0, [True]])) + 1
         begin = 0
         for end in ends.tolist():
             here = order[begin:end]
-            holds[here] = _holds(self.guards[places[here[0]]], events, rows[here])
+            holds[here] = _holds(self.guards[places[here[0]]], columns, rows[here])
             begin = end
         return holds
 
 
-def _holds(guard: Guard, events: pa.RecordBatch, rows: Longs) -> npt.NDArray[np.bool_]:
+def _holds(guard: Guard, columns: Columns, rows: Longs) -> npt.NDArray[np.bool_]:
     """Whether all residuals of a guard are true of some events."""
     holds = np.ones(len(rows), np.bool_)
     for residual in guard.residuals:
         left = np.flatnonzero(holds)
-        holds[left] = holds_on(residual, events, rows[left], NO_VALUES)
+        holds[left] = holds_on(residual, columns, rows[left], NO_VALUES)
     return holds

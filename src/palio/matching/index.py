@@ -44,6 +44,7 @@ from palio.matching.kernels.registry import Kernels, ready
 from palio.matching.layers import Longs
 from palio.matching.plans import LayerPlan, Plan
 from palio.matching.protocol import Matches, RowMask
+from palio.matching.residuals import cost_of_rows
 from palio.matching.snapshots import Lone, Snapshot
 from palio.matching.store import LayerStore
 from palio.matching.subscriptions import (
@@ -88,6 +89,8 @@ class Index:
         self._combiner = Combiner()
         self._scans = Scans()
         self._conforming: pa.Schema | None = None
+        self._costs: dict[int, int] = {}
+        """What the residuals of filters cost that were added one by one, if they have any."""
 
     # --- changes ---
 
@@ -112,7 +115,7 @@ class Index:
         subscription = Subscription(filter, given, destination)
         self._admit(scans_of(subscription))
         self._subscriptions[key] = subscription
-        self._store.note(key, subscription)
+        self._note(key, subscription)
         self._warm_up.note_added()
 
     def add_many(
@@ -175,7 +178,7 @@ class Index:
         """Forget a key; `KeyError` if it is not there."""
         if not self._subscriptions.discard(key):
             raise KeyError(key)
-        self._store.note(key, None)
+        self._note(key, None)
 
     def bind(self, key: int, values: Bindings) -> None:
         """Change some of a filter's parameters; the next `match` sees them."""
@@ -185,7 +188,16 @@ class Index:
         if table is not None:
             table.gone.add(key)
         self._subscriptions.single[key] = changed
-        self._store.note(key, changed)
+        self._note(key, changed)
+
+    def _note(self, key: int, subscription: Subscription | None) -> None:
+        """Note what a key has from now on."""
+        self._store.note(key, subscription)
+        cost = 0 if subscription is None else _residual_cost(subscription)
+        if cost:
+            self._costs[key] = cost
+        elif self._costs:
+            self._costs.pop(key, None)
 
     def admission(self, filter: Filter, values: Bindings = NO_VALUES) -> Admission:
         """What a filter would add to the work of matching, without adding it.
@@ -345,11 +357,26 @@ class Index:
                 total[name] = total.get(name, 0) + size
         return total
 
+    @property
+    def residual_cost(self) -> int:
+        """What residuals may cost for each event of a batch, in the units of `MAX_RESIDUAL_COST`,
+        those of filters that were added in tables apart.
+        """
+        return sum(self._costs.values())
+
     def __len__(self) -> int:
         return len(self._subscriptions)
 
     def __contains__(self, key: int) -> bool:
         return key in self._subscriptions
+
+
+def _residual_cost(subscription: Subscription) -> int:
+    return sum(
+        cost_of_rows(residual)
+        for conjunction in subscription.filter.conjunctions
+        for residual in conjunction.residuals
+    )
 
 
 def _scans_of(layers: Iterable[CompiledLayer]) -> frozenset[Scan]:

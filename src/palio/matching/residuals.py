@@ -7,7 +7,7 @@ conditions) falls back to `Residual.truth`, row by row, which is the definition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +15,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.model.constraints import Residual
-from palio.model.events import rows
-from palio.model.expressions import Arithmetic, Attribute, Foreign, Literal, Scalar, Variable
+from palio.model.events import in_python
+from palio.model.expressions import (
+    Arithmetic,
+    Attribute,
+    Call,
+    Foreign,
+    Literal,
+    Scalar,
+    Variable,
+    walk,
+)
 from palio.model.operators import Op
 from palio.model.values import Bindings, Kind
 
-__all__ = ["holds_on"]
+__all__ = ["Columns", "cost_of_rows", "holds_on"]
 
 Mask = npt.NDArray[np.bool_]
 
@@ -42,25 +51,63 @@ _EXACT: Final = 2**53
 """Integers below this are floats exactly, and a result that is one was computed exactly."""
 
 
+class Columns:
+    """Rows of a batch, given once or more: each column is read once, for all residuals."""
+
+    def __init__(self, events: pa.RecordBatch, rows: npt.NDArray[np.int64] | None = None) -> None:
+        self._events, self._rows = events, rows
+        self._values: dict[str, list[Any] | None] = {}
+        self._floats: dict[str, npt.NDArray[np.float64] | None] = {}
+
+    def events(self, names: Iterable[str], chosen: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+        """Some attributes of the chosen rows."""
+        for name in names:
+            if name not in self._values:
+                column = self._column(name)
+                self._values[name] = None if column is None else in_python(column)
+        found = [(name, values) for name in names if (values := self._values[name]) is not None]
+        return [{name: values[row] for name, values in found} for row in chosen.tolist()]
+
+    def floats(self, name: str, chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64] | None:
+        """An attribute of the chosen rows, NaN where unknown; None if floats would not be exact."""
+        if name not in self._floats:
+            self._floats[name] = _as_floats(self._column(name))
+        floats = self._floats[name]
+        if floats is None:
+            return None
+        return floats[chosen] if len(floats) else np.full(len(chosen), np.nan)
+
+    def _column(self, name: str) -> pa.Array[Any] | None:
+        place = self._events.schema.get_field_index(name)
+        if place < 0:
+            return None
+        column = self._events.column(place)
+        return column if self._rows is None else column.take(pa.array(self._rows, pa.int64()))
+
+
 def holds_on(
-    residual: Residual, events: pa.RecordBatch, chosen: npt.NDArray[np.int64], values: Bindings
+    residual: Residual, columns: Columns, chosen: npt.NDArray[np.int64], values: Bindings
 ) -> Mask:
     """For each chosen row whether the condition is true there (neither false nor unknown)."""
-    by_column = _by_column(residual, events, chosen, values)
+    by_column = _by_column(residual, columns, chosen, values)
     if by_column is not None:
         return by_column
-    names = [name for name in events.schema.names if name in residual.attributes]
-    needed = events.select(names)
-    return np.array(
-        [residual.truth(event, values) is True for event in rows(needed, chosen.tolist())]
-        if names
-        else [residual.truth({}, values) is True] * len(chosen),
-        np.bool_,
-    )
+    events = columns.events(residual.attributes, chosen)
+    return np.array([residual.truth(event, values) is True for event in events], np.bool_)
+
+
+def cost_of_rows(residual: Residual) -> int:
+    """The cost of one row among many, in the units of `MAX_RESIDUAL_COST`; one where columns of
+    numbers are likely to do.
+    """
+    condition = residual.condition
+    if isinstance(condition, Foreign) or condition.op not in _COMPARISONS or condition.ignore_case:
+        return residual.cost
+    return residual.cost if any(isinstance(each, Call) for each in walk(condition)) else 1
 
 
 def _by_column(
-    residual: Residual, events: pa.RecordBatch, chosen: npt.NDArray[np.int64], values: Bindings
+    residual: Residual, columns: Columns, chosen: npt.NDArray[np.int64], values: Bindings
 ) -> Mask | None:
     """The mask computed on columns of floats; None where that could differ from the definition."""
     condition = residual.condition
@@ -70,8 +117,8 @@ def _by_column(
     if operand is None or isinstance(operand, tuple) or condition.ignore_case:
         return None
     with np.errstate(all="ignore"):
-        left = _floats(condition.subject, events, chosen, values)
-        right = _floats(operand, events, chosen, values)
+        left = _floats(condition.subject, columns, chosen, values)
+        right = _floats(operand, columns, chosen, values)
         if left is None or right is None:
             return None
         known = ~(np.isnan(left) | np.isnan(right))
@@ -80,7 +127,7 @@ def _by_column(
 
 def _floats(
     expression: Scalar,
-    events: pa.RecordBatch,
+    columns: Columns,
     chosen: npt.NDArray[np.int64],
     values: Mapping[str, Any],
 ) -> npt.NDArray[np.float64] | None:
@@ -91,10 +138,10 @@ def _floats(
         case Variable(name):
             return _constant(values.get(name), len(chosen))
         case Attribute(name):
-            return _column(events, name, chosen)
+            return columns.floats(name, chosen)
         case Arithmetic(operator, left, right):
-            one = _floats(left, events, chosen, values)
-            other = _floats(right, events, chosen, values)
+            one = _floats(left, columns, chosen, values)
+            other = _floats(right, columns, chosen, values)
             if one is None or other is None:
                 return None
             if operator in _ARITHMETIC:
@@ -112,20 +159,19 @@ def _constant(value: Any, count: int) -> npt.NDArray[np.float64] | None:
     return np.full(count, float(value))
 
 
-def _column(
-    events: pa.RecordBatch, name: str, chosen: npt.NDArray[np.int64]
-) -> npt.NDArray[np.float64] | None:
-    place = events.schema.get_field_index(name)
-    if place < 0:
-        return np.full(len(chosen), np.nan)
-    column = events.column(place)
+def _as_floats(column: pa.Array[Any] | None) -> npt.NDArray[np.float64] | None:
+    if column is None:
+        return _NO_FLOATS
     if column.type not in (pa.int64(), pa.float64()):
         return None
-    taken = column.take(pa.array(chosen, pa.int64()))
-    present = taken.is_valid().to_numpy(zero_copy_only=False)
-    numbers = taken.fill_null(0).to_numpy(zero_copy_only=False)
+    present = column.is_valid().to_numpy(zero_copy_only=False)
+    numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
     floats = _exact(numbers.astype(np.float64))
     return None if floats is None else np.where(present, floats, np.nan)
+
+
+_NO_FLOATS: Final = np.zeros(0)
+"""A column that is not there."""
 
 
 def _exact(numbers: npt.NDArray[np.float64]) -> npt.NDArray[np.float64] | None:

@@ -274,8 +274,8 @@ def _pieces(text: Any, length: int, anchors: Mapping[Any, object]) -> Iterable[A
     """The anchors of one length that a text has."""
     if len(anchors) <= FEW_ANCHORS:
         return [each for each in anchors if each in text]
-    pieces = {text[at : at + length] for at in range(len(text) - length + 1)}
-    return pieces & anchors.keys()
+    pieces = (text[at : at + length] for at in range(len(text) - length + 1))
+    return {piece for piece in pieces if piece in anchors}
 
 
 def _spellings(test: TextTest) -> Iterator[tuple[Fragment | None, Sequence[Any]]]:

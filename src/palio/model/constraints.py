@@ -11,7 +11,7 @@ from palio.errors import InvalidFilter
 from palio.model import domains
 from palio.model.binding import substitute, substitute_operand, unusable
 from palio.model.domains import Domain
-from palio.model.evaluation import decide, test_truth
+from palio.model.evaluation import computed_truth, decide
 from palio.model.expressions import (
     Attribute,
     Foreign,
@@ -197,7 +197,7 @@ class Residual:
         """True, False, or None for unknown."""
         if isinstance(self.condition, Foreign):
             return self.condition.truth(event)
-        return test_truth(self.condition, event, values)
+        return computed_truth(self.condition, event, values)
 
     def inverted(self) -> Residual:
         """True where this one is false, unknown where it is unknown."""

@@ -2,12 +2,16 @@
 
 A missing attribute, operands of different kinds, NaN, a division by zero and an overflow make a
 test *unknown*. This is the definition that normal forms, domains and engines are checked against.
+
+Where a test computes, its work is bounded: a text of more than `MAX_COMPUTED_CHARS` that it has to
+compare, or to make another of, ends it, and the whole test is unknown: neither COALESCE nor IS NULL
+takes a text that is too long for one that is missing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from palio.model.binding import check_bound, check_one_kind, collection, scalar_value
 from palio.model.expressions import (
@@ -24,12 +28,29 @@ from palio.model.expressions import (
     Scalar,
     Test,
     Variable,
+    is_plain,
 )
-from palio.model.functions import FUNCTIONS, arithmetic
-from palio.model.operators import AFFIX, MEMBERSHIP, STRING_ONLY, Op, fold, holds, is_usable
+from palio.model.functions import FUNCTIONS, TextTooLong, arithmetic, is_too_long
+from palio.model.operators import (
+    AFFIX,
+    MEMBERSHIP,
+    PRESENCE,
+    STRING_ONLY,
+    Op,
+    fold,
+    holds,
+    is_usable,
+)
 from palio.model.values import NO_VALUES, Bindings, Kind, Value, checked, is_nan, kind_of
 
-__all__ = ["compare", "decide", "evaluate", "test_truth", "truth"]
+__all__ = [
+    "compare",
+    "computed_truth",
+    "decide",
+    "evaluate",
+    "test_truth",
+    "truth",
+]
 
 
 def truth(
@@ -64,8 +85,22 @@ def truth(
 
 def test_truth(check: Test, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
     """The truth of one test."""
+    if not is_plain(check):
+        return computed_truth(check, event, values)
     subject = evaluate(check.subject, event, values)
     return decide(subject, check.op, check.operand, check.ignore_case, event, values)
+
+
+def computed_truth(
+    check: Test, event: Mapping[str, Any], values: Bindings = NO_VALUES
+) -> bool | None:
+    """The truth of a test that computes."""
+    read = evaluate if check.op in PRESENCE else _short
+    try:
+        subject = read(check.subject, event, values)
+        return decide(subject, check.op, check.operand, check.ignore_case, event, values)
+    except TextTooLong:
+        return None
 
 
 def decide(
@@ -85,7 +120,7 @@ def decide(
         found = _member_of(subject, _members(operand, ignore_case, event, values), ignore_case)
         return found if op is Op.IN or found is None else not found
     assert operand is not None and not isinstance(operand, tuple)
-    right = evaluate(operand, event, values)
+    right = _short(operand, event, values)
     if isinstance(operand, Variable):
         check_bound(op, ignore_case, operand.name, right)
     return compare(subject, op, right, ignore_case)
@@ -104,7 +139,7 @@ def _members(
             check_bound(Op.IN, ignore_case, member.name, value)
             kinds.add(kind_of(value))
             check_one_kind(kinds, member.name)
-    return [evaluate(member, event, values) for member in operand]
+    return [_short(member, event, values) for member in operand]
 
 
 def compare(
@@ -149,7 +184,7 @@ def evaluate(
             return expression.value  # type: ignore[no-any-return]  # a canonical value
         case Attribute(name):
             value = event.get(name)
-            return None if value is None else checked(value)
+            return value if value is None or is_too_long(value) else checked(value)
         case Variable(name):
             return scalar_value(name, values)
         case Arithmetic(operator, left, right):
@@ -162,3 +197,14 @@ def evaluate(
             )
         case _:
             assert_never(expression)
+
+
+def _short(expression: Scalar, event: Mapping[str, Any], values: Bindings) -> Value | None:
+    """The value of an expression to compare; constants have limits of their own."""
+    value = evaluate(expression, event, values)
+    if type(expression) in _OF_EVENTS and is_too_long(value):
+        raise TextTooLong
+    return value
+
+
+_OF_EVENTS: Final = frozenset({Attribute, Call})

@@ -10,6 +10,8 @@ import msgspec
 from palio.model.conjunctions import Conjunction
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Literal
+from palio.model.functions import is_too_long
+from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.operators import Op
 from palio.model.printing import show_value
 from palio.model.values import Bindings, checked, is_nan, kind_of
@@ -93,12 +95,10 @@ def _alternative(
         )
         for constraint in conjunction.constraints
     ]
-    findings += [
-        Finding(
-            str(residual), residual.truth(event, values), _residual_reason(residual, event, values)
-        )
-        for residual in conjunction.residuals
-    ]
+    for residual in conjunction.residuals:
+        known = residual.truth(event, values)
+        reason = _residual_reason(residual, known, event, values)
+        findings.append(Finding(str(residual), known, reason))
     return ExplainedConjunction(conjunction.truth(event, values), tuple(findings))
 
 
@@ -127,13 +127,17 @@ def _operand_kind(constraint: Constraint) -> Any:
     return first.kind if isinstance(first, Literal) else None
 
 
-def _residual_reason(residual: Residual, event: Mapping[str, Any], values: Bindings) -> str:
+def _residual_reason(
+    residual: Residual, known: bool | None, event: Mapping[str, Any], values: Bindings
+) -> str:
     missing = sorted(name for name in residual.attributes if event.get(name) is None)
     if missing:
         return f"{', '.join(missing)} missing"
     seen = [f"{name} is {_shown(checked(event[name]))}" for name in sorted(residual.attributes)]
     bound = [f":{name} is {_shown(values[name])}" for name in sorted(residual.variables)]
-    return ", ".join([*seen, *bound]) or "constant"
+    long = [name for name in sorted(residual.attributes) if is_too_long(event[name])]
+    why = [f"{name} has more than {MAX_COMPUTED_CHARS} characters" for name in long]
+    return ", ".join([*seen, *bound, *(why if known is None else ())]) or "constant"
 
 
 _SHOWN_CHARS = 60

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from palio.errors import InvalidEvent, InvalidFilter, LimitExceeded
-from palio.model.functions import FUNCTIONS
+from palio.model.functions import CASE_COST, FUNCTIONS
 from palio.model.limits import MAX_DEPTH, MAX_IN_VALUES
 from palio.model.operators import (
     AFFIX,
@@ -29,6 +29,7 @@ from palio.model.operators import (
     STRING_ONLY,
     Op,
     fold,
+    like_cost,
     simplest,
 )
 from palio.model.values import (
@@ -57,6 +58,7 @@ __all__ = [
     "Slot",
     "Test",
     "Variable",
+    "is_plain",
     "literal",
 ]
 
@@ -335,6 +337,16 @@ def _children(expression: Boolean | Scalar) -> tuple[Boolean | Scalar, ...]:
             return ()
 
 
+def is_plain(check: Test) -> bool:
+    """Whether it compares an attribute with constants or variables: it computes nothing."""
+    if type(check.subject) is not Attribute:
+        return False
+    operand = check.operand
+    if isinstance(operand, tuple):
+        return all(isinstance(each, Literal | Variable) for each in operand)
+    return operand is None or isinstance(operand, Literal | Variable)
+
+
 def variables_of(expression: Boolean | Scalar) -> frozenset[str]:
     """Names of the variables in an expression."""
     return frozenset(node.name for node in walk(expression) if isinstance(node, Variable))
@@ -347,6 +359,11 @@ def attributes_of(expression: Boolean | Scalar) -> frozenset[str]:
 
 def cost_of(check: Test) -> int:
     """The cost of one evaluation of a test: its nodes, functions by their own weight."""
-    return sum(
+    cost = sum(
         FUNCTIONS[node.function].cost if isinstance(node, Call) else 1 for node in walk(check)
-    ) + (8 if check.op in (Op.LIKE, Op.NOT_LIKE) else 0)
+    )
+    if check.op in (Op.LIKE, Op.NOT_LIKE):
+        cost += like_cost(check.operand.value if isinstance(check.operand, Literal) else None)
+    elif check.ignore_case or check.op in (Op.CIDR, Op.NOT_CIDR):
+        cost += CASE_COST
+    return cost

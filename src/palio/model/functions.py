@@ -10,14 +10,34 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
 from palio.errors import InvalidFilter
+from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.values import INT64_MAX, INT64_MIN, Kind, Value, kind_of
 
-__all__ = ["FUNCTIONS", "Function", "arithmetic"]
+__all__ = ["CASE_COST", "FUNCTIONS", "Function", "TextTooLong", "arithmetic", "is_too_long"]
+
+
+class TextTooLong(Exception):
+    """A text on the way is too long to compute with: whatever was asked is unknown."""
+
+
+def is_too_long(value: object) -> TypeGuard[str | bytes]:
+    """Whether a value is a text (or bytes) that no residual computes with.
+
+    >>> is_too_long("a" * 4_096), is_too_long("a" * 4_097)
+    (False, True)
+    """
+    return isinstance(value, _TEXTS) and len(value) > MAX_COMPUTED_CHARS
+
+
+_TEXTS: Final = (str, bytes)
+
+CASE_COST: Final = 16
+"""The cost of a change of case, in the units of `MAX_RESIDUAL_COST`: each letter is looked up."""
 
 
 def arithmetic(symbol: str, left: Value | None, right: Value | None) -> Value | None:
@@ -69,7 +89,8 @@ class Function(msgspec.Struct, frozen=True):
     """A function: how many arguments, of which kinds, what it costs, and the work itself.
 
     `kinds` has the kind expected of each argument (None: any); the last one repeats.
-    An argument that is unknown or of another kind makes the result unknown, unless `total`.
+    An argument that is unknown or of another kind makes the result unknown, unless `total`. A text
+    may have `MAX_COMPUTED_CHARS`; a single one `any_length`, where nothing is made of it.
     """
 
     name: str
@@ -79,14 +100,20 @@ class Function(msgspec.Struct, frozen=True):
     result: Kind | None
     cost: int = 2
     total: bool = False
+    any_length: bool = False
 
     def apply(self, arguments: Sequence[Value | None]) -> Value | None:
-        """The function's value; None where an argument does not fit."""
+        """The function's value; None where an argument does not fit, `TextTooLong` where one is a
+        text that it cannot take.
+        """
         if not self.total:
+            takes_any = self.any_length and len(arguments) == 1
             for place, argument in enumerate(arguments):
                 expected = self.kinds[min(place, len(self.kinds) - 1)]
                 if argument is None or (expected is not None and kind_of(argument) is not expected):
                     return None
+                if not takes_any and is_too_long(argument):
+                    raise TextTooLong
         return self.work(*arguments)
 
     def check(self, count: int) -> None:
@@ -133,6 +160,10 @@ def _substring(text: str, start: int | float, length: int | float | None = None)
     return text[max(0, first) : max(0, last)]
 
 
+def _concat(*texts: str) -> str:
+    return "".join(texts)  # a single one is not copied
+
+
 def _coalesce(*arguments: Value | None) -> Value | None:
     return next((argument for argument in arguments if argument is not None), None)
 
@@ -148,15 +179,15 @@ FUNCTIONS: Final[dict[str, Function]] = {
         Function("ABS", _NUMBER, _ONE, _absolute, Kind.NUMBER),
         Function("CEIL", _NUMBER, _ONE, _to_whole(math.ceil), Kind.NUMBER),
         Function("COALESCE", (None,), (1, _MANY), _coalesce, None, total=True),
-        Function("CONCAT", _STRING, (1, _MANY), lambda *texts: "".join(texts), Kind.STRING, 4),
+        Function("CONCAT", _STRING, (1, _MANY), _concat, Kind.STRING, 4, any_length=True),
         Function("FLOOR", _NUMBER, _ONE, _to_whole(math.floor), Kind.NUMBER),
-        Function("LENGTH", (None,), _ONE, _length, Kind.NUMBER),
-        Function("LOWER", _STRING, _ONE, str.lower, Kind.STRING, 4),
+        Function("LENGTH", (None,), _ONE, _length, Kind.NUMBER, any_length=True),
+        Function("LOWER", _STRING, _ONE, str.lower, Kind.STRING, CASE_COST),
         Function("ROUND", _NUMBER, _ONE, _to_whole(_half_away), Kind.NUMBER),
         Function("SQRT", _NUMBER, _ONE, _root, Kind.NUMBER),
         Function("SUBSTRING", (Kind.STRING, Kind.NUMBER), (2, 3), _substring, Kind.STRING, 4),
         Function("TRIM", _STRING, _ONE, lambda text: text.strip(" "), Kind.STRING, 4),
-        Function("UPPER", _STRING, _ONE, str.upper, Kind.STRING, 4),
+        Function("UPPER", _STRING, _ONE, str.upper, Kind.STRING, CASE_COST),
     )
 }
 """Every function by name. An expression that calls anything else is refused when it is read."""

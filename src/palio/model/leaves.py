@@ -16,17 +16,18 @@ from palio.model.constraints import Constraint, Residual
 from palio.model.evaluation import evaluate, test_truth
 from palio.model.expressions import (
     Arithmetic,
-    Attribute,
     Call,
     Foreign,
     Literal,
     Scalar,
     Test,
     Variable,
+    is_plain,
     literal,
     test,
 )
-from palio.model.limits import MAX_RESIDUAL_COST
+from palio.model.functions import TextTooLong, is_too_long
+from palio.model.limits import MAX_COMPUTED_CHARS, MAX_RESIDUAL_COST
 from palio.model.operators import Op
 from palio.model.printing import show_scalar
 from palio.model.values import NO_VALUES, Bindings, is_nan
@@ -64,13 +65,11 @@ def leaf_of(check: Test) -> Leaf | bool:
     >>> str(leaf_of(test(literal(5), Op.GT, Attribute("price"))))
     'price < 5'
     """
-    is_reduced = _is_reduced(check)
-    if not is_reduced:
+    if not is_plain(check):
         check = simplify(check)
         if _is_constant(check.subject) and _is_constant(check.operand):
             return _decided(check)
-        is_reduced = _is_reduced(check)
-    if is_reduced:
+    if is_plain(check):
         return Constraint.from_test(check)
     if isinstance(check.operand, tuple) and len(check.operand) > MAX_RESIDUAL_COST:
         raise LimitExceeded(
@@ -80,16 +79,6 @@ def leaf_of(check: Test) -> Leaf | bool:
             actual=len(check.operand),
         )
     return Residual(check)
-
-
-def _is_reduced(check: Test) -> bool:
-    """Whether it compares an attribute with constants or variables, and so is a constraint."""
-    if type(check.subject) is not Attribute:
-        return False
-    operand = check.operand
-    if isinstance(operand, tuple):
-        return all(isinstance(each, Literal | Variable) for each in operand)
-    return operand is None or isinstance(operand, Literal | Variable)
 
 
 def _decided(check: Test) -> bool:
@@ -136,7 +125,14 @@ def _folded(expression: Scalar) -> Scalar:
             return expression
     if not _is_constant(expression):
         return expression
-    value = evaluate(expression, {}, NO_VALUES)
+    try:
+        value = evaluate(expression, {}, NO_VALUES)
+        if is_too_long(value):
+            raise TextTooLong
+    except TextTooLong:
+        raise LimitExceeded(
+            "a text that a filter computes", limit="MAX_COMPUTED_CHARS", maximum=MAX_COMPUTED_CHARS
+        ) from None
     if value is None or is_nan(value):
         raise InvalidFilter(f"{show_scalar(expression)} has no value")
     return literal(value)

@@ -54,6 +54,10 @@ not cover, and that it may overlap."""
 MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""
 
+MAX_COMPUTED_CHARS: Final = 4_096
+"""Characters (or bytes) of a text that a residual computes with or makes; `LENGTH` takes any. A
+unit of cost is a microsecond then, and 5 with the slowest letters."""
+
 MAX_JSON_PARTS: Final = 65_536
 """Values of one JSON document, at all its levels: a broker reads them in about 20 ms, in which it
 serves no other client."""

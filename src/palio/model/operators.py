@@ -8,17 +8,17 @@ and never get here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
 from palio.model.limits import MAX_LIKE_CHARS
 from palio.model.values import Value
 
-__all__ = ["Op", "fold", "holds", "like_regex", "like_shape", "network", "simplest"]
+__all__ = ["Op", "Wildcards", "fold", "holds", "like_cost", "like_shape", "network", "simplest"]
 
 
 class Op(StrEnum):
@@ -145,6 +145,11 @@ def like_parts(pattern: str) -> list[str | None]:
     return parts
 
 
+def like_cost(pattern: str | None) -> int:
+    """The cost of a pattern, in the units of `MAX_RESIDUAL_COST`; None for any there may be."""
+    return 8 + (MAX_LIKE_CHARS if pattern is None else 2 * pattern.count("_"))
+
+
 def check_like_size(pattern: str) -> None:
     """Refuse a LIKE pattern longer than `MAX_LIKE_CHARS`."""
     if len(pattern) > MAX_LIKE_CHARS:
@@ -153,27 +158,65 @@ def check_like_size(pattern: str) -> None:
         )
 
 
-@lru_cache(maxsize=4096)
-def like_regex(pattern: str) -> re.Pattern[str]:
-    """A LIKE pattern as a regular expression that takes time linear in the text for one `%`.
+class Wildcards(NamedTuple):
+    """A pattern with `%` and `_`: what stands at the start of a text, what follows in turn, and
+    what stands at its end with its width; None for a pattern without `%`.
 
-    Each run between two `%` is matched at its first place and never reconsidered (an atomic group),
-    which is exact for wildcard patterns and rules out exponential backtracking.
+    Each segment between two `%` is looked for at the first place after the one before, which is
+    exact for such patterns and never backtracks: the time is at worst that of text times pattern,
+    and that of the text where a segment has no `_`.
+
+    >>> Wildcards.of([["a", None], ["b"]]).fits("ax...b")
+    True
     """
+
+    first: re.Pattern[str]
+    middle: tuple[re.Pattern[str], ...]
+    last: tuple[int, re.Pattern[str]] | None
+
+    @classmethod
+    def of(cls, segments: Sequence[Sequence[str | None]]) -> Wildcards:
+        """The segments between the `%`, each literal texts and None for `_`."""
+        first, *rest = segments
+        if not rest:
+            return cls(_segment_regex(first), (), None)
+        *middle, last = rest
+        width = sum(1 if part is None else len(part) for part in last)
+        wanted = tuple(_segment_regex(segment) for segment in middle if segment)
+        return cls(_segment_regex(first), wanted, (width, _segment_regex(last)))
+
+    def fits(self, text: str) -> bool:
+        """Whether a whole text has this pattern."""
+        start = self.first.match(text)
+        if start is None:
+            return False
+        place = start.end()
+        if self.last is None:
+            return place == len(text)
+        for segment in self.middle:
+            found = segment.search(text, place)
+            if found is None:
+                return False
+            place = found.end()
+        width, segment = self.last
+        end = len(text) - width
+        return end >= place and segment.match(text, end) is not None
+
+
+def _segment_regex(segment: Sequence[str | None]) -> re.Pattern[str]:
+    source = "".join("." if part is None else re.escape(part) for part in segment)
+    return re.compile(source, re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def _wildcards(pattern: str) -> Wildcards:
     segments: list[list[str | None]] = [[]]
     for part in like_parts(pattern):
         if part == "":
             segments.append([])
         else:
             segments[-1].append(part)
-    sources = [
-        "".join("." if part is None else re.escape(part) for part in segment)
-        for segment in segments
-    ]
-    if len(sources) == 1:
-        return re.compile(sources[0], re.DOTALL)
-    middle = "".join(f"(?>.*?{source})" for source in sources[1:-1] if source)
-    return re.compile(f"{sources[0]}{middle}.*{sources[-1]}", re.DOTALL)
+    return Wildcards.of(segments)
 
 
 def like_shape(pattern: str) -> tuple[Op, str] | None:
@@ -223,10 +266,16 @@ def network_of(text: str) -> IPv4Network | IPv6Network:
 
 
 def _is_like(value: str, pattern: str) -> bool:
-    return like_regex(pattern).fullmatch(value) is not None
+    return _wildcards(pattern).fits(value)
+
+
+MAX_ADDRESS_CHARS: Final = 256
+"""A longer text is no address: these have 45 characters, and the name of an interface."""
 
 
 def _in_network(value: str, block: str) -> bool:
+    if len(value) > MAX_ADDRESS_CHARS:
+        return False
     try:
         return ip_address(value) in network_of(block)
     except ValueError:  # text that is no address lies in no block

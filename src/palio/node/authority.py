@@ -12,7 +12,8 @@ Rules, kept at the edge for clients and at every hop for brokers:
 
 Where a condition of a deny filter is unknown, the event is not denied, as an event without `secret`
 is not by `secret = true`. Residual conditions (`LENGTH(name) > 3`) are the exception: the narrowed
-filter leaves out events for which one is unknown.
+filter leaves out events for which one is unknown, and an event is denied for which one is unknown
+because a text may be too long to compute with.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from palio.language.twovalued import not_true
 from palio.matching.index import Index
 from palio.matching.protocol import RowMask
 from palio.model.advertisements import Advertisement
-from palio.model.constraints import Constraint
-from palio.model.expressions import All, AnyOf, Boolean, Not
+from palio.model.constraints import Constraint, Residual
+from palio.model.expressions import All, AnyOf, Boolean, Foreign, Not
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
+from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.parcels import Parcel
 from palio.model.relations import overlaps
 from palio.model.sizes import Meter
@@ -463,6 +465,54 @@ def _leave_it(_job: object) -> None:
     """Compiled code is used once it is there; nobody waits for it here."""
 
 
+class _Strict(Foreign):
+    """A residual of a denial: true as well where it is unknown, and texts that it reads may have
+    become too long (a step of it makes no text three times as long).
+    """
+
+    __slots__ = ("_residual",)
+
+    def __init__(self, residual: Residual) -> None:
+        self._residual = residual
+
+    @property
+    def text(self) -> str:
+        return str(self._residual)
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        return self._residual.attributes
+
+    @property
+    def weight(self) -> int:
+        return self.cost
+
+    @property
+    def cost(self) -> int:
+        return self._residual.cost
+
+    def truth(self, event: Mapping[str, Any]) -> bool | None:
+        known = self._residual.truth(event)
+        if known is not None:
+            return known
+        read = [event.get(name) for name in self.attributes]
+        chars = sum(len(each) for each in read if isinstance(each, str | bytes))
+        return True if chars * self.cost > MAX_COMPUTED_CHARS else None
+
+    def inverted(self) -> _Strict:
+        return _Strict(self._residual.inverted())
+
+
+def _strict(denied: Filter) -> Filter:
+    """A denial that no event passes by the length of its texts."""
+    return Filter(
+        tuple(
+            Conjunction(each.constraints, tuple(Residual(_Strict(one)) for one in each.residuals))
+            for each in denied.conjunctions
+        )
+    )
+
+
 class _Rows:
     """A grant and its denial, compiled."""
 
@@ -475,7 +525,7 @@ class _Rows:
         if not self._everything or denied != FALSE:
             self._index = Index(_leave_it)
             self._index.add(self._MAY, may)
-            self._index.add(self._DENIED, denied)
+            self._index.add(self._DENIED, _strict(denied))
 
     def admitted(self, parcel: Parcel) -> RowMask:
         if self._index is None:

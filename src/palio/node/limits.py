@@ -19,6 +19,10 @@ MAX_SUBSCRIPTIONS: Final = 100_000
 """Subscriptions of one principal, or of one session where nobody shows who he is; at about 4 KiB
 each, 400 MB."""
 
+MAX_SESSION_COST: Final = 32_768
+"""Cost of all residuals that a session hears by, in the units of `MAX_RESIDUAL_COST`: 6,500 of
+`bid > ask * 1.01`, which one event is held against in 30 ms."""
+
 MAX_ADVERTISEMENTS: Final = 1_000
 """Advertisements of an identity at one broker, or of a session without one: each event is held
 against all of them, and each that is withdrawn by what covers it is looked for among them."""

@@ -6,7 +6,7 @@ effect. Whatever is wrong with it is the client's own affair: nothing here close
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -30,6 +30,7 @@ from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import DropSubscription, Operation
+from palio.node.limits import MAX_SESSION_COST
 from palio.node.moving import Moving
 from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
@@ -306,10 +307,12 @@ class RequestHandler:
                 continue
             narrowed = narrow(asked.filter, asked.values, session.principal)
             if request.durable:  # which comes alone
+                _check_cost(session, {key: asked})
                 self._subscribe_durable(session, request, asked.what, narrowed)
                 return
             told.append(routing.Subscribe(key, narrowed, asked.values))
             heard[key] = asked
+        _check_cost(session, heard)
         core.assembling.check_room(session.peer, len(wishes))
         if told:
             self._tell_router(session.peer, *told)
@@ -466,6 +469,7 @@ class RequestHandler:
                 )
             what, values = known.what, {**known.values, **request.values}
             assembled = known.assembled
+        _check_cost(session, {key: Subscription(what, values)})
         if assembled:
             self._assemble(session, key, what, values)
         else:
@@ -573,6 +577,20 @@ class RequestHandler:
 
     def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
+
+
+def _check_cost(session: Session, asked: Mapping[int, Subscription]) -> None:
+    """Refuse subscriptions whose residuals, with all others of the session, are too costly."""
+    cost = sum(each.cost for each in asked.values())
+    if not cost:
+        return
+    kept = (each.cost for key, each in session.subscriptions.items() if key not in asked)
+    if cost + sum(kept) > MAX_SESSION_COST:
+        raise LimitExceeded(
+            "the cost of the session's residual conditions",
+            limit="MAX_SESSION_COST",
+            maximum=MAX_SESSION_COST,
+        )
 
 
 def _not_stored(reason: str) -> Failure:

@@ -250,12 +250,27 @@ class Subscription(msgspec.Struct):
     durable: str = ""
     assembled: bool = False
     """Whether brokers assemble it, a pattern."""
+    costed: tuple[Filter | Pattern, Bindings, int] | None = None
+    """What its cost was last worked out of, and the cost."""
 
     @property
     def filter(self) -> Filter:
         """What brokers look for: of a pattern what any of its steps wants."""
         what = self.what
         return what if isinstance(what, Filter) else what.any_step
+
+    @property
+    def cost(self) -> int:
+        """The cost of all its residuals, with the values in them."""
+        costed = self.costed
+        if costed is None or costed[0] is not self.what or costed[1] is not self.values:
+            cost = sum(
+                residual.substitute(self.values).cost
+                for conjunction in self.filter.conjunctions
+                for residual in conjunction.residuals
+            )
+            costed = self.costed = self.what, self.values, cost
+        return costed[2]
 
 
 class Session(PeerSession):

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from palio.errors import LimitExceeded
 from palio.matching.protocol import RowMask
-from palio.matching.residuals import holds_on
+from palio.matching.residuals import Columns, holds_on
 from palio.model.advertisements import Advertisement, Alternative
 from palio.model.events import is_system_name
 from palio.model.parcels import Parcel
@@ -98,7 +98,8 @@ class Announcements:
             is_absent = column.is_null().to_numpy(zero_copy_only=False)
             mask = None if test is None else passed.get(self._numbers[test])
             announced &= is_absent if mask is None else is_absent | mask
+        columns = Columns(batch)
         for residual in alternative.residuals:
             left = np.flatnonzero(announced)
-            announced[left] = ~holds_on(residual.inverted(), batch, left, NO_VALUES)
+            announced[left] = ~holds_on(residual.inverted(), columns, left, NO_VALUES)
         return announced

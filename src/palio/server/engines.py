@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -20,7 +20,7 @@ from palio.matching.kernels.registry import ready
 from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing import kernels
 from palio.routing.protocol import Matching, Selector
-from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS
+from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS, RESIDUALS
 
 __all__ = ["Engines", "load_kernels"]
 
@@ -36,27 +36,22 @@ class Engines:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._made: WeakSet[Sized] = WeakSet()
+        self._made: WeakSet[Index] = WeakSet()
         self._clock = clock
-        self._filters = 0
+        self._filters = self._cost = 0
         self._counted_at = float("-inf")
 
     def new_selector(self) -> Selector:
         """One for a router."""
-        selector = Matching(self._index())
-        self._made.add(selector)
-        return selector
+        return Matching(self.new_index())
 
     def new_index(self) -> Index:
         """A compiled engine: it merges beside the loop, and loads its kernels there once it has had
         some work.
         """
-        index = self._index()
+        index = Index(_in_background, load_kernels)
         self._made.add(index)
         return index
-
-    def _index(self) -> Index:
-        return Index(_in_background, load_kernels)
 
     def rows_at_once(self) -> int:
         """How many events are to be matched in one step: the fewer, the more filters there are, and
@@ -66,8 +61,10 @@ class Engines:
         now = self._clock()
         if now - self._counted_at >= COUNT_AGAIN_S:
             self._filters, self._counted_at = sum(map(len, self._made)), now
+            self._cost = sum(each.residual_cost for each in self._made)
         pairs = PLAIN_PAIRS if ready() is None else COMPILED_PAIRS
-        return max(FEW_ROWS, min(MAX_BATCH_ROWS, pairs // max(1, self._filters)))
+        rows = max(FEW_ROWS, min(MAX_BATCH_ROWS, pairs // max(1, self._filters)))
+        return min(rows, max(1, RESIDUALS // self._cost)) if self._cost else rows
 
 
 def load_kernels() -> None:

@@ -59,7 +59,11 @@ SLICE_S: Final = 0.005
 of a thousand events."""
 
 FEW_ROWS: Final = 16
-"""So many events of a message are taken in one step, whatever there is to match them with."""
+"""So many events of a message are taken in one step, whatever there is to match them with, if that
+computes nothing..."""
+
+RESIDUALS: Final = 20_000
+"""...and of those that residuals look at as many as cost so much: about 20 ms."""
 
 COMPILED_PAIRS: Final = 1 << 26
 """Events of a message, times filters, that are taken in one step: 10 ms where filters compare, and

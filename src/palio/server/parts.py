@@ -6,14 +6,13 @@ from typing import TypeGuard
 
 from palio.protocol.dividing import Divisible, is_divisible
 from palio.protocol.messages import Message
-from palio.server.limits import FEW_ROWS
 
 __all__ = ["Parts", "is_large"]
 
 
 def is_large(message: Message) -> TypeGuard[Divisible]:
     """Whether a message is to go to the node part by part, where that takes long."""
-    return is_divisible(message) and len(message.parcel) > FEW_ROWS
+    return is_divisible(message) and len(message.parcel) > 1
 
 
 class Parts:

@@ -19,11 +19,12 @@ from palio.language.cesql.syntax import (
 )
 from palio.language.cesql.weighing import weight
 from palio.model.expressions import Foreign
+from palio.model.functions import CASE_COST
+from palio.model.operators import like_cost
 from palio.model.printing import show_value
 
 __all__ = ["Condition", "is_boolean", "names_in", "nodes_in"]
 
-_LIKE_COST: Final = 8
 _CALL_COST: Final = 4
 
 
@@ -62,10 +63,7 @@ class Condition(Foreign):
     @property
     def cost(self) -> int:
         """The cost of one evaluation: its nodes, patterns and functions by their own weight."""
-        return sum(
-            _LIKE_COST if isinstance(node, Like) else _CALL_COST if isinstance(node, Call) else 1
-            for node in nodes_in(self.expression)
-        )
+        return sum(map(_cost, nodes_in(self.expression)))
 
     def truth(self, event: Mapping[str, Any]) -> bool | None:
         """True or false; None where CESQL has an error, or a value that is no Boolean."""
@@ -80,6 +78,18 @@ class Condition(Foreign):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Condition, (self.expression,)
+
+
+def _cost(node: Expression) -> int:
+    match node:
+        case Like():
+            return like_cost(node.pattern)
+        case Call("UPPER" | "LOWER"):
+            return CASE_COST
+        case Call():
+            return _CALL_COST
+        case _:
+            return 1
 
 
 def _negation(expression: Expression) -> Expression:

@@ -12,6 +12,8 @@ The rules, with CESQL 1.0's sections:
    IN to the type of its left operand, all others to what the operator takes.
 5. A result beyond 32 bits is a `math` error with the value 0: 3.3 has the kind, and no section a
    value that would be "obvious".
+6. A text of more than `MAX_COMPUTED_CHARS` that an attribute has, or that a function makes, is a
+   `generic` error, but where `LENGTH` takes it: evaluation has a bound.
 """
 
 from __future__ import annotations
@@ -47,7 +49,9 @@ from palio.language.cesql.values import (
     attribute,
     cast,
     exists,
+    too_long,
 )
+from palio.model.functions import is_too_long
 
 __all__ = ["evaluate", "type_of"]
 
@@ -113,7 +117,10 @@ def _remembered(text: str) -> Expression:
 
 
 def _value(node: Expression, event: Mapping[str, Any]) -> Value:
-    return _EVALUATORS[type(node)](node, event)
+    value = _EVALUATORS[type(node)](node, event)
+    if is_too_long(value) and not isinstance(node, Literal):
+        raise too_long(value)
+    return value
 
 
 def _not(node: Not, event: Mapping[str, Any]) -> Value:
@@ -213,7 +220,10 @@ def _call(node: Call, event: Mapping[str, Any]) -> Value:
         raise Failed("missingFunction", functions.missing(node.name, len(node.arguments)))
     arguments = []
     for place, argument in enumerate(node.arguments):
-        value = _value(argument, event)
+        if function.any_length:
+            value = _EVALUATORS[type(argument)](argument, event)
+        else:
+            value = _value(argument, event)
         parameter = function.parameter(place)
         arguments.append(value if parameter is None else cast(value, parameter))
     try:

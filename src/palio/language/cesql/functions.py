@@ -33,6 +33,8 @@ class Function(msgspec.Struct, frozen=True):
     returns: Type
     body: Callable[..., Value]
     further: Type | None = None
+    any_length: bool = False
+    """Whether it takes texts of more than `MAX_COMPUTED_CHARS`."""
 
     def accepts(self, count: int) -> bool:
         """Whether it can be called with that many arguments."""
@@ -132,7 +134,7 @@ FUNCTIONS: Final = _by_name(
     Function("IS_BOOL", _ANY, bool, _is(bool)),
     Function("IS_INT", _ANY, bool, _is(int)),
     Function("LEFT", (str, int), str, _left),
-    Function("LENGTH", (str,), int, len),
+    Function("LENGTH", (str,), int, len, any_length=True),
     Function("LOWER", (str,), str, str.lower),
     Function("RIGHT", (str, int), str, _right),
     Function("STRING", _ANY, str, _to(str)),

@@ -1,9 +1,6 @@
 """The patterns of `LIKE` (CESQL 3.4.3): `%` is any text, `_` any one character; `\\` escapes them.
 
-A backslash before anything else, another backslash included, is an ordinary character. A pattern
-is split at its `%` into segments; each is looked for at the first place after the one before,
-which is exact for such patterns and never backtracks: the time is at worst that of text times
-pattern.
+A backslash before anything else, another backslash included, is an ordinary character.
 """
 
 from __future__ import annotations
@@ -12,13 +9,15 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from palio.model.operators import Wildcards
+
 __all__ = ["ANY_ONE", "like", "segments"]
 
 ANY_ONE: Final = None
 """Stands for `_` among the parts of a segment; the other parts are literal texts."""
 
 _PART: Final = re.compile(r"\\[%_]|[%_]|[^%_\\]+|\\", re.DOTALL)
-_REMEMBERED_PATTERNS: Final = 1024
+_REMEMBERED_PATTERNS: Final = 4096
 
 
 def like(text: str, pattern: str) -> bool:
@@ -27,20 +26,7 @@ def like(text: str, pattern: str) -> bool:
     >>> like("abcd1", "_b%"), like("aBc", "_b%"), like("50%", r"%\\%")
     (True, False, True)
     """
-    first, middle, last = _compiled(pattern)
-    start = first.match(text)
-    if start is None:
-        return False
-    if last is None:
-        return start.end() == len(text)
-    place = start.end()
-    for segment in middle:
-        found = segment.search(text, place)
-        if found is None:
-            return False
-        place = found.end()
-    end_width, segment = last
-    return len(text) - end_width >= place and segment.match(text, len(text) - end_width) is not None
+    return _compiled(pattern).fits(text)
 
 
 def segments(pattern: str) -> list[list[str | None]]:
@@ -67,19 +53,5 @@ def segments(pattern: str) -> list[list[str | None]]:
 
 
 @lru_cache(maxsize=_REMEMBERED_PATTERNS)
-def _compiled(
-    pattern: str,
-) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...], tuple[int, re.Pattern[str]] | None]:
-    """The pieces to match at the start, find in turn, and match at the end, with its width."""
-    first, *rest = segments(pattern)
-    if not rest:
-        return _expression(first), (), None
-    *middle, last = rest
-    width = sum(1 if part is ANY_ONE else len(part) for part in last)
-    wanted = tuple(_expression(segment) for segment in middle if segment)
-    return _expression(first), wanted, (width, _expression(last))
-
-
-def _expression(segment: list[str | None]) -> re.Pattern[str]:
-    source = "".join("." if part is ANY_ONE else re.escape(part) for part in segment)
-    return re.compile(source, re.DOTALL)
+def _compiled(pattern: str) -> Wildcards:
+    return Wildcards.of(segments(pattern))

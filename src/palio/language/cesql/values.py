@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from palio.language.cesql.outcomes import Failed, Value
+from palio.model.functions import is_too_long
+from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.values import Value as AttributeValue
 from palio.model.values import checked
 
@@ -30,6 +32,7 @@ __all__ = [
     "cast",
     "exists",
     "text_of",
+    "too_long",
 ]
 
 Type: TypeAlias = type[bool] | type[int] | type[str]
@@ -69,6 +72,8 @@ def attribute(event: Mapping[str, Any], name: str) -> Value:
         raise Failed("generic", f"attribute {name!r}: {error}") from None
     if type(value) is str:
         return value
+    if is_too_long(value):
+        raise too_long(value)
     if name in STRING_ATTRIBUTES:
         raise Failed(
             "generic",
@@ -77,6 +82,14 @@ def attribute(event: Mapping[str, Any], name: str) -> Value:
     if type(value) is bool or (type(value) is int and INTEGER_MIN <= value <= INTEGER_MAX):
         return value
     return text_of(value)
+
+
+def too_long(value: str | bytes) -> Failed:
+    """The error of a text that nothing is computed with."""
+    return Failed(
+        "generic",
+        f"a text of {len(value)} characters; MAX_COMPUTED_CHARS = {MAX_COMPUTED_CHARS} is the most",
+    )
 
 
 def exists(event: Mapping[str, Any], name: str) -> bool:
