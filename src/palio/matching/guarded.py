@@ -92,6 +92,8 @@ class GuardedLayer(CompiledLayer):
 
     def _confirmed_of(self, event: Mapping[str, Any], places: Longs) -> Longs:
         """The keys of the places whose guards hold on one event, ascending."""
+        if not len(places):
+            return places
         guards = [self.guards[place] for place in places.tolist()]
         keys = [each.key for each in guards if all(part.truth(event) for part in each.residuals)]
         return np.unique(np.array(keys, np.int64))

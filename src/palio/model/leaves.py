@@ -62,6 +62,7 @@ def settled(residual: Residual, values: Bindings) -> Leaf | bool:
 def leaf_of(check: Test) -> Leaf | bool:
     """A test as a constraint or a residual; its verdict where it is of constants alone.
 
+    >>> from palio.model.expressions import Attribute
     >>> str(leaf_of(test(literal(5), Op.GT, Attribute("price"))))
     'price < 5'
     """
@@ -94,7 +95,7 @@ def _decided(check: Test) -> bool:
 def simplify(check: Test) -> Test:
     """Constants folded, the attribute on the left: `2 + 3 > price` is `price < 5`.
 
-    >>> from palio.model.expressions import Arithmetic
+    >>> from palio.model.expressions import Arithmetic, Attribute
     >>> five = Arithmetic("+", literal(2), literal(3))
     >>> simplify(Test(five, Op.GT, Attribute("price"))) == test(
     ...     Attribute("price"), Op.LT, literal(5)
