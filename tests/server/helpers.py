@@ -156,6 +156,8 @@ class Scripted:
     def __init__(self, rule: Rule = lambda _, __: ()) -> None:
         self.rule = rule
         self.wake_at = inf
+        self.principals: dict[int, str] = {}
+        """Who is at the other end of links, where that matters."""
         self.calls: list[tuple[Any, ...]] = []
         self.changed = asyncio.Event()
 
@@ -245,6 +247,9 @@ class Scripted:
         self._note("tick", at)
         self.wake_at = inf
         return ()
+
+    def principal(self, link: int) -> str:
+        return self.principals.get(link, "")
 
     is_leaving = False
     is_free_to_go = True

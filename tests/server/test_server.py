@@ -3,15 +3,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 
 from palio.node.effects import Append, Close, Effect, Moment, PutFacts, Report, Send
-from palio.protocol.messages import Bye, Fact, Message, Ping, Pong, Welcome
+from palio.node.settings import Settings
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Fact, Hello, Message, Ping, Pong, Welcome
+from palio.protocol.wire import CONTROL, HEAD
 from palio.server.journal.journal import Diskless
 from palio.server.limits import CALM_S
 from palio.server.server import Server
-from tests.server.helpers import Front, Peer, Scripted, hello, pong, put, serving
+from tests.server.fronts import broker
+from tests.server.helpers import Front, Peer, Scripted, hello, pong, put, serving, until
 
 # --- the node's timer ---
 
@@ -195,6 +200,27 @@ async def test_closing_does_not_wait_for_ever_for_those_who_take_nothing() -> No
     transport.write(b"x" * (64 << 20))  # more than the system takes
     await server.close(patience_s=0.05)
     peer.close()
+
+
+@pytest.mark.parametrize("role", ["client", "broker"])
+async def test_a_frame_that_trickles_is_no_sign_of_life(role: str) -> None:
+    """Its room is free again after three heartbeats, and so are its connection and its place."""
+    settings = Settings(heartbeat_s=0.05, peer_heartbeat_s=0.05)
+    async with broker(settings=settings) as server:
+        host, port = await server.listen("127.0.0.1", 0)
+        peer = await Peer.connect((host, port))
+        peer.send(Hello(role, "slow", PROTOCOL_VERSION))
+        await peer.next(Welcome)
+        peer.send_bytes(HEAD.pack(1 << 20, CONTROL, 0))
+        await until(lambda: server.places.size == 1 << 20)
+        closed = asyncio.create_task(peer.until_closed())
+        while not closed.done():
+            peer.send_bytes(b"x")
+            await asyncio.sleep(0.01)
+        with suppress(ConnectionError):
+            await closed
+        await until(lambda: server.connections == 0)
+        assert server.places.size == 0
 
 
 # --- turns ---

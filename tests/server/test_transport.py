@@ -5,6 +5,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 
+import pyarrow as pa
 import pytest
 
 from palio.node.effects import Close, Effect, Send
@@ -19,12 +20,14 @@ from palio.protocol.messages import (
     Failure,
     Hello,
     Message,
+    Parcel,
     Ping,
     Pong,
     Publish,
     Welcome,
 )
 from palio.protocol.wire import HEAD, Encoder, framed
+from palio.server import places as places_room
 from palio.server import transport as transport_room
 from palio.server.limits import FEW_ROWS, WRITE_HIGH_BYTES
 from palio.server.turns import Turns
@@ -438,6 +441,133 @@ async def test_a_client_that_takes_nothing_is_not_read_from_but_a_broker_is(role
                 await peer.next(Failed)
         await node.called("receive", requests + 1)
         peer.close()
+
+
+# --- room ---
+
+
+def sized(size: int, rows: int = 1) -> bytes:
+    """A publication whose frame has a little more than so many bytes, as it travels."""
+    batch = pa.record_batch({"text": ["x" * (size // rows)] * rows})
+    encoded = Encoder().encode(Publish(Parcel("", batch), 1))
+    return b"".join(bytes(each) for each in encoded)
+
+
+@pytest.mark.parametrize("role", ["client", "broker"])
+async def test_beyond_the_share_of_a_principal_large_frames_wait_unread(
+    role: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = sized(1 << 20)
+    monkeypatch.setattr(places_room, "SHARE_BYTES", 2 * len(frame))
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        peers = [await Peer.connect(address) for _ in range(3)]
+        for peer in peers:
+            node.principals |= dict.fromkeys(server.links, "ann")
+            peer.send(Hello(role, "ann", PROTOCOL_VERSION))
+            await peer.next(Welcome)
+        holders = server.places.holders
+        assert len(holders) == (1 if role == "client" else 3)
+        connections = [*server._open]
+        for peer in peers:
+            peer.send_bytes(frame[:-1])
+        whole = 2 if role == "client" else 3
+        await until(lambda: sum(each._decoder.waiting > 1 << 20 for each in connections) == whole)
+        await until(lambda: all(each._decoder.announced for each in connections))
+        await turns(20)
+        waiting = [each for each in connections if each._is_short]
+        assert len(waiting) == (1 if role == "client" else 0)
+        if role == "client":
+            assert waiting[0]._decoder.waiting < len(frame) // 2
+            assert len(holders["ann"].waiting) == 1
+        for peer in peers:
+            peer.send_bytes(frame[-1:])
+        for peer in peers:
+            await peer.next(Deliver)
+        assert server.places.size == 0
+        for peer in peers:
+            peer.close()
+
+
+async def test_a_frame_that_does_not_end_gives_its_room_back_with_its_connection() -> None:
+    async with serving(Scripted(echo)) as (server, address):
+        peer = await Peer.client(address)
+        peer.send_bytes(sized(1 << 20)[:-1])
+        await until(lambda: server.places.size > 0)
+        peer.abort()
+        await until(lambda: server.connections == 0)
+        assert server.places.size == 0
+
+
+async def test_a_frame_has_room_until_all_of_it_was_handed_over() -> None:
+    node = Scripted()
+    async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
+        server.turns = Turns(slice_s=0.0)
+        peer = await Peer.client(address)
+        peer.send_bytes(sized(1 << 20, PARTS * FEW_ROWS))
+        await until(lambda: len(node.taken) > 2)
+        assert server.places.size >= 1 << 20
+        await until(lambda: node.taken[-1][1] is None)
+        await until(lambda: server.places.size == 0)
+        peer.close()
+
+
+async def test_who_has_to_make_room_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = sized(1 << 20)
+    monkeypatch.setattr(places_room, "INTAKE_BYTES", len(frame))
+    monkeypatch.setattr(places_room, "YIELD_S", 0.0)
+    node = Scripted(echo)
+    async with serving(node) as (server, address):
+        stalls = await Peer.client(address)
+        stalls.send_bytes(frame[:-1])
+        await until(lambda: server.places.size > 0)
+        peer = await Peer.client(address, "bob")
+        peer.send_bytes(frame)
+        await peer.next(Deliver)
+        (bye,) = await stalls.until_closed()
+        assert isinstance(bye, Bye)
+        assert (bye.code, "INTAKE_BYTES" in bye.reason) == ("LimitExceeded", True)
+        assert server.traffic.refused == 1
+        await node.called("lost")
+        peer.close()
+
+
+async def test_strangers_that_say_nothing_keep_nobody_out() -> None:
+    async with serving(Scripted(echo), max_connections=30) as (server, address):
+        known = [await Peer.client(address, f"known{number}") for number in range(3)]
+        silent = [await Peer.connect(address) for _ in range(40)]
+        for number in range(20):
+            honest = await Peer.client(address, f"honest{number}")
+            silent.append(await Peer.connect(address))
+            honest.send(Ping())
+            await honest.next(Pong)
+            honest.close()
+        assert server.connections <= 30
+        assert server.traffic.refused > 30
+        for peer in known:
+            peer.send(Ping())
+            await peer.next(Pong)
+        for peer in (*silent, *known):
+            peer.abort()
+
+
+async def test_what_strangers_send_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places_room, "STRANGER_BYTES", 3 * MAX_GREETING_BYTES)
+    async with serving(Scripted(echo)) as (server, address):
+        strangers = [await Peer.connect(address) for _ in range(4)]
+        for peer in strangers:
+            peer.send_bytes(sized_hello(MAX_GREETING_BYTES)[:-1])
+        await until(lambda: server.traffic.refused == 1)
+        assert server.places.stranger_bytes == 3 * MAX_GREETING_BYTES
+        for peer in strangers:
+            peer.send_bytes(sized_hello(MAX_GREETING_BYTES)[-1:])
+        welcomed = 0
+        for peer in strangers:
+            with suppress(ConnectionError):
+                await peer.next(Welcome)
+                welcomed += 1
+            peer.close()
+        assert (welcomed, server.places.stranger_bytes) == (3, 0)
 
 
 # --- large messages ---

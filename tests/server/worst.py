@@ -12,7 +12,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -50,7 +50,7 @@ from palio.protocol.messages import (
 from palio.protocol.wire import Decoder, Encoder
 from palio.server.http.access import MAX_BODY_BYTES
 
-__all__ = ["INPUTS", "Held", "Target", "frames", "target"]
+__all__ = ["INPUTS", "UPGRADE", "Held", "Target", "frames", "target"]
 
 PATIENCE_S: Final = 300.0
 CHUNK_BYTES: Final = 1 << 16
@@ -478,6 +478,56 @@ async def published_texts(target: Target, filters: list[str], *letters: str) -> 
     end.close()
 
 
+TINY_BYTES: Final = 585 << 10
+"""What an attacker sends at once of the smallest things that there are, over each connection."""
+
+
+async def flooded(target: Target, head: bytes, part: bytes, first: bytes = b"") -> None:
+    """Send tiny parts over several connections, and wait until the broker has done with them."""
+
+    async def flood() -> None:
+        reader, writer = await asyncio.open_connection(target.host, target.http)
+        writer.write(head)
+        if b"upgrade" in head:
+            await reader.readuntil(b"\r\n\r\n")
+        taking = asyncio.ensure_future(reader.read())
+        writer.write(first + part * (TINY_BYTES // len(part)))
+        writer.write_eof()
+        with suppress(ConnectionError):
+            async with asyncio.timeout(PATIENCE_S):
+                await taking
+        writer.transport.abort()
+
+    await asyncio.gather(*(flood() for _ in range(10)))
+
+
+UPGRADE: Final = (
+    b"GET /events?filter=%s HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\n"
+    b"upgrade: websocket\r\nsec-websocket-version: 13\r\n"
+    b"sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+EMPTY_PING: Final = b"\x89\x80\0\0\0\0"
+EMPTY_START: Final = b"\x01\x80\0\0\0\0"
+EMPTY_FRAGMENT: Final = b"\x00\x80\0\0\0\0"
+
+
+async def socket_pings_of_strangers(target: Target) -> None:
+    await flooded(target, UPGRADE % b"no+filter", EMPTY_PING)
+
+
+async def socket_pings(target: Target) -> None:
+    await flooded(target, UPGRADE % b"TRUE", EMPTY_PING)
+
+
+async def socket_fragments(target: Target) -> None:
+    await flooded(target, UPGRADE % b"TRUE", EMPTY_FRAGMENT, first=EMPTY_START)
+
+
+async def http_chunks(target: Target) -> None:
+    head = b"POST /events HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+    await flooded(target, head, b"1\r\nx\r\n")
+
+
 Input = Callable[[Target], Awaitable[None]]
 
 INPUTS: Final[dict[str, Input]] = {
@@ -506,5 +556,9 @@ INPUTS: Final[dict[str, Input]] = {
         a_trace_of_costly_subscriptions,
         long_texts_beside_residuals,
         slow_letters_beside_residuals,
+        socket_pings_of_strangers,
+        socket_pings,
+        socket_fragments,
+        http_chunks,
     )
 }

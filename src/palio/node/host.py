@@ -92,6 +92,9 @@ class Machine(Protocol):
     def lost(self, link: int, at: Moment) -> Sequence[Effect]:
         """A connection broke."""
 
+    def principal(self, link: int) -> str:
+        """The principal at the other end of a connection; empty before it was shown."""
+
     def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
         """A datagram came that a broker of the network has sent."""
 

@@ -162,6 +162,11 @@ class Node:
         is_in_order = self._core.router.is_in_order and not len(self._publishing.holding)
         return is_in_order and self._leaving.has_gone
 
+    def principal(self, link: int) -> str:
+        """The principal at the other end of a connection; empty before it was shown."""
+        state = self._links.get(link)
+        return "" if state is None or state.party is None else state.party.principal.name
+
     @property
     def _has_unfinished(self) -> bool:
         return any(self._unfinished) or self._publishing.holding.is_over or self._leaving.is_ready

@@ -145,6 +145,8 @@ class Decoder:
         self.max_frame = max_frame
         self.max_control = max_control
         """What a frame without a batch of events may have."""
+        self.announced = 0
+        """Bytes of the frame of which the last `feed` had the head and not the end."""
         self._max_shapes = max_shapes
         self._shapes: dict[int, Shape] = {}
         self._rest = bytearray()
@@ -161,6 +163,10 @@ class Decoder:
         """Take bytes that are to be read later."""
         self._rest += data
 
+    def drop(self) -> None:
+        """Forget what has not been read."""
+        self._rest.clear()
+
     def feed(self, data: bytes | bytearray | memoryview) -> Iterator[Message]:
         """The messages that more bytes complete. `IllegalMessage` for what is none.
 
@@ -171,6 +177,7 @@ class Decoder:
         if rest:
             rest += data
             data = rest
+            self.announced = 0
         start = 0
         try:
             while len(data) - start >= HEAD.size:
@@ -179,6 +186,7 @@ class Decoder:
                     raise self._too_long(size)
                 end = start + HEAD.size + size
                 if len(data) < end:
+                    self.announced = size
                     break
                 with memoryview(data) as view, view[start + HEAD.size : end] as body:
                     start = end

@@ -14,7 +14,7 @@ class Traffic:
     accepted: int = 0
     """Connections that were let in."""
     refused: int = 0
-    """Connections beyond the limit."""
+    """Connections beyond a limit, those that were cut to make room for others among them."""
     illegal: int = 0
     """Connections that were closed because of bytes that are no message."""
     late: int = 0

@@ -4,15 +4,46 @@ from __future__ import annotations
 
 from typing import Final
 
+from palio.protocol.limits import MAX_FRAME_BYTES
+
 MAX_CONNECTIONS: Final = 10_000
 """Connections of one server at once, at all ports together; at 30 KiB each, 300 MB."""
 
 TLS_1_2_CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Those of TLS 1.2 that seal and check in one (AEAD), under keys of one connection, as all of TLS
 1.3 do."""
+MAX_STRANGERS: Final = 4_000
+"""Of them, those that have not shown a principal, at 30 KiB each: 1,000 would be too few for a
+crowd of honest clients that all come back at once, as a loop accepts so many in one turn."""
+
+STRANGER_BYTES: Final = 32 << 20
+"""What all strangers have sent of messages that are not whole: half a greeting each."""
+
+SHARE_BYTES: Final = 4 * MAX_FRAME_BYTES
+"""What a principal has room for of messages that are not whole or not dealt with: four frames."""
+
+INTAKE_BYTES: Final = 256 << 20
+"""The same of all principals together."""
+
+MAX_WAITING: Final = 64
+"""Messages of a principal that wait for room in its share, unread: a read, 256 KiB, of each is in
+memory."""
+
+YIELD_S: Final = 0.25
+"""A message that takes longer to come makes room for others: a frame takes 10 ms on loopback."""
+
+MAX_COMMAND_BYTES: Final = 65_536
+"""A message of a client by WebSocket: values of parameters."""
+
+PIECE_BYTES: Final = 4_096
+"""Of a read by HTTP, what is parsed at once: 5 ms if it is 700 empty chunks or pings."""
 
 HTTP_HEAD_S: Final = 10.0
 """Seconds that the head of an HTTP request may take: an honest client sends it in one packet."""
+
+MAX_HEAD_BYTES: Final = 32 << 10
+"""What may come of one without its end: a filter of some length fits, and 5,000 headers, which take
+40 ms to parse."""
 
 HTTP_BODY_S: Final = 60.0
 """Seconds that a body may take: at the largest, 4 MiB, over a line of half a megabit."""

@@ -160,7 +160,7 @@ METRICS: Final = (
         ("messages_out", "messages_out", "Messages that were written"),
         ("node_s", "node_seconds", "Time spent on messages: matching, routing, custody"),
         ("accepted", "connections_accepted", "Connections that were let in"),
-        ("refused", "connections_refused", "Connections beyond the limit"),
+        ("refused", "connections_refused", "Connections beyond a limit, or cut for others"),
         ("illegal", "connections_illegal", "Connections closed for bytes that are no message"),
         ("late", "connections_late", "Connections that did not greet or ask in time"),
         ("dialled", "dials", "Connections made to other brokers"),

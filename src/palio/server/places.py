@@ -1,4 +1,16 @@
-"""`Places`: how many sockets may be open at once, at all ports of a broker together.
+"""`Places`: the sockets of a broker, at all ports together, and their unfinished input.
+
+1. A socket is a *stranger's* until it has shown a principal. Strangers have `MAX_STRANGERS` sockets
+   and `STRANGER_BYTES` together. A newcomer beyond that, or beyond `limits.connections`, takes the
+   place of the oldest stranger, and missing bytes come from the largest. So strangers never keep
+   out clients that authenticate at once.
+2. A message above `MAX_GREETING_BYTES` needs room for its whole size before more of it is read: a
+   message that has begun can always end. Each holder has `SHARE_BYTES`; its sockets beyond that
+   wait in turn, unread. Room is given back when the message has been dealt with.
+3. A holder is a principal. Brokers' links, and sockets where no principal has to be shown, each
+   are holders of their own.
+4. All holders together have `INTAKE_BYTES`. Beyond, the client with the most room gives up its
+   oldest unfinished message; one that began a moment ago is let go on, and the newcomer gives up.
 
 A socket takes its place when it is accepted, before a handshake of TLS, of which a loop tells
 nobody how it ended: a place that is not held within the time of a handshake is free again.
@@ -7,48 +19,208 @@ nobody how it ended: a place that is not held within the time of a handshake is 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Final
+from weakref import WeakValueDictionary
+
+from palio.protocol.limits import MAX_GREETING_BYTES
+from palio.server.counters import Traffic
+from palio.server.limits import (
+    INTAKE_BYTES,
+    MAX_STRANGERS,
+    MAX_WAITING,
+    SHARE_BYTES,
+    STRANGER_BYTES,
+    YIELD_S,
+)
 
 __all__ = ["Places", "SocketPlace"]
 
+_AGAIN: Final = "try again, or send smaller messages"
+
+
+class _Holder:
+    """A principal's room for unfinished input."""
+
+    def __init__(self, *, is_broker: bool = False) -> None:
+        self.is_broker = is_broker
+        self.size = 0
+        self.unfinished: dict[SocketPlace, None] = {}
+        """Places whose messages are still coming, oldest first."""
+        self.waiting: dict[SocketPlace, tuple[int, Callable[[], None]]] = {}
+
 
 class Places:
-    """The sockets of a broker.
+    """The account of all sockets.
 
     >>> async def fill() -> list[bool]:
-    ...     places = Places(2)
-    ...     return [places.take(1.0).is_beyond for _ in range(3)]
+    ...     places = Places(2, Traffic())
+    ...     taken = [places.take(1.0) for _ in range(3)]
+    ...     return [place.hold(print) for place in taken]
     >>> asyncio.run(fill())
-    [False, False, True]
+    [False, True, True]
     """
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, traffic: Traffic) -> None:
         self.most = most
         self.taken = 0
+        self.traffic = traffic
+        self.size = 0
+        """Bytes for which holders have room."""
+        self.strangers: dict[SocketPlace, None] = {}
+        """Oldest first."""
+        self.stranger_bytes = 0
+        self.holders: WeakValueDictionary[object, _Holder] = WeakValueDictionary()
 
     def take(self, handshake_s: float) -> SocketPlace:
-        """A place for a socket, also if there is none: whoever is beyond the limit is told so."""
-        return SocketPlace(self, handshake_s)
+        """Give a place to a new socket: it is that of the oldest stranger if all are taken."""
+        place = SocketPlace(self, handshake_s)
+        if self.taken > self.most or len(self.strangers) > MAX_STRANGERS:
+            next(iter(self.strangers)).give_up(
+                f"{self.most} connections are the most (limits.connections)"
+            )
+        return place
+
+    def relieve(self, newcomer: SocketPlace) -> None:
+        """Take room away, until what holders have is no more than there is."""
+        while self.size > INTAKE_BYTES:
+            holders = [each for each in self.holders.values() if each.unfinished]
+            most = max(holders, key=lambda each: 0 if each.is_broker else each.size)
+            oldest = next(iter(most.unfinished))
+            place = newcomer if oldest.is_new else oldest
+            place.give_up(f"unfinished input takes {INTAKE_BYTES} bytes (INTAKE_BYTES); {_AGAIN}")
 
 
 class SocketPlace:
     """The place of one socket."""
 
-    __slots__ = ("_places", "_timer", "is_beyond")
+    __slots__ = (
+        "_cut",
+        "_holder",
+        "_is_taken",
+        "_is_whole",
+        "_places",
+        "_since",
+        "_size",
+        "_timer",
+    )
 
     def __init__(self, places: Places, handshake_s: float) -> None:
+        loop = asyncio.get_running_loop()
         places.taken += 1
-        self.is_beyond = places.taken > places.most
-        """Whether its socket is one too many."""
-        self._places: Places | None = places
-        self._timer = asyncio.get_running_loop().call_later(handshake_s, self.leave)
+        places.strangers[self] = None
+        self._places = places
+        self._is_taken = True
+        self._holder: _Holder | None = None
+        self._size = 0
+        self._is_whole = False
+        self._since = 0.0
+        self._cut: Callable[[str], None] | None = None
+        self._timer = loop.call_later(handshake_s, self.leave)
 
-    def hold(self) -> None:
-        """The connection is up: the place is taken until `leave`."""
+    @property
+    def is_strangers(self) -> bool:
+        """Whether no principal was shown yet."""
+        return self._holder is None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it got its room a moment ago."""
+        return asyncio.get_running_loop().time() - self._since < YIELD_S
+
+    def hold(self, cut: Callable[[str], None]) -> bool:
+        """The connection is up, until `leave`; whether it may stay. `cut` ends it for others."""
         self._timer.cancel()
+        if self._is_taken:
+            self._cut = cut
+        return self._is_taken
+
+    def shown(self, principal: str, *, is_broker: bool = False) -> None:
+        """The other end has shown its principal, empty if it need not; may be said again."""
+        if self._holder is None:
+            self.release()
+            self._places.strangers.pop(self, None)
+        if not self._size:
+            own = _Holder(is_broker=is_broker)
+            self._holder = self._places.holders.setdefault(principal or id(self), own)
+
+    def keep(self, size: int) -> None:
+        """So many bytes of a stranger's input have not come whole."""
+        places = self._places
+        if self._holder is None and self._is_taken:
+            places.stranger_bytes += size - self._size
+            self._size = size
+            while places.stranger_bytes > STRANGER_BYTES:
+                largest = max(places.strangers, key=lambda each: each._size)
+                largest.give_up(f"strangers sent {STRANGER_BYTES} bytes (STRANGER_BYTES)")
+
+    def claim(self, size: int, then: Callable[[], None]) -> bool:
+        """Ask for room for a message of so many bytes, in the stead of the one before. False if it
+        has to wait: `then` is called once there is room, or once the place is lost.
+        """
+        self.release()
+        holder = self._holder
+        if size <= MAX_GREETING_BYTES or holder is None or not self._is_taken:
+            self.keep(size)
+        elif not holder.waiting and holder.size + size <= SHARE_BYTES:
+            self._admit(holder, size)
+        elif len(holder.waiting) < MAX_WAITING:
+            holder.waiting[self] = size, then
+            return False
+        else:
+            self.give_up(f"{MAX_WAITING} messages wait for room already (MAX_WAITING); {_AGAIN}")
+        return True
+
+    def whole(self) -> None:
+        """The message has come. It is worked on until `release`, with the socket or without."""
+        if self._holder is not None and self._size:
+            self._holder.unfinished.pop(self, None)
+            self._is_whole = True
+
+    def release(self) -> None:
+        """The message was dealt with, or does not come any more."""
+        places, holder, size = self._places, self._holder, self._size
+        self._size, self._is_whole = 0, False
+        if holder is None:
+            places.stranger_bytes -= size
+        elif size:
+            places.size -= size
+            holder.size -= size
+            holder.unfinished.pop(self, None)
+            while holder.waiting:
+                place, (wanted, then) = next(iter(holder.waiting.items()))
+                if holder.size + wanted > SHARE_BYTES:
+                    break
+                del holder.waiting[place]
+                place._admit(holder, wanted)
+                then()
+
+    def give_up(self, reason: str) -> None:
+        """Others need what it has: its connection is cut."""
+        self._places.traffic.refused += 1
+        cut = self._cut
+        self.leave()
+        if cut is not None:
+            cut(reason)
 
     def leave(self) -> None:
         """The socket is closed. May be said twice."""
         self._timer.cancel()
-        if self._places is not None:
-            self._places.taken -= 1
-            self._places = None
+        if not self._is_taken:
+            return
+        self._is_taken, self._cut = False, None
+        self._places.taken -= 1
+        self._places.strangers.pop(self, None)
+        waited = None if self._holder is None else self._holder.waiting.pop(self, None)
+        if not self._is_whole:
+            self.release()
+        if waited is not None:
+            waited[1]()
+
+    def _admit(self, holder: _Holder, size: int) -> None:
+        places = self._places
+        self._size, self._since = size, asyncio.get_running_loop().time()
+        places.size += size
+        holder.size += size
+        holder.unfinished[self] = None
+        places.relieve(self)

@@ -30,6 +30,7 @@ from typing import Final, Protocol
 
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
+from palio.node.authority import ANYONE
 from palio.node.effects import Append, Moment, Report
 from palio.node.host import Host, LinkPort, Machine
 from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
@@ -105,7 +106,7 @@ class Server:
         )
         self.host = Host(node, journal, self, self._report, multicast, self._dialers)
         self._answers = Answers(self.turns, self.host.answered, self.behind)
-        self.places = Places(max_connections)
+        self.places = Places(max_connections, self.traffic)
         """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
         self._open: set[Connection] = set()
@@ -245,11 +246,9 @@ class Server:
     def opened(self, connection: Connection) -> None:
         """See `transport.Owner`."""
         self._open.add(connection)
-        place = connection.place
-        if place is not None:
-            place.hold()
-        if self._closing or (place is not None and place.is_beyond):
-            self.traffic.refused += 1
+        may_stay = connection.place.hold(connection.make_room)
+        if self._closing or not may_stay:
+            self.traffic.refused += may_stay
             reason = (
                 "the server is stopping"
                 if self._closing
@@ -263,6 +262,12 @@ class Server:
         else:
             self.traffic.accepted += 1
             self.host.accept(connection.number, connection, connection.principal)
+
+    def welcomed(self, connection: Connection) -> None:
+        """See `transport.Owner`."""
+        is_broker = connection.is_broker
+        name = "" if is_broker else self.node.principal(connection.number)
+        connection.place.shown("" if name == ANYONE else name, is_broker=is_broker)
 
     def arrived(
         self, connection: Connection | LocalLink, message: Message, *, up_to: int | None = None
@@ -298,8 +303,7 @@ class Server:
     def gone(self, connection: Connection, reason: str) -> None:
         """See `transport.Owner`."""
         self._open.discard(connection)
-        if connection.place is not None:
-            connection.place.leave()
+        connection.place.leave()
         if not self._open:
             self._empty.set()
         if connection.is_broker:
@@ -404,6 +408,7 @@ class Server:
     def _new_connection(self, *, dialled: bool = False) -> Connection:
         # Whom this broker dials may be busy; strangers are to be quick.
         greeting_s = max(self._greeting_s, ANSWER_S) if dialled else self._greeting_s
-        connection = Connection(self, self.host.new_link(), dialled=dialled, greeting_s=greeting_s)
-        connection.place = self.places.take(greeting_s)
-        return connection
+        place = self.places.take(greeting_s)
+        if dialled:
+            place.shown("", is_broker=True)
+        return Connection(self, self.host.new_link(), place, dialled=dialled, greeting_s=greeting_s)

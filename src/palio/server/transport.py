@@ -12,6 +12,8 @@
    read from the connection, a broker's neither.
 5. A message of more events than may be taken at once is handed over part by part. If the connection
    ends meanwhile, so does that: the node knows what it has taken, should the message come again.
+6. A large frame has room in the account of its sender (`places`) before it is read, until it has
+   been handed over.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ class Owner(Protocol):
 
     def opened(self, connection: Connection) -> None:
         """It is up. To be refused here, if at all, by `Connection.close`."""
+
+    def welcomed(self, connection: Connection) -> None:
+        """The other end has shown who it is."""
 
     def arrived(
         self, connection: Connection, message: Message, *, up_to: int | None = None
@@ -73,6 +78,7 @@ class Connection(asyncio.Protocol):
     """One framed connection over TCP or TLS."""
 
     __slots__ = (
+        "_announced",
         "_behind",
         "_closing",
         "_cut",
@@ -81,6 +87,7 @@ class Connection(asyncio.Protocol):
         "_greeting",
         "_is_broker",
         "_is_down",
+        "_is_short",
         "_lost",
         "_marked",
         "_out",
@@ -100,10 +107,10 @@ class Connection(asyncio.Protocol):
         self,
         owner: Owner,
         number: int,
+        place: SocketPlace,
         *,
         dialled: bool = False,
         greeting_s: float = GREETING_S,
-        max_greeting: int = MAX_GREETING_BYTES,
     ) -> None:
         self.number = number
         self.dialled = dialled
@@ -113,17 +120,21 @@ class Connection(asyncio.Protocol):
         """Where we dialled."""
         self.farewell = ""
         """Why it has ended: what the other end said in the place of a greeting, or this one."""
-        self.place: SocketPlace | None = None
-        """Among all sockets of the owner, if it counts them."""
+        self.place = place
+        """Among all sockets of the owner."""
         self._owner = owner
         self._is_broker = dialled
         self._encoder = Encoder()
-        self._decoder = Decoder(f"link {number}", max_frame=max_greeting)
+        self._decoder = Decoder(f"link {number}", max_frame=MAX_GREETING_BYTES)
         self._out: list[Message] = []
         self._parts = Parts()
         self._marked = False
         self._behind = False
         self._stalled = False
+        self._announced = 0
+        """What it has asked room for."""
+        self._is_short = False
+        """Whether it waits for that."""
         self._closing = False
         self._is_down = False
         self._transport: asyncio.Transport | None = None
@@ -216,6 +227,8 @@ class Connection(asyncio.Protocol):
                     arrived(self, message)
                 if clock() > until:
                     return self._fall_behind()
+            if self._decoder.announced != self._announced:
+                self._ask_for_room()
         except IllegalMessage as error:
             owner.traffic.illegal += 1
             owner.illegal(self, error)
@@ -237,12 +250,23 @@ class Connection(asyncio.Protocol):
         self._behind = True
         self._read_or_not()
         self._owner.behind(self)
+        self.place.keep(self._decoder.waiting)
+
+    def _ask_for_room(self) -> None:
+        """Wait until there is room for the whole of a frame, in the stead of the one before."""
+        self._announced = self._decoder.announced
+        self._is_short = not self.place.claim(self._announced, self._go_on_reading)
+        self._read_or_not()
+
+    def _go_on_reading(self) -> None:
+        self._is_short = False
+        self._read_or_not()
 
     def _read_or_not(self) -> None:
         """Read, unless what is read or what is written waits."""
         if self._transport is None or self._closing or self._transport.is_closing():
             return
-        if self._behind or self._stalled:
+        if self._behind or self._stalled or self._is_short:
             self._transport.pause_reading()
         else:
             self._transport.resume_reading()
@@ -275,6 +299,7 @@ class Connection(asyncio.Protocol):
             traffic.events_out += len(message.parcel)
         elif isinstance(message, Welcome):
             self._greeted()
+            self._owner.welcomed(self)
         self._out.append(message)
         if not self._marked:
             self._marked = True
@@ -310,6 +335,7 @@ class Connection(asyncio.Protocol):
         self.farewell = self.farewell or reason
         self._closing = True
         self._parts.drop()
+        self._decoder.drop()
         self._greeted()
         self.flush()
         transport = self._transport
@@ -319,14 +345,20 @@ class Connection(asyncio.Protocol):
             self._close_for_good(transport)
             return
         transport.write_eof()
-        if self._behind or self._stalled:
-            transport.resume_reading()
+        transport.resume_reading()
         later = asyncio.get_running_loop().call_later
         self._cut = later(LINGER_S, self._close_for_good, transport)
 
     def _close_for_good(self, transport: asyncio.Transport) -> None:
         transport.close()
         self._cut = asyncio.get_running_loop().call_later(CLOSE_S, transport.abort)
+
+    def make_room(self, reason: str) -> None:
+        """End, since others need the room: a client is told why, and has its session back."""
+        if self._greeting is None:
+            self.close(last=Bye("LimitExceeded", reason))
+        else:
+            self.abort()
 
     def abort(self) -> None:
         """Cut the connection; what was not written is lost."""
@@ -343,8 +375,7 @@ class Connection(asyncio.Protocol):
             self.connection_lost(None)
             return
         self._greeted()
-        if self.place is not None:
-            self.place.leave()
+        self.place.leave()
 
     async def wait_lost(self) -> None:
         """Return when the connection is down. One task may wait."""

@@ -18,12 +18,13 @@ from websockets.asyncio.client import connect as connect_socket
 
 from palio import connect
 from palio.server.http import websocket
-from palio.server.http.access import Access
+from palio.server.http.access import MAX_BODY_BYTES, Access
 from palio.server.http.app import _Uvicorn
 from palio.server.http.connection import HttpConnection, SocketConnection
 from palio.server.run import running
 from palio.server.server import Server
 from palio.server.settings import Configuration
+from tests.client.helpers import turns
 from tests.server.certificates import self_signed
 from tests.server.fronts import WAIT_S, Source, broker, event, listening, numbers, publish
 from tests.server.helpers import until
@@ -34,6 +35,8 @@ HALF_BODY: Final = (
     b"POST /events HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/cloudevents+json\r\n"
     b"content-length: 100000\r\n\r\n{"
 )
+KNOWN: Final = b"GET /subscriptions HTTP/1.1\r\nhost: localhost\r\n\r\n"
+"""A request of whoever has shown a principal, where one has to be shown."""
 WHOLE: Final = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
@@ -328,6 +331,7 @@ async def test_uvicorn_calls_every_hook(monkeypatch: pytest.MonkeyPatch) -> None
         await (await Caller.to(client, b"nonsense\r\n\r\n")).answered()
         caller = await Caller.to(client, HANDSHAKE)
         await caller.reader.readuntil(b"\r\n\r\n")
+        caller.writer.write(b"\x01\x80\0\0\0\0\x80\x82\0\0\0\0{}")  # in fragments
         caller.writer.write(b"\x81\x82\x00\x00\x00\x00\xff\xff")
         await caller.answered()
         await client.aclose()
@@ -406,7 +410,7 @@ async def test_all_ports_share_the_limit_of_connections() -> None:
         ):
             url = found.addresses["http"].replace("http://", "ws://") + "/events?filter=TRUE"
             async with connect_socket(url):
-                caller = await Caller.to(client, WHOLE)
+                caller = await Caller.to(client, KNOWN)
                 assert b"200 OK" in await caller.answers_once()
                 assert found.server.connections == 3
                 status, error = refusal(await (await Caller.to(client)).answered())
@@ -421,6 +425,140 @@ async def test_all_ports_share_the_limit_of_connections() -> None:
             assert (await client.get("/healthz")).status_code == 200
             caller.writer.close()
         await nobody_is_left(found.server)
+
+
+async def test_strangers_that_say_nothing_keep_nobody_out() -> None:
+    async with running(configured(30)) as found:
+        async with httpx.AsyncClient(base_url=found.addresses["http"], timeout=WAIT_S) as client:
+            url = found.addresses["http"].replace("http://", "ws://") + "/events?filter=TRUE"
+            async with connect_socket(url) as web_socket:
+                silent = [await Caller.to(client, HALF_HEAD) for _ in range(40)]
+                for _ in range(20):
+                    honest = await Caller.to(client, KNOWN)
+                    assert b"200 OK" in await honest.answers_once()
+                    silent.append(await Caller.to(client))
+                    honest.writer.close()
+                await publish(client, event(1))
+                assert json.loads(await web_socket.recv())["id"] == "1"
+            status, error = refusal(await silent[0].answered())
+            assert (status, error["type"]) == (503, "LimitExceeded")
+            assert found.server.connections <= 30
+            for caller in silent:
+                caller.writer.close()
+        await nobody_is_left(found.server)
+
+
+BODY: Final = b"x" * 100_000
+POSTED: Final = HALF_BODY[:-1]
+
+
+async def test_bodies_beyond_the_share_of_a_principal_wait_unread(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palio.server.places.SHARE_BYTES", 2 * len(BODY))
+    monkeypatch.setattr("palio.server.places.MAX_WAITING", 1)
+    monkeypatch.setattr("palio.server.http.access.ANYONE", "")  # they are all of one principal
+    async with hasty(caplog) as (server, client):
+        callers = list[Caller]()
+        for _ in range(4):
+            callers.append(await Caller.to(client, POSTED + BODY[:-1]))
+            await until(lambda: server.places.size == min(len(callers), 2) * len(BODY))
+        (holder,) = server.places.holders.values()
+        await until(lambda: server.traffic.refused == 1)
+        assert len(holder.waiting) == 1
+        last = callers.pop()
+        status, error = refusal(await last.answered())
+        assert (status, error["type"]) == (503, "LimitExceeded")
+        assert "MAX_WAITING" in error["message"]
+        for caller in callers:
+            caller.writer.write(BODY[-1:])
+        for caller in callers:
+            assert b" 400 " in await caller.answers_once()
+        assert (holder.size, len(holder.waiting)) == (0, 0)
+        for caller in callers:
+            caller.writer.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "size"),
+    [
+        (b"content-length: 16384\r\n\r\n", 0),
+        (b"content-length: 16385\r\n\r\n", 16_385),
+        (b"transfer-encoding: chunked\r\n\r\n", MAX_BODY_BYTES),
+    ],
+)
+async def test_a_body_needs_room_for_its_length(
+    head: bytes, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with hasty(caplog) as (server, client):
+        caller = await Caller.to(client, POSTED.replace(b"content-length: 100000\r\n\r\n", head))
+        await until(lambda: len(server.places.holders) == 1)
+        await turns(5)
+        assert server.places.size == size
+        caller.writer.close()
+        await nobody_is_left(server)
+        assert server.places.size == 0
+
+
+async def test_a_body_has_room_until_its_request_ends(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if its connection is lost while it is worked on: it is in memory."""
+    working, may_end = asyncio.Event(), asyncio.Event()
+
+    async def work(*_: Any) -> list[Any]:
+        working.set()
+        await may_end.wait()
+        return []
+
+    monkeypatch.setattr("palio.server.http.publishing._events", work)
+    async with hasty(caplog) as (server, client):
+        caller = await Caller.to(client, POSTED + BODY)
+        await working.wait()
+        caller.writer.close()
+        await nobody_is_left(server)
+        assert server.places.size == len(BODY)
+        may_end.set()
+        await until(lambda: server.places.size == 0)
+
+
+async def test_who_leaves_while_it_waits_for_room_leaves_no_trace(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palio.server.places.SHARE_BYTES", len(BODY))
+    monkeypatch.setattr("palio.server.http.access.ANYONE", "")
+    async with hasty(caplog) as (server, client):
+        first = await Caller.to(client, POSTED)
+        await until(lambda: server.places.size > 0)
+        second = await Caller.to(client, POSTED)
+        (holder,) = server.places.holders.values()
+        await until(lambda: len(holder.waiting) == 1)
+        second.writer.close()
+        await nobody_is_left(server, but=1)
+        assert len(holder.waiting) == 0
+        first.writer.close()
+
+
+async def test_what_a_stranger_sends_is_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palio.server.places.STRANGER_BYTES", 150_000)
+    async with hasty(caplog) as (server, client):
+        refused = POSTED.replace(b"localhost", b"evil.example")
+        half = await Caller.to(client, HALF_HEAD + b"x" * 30_000)
+        await until(lambda: server.places.stranger_bytes > 30_000)
+        caller = await Caller.to(client, refused + BODY[:-1])
+        assert b" 421 " in await caller.answers_once()
+        await until(lambda: 60_000 < server.places.stranger_bytes < 110_000)
+        caller.writer.close()
+        await nobody_is_left(server, but=1)
+        large = await Caller.to(client, HALF_HEAD + b"x" * 31_000)
+        await until(lambda: server.places.stranger_bytes > 60_000)
+        others = [await Caller.to(client, HALF_HEAD + b"x" * 30_000) for _ in range(3)]
+        assert refusal(await large.answered())[0] == 503
+        assert server.traffic.refused == 1
+        for caller in (half, *others):
+            caller.writer.close()
 
 
 async def test_a_handshake_of_tls_has_a_limit_and_a_place(tmp_path: Path) -> None:

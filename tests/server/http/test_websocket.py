@@ -12,9 +12,11 @@ import httpx
 import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.frames import CloseCode
 
 from palio.language.http_events import CURSOR
-from palio.server.http.websocket import MAX_COMMAND_CHARS, REFUSED, SUBPROTOCOL
+from palio.server.http.websocket import REFUSED, SUBPROTOCOL
+from palio.server.limits import MAX_COMMAND_BYTES
 from tests.server.fronts import WAIT_S, broker, event, listening, publish
 
 
@@ -76,7 +78,7 @@ async def test_parameters_change_while_events_come() -> None:
         '{"update": 5}',
         '{"update": {}, "more": 1}',
         '{"acknowledge": 5}',
-        "x" * (MAX_COMMAND_CHARS + 1),
+        "x" * MAX_COMMAND_BYTES,
     ],
     ids=lambda text: text[:20],
 )
@@ -91,12 +93,22 @@ async def test_what_is_no_command_is_told_and_the_stream_goes_on(command: str) -
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
 async def test_commands_are_limited(beyond: int) -> None:
     async with talking() as (client, socket):
-        await socket.send('{"update": {"limit": 10}}'.ljust(MAX_COMMAND_CHARS + beyond))
+        await socket.send('{"update": {"limit": 10}}'.ljust(MAX_COMMAND_BYTES + beyond))
         if beyond > 0:
-            assert "MAX_COMMAND_CHARS" in (await said(socket))["error"]["message"]
+            with pytest.raises(ConnectionClosed) as ended:
+                await socket.recv()
+            assert ended.value.rcvd is not None
+            assert ended.value.rcvd.code == CloseCode.MESSAGE_TOO_BIG
         else:
             await publish(client, event(9))
             assert (await said(socket))["data"] == {"x": 9}
+
+
+async def test_commands_may_come_in_fragments() -> None:
+    async with talking() as (client, socket):
+        await socket.send([*'{"update": {"limit": 10}}', "", " " * 1_000])
+        await publish(client, event(9))
+        assert (await said(socket))["data"] == {"x": 9}
 
 
 async def test_acknowledging_and_coming_back(tmp_path: Path) -> None:

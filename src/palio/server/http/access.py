@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, HTTPConnection, Request
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palio.errors import Closed, InvalidInput, LimitExceeded, NotAuthenticated, NotPermitted
 from palio.language.bounded_json import check_parts, read_json
@@ -14,14 +16,17 @@ from palio.model.hiding import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
+from palio.server.places import SocketPlace
 
 __all__ = [
     "MAX_BODY_BYTES",
     "NAME",
+    "PLACE",
     "TOKEN",
     "Access",
     "Encoded",
     "HttpCaller",
+    "accounted",
     "body_of",
     "identity_of",
     "json_of",
@@ -33,6 +38,9 @@ MAX_BODY_BYTES: Final = 4 << 20
 
 NAME: Final = "http"
 """The front's principal where no caller has to authenticate."""
+
+PLACE: Final = "place"
+"""In the state of a request: the place of its connection."""
 
 TOKEN: Final = "access_token"
 """The parameter of a query that shows who calls."""
@@ -85,6 +93,9 @@ class Access:
         caller = self.of(token.strip())
         if caller.name == ANYONE:
             _check_site(connection)
+        place = _place(connection.scope)
+        if place is not None:
+            place.shown("" if caller.name == ANYONE else caller.name)
         return caller
 
     def of(self, token: str) -> HttpCaller:
@@ -130,25 +141,52 @@ def _check_site(connection: HTTPConnection) -> None:
         )
 
 
+def accounted(app: ASGIApp) -> ASGIApp:
+    """An application whose requests give back the room of their bodies when they end."""
+
+    async def run(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        finally:
+            place = _place(scope)
+            if place is not None:
+                place.release()
+
+    return run
+
+
 async def body_of(request: Request) -> bytes:
-    """A request's body, read no further than it may be long."""
+    """A request's body, read no further than it may be long, once there is room for it."""
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         raise Encoded(f"a body of content-encoding {coding!r:.40} is not read; send it plain")
     said = request.headers.get("content-length", "")
-    if said.isdigit() and int(said) > MAX_BODY_BYTES:
-        raise _too_long(int(said))
-    parts: list[bytes] = []
-    size = 0
+    unknown = MAX_BODY_BYTES if "transfer-encoding" in request.headers else 0
+    size = int(said) if said.isdigit() else unknown
+    if size > MAX_BODY_BYTES:
+        raise _too_long(size)
+    place = _place(request.scope)
+    if place is not None:
+        room = asyncio.Event()
+        if not place.claim(size, room.set):
+            await room.wait()
+    body = bytearray()
     try:
         async for part in request.stream():
-            size += len(part)
-            if size > MAX_BODY_BYTES:
-                raise _too_long(size)
-            parts.append(part)
+            body += part
+            if len(body) > MAX_BODY_BYTES:
+                raise _too_long(len(body))
     except ClientDisconnect:
         raise Closed("the client left before its request was whole") from None
-    return b"".join(parts)
+    if place is not None:
+        place.whole()
+    return bytes(body)
+
+
+def _place(scope: Scope) -> SocketPlace | None:
+    """The place of a request's connection; tests have none."""
+    place: SocketPlace | None = scope.get("state", {}).get(PLACE)
+    return place
 
 
 def _too_long(size: int) -> LimitExceeded:

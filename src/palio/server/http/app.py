@@ -31,7 +31,7 @@ from palio.node.authority import Authority
 from palio.node.limits import FEW_RECEIVERS
 from palio.protocol.addresses import bracketed
 from palio.server.hosts import Hosts
-from palio.server.http.access import MAX_BODY_BYTES, Access
+from palio.server.http.access import Access, accounted
 from palio.server.http.advertising import HttpAdvertisers
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
 from palio.server.http.errors import MethodNotAllowed, NotFound, answer
@@ -40,7 +40,7 @@ from palio.server.http.openapi import document
 from palio.server.http.publishing import HttpPublishers
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
-from palio.server.limits import TLS_1_2_CIPHERS
+from palio.server.limits import MAX_COMMAND_BYTES, MAX_HEAD_BYTES, TLS_1_2_CIPHERS
 from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.server import Server
 from palio.server.settings import Configuration
@@ -210,9 +210,7 @@ class _Uvicorn(uvicorn.Server):
         config, tls = self.config, self.config.ssl
         self.servers.append(
             await asyncio.get_running_loop().create_server(
-                partial(
-                    HttpConnection, config, self.server_state, self.lifespan.state, door=self._door
-                ),
+                partial(HttpConnection.paced, config, self.server_state, self._door),
                 sock=self._listening,
                 ssl=tls,
                 ssl_handshake_timeout=self._door.handshake_s if tls is not None else None,
@@ -267,7 +265,7 @@ async def serve(
         application(server.connect_local, access, delivery, metrics), own_names(configuration)
     )
     config = uvicorn.Config(
-        _logged(app),
+        accounted(_logged(app)),
         log_config=None,
         log_level="critical",  # what clients do wrong is in the metrics, what fails in our own log
         access_log=False,
@@ -277,7 +275,8 @@ async def serve(
         http=HttpConnection,
         ws=SocketConnection,
         backlog=BACKLOG,
-        ws_max_size=MAX_BODY_BYTES,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
+        ws_max_size=MAX_COMMAND_BYTES,
         timeout_keep_alive=limits.http_idle_s,  # type: ignore[arg-type]  # it says int, and means seconds
         timeout_graceful_shutdown=CLOSE_S,
         ssl_certfile=tls.cert or None,
@@ -295,6 +294,8 @@ async def serve(
     door = FrontDoor(
         server.places,
         server.traffic,
+        server.turns,
+        server.behind,
         handshake_s=limits.greeting_s,
         head_s=limits.http_head_s,
         body_s=limits.http_body_s,

@@ -8,20 +8,29 @@
 4. A client that does not take the end of what it asked for is cut, `limits.http_body_s` to twice
    that after the connection was closed, or after it asked for more.
 5. An answer that goes on, an event stream or a WebSocket, has no limit of time.
+6. The state of a request (`scope["state"]`) has its place: of whom it is, is known to `Access`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 import h11
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn.server import ServerState
+from websockets.frames import Frame
 
 from palio.server.counters import Traffic
-from palio.server.places import Places, SocketPlace
+from palio.server.http.access import PLACE
+from palio.server.http.pieces import PacedSocket
+from palio.server.limits import MAX_COMMAND_BYTES
+from palio.server.places import Places
+from palio.server.turns import Turns, Waiting
 
 __all__ = ["FrontDoor", "HttpConnection", "SocketConnection"]
 
@@ -31,6 +40,8 @@ class FrontDoor(NamedTuple):
 
     places: Places
     traffic: Traffic
+    turns: Turns
+    wait: Callable[[Waiting], None]
     handshake_s: float
     head_s: float
     body_s: float
@@ -39,26 +50,29 @@ class FrontDoor(NamedTuple):
 class HttpConnection(H11Protocol):
     """A connection over which requests come."""
 
-    def __init__(self, *arguments: Any, door: FrontDoor, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, config: Config, state: ServerState, door: FrontDoor) -> None:
         self._door = door
         self._place = door.places.take(door.handshake_s)
+        super().__init__(config, state, {PLACE: self._place})
         self._awaited = ""
         self._timer: asyncio.TimerHandle | None = None
         self._has_begun = False
         self._is_handed_on = False
+
+    @classmethod
+    def paced(cls, config: Config, state: ServerState, door: FrontDoor) -> PacedSocket:
+        """A connection, for the loop."""
+        self = cls(config, state, door)
+        return PacedSocket(self, self._place, door.turns, door.wait)
 
     # --- what the loop calls ---
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
-        self._place.hold()
         door = self._door
-        if self._place.is_beyond:
-            door.traffic.refused += 1
-            most = door.places.most
-            self._end(503, "LimitExceeded", f"{most} connections are the most (limits.connections)")
+        if not self._place.hold(self._make_room):
+            self._make_room(f"{door.places.most} connections are the most (limits.connections)")
             return
         door.traffic.accepted += 1
         self._await("head", door.head_s)
@@ -84,6 +98,12 @@ class HttpConnection(H11Protocol):
         super().connection_lost(exc)
 
     @property
+    def unfinished(self) -> int:
+        """Bytes of a request that has not come whole, or that nobody has asked for."""
+        body = 0 if self.cycle is None else len(self.cycle.body)
+        return body + len(self.conn.trailing_data[0])
+
+    @property
     def lingers(self) -> bool:
         """Whether nothing is left to do but for the client to take what was answered: it was
         closed, or another answer waits behind those that were not taken.
@@ -106,7 +126,6 @@ class HttpConnection(H11Protocol):
         super().handle_websocket_upgrade(event)
         heir = self.transport.get_protocol()
         assert isinstance(heir, SocketConnection)
-        heir.place = self._place
         heir.traffic = self._door.traffic
         if not self.transport.is_closing():
             heir.read_paused = True  # until it is accepted: there is no closing frame before
@@ -134,6 +153,9 @@ class HttpConnection(H11Protocol):
             self._timer.cancel()
             self._timer = None
             self._awaited = ""
+
+    def _make_room(self, reason: str) -> None:
+        self._end(503, "LimitExceeded", reason)
 
     def _too_late(self) -> None:
         self._timer = None
@@ -174,18 +196,27 @@ class HttpConnection(H11Protocol):
 class SocketConnection(WebSocketsSansIOProtocol):
     """A connection that became a WebSocket; it keeps the place of the one before."""
 
-    place: SocketPlace | None = None
     traffic: Traffic | None = None
+    unfinished: Final = MAX_COMMAND_BYTES
+    """What may have come of a message."""
 
     @property
     def lingers(self) -> bool:
         """Whether it was closed, and the client does not take the rest."""
         return self.transport.is_closing()
 
+    def handle_cont(self, event: Frame) -> None:
+        """Join fragments as they come: empty ones would take memory and count for none."""
+        frames: list[Any] = self.frames
+        if not isinstance(frames[0], bytearray):
+            frames[0] = bytearray(frames[0])
+        frames[0] += event.data
+        if event.fin:
+            self.send_receive_event_to_app()
+
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
-        if self.place is not None:
-            self.place.leave()
+        self.app_state[PLACE].leave()
         super().connection_lost(exc)
 
     def handle_parser_exception(self) -> None:
