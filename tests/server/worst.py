@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -115,13 +115,20 @@ class Target:
 
 
 @asynccontextmanager
-async def target(folder: Path, *arguments: str) -> AsyncIterator[Target]:
-    """A broker of its own, for as long as the block runs."""
+async def target(
+    folder: Path, *arguments: str, stderr: BinaryIO | None = None
+) -> AsyncIterator[Target]:
+    """A broker of its own, for as long as the block runs; its log goes to `stderr`."""
     command = [sys.executable, "-m", "palio", "serve", "--name", "b1", "--json"]
     command += ["--listen", "127.0.0.1:0", "--http", "0", "--data", str(folder / "b1")]
     environment = {**os.environ, "PALIO__LIMITS__GREETING_S": "60"}
     process = await asyncio.create_subprocess_exec(
-        *command, *arguments, stdin=asyncio.subprocess.DEVNULL, stdout=PIPE, env=environment
+        *command,
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=PIPE,
+        stderr=stderr,
+        env=environment,
     )
     try:
         assert process.stdout is not None
