@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from palio.errors import InvalidInput
 from palio.language.lexer import tokens
-from palio.language.parsing import parse_advertisement, parse_tokens, syntax_tree
+from palio.language.parser import syntax_tree
+from palio.language.parsing import parse_advertisement, parse_tokens
 from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Boolean, Literal, Test, walk
