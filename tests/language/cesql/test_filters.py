@@ -18,7 +18,7 @@ from palio.model.filters import TRUE, Filter, reduce
 from palio.model.limits import MAX_IN_VALUES, MAX_LIKE_CHARS, MAX_RESIDUAL_COST, MAX_STRING_CHARS
 from palio.model.relations import covers
 from tests.language.cesql.strategies import events, expressions
-from tests.language.cesql.test_grammar import FRAGMENTS
+from tests.language.cesql.test_parsing import FRAGMENTS
 from tests.language.cesql.test_reduction import cases
 
 whole_cases = st.one_of(cases(), cases(), st.tuples(expressions, events))
