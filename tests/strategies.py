@@ -308,7 +308,7 @@ def expression_texts(
 
 
 def fresh(text: str) -> Filter:
-    """A filter parsed from scratch: no template is consulted or learnt."""
+    """A filter parsed from scratch: no template is consulted or learned."""
     parsed = parse_tokens(text, tokens(text))
     assert isinstance(parsed, Filter)
     return parsed

@@ -112,14 +112,15 @@ class _Open:
 
     __slots__ = ("kind", "left", "level", "negated", "parts", "token")
 
-    def __init__(self, level: int, token: Token, left: Node = None, *, negated: bool = False):
+    def __init__(self, level: int, token: Token, left: Node = None, negated: bool = False) -> None:
         self.level = level
         self.kind = token.type
         self.token = token
         self.left = left
         self.negated = negated
-        self.parts: list[Node] = []
-        """Members of a list, arguments of a call, or the lower end of BETWEEN."""
+        if level == _BRACKET or self.kind == "BETWEEN":
+            self.parts: list[Node] = []
+            """Members of a list, arguments of a call, or the lower end of BETWEEN."""
 
 
 def syntax_tree(text: str, found: Sequence[Token]) -> Whole:
@@ -163,9 +164,9 @@ class _Pass:
     def _take(self, follow: Collection[str] = ()) -> Token:
         """The next token, and the check of the one after it."""
         token = self._next
-        self._next = next(self._rest, _END)
-        if follow:
-            self._expect(follow)
+        self._next = after = next(self._rest, _END)
+        if follow and after.type not in follow:
+            self._unexpected(follow)
         return token
 
     def _expect(self, kinds: Collection[str]) -> None:
@@ -224,16 +225,21 @@ class _Pass:
             waiting.append(_Open(level, self._take(), value))
             return None
         if not waiting or waiting[-1].kind in _CONDITIONAL:
+            if kind == "COMPARISON":
+                waiting.append(_Open(_COMPARISON, self._take(), value))
+                return None
+            if kind in _COMPARING:
+                return self._compare(value)
             self._expect(_AFTER_SUBJECT)
-            return self._compare(value) if kind in _COMPARING else self._condition_ended(value)
+            return self._condition_ended(value)
         inner = waiting[-1]
         if inner.level == _BRACKET:
             return self._listed(inner, value)
         if inner.kind == "BETWEEN":
             return self._between(inner, value)
         self._expect(_AFTER_OPERAND)
-        waiting.pop()
-        return self._condition_ended(_tested(inner, value, self._ignore_case()))
+        ignore = kind == "IGNORE_CASE" and self._ignore_case()
+        return self._condition_ended(_tested(waiting.pop(), value, ignore))
 
     def _listed(self, inner: _Open, value: Node) -> Node | None:
         """One of the values between commas; the last one ends a call or an IN."""
@@ -277,7 +283,7 @@ class _Pass:
             self._take(_AFTER_CONDITION)
             op = Op.EXISTS if is_there else Op.ABSENT
             return self._condition_ended(test(_scalar(subject, token), op))
-        operator = _Open(_COMPARISON, token, subject, negated=negated)
+        operator = _Open(_COMPARISON, token, subject, negated)
         if token.type != "IN":
             self._open.append(operator)
             return None

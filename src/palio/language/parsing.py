@@ -6,20 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
-from palio.language.joining import joined
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.parser import syntax_tree
-from palio.language.templates import (
-    is_seen,
-    learn,
-    lift,
-    remember,
-    split,
-    template_of,
-    template_of_split,
-)
+from palio.language.templates import learn, recalled, split
 from palio.model.advertisements import Advertisement, advertisement_of, checked_advertisement
-from palio.model.expressions import Boolean
 from palio.model.filters import Filter, reduce
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
@@ -47,27 +37,15 @@ def parse(text: str) -> Filter | Pattern:
     if not isinstance(text, str):
         raise InvalidFilter(f"a filter's text is a str, not {type(text).__name__}")
     parts = split(text)
-    template = None if parts is None else template_of_split(parts)
-    if template is not None and parts is not None:
+    if parts is not None:
         with suppress(InvalidInput):  # a constant that does not fit: parsing says where it stands
-            return template.fill(parts.values)
-    if parts is not None and not is_seen(parts):
-        with suppress(InvalidInput):  # likewise
-            known = joined(parts, conditions_of)
+            known = recalled(parts)
             if known is not None:
                 return known
-        return parse_tokens(text, tokens(text))
     found = tokens(text)
-    lifted = None if parts is None else lift(found)
-    if lifted is None or parts is None:
-        return parse_tokens(text, found)
-    template = template_of(lifted)
-    if template is not None:
-        remember(parts, lifted, template)
-        with suppress(InvalidInput):
-            return template.fill(lifted.values)
     meaning = parse_tokens(text, found)
-    learn(lifted, meaning, conditions_of)
+    if parts is not None:
+        learn(text, parts, found, meaning)
     return meaning
 
 
@@ -143,9 +121,3 @@ def _located(text: str, found: Sequence[Token]) -> Iterator[None]:
     except InvalidFilter as error:
         place = found[0].start if found else 0
         raise error_at(text, place, str(error), offending=text[:40]) from None
-
-
-def conditions_of(found: Sequence[Token]) -> Sequence[Boolean]:
-    """The conditions that tokens stand for: one of a filter, several of a pattern."""
-    conditions, _ = syntax_tree("", found)
-    return conditions
