@@ -24,7 +24,8 @@ from hypothesis import strategies as st
 
 from palio.errors import InvalidInput
 from palio.language.lexer import tokens
-from palio.language.parsing import parse_advertisement, parse_tokens, syntax_tree
+from palio.language.parser import syntax_tree
+from palio.language.parsing import parse_advertisement, parse_tokens
 from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Boolean, Literal, Test, walk
@@ -307,7 +308,7 @@ def expression_texts(
 
 
 def fresh(text: str) -> Filter:
-    """A filter parsed from scratch: no template is consulted or learnt."""
+    """A filter parsed from scratch: no template is consulted or learned."""
     parsed = parse_tokens(text, tokens(text))
     assert isinstance(parsed, Filter)
     return parsed

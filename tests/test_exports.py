@@ -73,8 +73,8 @@ first engine that has had some work."""
 ARROW: Final = frozenset({"numpy", "pyarrow"})
 """What events are made of, which `import palio` leaves, too."""
 
-FOR_OTHERS: Final = frozenset({"lark", "pyarrow.dataset", "pyarrow.flight", "pyarrow.parquet"})
-"""What refused filters, CESQL, archives and other protocols need."""
+FOR_OTHERS: Final = frozenset({"pyarrow.dataset", "pyarrow.flight", "pyarrow.parquet"})
+"""What archives and other protocols need."""
 
 A_PROGRAM: Final = """
 import asyncio, sys, palio

@@ -24,7 +24,7 @@ from tests.cli.helpers import Palio
 
 COMMAND: Final = [sys.executable, "-c", "from palio.cli.main import run; run()"]
 
-HEAVY: Final = {"asyncio", "lark", "msgspec", "numba", "numpy", "pyarrow", "rich"}
+HEAVY: Final = {"asyncio", "msgspec", "numba", "numpy", "pyarrow", "rich"}
 """What an answer that needs none of it must not load."""
 
 COMMANDS: Final = (

@@ -81,7 +81,7 @@ def rest(connection: socket.socket) -> list[Message]:
 
 
 HEAVY: Final = {
-    "cryptography", "h11", "httpx", "jwt", "lark", "llvmlite", "numba", "pandas",
+    "cryptography", "h11", "httpx", "jwt", "llvmlite", "numba", "pandas",
     "prometheus_client", "starlette", "uvicorn", "websockets",
 }  # fmt: skip
 """What takes a broker time and memory, and what it does without until it is asked for it."""

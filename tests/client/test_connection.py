@@ -932,7 +932,7 @@ def test_a_client_of_single_events_imports_neither_kernels_nor_pandas() -> None:
     )
     modules = set(done.stdout.split())
     assert {"pyarrow", "palio.matching.index"} <= modules
-    assert not modules & {"lark", "numba", "pandas", "pyarrow.compute", "pyarrow.parquet", "typer"}
+    assert not modules & {"numba", "pandas", "pyarrow.compute", "pyarrow.parquet", "typer"}
 
 
 @in_virtual_time

@@ -1,36 +1,18 @@
-"""`parse`: the text of a filter or pattern to its object, through the grammar in grammar.lark."""
+"""`parse`: the text of a filter or pattern to its object."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
-from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
-from palio.language import hints
-from palio.language.builder import Builder, Misuse, Whole
-from palio.language.descent import NotUnderstood, understood
-from palio.language.joining import joined
 from palio.language.lexer import Token, error_at, tokens
-from palio.language.templates import (
-    is_seen,
-    learn,
-    lift,
-    remember,
-    split,
-    template_of,
-    template_of_split,
-)
+from palio.language.parser import syntax_tree
+from palio.language.templates import learn, recalled, split
 from palio.model.advertisements import Advertisement, advertisement_of, checked_advertisement
-from palio.model.expressions import Boolean
 from palio.model.filters import Filter, reduce
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings
-
-if TYPE_CHECKING:
-    from lark import Lark
 
 __all__ = [
     "parse",
@@ -38,10 +20,7 @@ __all__ = [
     "parse_filter",
     "parse_pattern",
     "read_advertisement",
-    "read_by_grammar",
 ]
-
-_BUILDER: Final = Builder()
 
 
 def parse(text: str) -> Filter | Pattern:
@@ -58,27 +37,15 @@ def parse(text: str) -> Filter | Pattern:
     if not isinstance(text, str):
         raise InvalidFilter(f"a filter's text is a str, not {type(text).__name__}")
     parts = split(text)
-    template = None if parts is None else template_of_split(parts)
-    if template is not None and parts is not None:
+    if parts is not None:
         with suppress(InvalidInput):  # a constant that does not fit: parsing says where it stands
-            return template.fill(parts.values)
-    if parts is not None and not is_seen(parts):
-        with suppress(InvalidInput):  # likewise
-            known = joined(parts, conditions_of)
+            known = recalled(parts)
             if known is not None:
                 return known
-        return parse_tokens(text, tokens(text))
     found = tokens(text)
-    lifted = None if parts is None else lift(found)
-    if lifted is None or parts is None:
-        return parse_tokens(text, found)
-    template = template_of(lifted)
-    if template is not None:
-        remember(parts, lifted, template)
-        with suppress(InvalidInput):
-            return template.fill(lifted.values)
     meaning = parse_tokens(text, found)
-    learn(lifted, meaning, conditions_of)
+    if parts is not None:
+        learn(text, parts, found, meaning)
     return meaning
 
 
@@ -154,97 +121,3 @@ def _located(text: str, found: Sequence[Token]) -> Iterator[None]:
     except InvalidFilter as error:
         place = found[0].start if found else 0
         raise error_at(text, place, str(error), offending=text[:40]) from None
-
-
-def conditions_of(found: Sequence[Token]) -> Sequence[Boolean]:
-    """The conditions that tokens stand for: one of a filter, several of a pattern."""
-    conditions, _ = syntax_tree("", found)
-    return conditions
-
-
-def syntax_tree(text: str, found: Sequence[Token]) -> Whole:
-    """The conditions of a text as written, before any reduction."""
-    try:
-        return understood(found, _BUILDER)
-    except (NotUnderstood, Misuse):
-        return read_by_grammar(text, found)  # which says what is wrong, and where
-
-
-def read_by_grammar(text: str, found: Sequence[Token]) -> Whole:
-    """The same by the grammar, which is the definition."""
-    from lark.exceptions import UnexpectedToken
-
-    feed = _parser().parse_interactive()
-    try:
-        for token in found:
-            feed.feed_token(token)  # type: ignore[arg-type]  # lark reads only `type` of it
-        return feed.feed_eof()  # type: ignore[no-any-return]  # the builder's result
-    except UnexpectedToken as error:
-        raise _unexpected(text, found, error) from None
-    except Misuse as error:
-        token = error.token or found[0]
-        raise error_at(
-            text, token.start, error.problem, offending=text[token.start : token.end]
-        ) from None
-
-
-@cache
-def _parser() -> Lark:
-    """The parser, built when the first text is read."""
-    from lark import Lark
-    from lark.lexer import Lexer
-
-    class Fed(Lexer):
-        """Tokens are fed one by one; lark never lexes."""
-
-        def __init__(self, conf: Any) -> None: ...
-
-        def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[Any]:
-            raise NotImplementedError
-
-    grammar = files("palio.language").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return Lark(grammar, parser="lalr", lexer=Fed, transformer=_BUILDER)
-
-
-def _unexpected(text: str, found: Sequence[Token], error: Any) -> InvalidInput:
-    """The error of an unexpected word: which it was, and which could have stood there."""
-    expected = tuple(sorted({_EXPECTED.get(name, name) for name in error.expected}))
-    token = error.token
-    if token.type == "$END":
-        problem = "the text ends too soon" if found else "the text is empty"
-        return error_at(text, len(text), problem, expected)
-    shown = text[token.start : token.end]
-    hint = hints.of_place(text, token.start)
-    return error_at(text, token.start, f"unexpected {shown[:40]!r}", expected, shown, hint)
-
-
-_VALUE: Final = "a value"
-_EXPECTED: Final = {
-    "NAME": "an attribute",
-    "VARIABLE": "a parameter",
-    "FUNCTION": "a function",
-    "DURATION": "a duration such as 30s",
-    "NUMBER": _VALUE,
-    "STRING": _VALUE,
-    "BYTES": _VALUE,
-    "TIMESTAMP": _VALUE,
-    "INFINITY": _VALUE,
-    "TRUE": _VALUE,
-    "FALSE": _VALUE,
-    "CESQL": "a condition",
-    "COMPARISON": "a comparison",
-    "STARTS_WITH": "STARTS WITH",
-    "ENDS_WITH": "ENDS WITH",
-    "IN_CIDR": "IN CIDR",
-    "IGNORE_CASE": "IGNORE CASE",
-    "LPAR": "(",
-    "RPAR": ")",
-    "COMMA": ",",
-    "LIST": "(",
-    "PLUS": "an operator",
-    "MINUS": "an operator",
-    "STAR": "an operator",
-    "SLASH": "an operator",
-    "PERCENT": "an operator",
-    "$END": "the end",
-}

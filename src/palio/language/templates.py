@@ -1,31 +1,33 @@
-"""Templates: the text of a filter without its constants.
+"""Templates: filters whose texts differ in their literals only.
 
-Thousands of filters are usually a few shapes with other constants. A *template* is what is left of
-the tokens once the literals are lifted out; its *skeleton* is the filter with a `Slot` for each of
-them, a variable of known kind. A text of a known template is filled in without parsing, and a
-million of them are a few skeletons with columns of values, which is the form the matching engine
-takes them in.
+Thousands of filters are usually a few shapes with other constants. `split` lifts the plain literals
+out of a text; what is left is the key of a *template*, a filter with a `Slot` for each literal, a
+variable of known kind. A text whose template is known is filled in without being read. A template
+is learned when its key is met the second time, so that texts of their own are spared the cost.
 
-A template is trusted only when filling it gave exactly what parsing gave for the text it came from;
-otherwise its texts are parsed one by one.
+Shapes of texts are many where their conditions are few. So a text whose template is unknown may be
+put together from others, if it is conditions joined by AND.
 
-Most texts are not even read as tokens twice. `split` takes the plain literals out of a text, and
-what is left is the key of a template if a text with the same rest was read and had these literals
-and no others. Then the tokens of both differ in their literals only, for a plain literal is one
-token wherever another one is: it has neither quotes nor signs of its own that a token before or
-after it could take.
+A template is trusted only if its literals are tokens of the text it came from, and if filling it
+gives what parsing that text gave. Then they are tokens in every text with this key: a literal has
+neither quotes nor signs of its own that a token before or after it could take.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from palio.errors import InvalidInput
-from palio.language.lexer import LITERALS, Token
+from palio.language.lexer import LITERALS, Token, tokens
+from palio.language.parser import syntax_tree
+from palio.model.constraints import Constraint
 from palio.model.expressions import (
     Arithmetic,
     Attribute,
@@ -36,58 +38,58 @@ from palio.model.expressions import (
     Variable,
     walk,
 )
-from palio.model.filters import Filter, reduce
+from palio.model.filters import Filter, all_of, reduce
 from palio.model.operators import Op, like_shape
 from palio.model.patterns import Pattern
-from palio.model.values import Kind, Value, kind_of
+from palio.model.values import Value, kind_of
 
-__all__ = [
-    "MAX_TEMPLATES",
-    "ConditionsOf",
-    "Key",
-    "LiftedText",
-    "SplitText",
-    "Template",
-    "is_seen",
-    "learn",
-    "lift",
-    "make_template",
-    "remember",
-    "split",
-    "template_of",
-    "template_of_split",
-]
-
-Key: TypeAlias = tuple[Any, ...]
-
-ConditionsOf: TypeAlias = Callable[[Sequence[Token]], Sequence[Boolean]]
-"""Reads the conditions that tokens stand for; the parser, which learns templates, hands it over."""
+__all__ = ["MAX_TEMPLATES", "SplitText", "Template", "learn", "recalled", "split", "template_of"]
 
 MAX_TEMPLATES: Final = 4_096
-"""Templates kept; when there are more, the texts are not of a few shapes and all are forgotten."""
-
+"""Templates kept; when there are more, texts are not of a few shapes, and all are forgotten."""
 
 MAX_TEMPLATE_TOKENS: Final = 128
 """Tokens of a template; longer texts are parsed one by one, and those kept stay below 100 MB."""
 
+MAX_SPLIT_CHARS: Final = 2_048
+"""Longer texts are parsed one by one: those that are kept as keys stay below 20 MB."""
 
-class Template(msgspec.Struct, frozen=True):
-    """A filter whose literals are slots named `0`, `1`, ... in the order of the text."""
+MOST_LEARNED: Final = 8
+"""Conditions of one text that are read by themselves: a millisecond each at the worst."""
 
-    skeleton: Filter
-    kinds: tuple[Kind, ...]
+Key: TypeAlias = tuple[Any, ...]
+"""What stands between the literals of a text, and between two of them a mark for a literal's kind.
 
-    def fill(self, values: Sequence[Value]) -> Filter:
-        """The filter with these constants; its own variables stay."""
-        return self.skeleton.substitute({str(place): value for place, value in enumerate(values)})
+A literal that decides which filter a text is, such as an address block, is its own mark.
+"""
 
+_NUMBER, _STRING, _INSTANT = range(3)
 
-class LiftedText(msgspec.Struct, frozen=True):
-    """A text's tokens taken apart: what it shares with others of its shape, and its constants."""
+_LITERAL: Final = re.compile(
+    r"""( (?<![\w.$:'"`-])-?(?:\d{1,18}+(?:\.\d{0,18}+)?|\.\d{1,18}+)(?:[eE][+-]?\d{1,3}+)?(?![\w.])
+        | '[^']*+(?:''[^']*+)*+'
+        )""",
+    re.VERBOSE,
+)
+"""A number that stands by itself, or a string."""
 
-    key: Key
-    tokens: tuple[Token, ...]
-    values: tuple[Value, ...]
+_LAST_LETTERS: Final = frozenset("eElLpPrRxX")
+_DECIDING: Final = re.compile(
+    r"(?<![\w$.])(?:(?P<like>I?LIKE)|(?P<timestamp>TIMESTAMP)|CIDR|CESQL|X)\s*$", re.IGNORECASE
+)
+"""Words after which a string is no plain one; they end in one of a few letters."""
+
+_LIKE_WORDS: Final = {
+    Op.PREFIX: "STARTS_WITH",
+    Op.SUFFIX: "ENDS_WITH",
+    Op.CONTAINS: "CONTAINS",
+}
+_PATTERN_WORDS: Final = frozenset({"LIKE", "ILIKE", "IN_CIDR"})
+_LOOSER: Final = frozenset({"OR", "XOR"})
+"""Tokens of operators that an AND beside them would take apart."""
+
+_SLOTS: Final = tuple(map(str, range(MAX_TEMPLATE_TOKENS)))
+"""The names of slots."""
 
 
 class SplitText(NamedTuple):
@@ -97,163 +99,195 @@ class SplitText(NamedTuple):
     values: tuple[Value, ...]
 
 
-_PLAIN: Final = re.compile(
-    r"""(?<![\w.$:'"`-])(-?\d{1,18}+(?:\.\d{1,18}+)?)(?![\w.])|'([^']*+)'(?!')"""
-)
-"""A number that stands by itself, or a text without quotes in it."""
+class Template(msgspec.Struct, frozen=True):
+    """A filter whose literals are slots named `0`, `1`, ... in the order of the text."""
 
-MAX_SPLIT_CHARS: Final = 2_048
-"""Longer texts are parsed one by one: those that are kept as keys stay below 10 MB."""
+    skeleton: Filter
+    constraints: tuple[Constraint, ...] | None = None
+    """What it adds to an AND; None where it is no conjunction of constraints."""
 
-
-def split(text: str) -> SplitText | None:
-    """Take the plain literals out of a text; None for a long one.
-
-    >>> split("price < 9.5 AND symbol = 'IBM'")
-    SplitText(key=('price < ', 1, ' AND symbol = ', 2, ''), values=(9.5, 'IBM'))
-    """
-    if len(text) > MAX_SPLIT_CHARS:
-        return None
-    key: list[Any] = _PLAIN.split(text)
-    values: list[Value] = []
-    for place in range(1, len(key), 3):
-        number, string = key[place : place + 2]
-        if number is None:
-            key[place], key[place + 1] = 2, None
-            values.append(string)
-        else:
-            key[place], key[place + 1] = 1, None
-            values.append(float(number) if "." in number else int(number))
-    return SplitText(tuple([part for part in key if part is not None]), tuple(values))
-
-
-def lift(found: Sequence[Token]) -> LiftedText | None:
-    """Lift the literals out of a text's tokens; None for a text too long to keep a template of.
-
-    A LIKE whose pattern is a prefix, suffix or piece of text becomes that operator, so that its
-    text is lifted; other patterns and address blocks decide the shape of the filter and stay.
-    """
-    if len(found) > MAX_TEMPLATE_TOKENS:
-        return None
-    key: list[Any] = []
-    kept: list[Token] = []
-    values: list[Value] = []
-    for token in found:
-        if token.type not in LITERALS:
-            if token.type == "LIST":
-                return None
-            kept.append(token)
-            key.append((token.type, token.value) if token.type in _TELLING else token.type)
-            continue
-        value = token.value
-        before = kept[-1].type if kept else ""
-        ignore_case = False
-        if before in _PATTERN_WORDS:
-            simpler = _simpler(before, value)
-            if simpler is None:
-                kept.append(token)
-                key.append((token.type, value))
-                continue
-            word, value = simpler
-            ignore_case = before == "ILIKE"
-            changed = kept[-1]
-            kept[-1] = Token(word, *changed[1:])
-            key[-1] = word
-        kind = kind_of(value)
-        kept.append(Token(token.type, Slot(str(len(values)), kind), token.start, token.end))
-        key.append(kind)
-        values.append(value)
-        if ignore_case:
-            kept.append(token._replace(type="IGNORE_CASE"))
-            key.append("IGNORE_CASE")
-    return LiftedText(tuple(key), tuple(kept), tuple(values))
-
-
-_TELLING: Final = frozenset({"NAME", "VARIABLE", "FUNCTION", "COMPARISON", "DURATION", "CESQL"})
-_PATTERN_WORDS: Final = frozenset({"LIKE", "ILIKE", "IN_CIDR"})
-_LIKE_WORDS: Final = {
-    Op.PREFIX: "STARTS_WITH",
-    Op.SUFFIX: "ENDS_WITH",
-    Op.CONTAINS: "CONTAINS",
-}
-
-
-def _simpler(word: str, pattern: Value) -> tuple[str, Value] | None:
-    """The operator that a LIKE with this pattern is, with its operand; None to leave it alone."""
-    if word == "IN_CIDR" or not isinstance(pattern, str):
-        return None
-    try:
-        shape = like_shape(pattern)
-    except InvalidInput:
-        return None
-    return (_LIKE_WORDS[shape[0]], shape[1]) if shape and shape[0] in _LIKE_WORDS else None
+    def fill(self, values: Sequence[Value]) -> Filter:
+        """The filter with these constants; its own variables stay."""
+        return self.skeleton.substitute(dict(zip(_SLOTS, values, strict=False)))
 
 
 _known: dict[Key, Template | None] = {}
 """Templates by key; None for one that is not to be trusted."""
 _seen: set[Key] = set()
-"""What texts were without their plain literals."""
-_by_rest: dict[Key, Template] = {}
-"""Templates by what texts are without their plain literals."""
+"""Keys that were met once."""
 
 
-def template_of(lifted: LiftedText) -> Template | None:
-    """The template of a text, if it is known and to be trusted."""
-    return _known.get(lifted.key)
+def split(text: str) -> SplitText | None:
+    """Take the plain literals out of a text; None for a long one.
 
+    A LIKE whose pattern is a prefix, suffix or piece of text has that as its literal.
 
-def template_of_split(parts: SplitText) -> Template | None:
-    """The template of a text by what it is without its literals."""
-    return _by_rest.get(parts.key)
-
-
-def remember(parts: SplitText, lifted: LiftedText, template: Template) -> None:
-    """A text's template is known: texts with the same rest have it too, if the literals are those
-    that its tokens have.
+    >>> split("price < 9.5 AND symbol = 'IBM'")
+    SplitText(key=('price < ', 0, ' AND symbol = ', 1, ''), values=(9.5, 'IBM'))
     """
-    kinds = list(map(type, parts.values))
-    if parts.values == lifted.values and kinds == list(map(type, lifted.values)):
-        if len(_by_rest) >= MAX_TEMPLATES:
-            _by_rest.clear()
-        _by_rest[parts.key] = template
+    if len(text) > MAX_SPLIT_CHARS:
+        return None
+    key: list[Any] = _LITERAL.split(text)
+    values: list[Value] = []
+    for place in range(1, len(key), 2):
+        literal = key[place]
+        if literal[-1] != "'":
+            key[place] = _NUMBER
+            is_float = "." in literal or "e" in literal or "E" in literal
+            values.append(float(literal) if is_float else int(literal))
+            continue
+        value = literal[1:-1]
+        if "'" in value:
+            value = value.replace("''", "'")
+        key[place] = _STRING
+        if key[place - 1].rstrip()[-1:] in _LAST_LETTERS:
+            key[place], value = _marked(key[place - 1], value)
+        if value is not None:
+            values.append(value)
+    return SplitText(tuple(key), tuple(values))
 
 
-def is_seen(parts: SplitText) -> bool:
-    """Whether a text with the same rest was asked about before: shapes that occur once are spared
-    everything else here.
+def _marked(before: str, string: str) -> tuple[object, Value | None]:
+    """The mark of a string by the word before it, and its value, unless it is its own mark."""
+    word = _DECIDING.search(before)
+    if word is None:
+        return _STRING, string
+    with suppress(InvalidInput, ValueError, OverflowError):
+        if word["like"]:
+            simpler = like_shape(string)
+            if simpler is not None and simpler[0] in _LIKE_WORDS:
+                return simpler
+        elif word["timestamp"]:
+            instant = datetime.fromisoformat(string)
+            if instant.tzinfo is not None:
+                return _INSTANT, instant.astimezone(UTC)
+    return (string,), None
+
+
+def recalled(parts: SplitText) -> Filter | None:
+    """The filter of a text whose template is known, or the templates of all of its conditions.
+
+    `InvalidInput` if a constant does not fit: parsing says where it stands.
     """
-    if parts.key in _seen:
-        return True
+    template = _known.get(parts.key)
+    if template is not None:
+        return template.fill(parts.values)
+    if parts.key in _seen or parts.key in _known:
+        return None  # it is learned now, or not to be trusted
+    pieces = _pieces(parts.key)
+    if len(pieces) < 2:
+        return None
+    first = 0
+    leaves: list[Constraint] = []
+    for piece in pieces:
+        template = _known.get(piece)
+        if template is None or template.constraints is None:
+            return None
+        last = first + _slots_of(piece)
+        values = dict(zip(_SLOTS, parts.values[first:last], strict=False))
+        leaves += [each.substitute(values) for each in template.constraints]
+        first = last
+    _is_due(parts.key)
+    return all_of(leaves)
+
+
+def learn(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter | Pattern) -> None:
+    """Note a text that was parsed: the second of a key is learned, and so are its conditions."""
+    if isinstance(meaning, Pattern):
+        return
+    if _is_due(parts.key):
+        _keep(parts.key, _made(text, parts, found, meaning))
+    pieces = _pieces(parts.key)
+    if len(pieces) < 2:
+        return
+    unknown = {key: place for place, key in enumerate(pieces) if key not in _known}
+    due = [place for key, place in islice(unknown.items(), MOST_LEARNED) if _is_due(key)]
+    if due:
+        texts = ["".join(piece) for piece in _pieces(_LITERAL.split(text))]
+        for place in due:
+            _keep(pieces[place], _read(texts[place], split(texts[place])))
+
+
+def template_of(text: str, parts: SplitText) -> Template | None:
+    """The template of a text, learned at once; None if it has none, or is no filter."""
+    if parts.key not in _known:
+        _keep(parts.key, _read(text, parts))
+    return _known[parts.key]
+
+
+def _is_due(key: Key) -> bool:
+    """Whether a key has no template yet and is met again."""
+    if key in _known or key in _seen:
+        return key not in _known
     if len(_seen) >= MAX_TEMPLATES:
         _seen.clear()
-    _seen.add(parts.key)
+    _seen.add(key)
     return False
 
 
-def learn(lifted: LiftedText, meaning: Filter | Pattern, conditions_of: ConditionsOf) -> None:
-    """Make the template of a text that was parsed, which costs another parse (`conditions_of`)."""
-    key = lifted.key
-    if key in _known or isinstance(meaning, Pattern):
-        return
+def _keep(key: Key, template: Template | None) -> None:
     if len(_known) >= MAX_TEMPLATES:
         _known.clear()
-    _known[key] = make_template(lifted, meaning, conditions_of)
+    _known[key] = template
 
 
-def make_template(
-    lifted: LiftedText, meaning: Filter, conditions_of: ConditionsOf
-) -> Template | None:
+def _read(text: str, parts: SplitText | None) -> Template | None:
+    with suppress(InvalidInput):
+        found = tokens(text)
+        conditions, _ = syntax_tree(text, found)
+        if parts is not None and len(conditions) == 1:
+            return _made(text, parts, found, reduce(conditions[0]))
+    return None
+
+
+def _made(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter) -> Template | None:
     """The template of a text whose meaning is known; None if filling it gives anything else."""
+    lifted = _lifted(text, parts, found)
+    if lifted is None:
+        return None
     try:
-        conditions = conditions_of(lifted.tokens)
-        if any(_computes(condition) for condition in conditions):
+        (condition,), _ = syntax_tree("", lifted)
+        if _computes(condition):
             return None
-        (condition,) = conditions  # a pattern has several, and is no Filter
         skeleton = reduce(condition)
-        template = Template(skeleton, tuple(kind_of(value) for value in lifted.values))
-        return template if template.fill(lifted.values) == meaning else None
+        if Template(skeleton).fill(parts.values) != meaning:
+            return None
     except InvalidInput:
         return None
+    is_lone = len(skeleton.conjunctions) == 1 and not skeleton.conjunctions[0].residuals
+    if not is_lone or "--" in text or any(token.type in _LOOSER for token in found):
+        return Template(skeleton)
+    return Template(skeleton, skeleton.conjunctions[0].constraints)
+
+
+def _lifted(text: str, parts: SplitText, found: Sequence[Token]) -> list[Token] | None:
+    """The tokens of a text with slots for its literals; None if these are no tokens of it."""
+    if max(len(found), len(parts.values)) > MAX_TEMPLATE_TOKENS:
+        return None
+    ends = [match.end() for match in _LITERAL.finditer(text)]
+    marks = zip(parts.key[1::2], ends, strict=True)
+    due = [(end, mark) for mark, end in marks if not isinstance(mark, tuple)]
+    slots = {end: (mark, _SLOTS[place]) for place, (end, mark) in enumerate(due)}
+    kept: list[Token] = []
+    for token in found:
+        mark, name = slots.pop(token.end, (None, ""))
+        if mark is None:
+            kept.append(token)
+            continue
+        value = parts.values[int(name)]
+        before = kept[-1].type if kept else ""
+        is_same = type(value) is type(token.value) and value == token.value
+        if token.type not in LITERALS or not (is_same or mark in _LIKE_WORDS):
+            return None
+        if (before in _PATTERN_WORDS) != (mark in _LIKE_WORDS):
+            return None
+        slot = token._replace(value=Slot(name, kind_of(value)))
+        if mark in _LIKE_WORDS:
+            kept[-1] = kept[-1]._replace(type=_LIKE_WORDS[mark])
+        kept.append(slot)
+        if before == "ILIKE":
+            kept.append(token._replace(type="IGNORE_CASE"))
+    return None if slots else kept
 
 
 def _computes(condition: Boolean) -> bool:
@@ -263,3 +297,33 @@ def _computes(condition: Boolean) -> bool:
         and not any(isinstance(part, Attribute) or type(part) is Variable for part in walk(node))
         for node in walk(condition)
     )
+
+
+def _slots_of(key: Key) -> int:
+    return sum(not isinstance(mark, tuple) for mark in key[1::2])
+
+
+def _pieces(parts: Sequence[Any]) -> list[Key]:
+    """What stands between one AND and the next; that of a BETWEEN does not count.
+
+    Texts are at the even places of the parts, and at the odd ones what stands for literals.
+    """
+    pieces: list[Key] = []
+    piece: list[Any] = []
+    is_between = False
+    for place, part in enumerate(parts):
+        if place % 2:
+            piece.append(part)
+            continue
+        head, *rest = part.split(" AND ")
+        piece.append(head)
+        is_between |= head.endswith(" BETWEEN ")
+        for each in rest:
+            if is_between:
+                piece[-1] += f" AND {each}"
+            else:
+                pieces.append(tuple(piece))
+                piece = [each]
+            is_between = each.endswith(" BETWEEN ")
+    pieces.append(tuple(piece))
+    return pieces

@@ -34,7 +34,7 @@ from tests.language.cesql.strategies import (
     strings,
     values,
 )
-from tests.language.cesql.test_grammar import FRAGMENTS
+from tests.language.cesql.test_parsing import FRAGMENTS
 
 anything: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.language.cesql.functions import FUNCTIONS, find, missing
-from palio.language.cesql.outcomes import Failed, Value
+from palio.language.cesql.values import Failed, Value
 
 numbers = st.integers(-8, 8)
 texts = st.text("abc\U0001f600", max_size=6)

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palio.language.cesql import Value
-from palio.language.cesql.outcomes import Failed
+from palio.language.cesql import Error, Result, Value
 from palio.language.cesql.values import (
     INTEGER_MAX,
     INTEGER_MIN,
     REQUIRED_ATTRIBUTES,
     STRING_ATTRIBUTES,
+    Failed,
     Type,
     attribute,
     cast,
@@ -181,3 +181,26 @@ def test_an_endless_number_is_a_cast_error() -> None:
     with pytest.raises(Failed, match=r"'9{60}\.\.\.' is no Integer"):
         cast("9" * 100_000, int)
     assert cast("0" * 100_000 + "7", int) == 7
+
+
+@pytest.mark.parametrize("value", [False, 1, 0, "true", "TRUE", ""])
+def test_only_true_itself_matches(value: Value) -> None:
+    assert not Result(value).matches
+
+
+def test_true_matches_unless_there_is_an_error() -> None:
+    assert Result(True).matches
+    assert not Result(True, Error("generic", "odd")).matches
+
+
+def test_a_result_unpacks() -> None:
+    value, error = Result(3)
+    assert value == 3
+    assert error is None
+
+
+def test_a_failure_carries_the_error_and_the_value() -> None:
+    failed = Failed("math", "too large", 7)
+    assert failed.error == Error("math", "too large")
+    assert failed.value == 7
+    assert str(failed) == "too large"

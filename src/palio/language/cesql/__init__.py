@@ -13,9 +13,9 @@ id IN ('17', '18') AND source CONTAINS 'shop'
 
 from palio.language.cesql.evaluation import evaluate
 from palio.language.cesql.filters import condition, loads
-from palio.language.cesql.outcomes import Error, ErrorKind, Result, Value
 from palio.language.cesql.parsing import parse
 from palio.language.cesql.syntax import Expression
+from palio.language.cesql.values import Error, ErrorKind, Result, Value
 
 __all__ = [
     "Error",

@@ -25,7 +25,6 @@ from typing import Any, Final
 
 from palio.errors import InvalidInput
 from palio.language.cesql import functions
-from palio.language.cesql.outcomes import Error, Failed, Result, Value
 from palio.language.cesql.parsing import parse
 from palio.language.cesql.patterns import like
 from palio.language.cesql.syntax import (
@@ -45,7 +44,11 @@ from palio.language.cesql.syntax import (
 from palio.language.cesql.values import (
     INTEGER_MAX,
     INTEGER_MIN,
+    Error,
+    Failed,
+    Result,
     Type,
+    Value,
     attribute,
     cast,
     exists,

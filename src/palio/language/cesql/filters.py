@@ -1,24 +1,59 @@
-"""CESQL as filters: `loads` for an expression alone, `condition` for one within our language."""
+"""CESQL as filters: `loads` for an expression alone, `condition` for one within our language.
+
+A residual is evaluated for every event: a thousand filters `type = '...'` took 2.8 ms an event as
+residuals, and take 9 us in an index. So tests of one attribute become constraints, by themselves
+and joined by AND or OR:
+
+- An attribute that CloudEvents defines as a string is a String or an error. Its tests are true, and
+  false, of the same events as ours.
+- An extension may be of any type, and CESQL compares its text. `ext = 'IBM.N'` is true of that text
+  alone, `ext = 'aGk='` of those bytes as well; of a number's text ours cannot say it.
+
+- AND is true where all of its operands are. An error on the left ends an OR, where SQL would look
+  further: what follows the test of a string is guarded by that being one.
+
+Everything else stays whole.
+"""
 
 from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import chain
+from typing import Final
 
 from palio.errors import LimitExceeded, ParseError
 from palio.language.cesql import functions
 from palio.language.cesql.conditions import Condition, is_boolean, nodes_in
 from palio.language.cesql.parsing import parse
-from palio.language.cesql.reduction import FALSE, TRUE, inverse, reduced
-from palio.language.cesql.syntax import Attribute, Call, Expression, Like, Literal
-from palio.language.cesql.values import STRING_ATTRIBUTES
+from palio.language.cesql.patterns import ANY_ONE, segments
+from palio.language.cesql.syntax import (
+    Attribute,
+    Call,
+    Comparison,
+    Exists,
+    Expression,
+    In,
+    Like,
+    Literal,
+    Logical,
+    Not,
+    children,
+)
+from palio.language.cesql.values import REQUIRED_ATTRIBUTES, STRING_ATTRIBUTES, text_of
 from palio.model import expressions as model
-from palio.model.expressions import Boolean, Test
+from palio.model.expressions import All, AnyOf, Boolean, Test
 from palio.model.filters import Filter, reduce
-from palio.model.operators import Op, check_like_size
+from palio.model.operators import PRESENCE, Op, check_like_size
+from palio.model.values import Value
 
 __all__ = ["condition", "loads"]
 
 
 def loads(text: str) -> Filter:
-    """The filter that a CESQL expression is: what reduces exactly as constraints, the rest whole.
+    """The filter that a CESQL expression is: tests of one attribute as constraints, the rest whole.
 
     An event matches when the expression's value is true and there is no error (CESQL 1.2). A
     function that does not exist is refused here rather than met as an error in every event.
@@ -29,11 +64,8 @@ def loads(text: str) -> Filter:
     True
     """
     expression = _read(text)
-    if not is_boolean(expression):
-        return reduce(_unlikely(expression))
-    found = reduced(expression)
     try:
-        return reduce(found.true.condition)
+        return reduce(All(tuple(map(_when_true, _conjuncts(expression)))))
     except LimitExceeded:  # too many alternatives, which one residual says together
         return reduce(Condition(expression))
 
@@ -48,22 +80,143 @@ def condition(text: str) -> Boolean:
     CESQL 'EXISTS subject AND hop < 8'
     """
     expression = _read(text)
-    if not is_boolean(expression):
-        return _unlikely(expression)
-    found = reduced(expression)
-    true, false = found.true.condition, found.false.condition
-    if isinstance(true, Test) and false == inverse(true):
-        return true
-    if (true, false) in ((TRUE, FALSE), (FALSE, TRUE)):
-        return true
-    return Condition(expression)
+    return _exactly(expression) or _whole(expression)
 
 
-def _unlikely(expression: Expression) -> Boolean:
-    """An expression that is seldom or never a Boolean: an attribute that may be one, `1 + 1`."""
+def _is_run(expression: Expression, operator: str) -> bool:
+    return isinstance(expression, Logical) and all(each == operator for each, _ in expression.rest)
+
+
+def _conjuncts(expression: Expression) -> Iterator[Expression]:
+    """The expressions that are all true where an AND is."""
+    if not _is_run(expression, "AND"):
+        yield expression
+        return
+    for operand in children(expression):
+        yield from _conjuncts(_as_boolean(operand))
+
+
+def _as_boolean(operand: Expression) -> Expression:
+    return operand if is_boolean(operand) else Call("BOOL", (operand,))
+
+
+def _whole(expression: Expression) -> Boolean:
+    """An expression as it is; an attribute alone may be a Boolean."""
     if isinstance(expression, Attribute) and expression.name not in STRING_ATTRIBUTES:
         return model.test(model.Attribute(expression.name), Op.EQ, model.literal(True))
     return Condition(expression)
+
+
+def _when_true(expression: Expression) -> Boolean:
+    """A condition that is true exactly where an expression is."""
+    exact = _exactly(expression)
+    if exact is not None:
+        return exact
+    match expression:
+        case Comparison(Attribute(name), (("=", right),)):
+            values = _values_seen_as(right)
+            if values:
+                return _any_of(name, values)
+        case In(Attribute(name), members, False):
+            # To a Boolean the members are cast, and the first that is none ends the list.
+            seen = [_values_seen_as(each) for each in members if not _is_boolean_text(each)]
+            if all(seen) and len(seen) == len(members):
+                return _any_of(name, chain.from_iterable(seen))
+        case Logical() if _is_run(expression, "OR"):
+            *before, last = children(expression)
+            tests = [test for test in map(_exactly, before) if isinstance(test, Test)]
+            if len(tests) == len(before):
+                return AnyOf(tuple(_alternatives([*tests, _when_true(_as_boolean(last))])))
+        case _:
+            pass
+    return _whole(expression)
+
+
+def _any_of(name: str, values: Iterable[Value]) -> Boolean:
+    return AnyOf(tuple(_test(name, Op.EQ, value) for value in values))
+
+
+def _alternatives(conditions: Iterable[Boolean]) -> Iterator[Boolean]:
+    """Each condition of an OR where those before it are in no error."""
+    guards: dict[str, Test] = {}
+    for condition in conditions:
+        name = _string_of(condition)
+        yield All((*(guard for each, guard in guards.items() if each != name), condition))
+        if name:
+            guards[name] = _test(name, Op.PREFIX, "")
+
+
+def _string_of(condition: Boolean) -> str:
+    """The attribute that a test takes for a string, if it does."""
+    if isinstance(condition, Test) and condition.op not in PRESENCE:
+        assert isinstance(condition.subject, model.Attribute)
+        return condition.subject.name
+    return ""
+
+
+def _exactly(expression: Expression) -> Boolean | None:
+    """A condition that is true, and false, exactly where an expression is, if there is one."""
+    match expression:
+        case Literal(bool(value)):
+            return All(()) if value else AnyOf(())
+        case Exists(name):
+            present = Test(model.Attribute(name), Op.EXISTS)
+            return All(()) if name in REQUIRED_ATTRIBUTES else present
+        case Not(operand):
+            check = _exactly(operand)
+            if isinstance(check, Test):
+                return Test(check.subject, check.op.negation, check.operand, check.ignore_case)
+        case Comparison(Attribute(name), ((("=" | "!=") as symbol, Literal(str(text))),)):
+            if name in STRING_ATTRIBUTES:
+                return _test(name, Op.EQ if symbol == "=" else Op.NE, text)
+        case Like(Attribute(name), pattern, negated):
+            if name in STRING_ATTRIBUTES:
+                return _test(name, Op.NOT_LIKE if negated else Op.LIKE, _our_pattern(pattern))
+        case In(Attribute(name), members, negated):
+            texts = [text_of(each.value) for each in members if isinstance(each, Literal)]
+            if name in STRING_ATTRIBUTES and len(texts) == len(members):
+                return _test(name, Op.NOT_IN if negated else Op.IN, *texts)
+        case _:
+            pass
+    return None
+
+
+def _test(name: str, op: Op, *operands: Value) -> Test:
+    first, *others = map(model.literal, operands)
+    is_list = op in (Op.IN, Op.NOT_IN)
+    return model.test(model.Attribute(name), op, (first, *others) if is_list else first)
+
+
+def _our_pattern(pattern: str) -> str:
+    """A pattern as our LIKE reads it, where a backslash escapes whatever follows it."""
+    return "%".join("".join(map(_escaped, segment)) for segment in segments(pattern))
+
+
+def _escaped(part: str | None) -> str:
+    return "_" if part is ANY_ONE else re.sub(r"([%_\\])", r"\\\1", part)
+
+
+_MAYBE_NUMBER: Final = re.compile(r"[+-]?[0-9].*|-?(?:nan|inf)", re.DOTALL)
+"""What numbers and timestamps may be seen as, or what may be cast to them."""
+
+
+def _values_seen_as(constant: Expression) -> list[Value]:
+    """The values whose text a string is, where they can be named: 5 and 5.0 are one to us."""
+    if not isinstance(constant, Literal) or not isinstance(constant.value, str):
+        return []
+    text = constant.value
+    if _MAYBE_NUMBER.fullmatch(text):
+        return []
+    values: list[Value] = [text]
+    if text in ("true", "false"):
+        values.append(text == "true")
+    with suppress(ValueError):
+        values += [value for value in (b64decode(text, validate=True),) if text_of(value) == text]
+    return values
+
+
+def _is_boolean_text(member: Expression) -> bool:
+    return isinstance(member, Literal) and str(member.value).lower() in ("true", "false")
 
 
 def _read(text: str) -> Expression:

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.language.cesql.outcomes import Failed, Value
-from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN, Type, cast
+from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN, Failed, Type, Value, cast
 
 __all__ = ["FUNCTIONS", "Function", "find", "missing"]
 

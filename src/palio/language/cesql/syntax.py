@@ -16,7 +16,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from palio.language.cesql.outcomes import Value
+from palio.language.cesql.values import Value
 
 __all__ = [
     "Arithmetic",

@@ -1,4 +1,8 @@
-"""CESQL's types and casts, and how an event's attributes are seen (CESQL 3.1, 3.2, 3.7).
+"""CESQL's types, errors and casts, and how an event's attributes are seen (CESQL 3.1 to 3.3, 3.7).
+
+Every CESQL operator and function is total: where it errs it still returns a value. `Result`
+carries both. Inside the evaluator an error travels as the exception `Failed`, because evaluation
+stops at the first one ("fail fast", CESQL 4.1, which 1.2 asks of an engine that filters).
 
 An attribute of a type that CESQL lacks is seen as a String, in the canonical form of CloudEvents:
 bytes in base64, a timestamp in RFC 3339 (UTC, `Z`). What CloudEvents lacks too is seen likewise: a
@@ -14,9 +18,8 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from palio.language.cesql.outcomes import Failed, Value
 from palio.model.functions import is_too_long
 from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.values import Value as AttributeValue
@@ -27,13 +30,21 @@ __all__ = [
     "INTEGER_MIN",
     "REQUIRED_ATTRIBUTES",
     "STRING_ATTRIBUTES",
+    "Error",
+    "ErrorKind",
+    "Failed",
+    "Result",
     "Type",
+    "Value",
     "attribute",
     "cast",
     "exists",
     "text_of",
     "too_long",
 ]
+
+Value: TypeAlias = bool | int | str
+"""The three types of CESQL: Boolean, Integer (32 bits, signed) and String."""
 
 Type: TypeAlias = type[bool] | type[int] | type[str]
 """A CESQL type is the Python type of its values; calling it makes its zero value (CESQL 3.1)."""
@@ -51,6 +62,55 @@ _SCALARS: Final = (bool, int, float, str, bytes, bytearray, memoryview, datetime
 _INTEGER_TEXT: Final = re.compile(r"[+-]?0*([0-9]{1,10})")
 _TYPE_NAMES: Final[Mapping[type, str]] = {bool: "Boolean", int: "Integer", str: "String"}
 _SHOWN_CHARS: Final = 60
+
+
+ErrorKind: TypeAlias = Literal[
+    "parse",
+    "math",
+    "cast",
+    "missingFunction",
+    "functionEvaluation",
+    "missingAttribute",
+    "generic",
+]
+"""The error types of CESQL 3.3, spelled as its conformance tests spell them."""
+
+
+class Error(NamedTuple):
+    """The first error of an evaluation: its kind for programs, a message for people."""
+
+    kind: ErrorKind
+    message: str
+
+
+class Result(NamedTuple):
+    """The value of an expression, and the error that occurred on the way or None.
+
+    >>> from palio.language import cesql
+    >>> value, error = cesql.evaluate("5 / 0", {})
+    >>> value, error.kind
+    (0, 'math')
+    """
+
+    value: Value
+    error: Error | None = None
+
+    @property
+    def matches(self) -> bool:
+        """Whether an event with this result passes a filter: true, and no error (CESQL 1.2)."""
+        return self.value is True and self.error is None
+
+
+class Failed(Exception):
+    """An error on its way up.
+
+    `value` is what the failing operator itself returns, or None for the zero value of its type.
+    """
+
+    def __init__(self, kind: ErrorKind, message: str, value: Value | None = None) -> None:
+        super().__init__(message)
+        self.error = Error(kind, message)
+        self.value = value
 
 
 def attribute(event: Mapping[str, Any], name: str) -> Value:

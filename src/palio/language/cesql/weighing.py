@@ -15,7 +15,7 @@ _PIECE: Final = re.compile(
     r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\w++|[^\s\w]""", re.DOTALL
 )
 _TOKEN_WEIGHT: Final = 2
-"""A token costs twice as much as one of our own language: its lexer is a general one."""
+"""A token costs twice: it is read, and printed and read again as the text of a condition."""
 
 _TEXT_WEIGHT: Final = 4
 """The cost of beginning to read a text."""

@@ -1,19 +1,26 @@
-"""From parsed rules to the expressions of the model: the callbacks of the grammar.
+"""The language as its grammar defines it: the oracle of the parser.
 
-Each callback gets the children of its rule: nodes already built, and tokens. A node that stands for
-nothing yet but could be a value or a condition (a bare attribute) is decided by who uses it:
-`_scalar` and `_condition`. What is wrong is raised as `Misuse`, with the token that shows the
-place.
+`grammar.lark` is read by lark, and this module builds the same trees and the same errors from its
+rules, one method a rule. Nothing of it is in the parser but the words of errors, so that what both
+say is said twice.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from functools import cache
+from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-from palio.errors import InvalidFilter, InvalidInput
+from lark import Lark
+from lark.exceptions import UnexpectedToken
+from lark.lexer import Lexer
+
+from palio.errors import InvalidFilter, InvalidInput, ParseError
 from palio.language import hints
-from palio.language.lexer import Token
+from palio.language.lexer import Token, error_at
+from palio.language.parser import _SPELLED, Whole
 from palio.model.expressions import (
     All,
     AnyOf,
@@ -37,11 +44,9 @@ from palio.model.functions import FUNCTIONS
 from palio.model.operators import Op
 from palio.model.values import Kind
 
-__all__ = ["Builder", "Misuse", "Whole"]
+__all__ = ["read_by_grammar"]
 
 Node: TypeAlias = Any
-Whole: TypeAlias = tuple[list[Boolean], timedelta | None]
-"""The conditions of a sequence (one: a plain filter) and its WITHIN."""
 
 TRUE: Final = All(())
 FALSE: Final = AnyOf(())
@@ -287,3 +292,44 @@ def _condition(node: Node, token: Token | None = None) -> Boolean:
 
 def _shown(token: Token) -> str:
     return str(token.value).upper() if isinstance(token.value, str) else token.type
+
+
+def read_by_grammar(text: str, found: Sequence[Token]) -> Whole:
+    """The conditions that a text's tokens stand for."""
+    feed = _parser().parse_interactive()
+    try:
+        for token in found:
+            feed.feed_token(token)  # type: ignore[arg-type]  # lark reads only `type` of it
+        return feed.feed_eof()  # type: ignore[no-any-return]  # the builder's result
+    except UnexpectedToken as error:
+        raise _unexpected(text, found, error) from None
+    except Misuse as error:
+        place = error.token or found[0]
+        shown = text[place.start : place.end]
+        raise error_at(text, place.start, error.problem, offending=shown) from None
+
+
+@cache
+def _parser() -> Lark:
+    class Fed(Lexer):
+        """Tokens are fed one by one; lark never lexes."""
+
+        def __init__(self, conf: Any) -> None: ...
+
+        def lex(self, lexer_state: Any, parser_state: Any) -> Iterator[Any]:
+            raise NotImplementedError
+
+    grammar = Path(__file__).with_suffix(".lark").read_text(encoding="utf-8")
+    return Lark(grammar, parser="lalr", lexer=Fed, transformer=Builder())
+
+
+def _unexpected(text: str, found: Sequence[Token], error: Any) -> ParseError:
+    """The error of an unexpected word: which it was, and which could have stood there."""
+    expected = tuple(sorted({_SPELLED.get(name, name) for name in error.expected}))
+    token = error.token
+    if token.type == "$END":
+        problem = "the text ends too soon" if found else "the text is empty"
+        return error_at(text, len(text), problem, expected)
+    shown = text[token.start : token.end]
+    hint = hints.of_place(text, token.start)
+    return error_at(text, token.start, f"unexpected {shown[:40]!r}", expected, shown, hint)

@@ -1,15 +1,4 @@
-"""The grammar of CESQL 1.0 (section 2), LALR(1), and what is said of a text that does not fit it.
-
-Where the specification leaves a choice, this is ours:
-
-- Which token a sign begins depends on its place: `4 -1` is a subtraction, `4 * -1` a signed
-  literal.
-- Keywords are no attribute names. Attribute names may be written in any case, as keywords may,
-  since CloudEvents has only lower-case ones. A name of digits alone is a number.
-- In a string only the quote that delimits it is escaped, by a backslash; any other backslash
-  stands for itself, and two quotes in a row are two strings and so an error.
-- An integer literal beyond 32 bits is an error, also behind a unary minus: `- 2147483648`.
-"""
+"""CESQL as a grammar defines it, read by lark: the oracle of the parser."""
 
 from __future__ import annotations
 
