@@ -387,6 +387,14 @@ def test_empty_batches_and_empty_indexes(plan: str) -> None:
     assert plan in PLANS
 
 
+def test_a_column_of_lists_is_refused_with_what_does_it() -> None:
+    index = Index()
+    with pytest.raises(InvalidBinding, match="one by one, with add") as told:
+        index.add_many([1, 2], parsed("x IN :some"), {"some": [[1, 2], [3]]})
+    assert told.value.name == "some"
+    assert len(index) == 0
+
+
 def test_errors_change_nothing() -> None:
     index = Index()
     index.add(1, parsed("x < :limit"), {"limit": 5})

@@ -13,7 +13,7 @@ from palio.node import allowances as allowances_module
 from palio.node import peers
 from palio.node.allowances import Allowance, Allowances
 from palio.node.authority import ANYONE, Authority, Limits, OpenAuthority, Principal
-from palio.node.effects import Append, Effect, Moment, Send
+from palio.node.effects import Append, Effect, Moment, Report, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
@@ -120,6 +120,7 @@ class House:
         self.core = self.node._core
         self.sessions: dict[int, str] = {}
         self.received: Counter[int] = Counter()
+        self.reports: list[Report] = []
         self._links = 0
         self._id = 0
         self._carry_out(self.node.start(self.at))
@@ -206,6 +207,8 @@ class House:
             if isinstance(effect, Send):
                 said.setdefault(effect.link, []).append(effect.message)
                 self.received[effect.link] += type(effect.message) not in UNCOUNTED
+            elif isinstance(effect, Report):
+                self.reports.append(effect)
             elif isinstance(effect, Append):
                 self.store.write((*effect.operations, *effect.released))
                 waiting += self.node.stored(effect.ticket, self.at)
@@ -258,6 +261,18 @@ def test_sessions_of_a_principal_have_a_limit(token: str, monkeypatch: pytest.Mo
     house.enter("bob" if token == "alice" else "alice")
     house.say(links[0], Bye("closed", ""))
     house.enter(token)
+
+
+def test_sessions_of_a_broker_have_a_limit_and_the_log_is_not_filled() -> None:
+    house = House(OpenAuthority(), Settings(max_sessions=1))
+    house.enter("ann")
+    for _ in range(20):
+        answer = house.greet("bob")
+        assert isinstance(answer, Bye)
+        assert answer.code == "LimitExceeded"
+        assert "MAX_SESSIONS = 1; try another broker" in answer.reason
+    assert [each.details["count"] for each in house.reports if each.event == "refused"] == [1]
+    assert house.core.complaints.totals["refused"] == 20
 
 
 def test_those_who_show_nothing_share_no_account(monkeypatch: pytest.MonkeyPatch) -> None:

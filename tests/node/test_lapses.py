@@ -10,6 +10,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from palio.node.complaints import COMPLAIN_EVERY_S
 from palio.node.lapses import WAVES, Lapses
 from palio.node.settings import Settings
 from palio.node.vouching import LAPSE
@@ -262,6 +263,7 @@ def test_a_client_cannot_say_that_something_was_lost() -> None:
         world.send("mallory", link, Hello("client", "mallory", PROTOCOL_VERSION))
         world.send("mallory", link, message)
         world.run(3.0)
+    world.run(COMPLAIN_EVERY_S)
     refused = [each.details["reason"] for who, each in world.reports if each.event == "refused"]
     assert any("Facts is not for clients" in each for each in refused)
     assert any("Gaps is not for clients" in each for each in refused)

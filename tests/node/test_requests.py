@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import Any, Final
 
 import pytest
@@ -581,3 +583,56 @@ def test_residuals_of_a_session_have_a_cost_together(monkeypatch: pytest.MonkeyP
     refused(house.say(ALICE, listed), "LimitExceeded")  # its values count
     house.say(ALICE, Unsubscribe(12, 2))
     assert house.say(ALICE, listed) == [Done(10)]
+
+
+class _Looked(dict[Any, Any]):
+    """A mapping that counts how often all of it is gone through."""
+
+    times = 0
+
+    def values(self) -> Any:
+        self.times += 1
+        return super().values()
+
+    def items(self) -> Any:
+        self.times += 1
+        return super().items()
+
+
+def test_a_subscription_is_admitted_without_a_look_at_all_others() -> None:
+    house = House()
+    core = house.node._core
+    (session,) = (each for each in core.sessions.values() if each.link == ALICE)
+    session._subscriptions = session.subscriptions = _Looked()  # type: ignore[misc]
+    here = core.durability.here = _Looked()
+    for number in range(4):
+        assert house.say(ALICE, Subscribe(number, number, "a > b")) == [Done(number)]
+        house.say(ALICE, Subscribe(9, 100 + number, "x = 1", durable=f"d{number}"))
+    assert session._subscriptions.times == here.times == 0
+
+
+def test_what_is_counted_is_what_a_recount_finds(rng: random.Random) -> None:
+    house = House()
+    core = house.node._core
+    (session,) = (each for each in core.sessions.values() if each.link == ALICE)
+    texts = ("a > b", "x = 1", "a + b > 3 OR b > a", "a + 1 IN :some")
+    for number in range(300):
+        key, text = rng.randrange(8), rng.choice(texts)
+        values = {"some": list(range(rng.randint(1, 9)))} if ":" in text else {}
+        durable = f"d{key}" if key >= 5 else ""
+        request = rng.choice(
+            (
+                Subscribe(number, key, text, values, durable=durable),
+                Replace(number, key, text, values),
+                Update(number, key, {"some": list(range(rng.randint(1, 9)))}),
+                Unsubscribe(number, key, forget=bool(durable) and rng.random() < 0.5),
+            )
+        )
+        is_new = key not in session.subscriptions
+        if is_new == isinstance(request, Subscribe):
+            house.say(ALICE, request)
+            house.write()
+        costs = [each.cost for each in session.subscriptions.values()]
+        assert session.cost == sum(costs)
+        owners = Counter(each.owner for each in core.durability.here.values())
+        assert core.durability.owned == owners

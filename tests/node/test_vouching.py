@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from palio.errors import IllegalMessage
+from palio.errors import IllegalMessage, NotAuthenticated
 from palio.language.parsing import parse_filter
 from palio.model.filters import Filter
 from palio.node import known_facts, limits, registry, vouching
@@ -183,6 +183,26 @@ def test_a_durable_subscription_has_no_home_that_may_not_hear_all_of_it(ring: Ke
         assert (b.fact("far", f"bob/{version}") is not None) is kept
         if not kept:
             assert "may not hear all" in b.unbelieved[0][2]
+
+
+def test_whether_a_broker_may_hear_costs_no_signature_and_ends_with_its_token(
+    ring: Keyring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = ring.authority()
+    b = Registry("b", (), Vouching("b", ring.identity("b"), authority))
+    b.begin(AT.wall_us)
+    linked(b).receive("n", introduced(ring, "far", may_hear="x = 1"), AT)
+    far = f"far-{ring._number}"
+    token = b.fact("far", TOKEN)
+    assert token is not None
+    monkeypatch.setattr(authority, "verified", lambda *_: pytest.fail("a signature was looked at"))
+    for _ in range(3):
+        assert b.hears("far", "x = 1 AND y = 2")
+        assert not b.hears("far", "y = 2")
+    ring.revoked.write_text(f"{far}\n")
+    with pytest.raises(NotAuthenticated, match="revoked"):
+        authority.vouched(token.links[0], Moment(1e9, EPOCH_US))
+    assert not b.hears("far", "x = 1 AND y = 2")
 
 
 @our.examples(25)

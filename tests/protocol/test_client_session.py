@@ -9,6 +9,7 @@ import pytest
 from palio.errors import (
     Closed,
     IllegalMessage,
+    LimitExceeded,
     NotAuthenticated,
     PalioError,
     Unreachable,
@@ -168,6 +169,16 @@ def test_a_ping_is_answered_before_the_welcome_too() -> None:
     assert line.take_said()[1:] == [Pong()]
     line.session.receive(Settle(1), 0.0)
     assert line.take_done() == ["dial b1", "close", "unopened"]
+
+
+def test_who_is_beyond_a_limit_is_told_so_once_no_other_broker_answers() -> None:
+    line = Line("b1", "b2")
+    line.session.connect(0.0)
+    line.session.lost(ConnectionRefusedError(), 0.0)
+    line.session.dialled(0.0)
+    line.session.receive(Bye("LimitExceeded", "limits.sessions = 1"), 0.0)
+    assert line.take_done() == ["dial b1", "close", "dial b2", "close", "unopened"]
+    assert isinstance(line.error, LimitExceeded)
 
 
 def test_every_address_is_tried_once_for_who_connects() -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from palio.errors import LimitExceeded
 from palio.language.parsing import parse_advertisement
+from palio.matching import admission
+from palio.matching.index import Index
 from palio.routing import peer_requests
 from palio.routing.messages import (
     Advertise,
@@ -16,7 +19,7 @@ from palio.routing.messages import (
     Update,
 )
 from palio.routing.peer_requests import LOOK, Ledger
-from palio.routing.protocol import IllegalMessage, Peer
+from palio.routing.protocol import IllegalMessage, Matching, Peer
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, parse
 
 
@@ -118,3 +121,24 @@ def test_an_advertisement_that_a_neighbour_could_not_read_concerns_everybody() -
     assert ledger.refusing(BOB) == [ONE]
     assert enter(ledger, ALICE, Unadvertise(0))[ONE] == [Unadvertise(0)]
     assert ledger.refusing(BOB) == []
+
+
+@pytest.mark.parametrize("peer", [Peer.session("c"), Peer.broker("n")])
+def test_what_the_selector_refuses_is_not_there_and_all_else_is(
+    peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "MAX_SCANS", 1)
+    ledger = Ledger(Matching(Index()))
+    ledger.enrol(peer)
+    first, second, third = (parse(text) for text in ("s LIKE '_'", "s LIKE '__'", "x = 1"))
+    with pytest.raises(LimitExceeded, match="MAX_SCANS"):
+        ledger.follow(peer, [Subscribe(0, first), Subscribe(1, second)], fresh=False)
+    with pytest.raises(LimitExceeded, match="MAX_SCANS"):
+        ledger.follow(peer, [Subscribe(0, second)], fresh=False)  # in the place of the first
+    ledger.follow(peer, [Subscribe(2, third)], fresh=False)
+    assert {key: entry.bound for key, entry in ledger.entries[peer].items()} == {0: first, 2: third}
+    ledger.outgoing()
+    assert set(ledger.table.nodes) == {first, third}
+    ledger.dismiss(peer)
+    ledger.outgoing()
+    assert not ledger.table.nodes

@@ -290,6 +290,12 @@ class Table:
             raise InvalidBinding(f"there is no column of values for :{missing[0]}", name=missing[0])
         arrays = {name: _plain(columns[name]) for name in sorted(skeleton.variables)}
         for name, array in arrays.items():
+            if pa.types.is_nested(array.type):
+                raise InvalidBinding(
+                    f"column {name!r} holds {array.type}, and must hold one value for each key; "
+                    "add filters whose parameters are lists one by one, with add",
+                    name=name,
+                )
             if len(array) != len(listed):
                 raise InvalidBinding(
                     f"column {name!r} has {len(array)} values for {len(listed)} keys", name=name

@@ -268,12 +268,13 @@ class Authority(Protocol):
         If it has a `key`, whoever asks lets it prove that by something that is `verified`.
         """
 
-    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
-        """The broker that a token names, if this is a signature by the key it is bound to.
-
-        `NotAuthenticated` if it is not, and for a token that nobody vouches for any more; the time
-        of the token is not looked at.
+    def vouched(self, token: str, at: Moment) -> Principal:
+        """The broker that a token names; `NotAuthenticated` if nobody vouches for it any more. The
+        time of the token is not looked at.
         """
+
+    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
+        """The same, if this is a signature by the key that the token is bound to."""
 
     def check(self, principal: Principal, at: Moment) -> None:
         """Refuse (`NotAuthenticated`) a principal that has expired or was revoked meanwhile."""
@@ -294,6 +295,10 @@ class OpenAuthority:
         return self._anyone
 
     def authenticate_broker(self, token: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
+        """See `Authority`."""
+        return self._anyone
+
+    def vouched(self, token: str, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
         """See `Authority`."""
         return self._anyone
 
@@ -332,9 +337,13 @@ class NamedAuthority:
         """See `Authority`."""
         raise NotAuthenticated(f"a certificate makes no broker; {NO_BROKER}")
 
-    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
+    def vouched(self, token: str, at: Moment) -> Principal:
         """See `Authority`."""
         return self.authenticate_broker(token, at)
+
+    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:  # noqa: ARG002  # whatever it is
+        """See `Authority`."""
+        return self.vouched(token, at)
 
     def check(self, principal: Principal, at: Moment) -> None:
         """See `Authority`."""

@@ -7,6 +7,7 @@ What it decides about the journal it returns as operations; the node writes and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -89,6 +90,8 @@ class Durability:
             self._redirect(broker)
             self.custody.give_up(broker)
         self.here: dict[str, Durable] = {}
+        self.owned: Counter[str] = Counter()
+        """How many of them each owner has."""
         self._windows = SeenNumbers(stored.windows)
         self._everywhere = matcher()
         self._local = matcher()
@@ -199,6 +202,9 @@ class Durability:
     ) -> list[Operation]:
         subject = durable.subject
         del self.here[subject]
+        self.owned[durable.owner] -= 1
+        if not self.owned[durable.owner]:
+            del self.owned[durable.owner]
         lined_up = self.custody.close(subject)
         filter = str(durable.bound) if moved_to else ""
         claim = None if durable.is_written else self.homes.claim_elsewhere(subject)
@@ -226,6 +232,7 @@ class Durability:
         return fact is not None and not fact.filter
 
     def _enter(self, durable: Durable) -> None:
+        self.owned[durable.owner] += durable.subject not in self.here
         self.here[durable.subject] = durable
         self.custody.open(durable.subject)
         number = self._number((self.name, durable.subject))

@@ -6,7 +6,7 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
-from palio.errors import LimitExceeded, NotAuthenticated, NotSupported
+from palio.errors import LimitExceeded, NotSupported
 from palio.node.allowances import Allowance
 from palio.node.authority import Principal
 from palio.node.core import Core
@@ -74,8 +74,11 @@ class Peers:
         """A client begins a session."""
         core = self._core
         if len(core.sessions) >= core.settings.max_sessions:
-            raise NotAuthenticated(
-                f"this broker has {core.settings.max_sessions} sessions (MAX_SESSIONS); try another"
+            raise LimitExceeded(
+                "the number of sessions of this broker",
+                limit="MAX_SESSIONS",
+                maximum=core.settings.max_sessions,
+                remedy="try another broker",
             )
         allowance = core.allowances.of(principal)
         most = principal.limits.sessions or MAX_SESSIONS_OF_ONE

@@ -331,7 +331,7 @@ class RequestHandler:
         if requests[0].durable:  # which comes alone
             known = here.get(f"{session.owner}/{requests[0].durable}")
             if known is None:
-                kept = 1 + sum(each.owner == session.owner for each in here.values())
+                kept = 1 + self._core.durability.owned[session.owner]
             elif known.session is not None:  # it only changes its session
                 more -= known.session.allowance is allowance
         is_too_much = more > 0 and not self._peers.end_away(allowance, subscriptions=more)
@@ -501,7 +501,8 @@ class RequestHandler:
             if known.assembled:
                 core.route(core.router.receive(session.peer, UnsubscribePattern(key)))
             self._tell_router(session.peer, update)
-        known.what, known.values, known.assembled = what, own, False
+        session.change(key, what, own)
+        known.assembled = False
 
     def _assemble(
         self, session: Session, key: int, what: Filter | Pattern, values: Bindings
@@ -515,7 +516,8 @@ class RequestHandler:
             core.assembling.check_room(session.peer, 1)
             self._tell_router(session.peer, routing.Unsubscribe(key))
         core.route(core.router.receive(session.peer, wish))
-        known.what, known.values, known.version, known.assembled = what, values, 0, True
+        session.change(key, what, values)
+        known.version, known.assembled = 0, True
 
     def _update_durable(
         self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings
@@ -547,7 +549,7 @@ class RequestHandler:
         is_ours = session.subscriptions.get(pending.key) is known and durable.session is session
         narrowed, values = pending.given
         if is_ours and durable.filter is narrowed and durable.values == values:
-            known.what, known.values = pending.before
+            session.change(pending.key, *pending.before)
             was = pending.was
             _, operations = self._put(durable.subject, durable.visit, *was, durable.lease_s)
             core.append(operations)
@@ -584,8 +586,9 @@ def _check_cost(session: Session, asked: Mapping[int, Subscription]) -> None:
     cost = sum(each.cost for each in asked.values())
     if not cost:
         return
-    kept = (each.cost for key, each in session.subscriptions.items() if key not in asked)
-    if cost + sum(kept) > MAX_SESSION_COST:
+    subscriptions = session.subscriptions
+    gone = sum(subscriptions[key].cost for key in asked if key in subscriptions)
+    if session.cost - gone + cost > MAX_SESSION_COST:
         raise LimitExceeded(
             "the cost of the session's residual conditions",
             limit="MAX_SESSION_COST",

@@ -300,7 +300,9 @@ class Session(PeerSession):
         self.publisher = publisher
         self._subscriptions: dict[int, Subscription] = {}
         self.subscriptions: Final[Mapping[int, Subscription]] = self._subscriptions
-        """Changed by `take_up` and `let_go` alone, which count them."""
+        """Changed by `take_up`, `change` and `let_go` alone, which count them."""
+        self.cost = 0
+        """Of all their residuals."""
         self.durables: dict[int, Durable] = {}
         """Durable subscriptions, by key; `subscriptions` has them too."""
         self.stalled: dict[Durable, None] = {}
@@ -316,11 +318,21 @@ class Session(PeerSession):
         assert self.subscriptions.keys().isdisjoint(subscriptions)
         self._subscriptions.update(subscriptions)
         self.allowance.subscriptions += len(subscriptions)
+        self.cost += sum(each.cost for each in subscriptions.values())
+
+    def change(self, key: int, what: Filter | Pattern, values: Bindings) -> None:
+        """Hear something else under a key."""
+        known = self._subscriptions[key]
+        self.cost -= known.cost
+        known.what, known.values = what, values
+        self.cost += known.cost
 
     def let_go(self, key: int) -> Subscription | None:
         """Hear nothing more under a key; what it was, if anything."""
         known = self._subscriptions.pop(key, None)
-        self.allowance.subscriptions -= known is not None
+        if known is not None:
+            self.allowance.subscriptions -= 1
+            self.cost -= known.cost
         return known
 
     def forget(self) -> None:

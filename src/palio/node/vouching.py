@@ -159,11 +159,15 @@ class Vouching:
         return msgspec.structs.replace(fact, filter=left if _hears(own, left) else str(FALSE))
 
     def hears(self, token: Fact | None, filter: str) -> bool:
-        """Whether the broker that has told this token may hear all that a filter matches."""
+        """Whether the broker that has told this token may hear all that a filter matches. Its
+        signature was looked at when the token became known (`check`); it may be revoked since.
+        """
         if self._believes_all:
             return True
+        if token is None or not (token.links and token.signature):
+            return False
         try:
-            return token is not None and _hears(self._signer(token, "", _ANY_TIME), filter)
+            return _hears(self._authority.vouched(token.links[0], _ANY_TIME), filter)
         except NotAuthenticated:
             return False
 

@@ -28,6 +28,7 @@ from palio.errors import (
     Closed,
     DamagedFrame,
     IllegalMessage,
+    LimitExceeded,
     PalioError,
     Unreachable,
 )
@@ -279,7 +280,7 @@ class ClientSession:
         nobody = Unreachable(f"no broker answers: {'; '.join(self._reasons)}")
         nobody.__cause__ = error
         if self._opens:
-            self._give_up(nobody)
+            self._give_up(error if isinstance(error, LimitExceeded) else nobody)
         else:
             self._pause(now)
             self._connector.unopened(nobody, again=True)

@@ -201,11 +201,6 @@ class Forwarding:
         for filter in filters:
             self._touched[self.nodes[filter]] = None
 
-    def served(self, filter: Stated) -> list[Peer]:
-        """The neighbours that were told this filter or one that covers it."""
-        node = self.nodes.get(filter)
-        return [] if node is None else self._peers(node.eligible)
-
     def forwards(self, filter: Stated) -> list[Peer]:
         """siena's forwards(s)."""
         return self._peers(self.nodes[filter].forwards)

@@ -2,7 +2,7 @@
 
 The ledger reads requests into the table of `forwarding` and the selector, and writes what the
 table says has changed as requests again. A batch is read in two steps, so that an illegal one
-changes nothing: `plan` checks and binds everything, `apply` cannot fail.
+changes nothing: `plan` checks and binds everything, and in `apply` only the selector may refuse.
 
 siena's rules within one identity hold for clients: what a subscription of theirs covers is
 replaced by it, what one of theirs already covers is dropped. They are about subscriptions without
@@ -295,7 +295,7 @@ class Ledger:
         return replaced
 
     def apply(self, peer: Peer, steps: Iterable[Step]) -> None:
-        """Do what was planned."""
+        """Do what was planned, each step whole or, if the selector refuses it, not at all."""
         for step in steps:
             match step:
                 case PutValues():
@@ -308,25 +308,35 @@ class Ledger:
                     self._drop_covered(peer, bound)
 
     def _put(self, peer: Peer, step: Put) -> None:
+        entry = PeerRequest(peer, step.key, step.filter, step.values, step.bound)
+        self._select(entry)
         self._drop(peer, step.key)
         own = self._own.get(peer)
         if own is not None and not step.filter.variables:
             poset, keys = own
             if step.bound in poset or next(poset.coverers(step.bound), None) is not None:
+                self._deselect(entry)
                 return
             for narrower in list(poset.covered(step.bound)):
                 self._drop(peer, keys[narrower])
             poset.add(step.bound)
             keys[step.bound] = step.key
-        entry = PeerRequest(peer, step.key, step.filter, step.values, step.bound)
         self.entries[peer][step.key] = entry
         self.table.add(peer, step.bound)
+
+    def _select(self, entry: PeerRequest) -> None:
+        """Look for what is asked for; first of all, as a selector may refuse it (`MAX_SCANS`)."""
         if self._selector is not None:
+            destination = self._numbers[entry.peer]
+            self._selector.add(self._next_handle, entry.filter, entry.values, destination)
             entry.handle = self._next_handle
             self._next_handle += 1
             self._by_handle[entry.handle] = entry
-            destination = self._numbers[peer]
-            self._selector.add(entry.handle, step.filter, step.values, destination)
+
+    def _deselect(self, entry: PeerRequest) -> None:
+        if self._selector is not None:
+            self._selector.remove(entry.handle)
+            del self._by_handle[entry.handle]
 
     def _update(self, peer: Peer, step: PutValues) -> None:
         entry = self.entries[peer].get(step.key)
@@ -374,9 +384,7 @@ class Ledger:
             poset.discard(entry.bound)
             keys.pop(entry.bound, None)
         self.table.remove(peer, entry.bound)
-        if self._selector is not None:
-            self._selector.remove(entry.handle)
-            del self._by_handle[entry.handle]
+        self._deselect(entry)
 
     def _drop_covered(self, peer: Peer, bound: Stated) -> None:
         for key, entry in list(self.entries[peer].items()):

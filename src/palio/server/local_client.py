@@ -529,10 +529,8 @@ def _settle(answered: asyncio.Future[Done | Answer], outcome: Outcome) -> None:
 
 def _declined(error: PalioError) -> PalioError:
     """What a node that turns somebody away has said is told as what it refuses otherwise."""
-    limit = error.__cause__  # of one that may be met for a while only, and another try may pass it
-    if isinstance(limit, LimitExceeded):
-        return Declined(failure(limit))
-    return Declined(failure(error)) if is_final(error) else error
+    is_told = is_final(error) or isinstance(error, LimitExceeded)
+    return Declined(failure(error)) if is_told else error
 
 
 def _no_chance() -> float:

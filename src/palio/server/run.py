@@ -38,7 +38,7 @@ from palio.server.limits import GC_THRESHOLDS, TLS_1_2_CIPHERS
 from palio.server.multicast.opening import open_groups
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.server import Server
-from palio.server.settings import Configuration, Grant, Tls, is_any
+from palio.server.settings import Configuration, Grant, Tls, check, is_any
 
 __all__ = [
     "Front",
@@ -88,6 +88,7 @@ async def running(
     Everything that may be wrong with the configuration is found before anyone can connect. For
     measurements `is_lost` says of each datagram that comes whether it counts as lost on the way.
     """
+    check(configuration)
     broker, listen = configuration.broker, configuration.listen
     accepting = _tls(configuration.tls, ssl.Purpose.CLIENT_AUTH) if configuration.tls.cert else None
     dialling = _tls(configuration.tls, ssl.Purpose.SERVER_AUTH) if configuration.tls.ca else None

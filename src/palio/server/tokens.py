@@ -455,7 +455,7 @@ class TokenAuthority:
         principal.check_broker()
         return principal
 
-    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
+    def vouched(self, token: str, at: Moment) -> Principal:
         """See `Authority`."""
         self._look(at.now)
         principal = self._bound.get(token)
@@ -466,6 +466,11 @@ class TokenAuthority:
                 self._bound.clear()
             self._bound[token] = principal
         self._check_revoked(principal)
+        return principal
+
+    def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
+        """See `Authority`."""
+        principal = self.vouched(token, at)
         try:
             _bound_key(principal.key).verify(signature, data)
         except InvalidSignature:
