@@ -23,7 +23,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "model/words.py": "model/test_printing.py",
     "node/effects.py": "node/test_node.py",
     "multicast/limits.py": "multicast/test_packing.py",
-    "node/limits.py": "node/test_refusals.py",
+    "node/limits.py": "node/test_allowances.py",
     "node/settings.py": "server/test_settings.py",
     "protocol/limits.py": "protocol/test_wire.py",
     "routing/messages.py": "protocol/test_wire.py",
@@ -70,7 +70,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "language/cesql/weighing.py": "language/cesql/test_filters.py",
     "language/documents.py": "language/test_hostile_texts.py",
     "model/parameters.py": "client/test_bus.py",
-    "node/missing.py": "node/test_refusals.py",
     "node/peers.py": "node/test_node.py",
     "server/counters.py": "server/test_metrics.py",
 }

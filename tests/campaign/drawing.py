@@ -459,7 +459,7 @@ class _Draft:
             "stall": (client, seconds),
             "away": (client, seconds),
             "unreadable": (client, f"poison{random.below(2)}", 2 * seconds),
-            "garbled": (client, random.chance(0.5)),
+            "unread claim": (client, f"claim{int(random.chance(0.5))}", 2 * seconds),
             "drain": (broker, random.choice(AFTERWARDS), seconds + 2.0),
             "part": (*link, seconds),
             "link": (broker, random.choice(self.shape.brokers), seconds),

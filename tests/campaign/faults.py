@@ -20,24 +20,24 @@ from palio.simulation.world import World
 from tests.campaign.actors import Actor
 from tests.campaign.on_disks import ends_only_on, events_in, events_on, lacks_claims
 from tests.campaign.operators import Operators
+from tests.older import NEWER
 
 __all__ = [
     "CAST_FAULTS",
     "CLIENT_FAULTS",
     "DISK_FAULTS",
     "FAULTS",
-    "GARBLED_NAME",
     "REFUSALS",
     "UNREADABLE_FILTER",
     "UPKEEP",
     "Faults",
 ]
 
-UNREADABLE_FILTER: Final = "x != 666"
-"""What no other broker can read. It matches most events, and covers some other filters."""
+UNREADABLE_FILTER: Final = f"x != {NEWER}"
+"""What no other broker can read. It matches most events, and covers some other filters..."""
 
-GARBLED_NAME: Final = "garbled"
-"""An attribute of events that no broker can read."""
+READABLE_FILTER: Final = "x > 2"
+"""...and what takes its place."""
 
 FAULTS: Final[Mapping[str, str]] = {
     "delay": "a link gets slow",
@@ -65,16 +65,12 @@ FAULTS: Final[Mapping[str, str]] = {
     "stall": "a client reads nothing",
     "away": "a client stays away, perhaps beyond its grace",
     "unreadable": "what some client asks for cannot be read by any other broker",
-    "garbled": "what a client publishes cannot be read by its broker",
+    "unread claim": "the same of a durable subscription",
     "drain": "a broker is drained, and perhaps stopped and replaced",
     "part": "a broker is told to part from a neighbour, and to link to it again",
     "link": "a broker is told to link to another as well, and to part from it again",
 }
 """What each means, for people."""
-
-UNREAD_S: Final = 4.0
-"""So long after an unreadable filter was said, or may have been said anew, things may be lost that
-it covers: by then it was tried, and they are said in its stead."""
 
 UNNOTICED_S: Final = 4.0
 """An end of a link that was not told that it broke has found out by then, after 3 heartbeats of
@@ -86,7 +82,10 @@ REFUSALS: Final = ("fsync", "full", "spotty")
 DISK_FAULTS: Final = frozenset({"wipe", "flip", *REFUSALS})
 """Those after which something durable may be missing, if that is told."""
 
-CLIENT_FAULTS: Final = ("stall", "away", "unreadable", "garbled")
+UNREAD: Final = ("unreadable", "unread claim")
+"""Those by which more is sent, and nothing is lost."""
+
+CLIENT_FAULTS: Final = ("stall", "away", "unreadable", "unread claim")
 """Those that are a client's: no link goes down for them."""
 
 UPKEEP: Final = ("drain", "part", "link")
@@ -180,17 +179,12 @@ class Faults:
             cause(actor, *words[1:])
 
     def _changes(self, kind: str) -> None:
-        """Something begins or ends, which may upset things if they are upset easily."""
-        if kind not in (*UPKEEP, *REFUSALS, "restart") or self._upset_s:
-            self._note(self._upset_s)
+        """Something begins or ends, by which events that are under way may be lost."""
+        if kind not in (*UPKEEP, *REFUSALS, *UNREAD, "restart"):
+            self._note(0.0)
 
     def _note(self, seconds: float) -> None:
         self.breaks.append((self.world.now, self.world.now + seconds))
-
-    @property
-    def _upset_s(self) -> float:
-        """How long things may be lost after something has changed, though nothing is broken."""
-        return UNREAD_S if any(what[0] == "unreadable" for what in self._until) else 0.0
 
     def broke(self, from_s: float, to_s: float) -> bool:
         """Whether anything was broken at some time between these two."""
@@ -395,16 +389,21 @@ class Faults:
         self._for(seconds, ("away", actor.name), lambda: None)
 
     def _unreadable(self, actor: Actor, key: str, seconds: float) -> None:
-        """A subscription that no other broker can read, until it is ended. What it covers is in
-        force all the same, once it was tried.
-        """
-        actor.hear_of(key, UNREADABLE_FILTER, durable=False)
-        what = ("unreadable", actor.name, key)
-        self._for(seconds, what, lambda: actor.end(key), broken_s=UNREAD_S)
+        self._ask_newer(("unreadable", actor.name, key), actor, seconds, durable=False)
 
-    def _garbled(self, actor: Actor, durable: bool) -> None:
-        """It is told that its broker cannot take that, and goes on."""
-        actor.publish({GARBLED_NAME: 1}, durable=durable)
+    def _unread_claim(self, actor: Actor, key: str, seconds: float) -> None:
+        self._ask_newer(("unread claim", actor.name, key), actor, seconds, durable=True)
+
+    def _ask_newer(
+        self, what: tuple[str, str, str], actor: Actor, seconds: float, *, durable: bool
+    ) -> None:
+        """A subscription that no other broker can read, until another filter takes its place."""
+        key = what[-1]
+        if key in actor.interests:
+            actor.change(key, UNREADABLE_FILTER)
+        else:
+            actor.hear_of(key, UNREADABLE_FILTER, durable=durable)
+        self.lasts(seconds, what, lambda: actor.change(key, READABLE_FILTER))
 
 
 def _told(linked: Iterable[tuple[str, str]], ignorant: set[str]) -> set[str]:

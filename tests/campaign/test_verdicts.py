@@ -297,22 +297,3 @@ def test_no_grant_admits_what_it_does_not_match() -> None:
     first = play.published[0]
     alice.live.append(HeardEvent(play.world.now, first.publisher, first.seq, first.row, -1))
     assert "outside" in kinds(play)
-
-
-@pytest.mark.parametrize(
-    ("other", "expected"), [("kind < 2", ["overclaimed"]), ("x < 4 OR s = 'a'", [])]
-)
-def test_what_no_other_broker_can_read_is_in_force_only_where_something_may_cover_it(
-    other: str, expected: list[str]
-) -> None:
-    steps = (
-        *STEPS[:2],
-        Step(0.5, "unreadable", ("bob", "poison", 9.0)),
-        Step(5.0, "hear", ("alice", "live", other, {}, False)),
-    )
-    play = Play(Script(1, "acyclic", SCRIPT.brokers, SCRIPT.edges, steps, grants=True))
-    play.run()
-    (poison,) = play.actors["bob"].past
-    assert poison.settled is None
-    poison.settled, poison.settled_s, poison.answered_s = 0, 4.0, 4.0
-    assert kinds(play) == expected

@@ -15,7 +15,6 @@ Safety, for all that happened:
   for what its publisher said again, and what was on its way as a client went elsewhere, or as its
   broker stopped, on a graph.
 - *misanswered*: what is published is answered once, and durable is what is on a disk.
-- *overclaimed*: nothing is said to be in force everywhere that no other broker can read.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
 - *disordered*: on a tree each subscription hears each publisher in order, unless one of the two
   moves; on any graph live events, while nothing breaks.
@@ -32,15 +31,13 @@ from collections.abc import Iterator
 from math import inf
 from typing import Final
 
-from palio.model.filters import TRUE
 from palio.model.patterns import Occurrence
-from palio.model.relations import covers
 from palio.node.effects import ANYBODY
 from palio.protocol.messages import Gap
 from palio.routing.algorithms import GraphKind, find_algorithm
-from tests.campaign.actors import Actor, Debt, HeardEvent, Interest, Wish
+from tests.campaign.actors import Actor, Debt, HeardEvent, Interest
 from tests.campaign.casting import out_of_use
-from tests.campaign.faults import CLIENT_FAULTS, DISK_FAULTS, UNREADABLE_FILTER
+from tests.campaign.faults import CLIENT_FAULTS, DISK_FAULTS
 from tests.campaign.grants import MAY_HEAR, MAY_PUBLISH
 from tests.campaign.hostile import HOSTILE
 from tests.campaign.plays import Play, PublishedEvent
@@ -82,7 +79,6 @@ def verdicts(play: Play) -> Iterator[Breach]:
     for actor in play.actors.values():
         yield from verdict.of_actor(actor)
         yield from verdict.of_publications(actor)
-        yield from verdict.of_unreadable(actor)
     for name, report in play.world.reports:
         if report.event == "failed":
             yield Breach("failed", f"{name} has failed on something: {report.details}")
@@ -173,44 +169,6 @@ class _Verdict:
             if each.levels not in ([], [level if each.error is None else ""]):
                 what = f"{each.first} to {each.last}, {level}, {each.error}"
                 yield Breach("misanswered", f"{actor.name} was told {each.levels} of {what}")
-
-    def of_unreadable(self, actor: Actor) -> Iterator[Breach]:
-        """That something is in force everywhere which no other broker can read. What something else
-        covers is in force unsaid: only that counts which some neighbour refused, and which nothing
-        may have covered when it was asked.
-        """
-        refused = any(
-            report.event in ("message_refused", "not_sent") and _may_be_at(name, actor)
-            for name, report in self.play.world.reports
-        )
-        if refused and (
-            not self.play.hostile
-            and self.play.script.gate is None
-            and self.play.script.routing in TELL_ALL
-        ):
-            for each in actor.all_interests:
-                if each.versions[0].text != UNREADABLE_FILTER or each.settled is None:
-                    continue
-                if not (
-                    self._is_answered_in_ignorance(actor, each.settled_s, each.answered_s)
-                    or self._may_be_covered(each.versions[0], each.settled_s)
-                ):
-                    yield Breach("overclaimed", f"{actor.name}: {each.versions[0]} is in force")
-
-    def _may_be_covered(self, wish: Wish, since_s: float) -> bool:
-        """Whether anybody wanted something else since then, or perhaps later, that covers it within
-        what clients are granted.
-        """
-        granted = MAY_HEAR if self.play.script.grants else TRUE
-        unsaid = granted & wish.filter
-        return any(
-            other.text != wish.text
-            and other.over_s >= since_s
-            and covers(granted & other.filter, unsaid)
-            for actor in self.play.actors.values()
-            for interest in actor.all_interests
-            for other in interest.versions
-        )
 
     def _outside(
         self, actor: Actor, heard: list[HeardEvent], interests: list[Interest]

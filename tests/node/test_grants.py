@@ -54,6 +54,7 @@ from palio.simulation.world import EPOCH_US, World
 from tests.node.badges import Badge, Names, broker, greet, signed
 from tests.node.events import heard, parcel, reports
 from tests.node.signing import Keyring
+from tests.older import NEWER, older_brokers
 
 AnyMessage = TypeVar("AnyMessage")
 
@@ -109,6 +110,34 @@ def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bo
     assert {(name, each["neighbour"]) for name, each in told} == {("b1", "b2")}
     world.run(15.0)
     assert sum(each["count"] for _, each in reports(world, "withheld")) == 3
+
+
+@pytest.mark.parametrize("durable", ["", "d"])
+def test_a_neighbour_that_cannot_be_read_is_sent_what_it_may_hear(durable: str) -> None:
+    """It counts as if it asked for everything."""
+    with older_brokers("b1"):
+        world = network(2, b1=hears("b2", "a = 1"))
+        ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
+        bob.subscribe(f"a = 1 AND x != {NEWER}", durable=durable)
+        id = bob.settle()
+        world.run(3.0)
+        assert bob.answers[id] == Done(id)
+        seen: list[Message] = []
+
+        def spoils(who: str, message: Message) -> bool:
+            if who == "b1":
+                seen.append(message)
+            return False
+
+        world.spoils = spoils
+        for x in range(4):
+            ann.publish({"x": x, "a": x % 2}, durable=bool(durable))
+        world.run(5.0)
+    assert heard(bob) == [1, 3]
+    sent = [each.parcel for each in seen if isinstance(each, Forward | Carry)]
+    assert {a for each in sent for a in each.batch["a"].to_pylist()} == {1}
+    assert ("b1", "b2") in {(name, each["neighbour"]) for name, each in reports(world, "unread")}
+    assert held(world) == 0
 
 
 def test_what_a_broker_may_not_bring_is_kept_nowhere_and_raises_no_alarm() -> None:

@@ -187,16 +187,6 @@ def test_that_no_event_follows_is_said_after_the_events_that_wait(last: Control)
     assert len(sent(out)) == 4
 
 
-def test_what_waits_behind_events_was_said_after_what_is_refused() -> None:
-    link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), Budget(9 * SIZE))
-    for number in (1, 2):
-        link.offer([], Forward(parcel({"x": number}, first_seq=number)), MANY)
-    routes = [Route(Ready(number)) for number in (1, 2)]
-    for each in routes:
-        link.tell([], each)
-    assert list(link.said_after_first()) == routes
-
-
 def test_a_link_between_brokers_has_its_window_whatever_clients_hold() -> None:
     budget = Budget(2 * SIZE)
     budget.under_way = 100 * SIZE

@@ -103,7 +103,6 @@ MUTATIONS: Final = (
     Mutation("durable events do not go again", Publications, "renew", _no_durable_events),
     Mutation("what is unknown is accepted", Publications, "renew", _unanswered_is_accepted),
     Mutation("memory is called durable", Publications, "accepted", _any_level_will_do),
-    Mutation("what is left out is not told", Publications, "give_up", nothing),
     Mutation("what was dealt with is fresh", Receipts, "came", all_fresh),
     Mutation("what waits comes again as new", Receipts, "renew", nothing),
     Mutation("what both brokers say is heard twice", Crossing, "first_time", _all_new),

@@ -8,6 +8,7 @@ import pytest
 
 from palio.errors import (
     Closed,
+    DamagedFrame,
     IllegalMessage,
     LimitExceeded,
     NotAuthenticated,
@@ -17,8 +18,8 @@ from palio.errors import (
 from palio.protocol.client_session import ClientSession
 from palio.protocol.limits import (
     BACKOFF_MIN_S,
+    DAMAGE_TRIES,
     DIAL_S,
-    FRAME_TRIES,
     GREETING_S,
     MOST_TOGETHER,
     PROTOCOL_VERSION,
@@ -98,9 +99,6 @@ class Line:
         self.error = error
         self.done.append("broke")
 
-    def left_out(self, message: Message, _error: IllegalMessage) -> None:
-        self.done.append(f"left out {message}")
-
 
 class Told:
     """What the owner of a session is told goes to its line too."""
@@ -119,9 +117,6 @@ class Told:
 
     def lost(self, _session: ClientSession) -> None:
         self.line.done.append("lost")
-
-    def left_out(self, _session: ClientSession, message: Message, _: IllegalMessage) -> None:
-        self.line.done.append(f"told of {message}")
 
     def ended(self, _session: ClientSession, error: PalioError) -> None:
         self.line.error = error
@@ -264,25 +259,35 @@ def test_a_silent_broker_is_asked_and_then_given_up(line: Line) -> None:
     assert line.take_done() == ["close", "broke", "lost"]
 
 
-def test_a_message_that_the_broker_cannot_take_is_left_out(line: Line) -> None:
+@pytest.mark.parametrize("says_it", [True, False])
+def test_what_one_end_cannot_take_ends_the_session(line: Line, says_it: bool) -> None:
     line.session.send(Settle(1))
-    line.session.send(Settle(2))
-    for attempt in range(FRAME_TRIES):
-        now = 10.0 * (attempt + 1)
-        line.session.lost(Unreachable("cut"), now)
-        line.session.tick(now + 5.0)
-        line.session.dialled(now + 5.0)
+    line.take_said()
+    if says_it:
+        line.session.illegal(IllegalMessage("the broker", "what is that?"), 1.0)
+        assert line.take_said() == [Bye("closed")]
+    else:
+        line.session.receive(Bye("IllegalMessage", "what is that?"), 1.0)
+        assert line.take_said() == []
+    assert line.take_done() == ["close", "ended"]
+    assert isinstance(line.error, IllegalMessage)
+    with pytest.raises(Closed):
+        line.session.connect(2.0)
+
+
+def test_what_is_damaged_on_its_way_is_sent_again_unless_that_is_no_accident(line: Line) -> None:
+    now = 0.0
+    for attempt in range(1, DAMAGE_TRIES + 1):
+        line.session.illegal(DamagedFrame("the broker", "a bit turned round"), now)
+        if attempt == DAMAGE_TRIES:
+            break
+        assert line.take_done() == ["close", "broke", "lost"]
+        now = line.session.wake_at
+        line.session.tick(now)
+        line.welcomed(now, resumed=True)
         line.take_done()
-        line.take_said()
-        refusal = Welcome("b1", "s", True, 0, "a/1", heartbeat_s=BEAT_S, refused="unreadable")
-        line.session.receive(refusal, now + 5.0)
-    assert line.take_done() == [
-        f"left out {Settle(1)}",
-        f"told of {Settle(1)}",
-        "resumed",
-        "flow",
-    ]
-    assert line.take_said() == [Settle(2)]
+    assert line.take_done() == ["close", "ended"]
+    assert isinstance(line.error, DamagedFrame)
 
 
 def test_a_pause_says_so_and_the_end_is_final(line: Line) -> None:
@@ -387,17 +392,3 @@ def test_what_waits_to_be_said_together_is_forgotten_with_the_session(joining: L
     joining.take_said()
     joining.session.go_on()
     assert joining.take_said() == []
-
-
-def test_of_subscriptions_that_cannot_be_taken_together_each_is_tried(joining: Line) -> None:
-    for key in range(3):
-        joining.session.send(wanted(key))
-    joining.session.go_on()
-    for _ in range(FRAME_TRIES):
-        joining.take_said()
-        joining.session.lost(Unreachable("cut"), 1.0)
-        joining.session.tick(joining.session.wake_at)
-        joining.session.dialled(2.0)
-        joining.session.receive(Welcome("b1", "s", True, 0, "a/1", refused="what is that?"), 2.0)
-    assert joining.take_said()[1:] == [wanted(0), wanted(1), wanted(2)]
-    assert not any(each.startswith("left out") for each in joining.take_done())

@@ -92,17 +92,6 @@ def test_while_a_client_moves_the_broker_that_is_left_answers_for_what_is_not_du
     assert publications.is_idle
 
 
-def test_what_a_broker_that_is_left_cannot_take_is_not_published() -> None:
-    sender = Sender()
-    light, durable = sender.publish(1), sender.publish(1, durable=True)
-    sender.publications.cross()
-    for number in (1, 2):
-        sender.publications.give_up(number, NotPermitted("no"), behind=True)
-    assert (light.levels, durable.levels) == ([""], [])
-    sender.publications.end(Closed("over"))
-    assert (len(light.levels), durable.levels) == (1, [""])
-
-
 def test_a_session_that_is_lost_while_another_is_left_loses_what_both_had() -> None:
     sender = Sender()
     receipts = [sender.publish(1)]
@@ -122,18 +111,12 @@ def test_what_was_published_before_the_first_session_goes_in_order() -> None:
 
 
 @pytest.mark.parametrize("durable", [False, True])
-@pytest.mark.parametrize("how", ["end", "give up"])
-def test_a_publication_in_parts_is_answered_once_and_after_its_error(
-    how: str, durable: bool
-) -> None:
+def test_a_publication_in_parts_is_answered_once_and_after_its_error(durable: bool) -> None:
     sender = Sender()
     publications, error = sender.publications, NotPermitted("no")
     receipt = Publication(1, 2, durable=durable, now=lambda: 0.0)
     sender.publish_part(receipt, 1, is_last=False)
-    if how == "end":
-        publications.end(error)
-    else:
-        publications.give_up(1, error)
+    publications.end(error)
     assert (receipt.error, receipt.levels) == (error, []), "its last part is not here yet"
     sender.publish_part(receipt, 1, is_last=True)
     publications.end(Closed("over"))

@@ -54,8 +54,7 @@ def test_each_neighbour_is_told_exactly_the_frontier(seed: int) -> None:
             elif peer.is_client or peer in told:
                 wanted[peer].append(random.choice(pool))
                 table.add(peer, wanted[peer][-1])
-        for peer, (added, dropped, unread) in table.changes().items():
-            assert not unread
+        for peer, (added, dropped) in table.changes().items():
             assert not told[peer] & set(added)
             assert set(dropped) <= told[peer]
             told[peer] = (told[peer] | set(added)) - set(dropped)
@@ -64,57 +63,6 @@ def test_each_neighbour_is_told_exactly_the_frontier(seed: int) -> None:
             assert set(table.sent(peer)) == known
             eligible = [f for p, fs in wanted.items() if p != peer for f in fs]
             assert same_up_to_equivalence(list(known), expected(wanted, peer), eligible)
-
-
-def frontier_without(all_: list[Filter], refused: set[Filter]) -> list[Filter]:
-    """What must be told where some filters cannot be read, and so cover nothing."""
-    coverers = [each for each in all_ if each not in refused]
-    return [f for f in all_ if not any(g != f and covers(g, f) for g in coverers)]
-
-
-@pytest.mark.parametrize("seed", seeds(4, nightly=300))
-def test_what_a_neighbour_cannot_read_covers_nothing_there(seed: int) -> None:
-    random = Randomness(seed)
-    table = Forwarding()
-    peers = [ALICE, BOB, ONE, TWO]
-    wanted: dict[Peer, list[Filter]] = {peer: [] for peer in peers}
-    told: dict[Peer, set[Filter]] = {ONE: set(), TWO: set()}
-    refused: dict[Peer, set[Filter]] = {ONE: set(), TWO: set()}
-    pool = [random_filter(random) for _ in range(12)]
-    for neighbour in told:
-        table.connect(neighbour)
-    for _ in range(80):
-        peer = random.choice(peers)
-        if peer in told and told[peer] and random.chance(0.5):
-            unread = random.choice(sorted(told[peer], key=str))
-            table.refuse(peer, [unread])
-            refused[peer].add(unread)
-        elif wanted[peer] and random.chance(0.5):
-            table.remove(peer, wanted[peer].pop(random.below(len(wanted[peer]))))
-        else:
-            wanted[peer].append(random.choice(pool))
-            table.add(peer, wanted[peer][-1])
-        for neighbour, (added, dropped, unread_) in table.changes().items():
-            assert not refused[neighbour] & {*added, *dropped}
-            assert set(unread_) <= refused[neighbour]
-            refused[neighbour] -= set(unread_)
-            told[neighbour] = (told[neighbour] | set(added)) - {*dropped, *unread_}
-        table.check()
-        for neighbour, known in told.items():
-            all_ = list({f for one, fs in wanted.items() if one != neighbour for f in fs})
-            assert set(table.sent(neighbour)) == known
-            assert refused[neighbour] <= known
-            expected_ = frontier_without(all_, refused[neighbour])
-            readable = [each for each in all_ if each not in refused[neighbour]]
-            assert same_up_to_equivalence(
-                [each for each in known if each not in refused[neighbour]],
-                [each for each in expected_ if each not in refused[neighbour]],
-                readable,
-            )
-            assert all(
-                (neighbour in table.refusing(one)) == bool(refused[neighbour] & set(fs))
-                for one, fs in wanted.items()
-            )
 
 
 class OnlyOne:

@@ -10,7 +10,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_advertisement, parse_filter
-from palio.model.advertisements import Advertisement
+from palio.model.advertisements import Advertisement, UnreadAdvertisement
 from palio.model.filters import Filter
 from palio.model.relations import overlaps
 from palio.routing.overlap_index import OverlapIndex
@@ -63,6 +63,8 @@ def test_it_says_what_asking_about_every_pair_says(seed: int) -> None:
         elif chance < 0.95:
             kept = {each: None for each in scan.heard[peer] if rng.random() < 0.75}
             kept |= {drawn(rng, parse_advertisement): None for _ in range(rng.randint(0, 2))}
+            if rng.random() < 0.1:
+                kept[UnreadAdvertisement("x RESEMBLES 1")] = None
             assert set(scan.hear(peer, kept)) <= set(index.hear(peer, list(kept)))
         else:
             scan.heard[peer] = {}
@@ -103,3 +105,16 @@ def test_what_matches_nothing_goes_nowhere() -> None:
     assert index.towards(never) == []
     index.forget(never)
     index.forget(parse("price = 1"))  # nobody asked about it
+
+
+def test_what_is_offered_and_cannot_be_read_may_be_anything() -> None:
+    index, unread = OverlapIndex(), UnreadAdvertisement("price RESEMBLES 5")
+    cheap, dear = parse("price < 5"), parse("price > 50")
+    assert index.towards(cheap) == []
+    assert index.hear(ONE, [unread]) == [cheap]
+    assert index.towards(dear) == [ONE]
+    assert index.hear(ONE, [unread, parse_advertisement("price > 0")]) == []
+    assert index.hear(ONE, [parse_advertisement("price > 10")]) == [cheap]
+    assert index.hear(ONE, [unread]) == [cheap]
+    index.drop(ONE)
+    assert index.towards(cheap) == index.towards(dear) == []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import pytest
 
 from palio.errors import LimitExceeded
 from palio.language.parsing import parse_advertisement
 from palio.matching import admission
 from palio.matching.index import Index
+from palio.model.filters import UnreadFilter
 from palio.routing import peer_requests
 from palio.routing.messages import (
     Advertise,
@@ -18,6 +21,7 @@ from palio.routing.messages import (
     Unsubscribe,
     Update,
 )
+from palio.routing.parameters import changes
 from palio.routing.peer_requests import LOOK, Ledger
 from palio.routing.protocol import IllegalMessage, Matching, Peer
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, parse
@@ -85,51 +89,34 @@ def test_what_takes_long_to_find_out_may_be_offered(
     assert ledger.offers(parse("x = 0"))
 
 
-def test_what_a_neighbour_could_not_read_gives_its_key_to_its_own_update_only() -> None:
-    carol = Peer.session("carol")
-    ledger = ledger_with(carol, BOB, ONE)
-    unread = Subscribe(0, parse("a > 5"))
-    assert enter(ledger, carol, unread, Subscribe(1, parse("b < 9")))[ONE] == [
-        Subscribe(0, unread.filter),
-        Subscribe(1, parse("b < 9")),
+UNREAD: Final = UnreadFilter("a RESEMBLES 5")
+
+
+def test_what_could_not_be_read_is_everything_until_it_is_replaced() -> None:
+    ledger = ledger_with(ONE, TWO)
+    everything = [Subscribe(0, parse("TRUE"))]
+    assert enter(ledger, ONE, Subscribe(7, UNREAD, {"x": 1}))[TWO] == everything
+    assert enter(ledger, ONE, Subscribe(8, parse("a > 1"))) == {}, "it covers that"
+    assert enter(ledger, ONE, Update(7, {"3": 9}, 1)) == {}
+    assert standing(ledger, ONE) == ["TRUE", "a > 1"]
+    replaced = enter(ledger, ONE, Subscribe(7, parse("a > 5")))
+    assert replaced[TWO] == [Subscribe(1, parse("a > 1")), Unsubscribe(0)]
+    assert enter(ledger, ONE, Subscribe(7, UNREAD), Update(7, {"3": 9}, 1))[TWO] == [
+        Subscribe(2, parse("TRUE")),
+        Unsubscribe(1),
     ]
-    assert BOB not in enter(ledger, BOB, Subscribe(0, parse("b < 5")))
-    ledger.refuse(ONE, [unread])
-    assert (ledger.refusing(carol), ledger.refusing(BOB)) == ([ONE], [])
-    assert enter(ledger, carol, Update(0, {"0": 7}, 1))[ONE] == [Update(0, {"0": 7}, 1)]
-    assert ledger.refusing(carol) == [], "until the neighbour is found to lack it as well"
-    ledger.refuse(ONE, [Update(0, {"0": 7}, 1)])
-    assert ledger.refusing(carol) == [ONE]
-    assert enter(ledger, carol, Unsubscribe(0), Subscribe(2, parse("a > 1")))[ONE] == [
-        Unsubscribe(0),
-        Subscribe(2, parse("a > 1")),
+    assert enter(ledger, ONE, Unsubscribe(7))[TWO] == [
+        Subscribe(3, parse("a > 1")),
+        Unsubscribe(2),
     ]
 
 
-def test_an_advertisement_that_a_neighbour_could_not_read_concerns_everybody() -> None:
-    ledger = Ledger(advertising=True)
-    for each in (ALICE, BOB, ONE):
-        ledger.enrol(each)
-    ledger.tell(ONE)
-    wide, narrow = (
-        Advertise(key, parse_advertisement(text)) for key, text in ((0, "a > 1"), (1, "a > 5"))
-    )
-    assert enter(ledger, ALICE, wide)[ONE] == [wide]
-    assert enter(ledger, BOB, narrow) == {}
-    ledger.refuse(ONE, [wide, Subscribe(1, parse("a > 1"))])
-    assert ledger.outgoing()[ONE] == [narrow]
-    assert ledger.refusing(BOB) == [ONE]
-    assert enter(ledger, ALICE, Unadvertise(0))[ONE] == [Unadvertise(0)]
-    assert ledger.refusing(BOB) == []
-
-
-@pytest.mark.parametrize("peer", [Peer.session("c"), Peer.broker("n")])
 def test_what_the_selector_refuses_is_not_there_and_all_else_is(
-    peer: Peer, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(admission, "MAX_SCANS", 1)
     ledger = Ledger(Matching(Index()))
-    ledger.enrol(peer)
+    ledger.enrol(peer := Peer.session("c"))
     first, second, third = (parse(text) for text in ("s LIKE '_'", "s LIKE '__'", "x = 1"))
     with pytest.raises(LimitExceeded, match="MAX_SCANS"):
         ledger.follow(peer, [Subscribe(0, first), Subscribe(1, second)], fresh=False)
@@ -142,3 +129,38 @@ def test_what_the_selector_refuses_is_not_there_and_all_else_is(
     ledger.dismiss(peer)
     ledger.outgoing()
     assert not ledger.table.nodes
+
+
+def test_of_a_client_an_update_of_everything_is_illegal_as_ever() -> None:
+    ledger = ledger_with(BOB)
+    enter(ledger, BOB, Subscribe(0, parse("TRUE")))
+    with pytest.raises(IllegalMessage, match="has no :x"):
+        ledger.plan(BOB, [Update(0, {"x": 1}, 1)])
+
+
+@pytest.mark.parametrize("how", ["at first", "by an update"])
+def test_what_the_selector_has_no_room_for_is_everything_there(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others are told what it is. A client is told that there is no room."""
+    monkeypatch.setattr(admission, "MAX_SCANS", 1)
+    ledger = Ledger(selector := Matching(Index()))
+    for peer in (BOB, ONE, TWO):
+        ledger.enrol(peer)
+    ledger.tell(TWO)
+    enter(ledger, ONE, Subscribe(0, parse("s LIKE '_%_' AND a = 1")))
+    second = Subscribe(1, parse("s LIKE '__%_' AND a = 2"))
+    if how == "at first":
+        assert enter(ledger, ONE, second)[TWO] == [Subscribe(1, second.filter)]
+    else:
+        enter(ledger, ONE, Subscribe(1, parse("s LIKE '_%_' AND a = 2")))
+        changed = changes(parse("s LIKE '_%_' AND a = 2"), second.filter)
+        assert changed is not None
+        assert enter(ledger, ONE, Update(1, changed, 1))[TWO] == [Update(1, changed, 1)]
+    assert list(ledger.routes(selector.match_event({"a": 7}))) == [ONE]
+    enter(ledger, ONE, Update(1, {"0": 3}, 2))
+    assert list(ledger.routes(selector.match_event({"a": 7}))) == [ONE]
+    enter(ledger, ONE, Unsubscribe(1))
+    assert list(ledger.routes(selector.match_event({"a": 7}))) == []
+    with pytest.raises(LimitExceeded, match="MAX_SCANS"):
+        enter(ledger, BOB, second)

@@ -211,9 +211,8 @@ def _sections(now: Mapping[str, Any]) -> Iterator[tuple[str, list[tuple[str, ...
 def _peer(name: str, peer: Mapping[str, Any]) -> tuple[str, ...]:
     unseen, queued = _bytes(peer["unseen_bytes"]), _bytes(peer["queued_bytes"])
     dropped = f", {peer['dropped']:,} dropped" if peer["dropped"] else ""
-    missing = f", {peer['missing']:,} subscriptions missing" if peer.get("missing") else ""
     state = "up" if peer["up"] else "DOWN"
-    return name, state, f"{unseen} under way, {queued} queued{dropped}{missing}"
+    return name, state, f"{unseen} under way, {queued} queued{dropped}"
 
 
 def _bytes(count: int) -> str:

@@ -11,7 +11,7 @@ from math import inf
 from typing import Final
 
 from palio.client.transport import Dial, Wire
-from palio.errors import DamagedFrame, IllegalMessage, PalioError, Unreachable
+from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.protocol.client_session import ClientSession, Owner
 from palio.protocol.messages import Hello, Message, SubscribeAll
 
@@ -199,15 +199,7 @@ class Session:
         """See `Connector`."""
         self._was_lost = True
         broker = self.core.broker
-        is_refused = isinstance(error, IllegalMessage) and not isinstance(error, DamagedFrame)
-        if is_refused and self.core.stream.refusals == 1:
-            logger.error("what %s sent cannot be taken: %s", broker, error)
         logger.warning("the connection to %s broke (%s); it is dialled again", broker, error)
-
-    def left_out(self, message: Message, error: IllegalMessage) -> None:
-        """See `Connector`."""
-        text = "%s cannot take what it was sent (%s), which is left out: %s"
-        logger.error(text, self.core.broker, type(message).__name__, error)
 
     def _tell(self, error: PalioError | None) -> None:
         waiting, self._waiting = self._waiting, []

@@ -46,7 +46,13 @@ from palio.model.printing import show_name, show_scalar
 from palio.model.sizes import check_growth, check_size
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["Advertisement", "Alternative", "advertisement_of", "checked_advertisement"]
+__all__ = [
+    "Advertisement",
+    "Alternative",
+    "UnreadAdvertisement",
+    "advertisement_of",
+    "checked_advertisement",
+]
 
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
@@ -233,6 +239,46 @@ class Advertisement:
 
     def __repr__(self) -> str:
         return f"palio.parse_advertisement({str(self)!r})"
+
+
+class UnreadAdvertisement(Advertisement):
+    """Every event, in the place of a `text` that could not be read, as it is of a newer grammar.
+
+    No advertisement says that, so it is passed on by its text, for those who can read it. Hence it
+    covers none but itself, and none covers it.
+
+    >>> UnreadAdvertisement("x RESEMBLES 'y'").announces({"z": 1})
+    True
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(())
+        self.text = text
+        self._hash = hash(text)
+
+    def announces(self, event: Mapping[str, Any], *, open: bool = False) -> bool:
+        """Anything."""
+        del event, open
+        return True
+
+    def within(self, granted: Filter) -> Advertisement:
+        """All of it: what its publisher may publish is looked at event by event."""
+        del granted
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnreadAdvertisement) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UnreadAdvertisement, (self.text,)
+
+    def __str__(self) -> str:
+        return self.text
 
 
 def advertisement_of(condition: Boolean, values: Bindings = NO_VALUES) -> Advertisement:

@@ -36,6 +36,7 @@ __all__ = [
     "Constraint",
     "Filter",
     "Residual",
+    "UnreadFilter",
     "all_of",
     "checked_filter",
     "domain_of",
@@ -213,6 +214,20 @@ TRUE: Final = Filter((Conjunction(()),))
 
 FALSE: Final = Filter(())
 """Matches no event."""
+
+
+class UnreadFilter(Filter):
+    """TRUE in the place of a `text` that could not be read, as it is of a newer grammar.
+
+    >>> UnreadFilter("x RESEMBLES 'y'") == TRUE
+    True
+    """
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        super().__init__(TRUE.conjunctions)
+        self.text = text
 
 
 def reduce(expression: Boolean) -> Filter:

@@ -16,7 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from palio.model.advertisements import Advertisement, Alternative, checked_advertisement
+from palio.model.advertisements import (
+    Advertisement,
+    Alternative,
+    UnreadAdvertisement,
+    checked_advertisement,
+)
 from palio.model.domains import PRESENT, Domain
 from palio.model.effort import Effort
 from palio.model.events import is_system_name
@@ -101,6 +106,8 @@ def covers_advertisement(
     True
     """
     wide, narrow = checked_advertisement(general), checked_advertisement(specific)
+    if isinstance(wide, UnreadAdvertisement) or isinstance(narrow, UnreadAdvertisement):
+        return wide == narrow
     effort = effort or Effort()
     return all(
         any(_announcement_covers(one, each, open, effort) for one in wide.alternatives)
@@ -151,6 +158,8 @@ def overlaps(
     announcing = checked_advertisement(advertisement)
     hearing = checked_filter(subscription).bind(subscription_values or NO_VALUES)
     effort = effort or Effort()
+    if isinstance(announcing, UnreadAdvertisement):
+        return any(not each.is_contradiction for each in hearing.conjunctions)
     return any(
         _may_meet(one.domains, other, open, effort)
         for one in announcing.alternatives

@@ -6,7 +6,7 @@ turns them into effects, until there is nothing left to say.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
 from traceback import format_tb
@@ -62,14 +62,14 @@ from palio.protocol.messages import (
     Route,
     unpack_mask,
 )
-from palio.routing.messages import Batch, Control, Settled
+from palio.routing.messages import Batch, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
 __all__ = ["Core"]
 
 
-_FAULTS: Final = ("cannot_take", "message_refused", "not_sent", "journal_failed")
+_FAULTS: Final = ("cannot_take", "journal_failed")
 """Complaints of what no sound broker says."""
 
 _Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
@@ -119,10 +119,6 @@ class Core:
         self.telling = Telling(self._say, self.flow)
         self.lag = Lag()
         self.fact_reports = FactReports(self._tell_facts, self._echo, self.lag)
-        self.lacking: dict[Neighbour, bool] = {}
-        """Neighbours that lack something of which the router was not told yet, or (if it is true)
-        something no longer. It is told once all is said that this input led to: what follows from
-        that is newer."""
         self.releases = Releases()
         self.fact_writer = FactWriter(self.durability.registry, self.append)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
@@ -157,6 +153,11 @@ class Core:
         """Time has passed: tell what has come together."""
         for event, told in self.complaints.due(self.at.now):
             self.report(_level(event), event, **told)
+
+    def complain_unread(self, culprit: str, texts: Sequence[str]) -> None:
+        """Tell people of filters that this broker cannot read, and takes for everything."""
+        remedy = "each is taken for everything; update this broker"
+        self.complain("unread", culprit, len(texts), filter=texts[0][:SHOWN_CHARS], remedy=remedy)
 
     # --- the journal ---
 
@@ -270,21 +271,7 @@ class Core:
             self.lapses.ways_changed()
 
     def _say(self, neighbour: Neighbour, portion: Message) -> None:
-        if neighbour.missing and isinstance(portion, Route):
-            lacked = len(neighbour.missing)
-            portion = Route(self._sifted(neighbour, portion.control))
-            has_less = len(neighbour.missing) < lacked
-            if has_less or neighbour.missing.untold:
-                self.lacking[neighbour] = has_less or self.lacking.get(neighbour, False)
         neighbour.tell(self.out, portion)
-
-    def _sifted(self, neighbour: Neighbour, control: Control) -> Control:
-        """What a neighbour that has refused something is told."""
-        control, unreadable = neighbour.missing.sift(control)
-        if unreadable:
-            filters = [str(getattr(each, "filter", ""))[:200] for each in unreadable[:3]]
-            self.complain("not_sent", neighbour.name, len(unreadable), filters=filters)
-        return control
 
     def settle_up(self) -> None:
         """Say and write what the last input led to. What it did not change is not looked at."""
@@ -305,6 +292,9 @@ class Core:
                 self._pump_neighbour(neighbour)
         if custody.damaged:
             self._tell_damage()
+        unread, self.durability.unread = self.durability.unread, {}
+        for broker, text in unread.items():
+            self.complain_unread(broker, [text])
 
     def _settle_registry(self) -> None:
         """Write what the registry learned, and send what it says."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import TRUE, Filter
@@ -104,6 +104,9 @@ class Durability:
         self._subjects: dict[int, str] = {}
         """Durable subscriptions that `_local` matches for: those here, and those that moved on."""
         self._indexed: set[int] = set()
+        self.unread: dict[str, str] = {}
+        """By broker, a filter in what it says that cannot be read here. Whoever calls takes it out.
+        """
         for each in stored.subscriptions:
             values = msgspec.msgpack.decode(each.values)
             filter = parse_filter(each.filter)
@@ -473,10 +476,10 @@ class Durability:
             return
         claim = self.registry.fact(home, said.subject)
         text = said.filter or ("" if claim is None else claim.filter)
-        filter = _readable(text) if has_gone_on else None
+        filter = self._read(said.origin, text) if has_gone_on else None
         if filter is not None:
             self._subjects[number] = said.subject
-            self._local.add(number, filter)
+            _add(self._local, number, filter)
         elif was_followed:
             del self._subjects[number]
             self._local.remove(number)
@@ -488,7 +491,7 @@ class Durability:
         """
         number = self._number((fact.origin, fact.subject))
         is_own = fact.origin == self.name
-        home, filter = fact.origin, _readable(fact.filter)
+        home, filter = fact.origin, self._read(fact.origin, fact.filter)
         if fact.links:
             home = fact.links[0]
             theirs = self.registry.fact(home, fact.subject)
@@ -499,10 +502,21 @@ class Durability:
             filter = self.here[fact.subject].bound
         if filter is not None:
             goal = self._goal_number((home, number if is_own else -1))
-            self._everywhere.add(number, filter, destination=goal)
+            _add(self._everywhere, number, filter, destination=goal)
             self._indexed.add(number)
         else:
             self._take_out(number)
+
+    def _read(self, origin: str, text: str) -> Filter | None:
+        """A fact's filter. One that this broker cannot read matches everything: better too much."""
+        if not text:
+            return None
+        try:
+            filter = parse_filter(text)
+        except InvalidInput:
+            self.unread[origin] = text
+            return TRUE
+        return TRUE if filter.variables else filter
 
     def _take_out(self, number: int) -> None:
         if number in self._indexed:
@@ -527,12 +541,9 @@ def _before(claim: Fact) -> int:
     return max(1, claim.claimed_us - 1)
 
 
-def _readable(text: str) -> Filter | None:
-    """A fact's filter. One that this broker cannot read matches everything: better too much."""
-    if not text:
-        return None
+def _add(matcher: Matcher, number: int, filter: Filter, *, destination: int | None = None) -> None:
+    """Look for a filter, or for everything where the engine takes no more of its kind."""
     try:
-        filter = parse_filter(text)
-    except InvalidInput:
-        return TRUE
-    return TRUE if filter.variables else filter
+        matcher.add(number, filter, destination=destination)
+    except LimitExceeded:
+        matcher.add(number, TRUE, destination=destination)

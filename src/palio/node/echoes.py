@@ -65,10 +65,8 @@ class KnownNeighbour:
         "awaited",
         "is_equal",
         "known_at",
-        "missing",
         "own",
         "promised",
-        "tried",
         "unbelieved",
     )
 
@@ -88,48 +86,6 @@ class KnownNeighbour:
         that each stands for, as it lacked all from there on..."""
         self.promised: dict[int, int] = {}
         """...and those that it is told once they are on the disk, in place of what they outdo."""
-        self.missing: dict[str, set[str]] = {}
-        """By origin, the subjects of facts that it could not take, in this session or before..."""
-        self.tried: dict[tuple[str, str], int] = {}
-        """...and what it was sent of them since: the newest versions, by origin and subject."""
-
-    def refuse(self, fact: Fact, newest: int) -> None:
-        """It cannot take a fact; `newest` is what it was sent of that subject."""
-        key = fact.origin, fact.subject
-        self.missing.setdefault(fact.origin, set()).add(fact.subject)
-        self.tried.pop(key, None)
-        if newest > fact.version:
-            self.tried[key] = newest
-
-    def try_again(self, facts: Iterable[Fact]) -> None:
-        """It is sent these: what it could not take before it may take now."""
-        if self.missing:
-            for fact in facts:
-                if fact.subject in self.missing.get(fact.origin, ()):
-                    self.tried[fact.origin, fact.subject] = fact.version
-
-    def take(self, origin: str, versions: Iterable[int]) -> None:
-        """It answers for these: it has taken them."""
-        if self.tried:
-            taken = set(versions)
-            for key in [key for key, tried in self.tried.items() if tried in taken]:
-                if key[0] == origin:
-                    self._has(*key)
-
-    def knows(self, versions: Mapping[str, int]) -> None:
-        """It says what it knows: what it was sent last it has taken, or has not heard of."""
-        for key in [key for key, tried in self.tried.items() if tried <= versions.get(key[0], 0)]:
-            self._has(*key)
-
-    def has(self, facts: Iterable[Fact]) -> None:
-        """It says these itself."""
-        if self.missing:
-            for fact in facts:
-                self._has(fact.origin, fact.subject)
-
-    def _has(self, origin: str, subject: str) -> None:
-        self.tried.pop((origin, subject), None)
-        self.missing.get(origin, set()).discard(subject)
 
 
 class Echoes:
@@ -178,14 +134,7 @@ class Echoes:
     def take(self) -> list[Owed]:
         """Take out the answers that can be given."""
         done, self._done = self._done, []
-        for owed in done:
-            lacking = self._lacking(owed.origin)
-            owed.unreached |= dict.fromkeys(name for name in lacking if name not in owed.to)
         return done
-
-    def _lacking(self, origin: str) -> Iterator[str]:
-        """Neighbours that could not take something that an origin said."""
-        return (name for name, state in self._neighbours.items() if state.missing.get(origin))
 
     def look(self, owed: Iterable[Owed]) -> None:
         """These may wait for nobody."""
@@ -274,7 +223,6 @@ class Echoes:
     ) -> None:
         """A neighbour answers for facts of another broker; some beyond it were not reached."""
         state = self._neighbours[name]
-        state.take(origin, versions)
         for version in versions:
             waiting = state.awaited.pop((origin, version), {})
             for owed in waiting:
@@ -287,7 +235,6 @@ class Echoes:
     ) -> int | None:
         """A neighbour answers for what this broker said: the newest that was awaited, if any."""
         state = self._neighbours[name]
-        state.take(self._name, versions)
         found = [each for each in versions if state.own.pop(each, None) is not None]
         newest = max(found, default=None)
         for question in self._questions:
@@ -344,9 +291,7 @@ class Echoes:
         for state in self._neighbours.values():
             untold = min(untold, _oldest(state) if state.is_equal else 0)
         while self._questions and (self._questions[0].version < untold or not self._neighbours):
-            question = self._questions.popleft()
-            question.unreached |= dict.fromkeys(self._lacking(self._name))
-            yield question
+            yield self._questions.popleft()
 
 
 def _oldest(state: KnownNeighbour) -> float:

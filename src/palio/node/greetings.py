@@ -15,10 +15,9 @@ from palio.node.links import Link, Links
 from palio.node.membership import Membership
 from palio.node.peers import Peers, circle
 from palio.node.questions import Questions
-from palio.node.refusals import Refusals
-from palio.node.sessions import Neighbour, PeerSession
+from palio.node.sessions import PeerSession
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Bye, Challenge, Hello, Probe, Seek, Welcome
+from palio.protocol.messages import Bye, Challenge, Hello, Welcome
 from palio.protocol.names import check_name
 from palio.routing.algorithms import GraphKind
 
@@ -43,7 +42,6 @@ class Greetings:
         self._links = links
         self._peers = peers
         self._questions = questions
-        self._refusals = Refusals(core)
 
     def greet(self, link: int, state: Link, hello: Hello) -> None:
         """Somebody says who it is."""
@@ -133,7 +131,7 @@ class Greetings:
             and known.resumes(welcome.session, welcome.received)
         ):
             known.principal = principal
-            self._go_on(link, state, known, welcome.received, welcome.refused)
+            self._go_on(link, state, known, welcome.received)
             return
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
@@ -180,7 +178,6 @@ class Greetings:
             publisher,
             heartbeat,
             grace,
-            party.stream.refused,
             token,
             proof,
             routing,
@@ -191,24 +188,12 @@ class Greetings:
         self, link: int, state: Link, party: PeerSession, hello: Hello, publisher: str
     ) -> None:
         self._welcome(link, state, party, resumed=True, publisher=publisher)
-        self._go_on(link, state, party, hello.received, hello.refused)
+        self._go_on(link, state, party, hello.received)
 
-    def _go_on(
-        self, link: int, state: Link, party: PeerSession, received: int, refused: str
-    ) -> None:
-        """A party is back on a new connection: it is sent what did not arrive.
-
-        `refused` says why it could not take the first of it.
-        """
+    def _go_on(self, link: int, state: Link, party: PeerSession, received: int) -> None:
+        """A party is back on a new connection: it is sent what did not arrive."""
         self._links.replaced(party, "resumed on another connection")
         state.party, party.link = party, link
-        party.stream.refused = ""
         party.seen(received)
-        message = party.stream.returned() if refused else None
-        if message is not None and not self._refusals.settle(party, message, refused):
-            self._peers.part_with(party)
-            return
-        if isinstance(message, Probe | Seek) and isinstance(party, Neighbour):
-            self._questions.lost(party)
         self._core.out += [Send(link, each) for each in party.stream.resume(received)]
         self._core.flow(party)

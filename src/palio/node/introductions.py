@@ -48,7 +48,7 @@ class Introduction:
 
     # --- who dials ---
 
-    def hello(self, session: str, received: int, refused: str, *, seeks: bool) -> Hello:
+    def hello(self, session: str, received: int, *, seeks: bool) -> Hello:
         """The first word."""
         core = self._core
         self._nonce = core.new_id()
@@ -60,7 +60,6 @@ class Introduction:
             "",
             session,
             received,
-            refused,
             self._nonce,
             # A gateway does not know yet on which side of it the other end is.
             routing="" if core.settings.outside else core.settings.routing,

@@ -9,11 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio.model.limits import MAX_COMPARISONS
-from palio.protocol.limits import FRAME_TRIES, SEEN_EVERY_BYTES
-
-SESSION_TRIES: Final = 3 * FRAME_TRIES
-"""An end that goes on sending what cannot be taken loses its session after so many times: a table
-is tried whole and then in parts, and what cannot go is replaced by something that arrives."""
+from palio.protocol.limits import SEEN_EVERY_BYTES
 
 MAX_SUBSCRIPTIONS: Final = 100_000
 """Subscriptions of one principal, or of one session where nobody shows who he is; at about 4 KiB

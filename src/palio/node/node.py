@@ -24,7 +24,7 @@ from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
 from palio.node.leaving import Leaving
-from palio.node.limits import REASON_CHARS, SESSION_TRIES
+from palio.node.limits import REASON_CHARS
 from palio.node.link_reports import LinkReports
 from palio.node.links import Link, Links
 from palio.node.membership import Membership
@@ -35,7 +35,6 @@ from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
 from palio.node.reception import Reception
-from palio.node.refusals import tell_covered
 from palio.node.requests import RequestHandler
 from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
@@ -214,7 +213,7 @@ class Node:
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
         seeks = self._finding.seeks(url)
-        hello = introduction.hello(session, stream.received, stream.refused, seeks=seeks)
+        hello = introduction.hello(session, stream.received, seeks=seeks)
         core.out.append(Send(link, hello))
         return self._effects()
 
@@ -256,7 +255,9 @@ class Node:
                 kind = type(message).__name__
                 problem = self._core.fault(kind, error)
                 reason = f"the broker failed on this {kind} ({problem})"
-                self._refuse(link, state, IllegalMessage(f"link {link}", reason))
+                failed = IllegalMessage(f"link {link}", reason)
+                if not self._reception.answer(state.party, message, failed):
+                    self._refuse(link, state, failed)
         return self._effects()
 
     def illegal(self, link: int, error: PalioError, at: Moment) -> list[Effect]:
@@ -399,32 +400,24 @@ class Node:
         core.out.append(Close(link, bye.code))
 
     def _refuse(self, link: int, state: Link, error: PalioError) -> None:
-        """A counted message could not be taken: the other end is told when it comes back.
+        """A counted message could not be taken: the session ends, a new one begins from nothing.
 
         What was damaged on its way is not the sender's fault: it is sent again as it is, unless
         that is so again and again.
         """
         party = state.party
-        if party is not None and isinstance(error, DamagedFrame) and not party.stream.damaged():
-            party = None
-        if party is not None:
-            party.stream.refuse(str(error))
-            if isinstance(party, Neighbour):
-                self._core.complain(
-                    "cannot_take",
-                    party.name,
-                    1,
-                    number=party.stream.received + 1,
-                    times=party.stream.refusals,
-                    reason=str(error),
-                )
+        is_damage = isinstance(error, DamagedFrame)
+        if is_damage and party is not None and party.stream.damaged():
+            is_damage, error = False, IllegalMessage(party.peer, str(error))
+        if isinstance(party, Neighbour) and not is_damage:
+            number = party.stream.received + 1
+            self._core.complain("cannot_take", party.name, 1, number=number, reason=str(error))
         self._links.hang_up(link, error)
-        if party is not None and party.stream.refusals >= SESSION_TRIES:
+        if party is not None and not is_damage:
             self._peers.part_with(party)
 
     def _effects(self) -> list[Effect]:
         self._link_reports.look()
-        tell_covered(self._core)
         core = self._core
         core.settle_up()
         core.fact_reports.look(core.at.now)

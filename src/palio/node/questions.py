@@ -133,7 +133,6 @@ class Questions:
                     "queued_bytes": each.queued_bytes,
                     "unseen_bytes": each.stream.unseen_bytes,
                     "dropped": each.dropped,
-                    "missing": len(each.missing),
                 }
                 for name, each in core.neighbours.items()
             },

@@ -6,7 +6,11 @@ once all of it was taken (`Stream.begun`).
 
 from __future__ import annotations
 
+from typing import Final
+
 from palio.errors import IllegalMessage, PalioError
+from palio.model.advertisements import UnreadAdvertisement
+from palio.model.filters import UnreadFilter
 from palio.node.core import Core
 from palio.node.leaving import Leaving
 from palio.node.membership import Membership
@@ -14,7 +18,7 @@ from palio.node.mentions import check_names
 from palio.node.patience import Patience
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
-from palio.node.requests import ClientRequest, RequestHandler
+from palio.node.requests import AnsweredRequest, ClientRequest, RequestHandler
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.protocol.dividing import mark_of, part_of
 from palio.protocol.failures import failure
@@ -40,12 +44,19 @@ from palio.protocol.messages import (
     RemovePeer,
     Route,
     Seek,
+    Settle,
     Sought,
+    SubscribeAll,
     Took,
 )
-from palio.routing.messages import Control
+from palio.routing.messages import Batch, Control, Flood
 
 __all__ = ["Reception"]
+
+_Answered: Final = AnsweredRequest | Settle | Ask | Drain | AddPeer | RemovePeer
+"""Requests of clients that each have an answer of their own."""
+
+_UNREAD: Final = UnreadFilter | UnreadAdvertisement
 
 
 class Reception:
@@ -91,8 +102,24 @@ class Reception:
             else:
                 self._from_broker(party, message)
         if up_to is None:
-            party.stream.arrive(message)
-            party.send_ack(self._core.out)
+            self._arrive(party, message)
+
+    def answer(self, party: PeerSession | None, message: Message, error: PalioError) -> bool:
+        """Tell a client that its request came to nothing, as this broker has failed on it. False:
+        nobody waits for an answer.
+        """
+        said = message.requests if isinstance(message, SubscribeAll) else (message,)
+        ids = [each.id for each in said if isinstance(each, _Answered)]
+        if not isinstance(party, Session) or not ids:
+            return False
+        for id in ids:
+            party.say(self._core.out, Failed(id, failure(error)))
+        self._arrive(party, message)
+        return True
+
+    def _arrive(self, party: PeerSession, message: Message) -> None:
+        party.stream.arrive(message)
+        party.send_ack(self._core.out)
 
     def _publish_part(self, session: Session, message: Publish, up_to: int | None) -> None:
         """Some rows of what a client publishes, which was admitted as a whole."""
@@ -139,8 +166,6 @@ class Reception:
         check_names(neighbour.name, message)
         match message:
             case Route(control):
-                if neighbour.missing:
-                    control = neighbour.missing.honest(control)
                 self._routed(neighbour, control)
             case Forward():
                 self._publishing.forward(neighbour, message)
@@ -171,6 +196,8 @@ class Reception:
     def _routed(self, neighbour: Neighbour, control: Control) -> None:
         """A neighbour's router says something."""
         core = self._core
+        if isinstance(control, Batch | Flood):
+            self._tell_unread(neighbour, control)
         heard, denied = core.assembling.heard(neighbour.principal, control)
         if denied:
             core.complain("beyond_grant", neighbour.name, denied, said=type(control).__name__)
@@ -178,3 +205,10 @@ class Reception:
             core.route(core.router.receive(neighbour.peer, heard))
         if neighbour.changes_tree(control):
             core.lapses.ways_changed()
+
+    def _tell_unread(self, neighbour: Neighbour, control: Batch | Flood) -> None:
+        """Tell people of filters that could not be read, and what becomes of them."""
+        filters = (getattr(each, "filter", None) for each in control.requests)
+        unread = [each.text for each in filters if isinstance(each, _UNREAD)]
+        if unread:
+            self._core.complain_unread(neighbour.name, unread)

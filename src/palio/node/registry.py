@@ -100,8 +100,6 @@ class Registry(SaidFacts):
         """Tickets of `settle` that wait for what could not be written."""
         self.is_behind = False
         """Whether its links are others than it has told."""
-        self._lacking: dict[str, tuple[dict[str, set[str]], dict[tuple[str, str], int]]] = {}
-        """Of neighbours that are gone, what they could not take (`missing`, `tried`)."""
         self._lost: dict[str, None] = {}
         """Neighbours that are gone, which the others are yet to be told."""
         self._bides = False
@@ -218,8 +216,7 @@ class Registry(SaidFacts):
 
     def join(self, neighbour: str, at: Moment) -> None:
         """A link is up."""
-        state = self._neighbours[neighbour] = KnownNeighbour(at.now)
-        state.missing, state.tried = self._lacking.pop(neighbour, ({}, {}))
+        self._neighbours[neighbour] = KnownNeighbour(at.now)
         self._lost.pop(neighbour, None)
         known = dict(self._versions)
         if self.is_new and neighbour not in self._asked_back:
@@ -231,10 +228,6 @@ class Registry(SaidFacts):
     def leave(self, neighbour: str) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
-        if any(gone.missing.values()):
-            self._lacking[neighbour] = gone.missing, gone.tried
-            while len(self._lacking) > MAX_BROKERS:
-                del self._lacking[next(iter(self._lacking))]
         self._lost[neighbour] = None
         self.ways += 1
         self._echoes.leave(neighbour, gone, self._untold.first)
@@ -264,20 +257,6 @@ class Registry(SaidFacts):
                 for each in echoes:
                     self._echoed(neighbour, each)
 
-    def refused(self, neighbour: str, fact: Fact) -> None:
-        """A neighbour cannot take a fact: it is unreached whenever that origin settles, until it
-        takes something newer about that subject. To send it again in another session is no use: a
-        version below one that is known is no news there.
-        """
-        newest = self.fact(fact.origin, fact.subject)
-        sent = 0 if newest is None or not self.is_told(newest) else newest.version
-        self._neighbours[neighbour].refuse(fact, sent)
-        if fact.origin == self.name:
-            self._echoes.answered_own(neighbour, (fact.version,))
-        else:
-            self._echoes.answered(neighbour, fact.origin, (fact.version,))
-        self._reply()
-
     def _links_changed(self) -> None:
         self.ways += 1
         self.is_behind = self._neighbours.keys() != set(self.links(self.name))
@@ -305,7 +284,6 @@ class Registry(SaidFacts):
         if len(versions) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Known of more than {MAX_BROKERS} (MAX_BROKERS)")
         state.is_equal, state.known_at = True, at.now
-        state.knows(versions)
         lacking = [
             fact
             for fact in self._facts.values()
@@ -328,7 +306,6 @@ class Registry(SaidFacts):
         owed = self._echoes.owe(fresh, neighbour)
         if not fresh:
             return
-        self._neighbours[neighbour].has(fresh)
         self.news += fresh
         self._flood(fresh, neighbour)
         self._echoes.look(owed.values())
@@ -395,7 +372,6 @@ class Registry(SaidFacts):
                 self._send(name, facts)
 
     def _send(self, neighbour: str, facts: Sequence[Fact]) -> None:
-        self._neighbours[neighbour].try_again(facts)
         self.outbox.append((neighbour, Facts(tuple(facts))))
         self._echoes.sent(neighbour, facts)
 

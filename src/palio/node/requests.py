@@ -69,7 +69,7 @@ from palio.routing.algorithms import ALGORITHMS
 from palio.routing.patterns.messages import SubscribePattern, UnsubscribePattern
 from palio.routing.protocol import Addressing, Peer
 
-__all__ = ["ClientRequest", "RequestHandler"]
+__all__ = ["AnsweredRequest", "ClientRequest", "RequestHandler"]
 
 AnsweredRequest = (
     Subscribe

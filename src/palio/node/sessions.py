@@ -7,8 +7,7 @@ events for when the receiver is slow or away. The queue is bounded; what it drop
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
@@ -20,7 +19,6 @@ from palio.node.allowances import Allowance
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import ANSWERS_PART, FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
-from palio.node.missing import Missing
 from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY
 from palio.protocol.messages import (
     NO_VISIT,
@@ -180,13 +178,6 @@ class PeerSession:
         """The other end has got so many messages."""
         before, answers = self.stream.unseen_bytes, self.stream.unseen_answers
         self.stream.seen(count)
-        self._budget.under_way += self.stream.unseen_bytes - before
-        self._budget.answers += self.stream.unseen_answers - answers
-
-    def replace(self, messages: Sequence[Message]) -> None:
-        """See `Stream.replace`."""
-        before, answers = self.stream.unseen_bytes, self.stream.unseen_answers
-        self.stream.replace(messages)
         self._budget.under_way += self.stream.unseen_bytes - before
         self._budget.answers += self.stream.unseen_answers - answers
 
@@ -382,7 +373,6 @@ class Neighbour(PeerSession):
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
-        self.missing = Missing(peer.name)
         self.untold: deque[Iterator[Message] | WaitingBatch] = deque()
         """What is yet to be said to it, portion by portion, in order."""
         self._behind: deque[Message] = deque()
@@ -449,10 +439,6 @@ class Neighbour(PeerSession):
         """Events that it has perhaps not seen, in order."""
         sent = [each for each in self.stream.unseen() if isinstance(each, Forward)]
         return sent + [each for each, _ in self._queue if isinstance(each, Forward)]
-
-    def said_after_first(self) -> Iterator[Message]:
-        """What it has perhaps not seen, and what waits, without the first of all that."""
-        return islice(chain(self.stream.unseen(), self._behind), 1, None)
 
     @property
     def is_busy(self) -> bool:

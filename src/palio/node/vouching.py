@@ -155,7 +155,7 @@ class Vouching:
             return fact
         if not is_subscription(fact.subject):
             return msgspec.structs.replace(fact, filter="", claimed_us=0)
-        left = str(_heard(fact.filter, own))
+        left = str(_heard(parse_filter(fact.filter), own))
         return msgspec.structs.replace(fact, filter=left if _hears(own, left) else str(FALSE))
 
     def hears(self, token: Fact | None, filter: str) -> bool:
@@ -241,20 +241,23 @@ def _ungranted(fact: Fact, principal: Principal) -> str:
 
 
 def _hears(principal: Principal, text: str) -> bool:
-    """Whether a principal may hear all that a filter matches, as far as can be told."""
+    """Whether a principal may hear all that a filter matches, as far as can be told. Of one that
+    cannot be read it hears what it may (`Core._hearable`): who cannot tell must not cut it off.
+    """
     if principal.hears_all:
         return True
     try:
-        return covers(_heard(text, principal), parse_filter(text))
+        filter = parse_filter(text)
     except InvalidInput:
-        return False
+        return principal.hears_something
+    return not filter.variables and covers(_heard(filter, principal), filter)
 
 
-def _heard(text: str, principal: Principal) -> Filter:
+def _heard(filter: Filter, principal: Principal) -> Filter:
     """What a principal may hear of what a filter matches: after a denial of expressions only the
     second narrowing may find that nothing is left.
     """
     try:
-        return narrow(narrow(parse_filter(text), NO_VALUES, principal), NO_VALUES, principal)
+        return narrow(narrow(filter, NO_VALUES, principal), NO_VALUES, principal)
     except PalioError:
         return FALSE

@@ -21,7 +21,7 @@ import msgspec
 from palio.errors import IllegalMessage, PalioError
 from palio.model.events import SEQ, TIME
 from palio.protocol.client_session import ClientSession
-from palio.protocol.failures import error_of, failure
+from palio.protocol.failures import error_of
 from palio.protocol.limits import OVERLAP_S, WINDOW_BYTES
 from palio.protocol.messages import (
     Accepted,
@@ -38,7 +38,6 @@ from palio.protocol.messages import (
     Gaps,
     Message,
     Parcel,
-    Publish,
     Redirect,
     Refused,
     Replace,
@@ -327,16 +326,6 @@ class ClientCore:
     def hear(self, session: ClientSession, message: Message) -> None:
         """What a broker says to a client."""
         self._hearers[type(message)](session, message)
-
-    def left_out(self, session: ClientSession, message: Message, error: IllegalMessage) -> None:
-        """A broker cannot take a message: whoever waits for its answer is told."""
-        if isinstance(message, Publish):
-            behind = session is not self.session
-            self.publications.give_up(message.first_seq, error, behind=behind)
-            self.flow(self.session)
-        elif isinstance(message, Request):
-            self._answer(message.id, Failed(message.id, failure(error)))
-        # Of acknowledgements a later one says it too; else the events come again.
 
     def ended(self, session: ClientSession, error: PalioError) -> None:
         """There is no way back to a broker."""

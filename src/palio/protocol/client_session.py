@@ -6,9 +6,9 @@
 2. If the broker still knows the session, both go on where they were: what the other has not got is
    sent again, nothing is lost or doubled.
 3. If not, the session is *renewed*: its owner says again all that must be known.
-4. What the other end cannot take is sent again, since a bit may have flipped on its way; in the end
-   it is left out, and the session goes on without it. Each end is told by the other's greeting.
-5. What no attempt can change (who we are is not accepted, or a greeting is illegal) ends it.
+4. What was damaged on its way is sent again.
+5. What no attempt can change ends it: who we are is not accepted, or one end cannot take what the
+   other says.
 
 The shell round it opens connections and hands in what comes, each time with the time of now, and
 calls `tick` when `wake_at` has come. The session calls its `Connector` and its `Owner` at once; its
@@ -37,7 +37,6 @@ from palio.protocol.limits import (
     BACKOFF_MAX_S,
     BACKOFF_MIN_S,
     DIAL_S,
-    FRAME_TRIES,
     GREETING_S,
     HEARTBEAT_S,
     MOST_TOGETHER,
@@ -103,9 +102,6 @@ class Connector(Protocol):
     def broke(self, error: Exception) -> None:
         """The connection broke; it is dialled again."""
 
-    def left_out(self, message: Message, error: IllegalMessage) -> None:
-        """The broker cannot take a message, however often it is sent; it is sent no more."""
-
 
 class Owner(Protocol):
     """Whose session it is: who says things in it and hears what the broker says."""
@@ -121,9 +117,6 @@ class Owner(Protocol):
 
     def lost(self, session: ClientSession) -> None:
         """The connection broke."""
-
-    def left_out(self, session: ClientSession, message: Message, error: IllegalMessage) -> None:
-        """The broker cannot take a message; it is sent no more."""
 
     def ended(self, session: ClientSession, error: PalioError) -> None:
         """There will be no further connection."""
@@ -184,8 +177,6 @@ class ClientSession:
         self._heartbeat_s = HEARTBEAT_S
         self._beat_at = inf
         self._seen_at = inf
-        self._unnamed = 0
-        """How often the broker could not take something that was not counted."""
 
     @property
     def is_connected(self) -> bool:
@@ -246,11 +237,8 @@ class ClientSession:
             return
         self.stage = Stage.GREETING
         self.wake_at = min(self.wake_at, now + GREETING_S)
-        stream = self.stream
-        received, refused = (stream.received, stream.refused) if self.id else (0, "")
-        self._connector.send(
-            structs.replace(self.hello, session=self.id, received=received, refused=refused)
-        )
+        received = self.stream.received if self.id else 0
+        self._connector.send(structs.replace(self.hello, session=self.id, received=received))
 
     def lost(self, error: Exception, now: float) -> None:
         """The connection broke, or none could be made."""
@@ -341,7 +329,6 @@ class ClientSession:
     def _welcomed(self, welcome: Welcome) -> list[Message]:
         """What to say first: what the broker has not got, if it knows the session."""
         if not welcome.resumed:
-            self._unnamed = 0
             self._take_together()  # the owner says it again
             self.stream = Stream()
             return []
@@ -350,10 +337,6 @@ class ClientSession:
         stream = self.stream
         if self._is_new:  # another program began it
             stream.take_up(welcome.received)
-        stream.refused = ""
-        stream.seen(welcome.received)
-        if welcome.refused:
-            self._returned(welcome.refused)
         return stream.resume(welcome.received)
 
     def _begin(self, welcome: Welcome, again: list[Message], now: float) -> None:
@@ -370,21 +353,6 @@ class ClientSession:
             self._owner.renewed(self, is_first=is_first)
         self._connector.opened(resumed=welcome.resumed)
         self._owner.flow(self)
-
-    def _returned(self, reason: str) -> None:
-        """The broker could not take the first message that it has not seen."""
-        error = IllegalMessage("this client", f"the broker says: {reason}")
-        message = self.stream.returned()
-        if isinstance(message, SubscribeAll):
-            self.stream.replace(message.requests)  # the one that cannot be taken is found
-        elif message is not None:
-            self.stream.replace(())
-            self._connector.left_out(message, error)
-            self._owner.left_out(self, message, error)
-        elif not any(True for _ in self.stream.unseen()):
-            self._unnamed += 1
-            if self._unnamed >= FRAME_TRIES:
-                raise error
 
     # --- messages ---
 
@@ -473,13 +441,14 @@ class ClientSession:
         """Something came that cannot be read or taken: it has not arrived."""
         if self.stage is not Stage.ESTABLISHED:
             return
-        if not isinstance(error, DamagedFrame) or self.stream.damaged():
-            self.stream.refuse(str(error))
-        self._break(error, now)
+        if isinstance(error, DamagedFrame) and not self.stream.damaged():
+            self._break(error, now)
+        else:
+            self.end(error)
 
     def _dismissed(self, bye: Bye, now: float) -> None:
         error = farewell(bye)
-        if is_final(error) and not isinstance(error, IllegalMessage):  # which has its own limit
+        if is_final(error):
             self._leave(Stage.IDLE)
             self.end(error)
         else:

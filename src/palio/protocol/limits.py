@@ -51,16 +51,9 @@ dialled anew meanwhile, which ends what it has begun, would keep it busy for eve
 MAX_NUMBER: Final = 1 << 62
 """A number in a message. Added to another it is an int64 still."""
 
-FRAME_TRIES: Final = 3
-"""A counted message that the other end could not take is sent so often, since a bit may have
-flipped on its way; then it is taken out of the session."""
-
 DAMAGE_TRIES: Final = 10
 """What was damaged on its way goes again as it is; if it is damaged so often in a row at one place,
-that is no accident, and it counts as what cannot be taken."""
-
-MAX_REASON_CHARS: Final = 500
-"""Of the reason for a refusal, what is told to the other end; it has to fit into a greeting."""
+that is no accident, and the session ends."""
 
 MAX_BOOKMARK_BYTES: Final = 64 << 10
 """How far a durable subscription has got, in its owner's words: brokers hold it in memory."""

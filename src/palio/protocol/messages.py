@@ -6,8 +6,7 @@ the rest is sent again. `UNCOUNTED` messages are about the connection itself. Wh
 from whom and when is a table, `palio.protocol.transitions`.
 
 A request with an `id` is answered by exactly one of `Done`, `Failed` and `Answer`. A refusal never
-ends the connection; a message that is not legal does, and changes nothing: it has not arrived. The
-next greeting says so (`refused`), and whoever sent it takes it out of the session in the end.
+ends the connection; a message that is not legal ends the session, and changes nothing.
 """
 
 from __future__ import annotations
@@ -141,8 +140,6 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     """The session to resume; empty for a new one."""
     received: Number = 0
     """Counted messages of that session that arrived here."""
-    refused: str = ""
-    """Why the counted message after those could not be taken, if that ended the last connection."""
     nonce: str = ""
     """Of a broker: drawn for this greeting, to be signed by who answers."""
     proof: bytes = b""
@@ -178,8 +175,6 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     """The name that events published in this session bear."""
     heartbeat_s: Seconds = 0.0
     grace_s: Seconds = 0.0
-    refused: str = ""
-    """As in `Hello`."""
     token: str = ""
     """To brokers: the bound token of who answers..."""
     proof: bytes = b""

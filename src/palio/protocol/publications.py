@@ -135,13 +135,6 @@ class Publications:
                         if receipt.first <= last and first <= receipt.last:
                             receipt.refuse(message)
 
-    def give_up(self, first_seq: int, error: PalioError, *, behind: bool = False) -> None:
-        """The broker cannot take a parcel: it has not been published."""
-        for flights in self._of(behind=behind):
-            for flight in [each for each in flights if each.first == first_seq]:
-                flights.remove(flight)
-                self._fail(flight, error)
-
     def _of(self, *, behind: bool) -> tuple[deque[_Flight], deque[_Flight]]:
         """What a broker may answer: durable events, which one that is left does not, and others."""
         return (deque(), self._behind) if behind else (self._flights[True], self._flights[False])

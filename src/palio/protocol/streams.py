@@ -5,9 +5,8 @@ arrived, the rest is sent again, and so nothing is lost or doubled as long as bo
 session. A receiver that does not say what it has seen closes the window: what waits beyond it is
 its owner's to bound (see `Outbox`).
 
-A message that the receiver cannot take has not arrived: it says so when the session is resumed
-(`refuse`, `refused`). It is sent `FRAME_TRIES` times, and then its sender puts something else in
-its place, or nothing (`returned`, `replace`).
+What is damaged on its way has not arrived, and is sent again. A message that the receiver cannot
+take ends the session.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from palio.errors import IllegalMessage
 from palio.model.patterns import Occurrence
 from palio.protocol.limits import (
     DAMAGE_TRIES,
-    FRAME_TRIES,
-    MAX_REASON_CHARS,
     SEEN_EVERY_BYTES,
     SEEN_EVERY_ROUTES,
     WINDOW_BYTES,
@@ -111,16 +108,9 @@ class Stream:
         """Of events among that."""
         self.unseen_routes = 0
         """Messages of the router among that."""
-        self.refused = ""
-        """Why the message after those that arrived could not be taken, until that is told."""
-        self.refusals = 0
-        """How often in a row that was so."""
         self._begun: tuple[int, object, int] = 0, None, 0
-        self._refused_after = -1
         self._damaged_after = -1
         self._damages = 0
-        self._returned = -1
-        self._returns = 0
         self._unseen: deque[tuple[Message, int]] = deque()
         self._since_said = 0
         self._routes_since_said = 0
@@ -168,7 +158,7 @@ class Stream:
     def begun(self, mark: object) -> int:
         """Rows of the next message that were taken already. If its connection breaks before the
         rest was, it comes again, and they count as taken. By its `mark` it is known from another
-        one, which comes in its stead if it cannot be taken.
+        one, which only a hostile end sends in its stead.
         """
         after, begun, rows = self._begun
         return rows if (after, begun) == (self.received, mark) else 0
@@ -179,7 +169,7 @@ class Stream:
 
     @property
     def has_begun(self) -> bool:
-        """Whether some of the next message was taken, unless another one comes in its stead."""
+        """Whether some of the next message was taken."""
         after, _, rows = self._begun
         return rows > 0 and after == self.received
 
@@ -220,39 +210,11 @@ class Stream:
         self._say_all()
         return [message for message, _ in self._unseen]
 
-    def refuse(self, reason: str) -> None:
-        """The message after those that arrived cannot be taken."""
-        self.refusals = self.refusals + 1 if self._refused_after == self.received else 1
-        self._refused_after = self.received
-        self.refused = reason[:MAX_REASON_CHARS] or "it could not be read"
-
     def damaged(self) -> bool:
         """What comes after those that arrived was damaged on its way: whether too often."""
         self._damages = self._damages + 1 if self._damaged_after == self.received else 1
         self._damaged_after = self.received
         return self._damages >= DAMAGE_TRIES
-
-    def returned(self) -> Message | None:
-        """The other end could not take the first message that it has not seen: that one, if it
-        went often enough. Call it after `seen`.
-        """
-        if not self._unseen:
-            return None
-        number = self.sent - len(self._unseen)
-        self._returns = self._returns + 1 if self._returned == number else 1
-        self._returned = number
-        return self._unseen[0][0] if self._returns >= FRAME_TRIES else None
-
-    def replace(self, messages: Sequence[Message]) -> None:
-        """Put others, or none, in the place of the message that was `returned`."""
-        message, size = self._unseen.popleft()
-        self._note(message, -size)
-        for message in reversed(messages):
-            size = size_of(message)
-            self._unseen.appendleft((message, size))
-            self._note(message, size)
-        self.sent += len(messages) - 1
-        self._returned = -1
 
     def knows(self, count: int) -> bool:
         """Whether a session can be resumed by someone with so many messages."""

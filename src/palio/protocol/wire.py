@@ -8,7 +8,8 @@
 
 A schema is sent once a connection and named by its number from then on. An event that came by
 itself travels as its values within a control message: a batch of one costs ten times as much. The
-filters of routers travel as their canonical text.
+filters of routers travel as their canonical text. One that cannot be read, as it is of a newer
+grammar, is taken for everything: then more is sent than was asked for, and nothing is lost.
 
 The checksum is that of kind, length and body, so that a bit which flips on the way is noticed
 before anybody reads what it has become: TCP's own check misses one damaged segment in 65,536, and
@@ -27,10 +28,10 @@ from typing import Any, Final
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
 
-from palio.errors import DamagedFrame, IllegalMessage
+from palio.errors import DamagedFrame, IllegalMessage, InvalidInput
 from palio.language.parsing import parse_advertisement, parse_filter
-from palio.model.advertisements import Advertisement
-from palio.model.filters import Filter
+from palio.model.advertisements import Advertisement, UnreadAdvertisement
+from palio.model.filters import Filter, UnreadFilter
 from palio.model.parcels import Shape
 from palio.protocol.legal_parcels import batch_parcel, lone_parcel, read_shape
 from palio.protocol.limits import (
@@ -242,27 +243,33 @@ class Decoder:
         return message
 
     def _hook(self, kind: type, value: Any) -> object:
-        if kind is Filter:
-            return parse_filter(self._counted(value))
-        if kind is Advertisement:
-            return parse_advertisement(self._counted(value))
         if kind is Parcel:
             return self._parcel(*value)
+        if kind is Filter or kind is Advertisement:
+            return self._stated(kind, self._counted(value))
         raise TypeError(f"{kind.__name__} does not travel")
 
-    def _counted(self, text: Any) -> Any:
+    def _counted(self, text: Any) -> str:
         """A filter's text, if there were not too many in this frame already: they take long to
         read. One alone may have any length, and more than one no more than `portions` makes.
         """
-        if isinstance(text, str):
-            self._filters += 1
-            self._filter_chars += len(text)
-            if self._filters > 1 and self._filter_chars > PORTION_BYTES:
-                raise ValueError(
-                    f"several filters with more than {PORTION_BYTES} characters together "
-                    "(PORTION_BYTES)"
-                )
+        if not isinstance(text, str):
+            raise ValueError(f"{type(text).__name__} in the place of a filter's text")
+        self._filters += 1
+        self._filter_chars += len(text)
+        if self._filters > 1 and self._filter_chars > PORTION_BYTES:
+            raise ValueError(
+                f"several filters with more than {PORTION_BYTES} characters together "
+                "(PORTION_BYTES)"
+            )
         return text
+
+    def _stated(self, kind: type, text: str) -> Filter | Advertisement:
+        """What a text says; everything if it cannot be read."""
+        try:
+            return parse_filter(text) if kind is Filter else parse_advertisement(text)
+        except InvalidInput:
+            return UnreadFilter(text) if kind is Filter else UnreadAdvertisement(text)
 
     def _parcel(self, publisher: Any, number: Any, values: Any = None) -> Parcel:
         shape = self._shapes.get(number) if isinstance(number, int) else None

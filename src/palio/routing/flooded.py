@@ -148,11 +148,6 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
         del peer, weight
         return []
 
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`: nothing is covered by anything."""
-        del neighbour, control
-        return []
-
     # --- flooding ---
 
     def _tell(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:

@@ -16,12 +16,8 @@ Neighbours are bits of an int, so the sets of the paper are machine words. Invar
 node s:
 
 1. eligible(s) is the disjoint union of forwards(s) and of the bits s relies on others for;
-2. if s relies on t for Y, then t covers s, Y is eligible for t, and Y has not refused t;
-3. of two nodes forwarded to Y the one covers the other only if Y has refused it.
-
-A neighbour has *refused* a filter that it could not read. There it is not in force and covers
-nothing, so that what it covers is forwarded besides; it stays among forwards(s) until it is
-withdrawn.
+2. if s relies on t for Y, then t covers s and Y is eligible for t;
+3. of two nodes forwarded to Y neither covers the other.
 """
 
 from __future__ import annotations
@@ -70,7 +66,6 @@ class FilterNode:
         "eligible",
         "filter",
         "forwards",
-        "refused",
         "relies",
         "subscribers",
         "told",
@@ -84,8 +79,6 @@ class FilterNode:
         self.forwards = 0
         self.told = 0
         """Of `forwards`, what `changes` has said."""
-        self.refused = 0
-        """Of `told`, who could not read it."""
         self.relies: dict[FilterNode, int] = _NOBODY
         self.dependents: dict[FilterNode, None] = _NOBODY
 
@@ -103,8 +96,6 @@ class Told(NamedTuple):
 
     added: list[Stated]
     dropped: list[Stated]
-    unread: list[Stated]
-    """Those to forget that it had refused."""
 
 
 class Forwarding:
@@ -129,8 +120,6 @@ class Forwarding:
         self._frontier = Poset(relation)
         self._touched: dict[FilterNode, None] = {}
         self._dirty: dict[FilterNode, None] = {}
-        self._refused: dict[FilterNode, None] = {}
-        """Those that some neighbour has refused."""
 
     # --- who is there ---
 
@@ -165,7 +154,6 @@ class Forwarding:
             node.told &= ~bit
         for node in self._dirty:
             node.told &= ~bit
-        self._forgive()
 
     # --- who asks for what ---
 
@@ -213,42 +201,6 @@ class Forwarding:
     def _peers(self, mask: int) -> list[Peer]:
         return [peer for peer, bit in self._bits.items() if mask & bit]
 
-    # --- what could not be read ---
-
-    def refuse(self, neighbour: Peer, filters: Iterable[Stated]) -> None:
-        """A neighbour could not read these, which it was told: what they cover is told it too."""
-        bit = self._bits.get(neighbour, 0)
-        refused = []
-        for filter in filters:
-            node = self.nodes.get(filter)
-            if node is not None and node.told & ~node.refused & bit:
-                node.refused |= bit
-                self._refused[node] = None
-                refused.append(node)
-        orphans = [each for node in refused for each in self._orphaned(node, bit)]
-        orphans.sort(key=_breadth)
-        for orphan, bits in orphans:
-            self._grow(orphan, bits & orphan.eligible)
-
-    def refusing(self, peer: Peer | None = None) -> list[Peer]:
-        """The neighbours that refused something that a peer asks for, or anybody."""
-        mask = 0
-        for node in self._refused:
-            if peer is None or peer in node.subscribers:
-                mask |= node.refused
-        return self._peers(mask)
-
-    def is_refused(self, filter: Stated) -> bool:
-        """Whether some neighbour has refused a filter that is asked for."""
-        return bool(self.nodes[filter].refused)
-
-    def _forgive(self) -> None:
-        """What a neighbour is told no longer it refuses no longer."""
-        for node in list(self._refused):
-            node.refused &= node.told
-            if not node.refused:
-                del self._refused[node]
-
     # --- what follows ---
 
     def changes(self) -> dict[Peer, Told]:
@@ -269,16 +221,11 @@ class Forwarding:
         found: dict[Peer, Told] = {}
         for peer, bit in self._bits.items():
             if changed & bit:
-                told = found[peer] = Told([], [], [])
+                told = found[peer] = Told([], [])
                 for node, differing in news:
-                    if not differing & bit:
-                        continue
-                    if node.forwards & bit:
-                        told.added.append(node.filter)
-                    else:
-                        (told.unread if node.refused & bit else told.dropped).append(node.filter)
-        if self._refused:
-            self._forgive()
+                    if differing & bit:
+                        list_ = told.added if node.forwards & bit else told.dropped
+                        list_.append(node.filter)
         return found
 
     def _update(self) -> None:
@@ -330,7 +277,7 @@ class Forwarding:
         nodes, frontier = self.nodes, self._frontier
         for filter in frontier.coverers(node.filter):
             coverer = nodes[filter]
-            gained = coverer.forwards & ~coverer.refused & bits
+            gained = coverer.forwards & bits
             if gained:
                 self._rely(node, coverer, gained)
                 bits &= ~gained
@@ -341,7 +288,7 @@ class Forwarding:
         self._dirty[node] = None
         for filter in list(frontier.covered(node.filter)):
             covered = nodes[filter]
-            lost = covered.forwards & ~node.refused & bits
+            lost = covered.forwards & bits
             if lost:
                 self._forward_less(covered, lost)
                 self._rely(covered, node, lost)
@@ -354,10 +301,6 @@ class Forwarding:
             for coverer, mask in list(node.relies.items()):
                 if mask & bits:
                     self._rely_less(node, coverer, bits)
-        return self._orphaned(node, bits)
-
-    def _orphaned(self, node: FilterNode, bits: int) -> list[tuple[FilterNode, int]]:
-        """Nobody relies on a filter for these neighbours any longer; say who did."""
         orphans = []
         if node.dependents:
             for dependent in list(node.dependents):
@@ -397,13 +340,10 @@ class Forwarding:
                 assert node in coverer.dependents
                 assert not relied & bits
                 assert not bits & ~coverer.eligible
-                assert not bits & coverer.refused
                 assert self._relation(coverer.filter, node.filter)
                 relied |= bits
             assert not relied & node.forwards
             assert relied | node.forwards == node.eligible == self._eligible(node)
             assert bool(node.forwards) == (node.filter in self._frontier)
-            assert bool(node.refused) == (node in self._refused)
             for filter in self._frontier.coverers(node.filter):
-                coverer = self.nodes[filter]
-                assert not coverer.forwards & ~coverer.refused & node.forwards
+                assert not self.nodes[filter].forwards & node.forwards

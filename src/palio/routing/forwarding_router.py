@@ -10,7 +10,7 @@ from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.forwarding import Aim
-from palio.routing.messages import Batch, Control, Flood, Request, Settled
+from palio.routing.messages import Batch, Control, Request, Settled
 from palio.routing.peer_requests import Ledger, Step
 from palio.routing.poset import Poset
 from palio.routing.protocol import (
@@ -100,7 +100,7 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
         for ledger in self._ledgers:
             ledger.dismiss(peer)
         answers = self._waves.disconnect(peer)
-        return self._flush() + self._honest(answers)
+        return self._flush() + answers
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
@@ -108,7 +108,7 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             raise IllegalMessage(sender, "it is not attached")
         if not isinstance(message, Batch):
             if isinstance(message, Settled):
-                return self._honest(self._waves.echo(sender, message))
+                return self._waves.echo(sender, message)
             raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
         if not (self._started[sender] or message.fresh or sender.is_client):
             raise IllegalMessage(sender, "a broker's first batch must be fresh")
@@ -137,17 +137,6 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             }
         found.pop(sender, None)
         return found
-
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`. What a wave is told that was asked meanwhile is not known yet."""
-        if neighbour not in self._started:
-            return []
-        for ledger in self._ledgers:
-            ledger.refuse(neighbour, control.requests)
-        sends = self._flush()
-        if any(each.to == neighbour for each in sends):
-            self._waves.doubt(neighbour)
-        return sends
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`; on a tree there is one way."""
@@ -196,15 +185,4 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             for neighbour in self.subscriptions.table.neighbours
             if neighbour in outgoing or neighbour in waves
         ]
-        return sends + self._honest(answers)
-
-    def _honest(self, answers: list[Send]) -> list[Send]:
-        """Answers to waves, each with the neighbours that could not read what its asker wants."""
-        return [self._with_refusing(each.to, each.message) for each in answers]
-
-    def _with_refusing(self, asker: Peer, message: Control) -> Send:
-        refusing = {peer.name for each in self._ledgers for peer in each.refusing(asker)}
-        if refusing and isinstance(message, Settled):
-            unreached = refusing.union(message.unreached)
-            message = Settled(message.wave, tuple(sorted(unreached)))
-        return Send(asker, message)
+        return sends + answers

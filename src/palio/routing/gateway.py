@@ -19,7 +19,7 @@ from palio.matching.protocol import RowMask
 from palio.model.filters import TRUE, Filter
 from palio.model.parcels import Parcel
 from palio.routing.hierarchical import Hierarchical
-from palio.routing.messages import Batch, Control, Flood, Subscribe
+from palio.routing.messages import Batch, Control, Subscribe
 from palio.routing.protocol import Peer, Role, Router, Send
 
 __all__ = ["Gateway"]
@@ -166,11 +166,6 @@ class Gateway:
         """See `Router`."""
         side = self._side(peer)
         return self._settle(deque((side, send) for send in side.weigh(peer, weight)))
-
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`."""
-        side = self._side(neighbour)
-        return self._settle(deque((side, send) for send in side.refused(neighbour, control)))
 
     def _side(self, peer: Peer) -> Router:
         is_beyond = not peer.is_client and (peer == self._beyond_it or self.is_outside(peer))

@@ -294,11 +294,6 @@ class General:
         del neighbour
         return True
 
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`. A link that comes into the tree anew is told all anew."""
-        link = self._links.get(neighbour)
-        return self.inner.refused(neighbour, control) if link is not None and link.up else []
-
     # --- link state ---
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:

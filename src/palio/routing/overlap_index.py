@@ -9,13 +9,14 @@ so that nothing is asked again when one goes. Both questions answer alike about 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from palio.model.advertisements import Advertisement
+from palio.model.advertisements import Advertisement, UnreadAdvertisement
 from palio.model.domains import KindSet
 from palio.model.events import is_system_name
 from palio.model.filters import Filter
@@ -49,6 +50,8 @@ class OverlapIndex:
         """None of a filter that matches no event."""
         self._offers: dict[Peer, dict[Advertisement, int | None]] = {}
         self._counts: dict[Peer, Longs] = {}
+        self._unread: Counter[Peer] = Counter()
+        """How many advertisements of each neighbour could not be read: all filters overlap them."""
         self._room = 16
         """Filters that the counts of a neighbour have room for."""
 
@@ -86,7 +89,8 @@ class OverlapIndex:
     def _begun(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
         boxes = _offers(advertisement)
         self._offers[peer][advertisement] = self._offered.add(peer, boxes)
-        found, counts = self._wanted.meeting(boxes), self._counts[peer]
+        self._unread[peer] += isinstance(advertisement, UnreadAdvertisement)
+        found, counts = self._meeting(advertisement, boxes), self._counts[peer]
         counts[found] += 1
         return self._filters(found[counts[found] == 1])
 
@@ -95,9 +99,16 @@ class OverlapIndex:
         number = self._offers[peer].pop(advertisement)
         if number is not None:
             self._offered.remove(number, boxes)
-        found, counts = self._wanted.meeting(boxes), self._counts[peer]
+        self._unread[peer] -= isinstance(advertisement, UnreadAdvertisement)
+        found, counts = self._meeting(advertisement, boxes), self._counts[peer]
         counts[found] -= 1
         return self._filters(found[counts[found] == 0])
+
+    def _meeting(self, advertisement: Advertisement, boxes: list[ValueBox]) -> Longs:
+        """The numbers of the filters that overlap an advertisement."""
+        if isinstance(advertisement, UnreadAdvertisement):
+            return np.array([each for each in self._numbers.values() if each is not None], np.int64)
+        return self._wanted.meeting(boxes)
 
     def overlapping(self, peer: Peer) -> Iterator[Filter]:
         """The filters that overlap what a neighbour advertises."""
@@ -108,6 +119,7 @@ class OverlapIndex:
     def drop(self, peer: Peer) -> None:
         """Forget a neighbour with all that it advertises."""
         self._counts.pop(peer, None)
+        self._unread.pop(peer, None)
         for advertisement, number in self._offers.pop(peer, {}).items():
             if number is not None:
                 self._offered.remove(number, _offers(advertisement))
@@ -121,6 +133,8 @@ class OverlapIndex:
             self._room = 2 * number
             for peer, counts in self._counts.items():
                 self._counts[peer] = np.pad(counts, (0, self._room - len(counts)))
+        for peer, count in self._unread.items():
+            self._counts[peer][number] += count
         if not self._offered.items:
             return
         for each in self._offered.meeting(boxes).tolist():

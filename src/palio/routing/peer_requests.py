@@ -9,6 +9,10 @@ replaced by it, what one of theirs already covers is dropped. They are about sub
 variables: what a parametric one covers today it may not cover tomorrow, so those stand side by
 side. Brokers only ever send what is covered by nothing else they sent, so for them the rules would
 do nothing.
+
+What a broker asks for and this one cannot look for counts as *everything*: a filter that could not
+be read, which is TRUE already (`UnreadFilter`), whatever `Update` says of it; and where the
+selector takes no more of its kind (`MAX_SCANS`). So more goes to that broker, and nothing is lost.
 """
 
 from __future__ import annotations
@@ -16,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from palio.errors import InvalidInput
+from palio.errors import InvalidInput, LimitExceeded
 from palio.model.effort import Effort
-from palio.model.filters import Filter
+from palio.model.filters import TRUE, Filter, UnreadFilter
 from palio.model.limits import MAX_COMPARISONS
 from palio.model.relations import overlaps
 from palio.model.values import NO_VALUES, Bindings
@@ -59,7 +63,17 @@ class PeerRequest:
     Of an advertisement, which has no variables, `filter` and `bound` are the advertisement.
     """
 
-    __slots__ = ("bound", "filter", "handle", "is_lifted", "key", "peer", "values", "version")
+    __slots__ = (
+        "bound",
+        "filter",
+        "handle",
+        "is_everything",
+        "is_lifted",
+        "key",
+        "peer",
+        "values",
+        "version",
+    )
 
     def __init__(
         self, peer: Peer, key: int, filter: Stated, values: Bindings, bound: Stated
@@ -72,6 +86,8 @@ class PeerRequest:
         self.version = 0
         self.handle = -1
         self.is_lifted = False
+        self.is_everything = False
+        """Whether the selector has TRUE in its place."""
 
 
 class Put(NamedTuple):
@@ -150,8 +166,6 @@ class Ledger:
         self._told: dict[Peer, dict[Stated, int]] = {}
         self._versions: dict[Peer, dict[int, int]] = {}
         self._next_key: dict[Peer, int] = {}
-        self._heirs: dict[Stated, Stated] = {}
-        """By filters that some neighbour could not read, what an `Update` has made of them."""
 
     # --- peers ---
 
@@ -235,7 +249,8 @@ class Ledger:
                 step = self._plan(peer, request, known)
             except InvalidInput as error:
                 raise IllegalMessage(peer, f"{type(request).__name__}: {error}") from None
-            steps.append(step)
+            if step is not None:
+                steps.append(step)
         return steps
 
     def _plan(
@@ -243,13 +258,15 @@ class Ledger:
         peer: Peer,
         request: Request,
         known: dict[int, tuple[Filter, Bindings, Filter] | None],
-    ) -> Step:
+    ) -> Step | None:
         match request:
             case Update(key, values, version):  # the first: it is the most frequent
                 if not self._parametric:
                     raise IllegalMessage(peer, "this broker knows no Update; subscribe anew")
-                return PutValues(key, values, version, self._planned_update(peer, request, known))
+                replaced = self._planned_update(peer, request, known)
+                return None if replaced is None else PutValues(key, values, version, replaced)
             case Subscribe(key, filter, values):
+                values = NO_VALUES if isinstance(filter, UnreadFilter) else values
                 filled = bound(filter, values)
                 known[key] = (filter, values, filled)
                 return Put(key, filter, values, filled)
@@ -272,7 +289,8 @@ class Ledger:
         peer: Peer,
         update: Update,
         known: dict[int, tuple[Filter, Bindings, Filter] | None],
-    ) -> Filter:
+    ) -> Filter | None:
+        """What an update makes of a filter; None if it stays everything."""
         if update.key in known:
             state = known[update.key]
         else:
@@ -281,6 +299,8 @@ class Ledger:
         if state is None:
             raise IllegalMessage(peer, f"Update of key {update.key}, which is not subscribed")
         filter, values, filled = state
+        if filled == TRUE and not peer.is_client:
+            return None  # a broker before this one could not read it, or this one
         replaced: Filter | None = None
         if not filter.variables:
             replaced = refilled(filled, update.values)
@@ -326,12 +346,19 @@ class Ledger:
 
     def _select(self, entry: PeerRequest) -> None:
         """Look for what is asked for; first of all, as a selector may refuse it (`MAX_SCANS`)."""
-        if self._selector is not None:
-            destination = self._numbers[entry.peer]
-            self._selector.add(self._next_handle, entry.filter, entry.values, destination)
-            entry.handle = self._next_handle
-            self._next_handle += 1
-            self._by_handle[entry.handle] = entry
+        if self._selector is None:
+            return
+        entry.handle = self._next_handle
+        destination = self._numbers[entry.peer]
+        try:
+            self._selector.add(entry.handle, entry.filter, entry.values, destination)
+        except LimitExceeded:
+            if entry.peer.is_client:
+                raise
+            entry.is_everything = True
+            self._selector.add(entry.handle, TRUE, NO_VALUES, destination)
+        self._next_handle += 1
+        self._by_handle[entry.handle] = entry
 
     def _deselect(self, entry: PeerRequest) -> None:
         if self._selector is not None:
@@ -349,30 +376,36 @@ class Ledger:
             if step.key in self.entries[peer]:
                 self.entries[peer][step.key].version = step.version
             return
+        if self._selector is not None and not entry.is_everything:
+            self._rebind(self._selector, entry, step)
         entry.version = step.version
-        if self._selector is not None:
-            if not entry.filter.variables and not entry.is_lifted:
-                self._lift(peer, entry)
-            self._selector.bind(entry.handle, step.values, step.bound)
         if entry.filter.variables:
             entry.values.update(step.values)
         else:
             entry.filter = step.bound
         if step.bound is not entry.bound and step.bound != entry.bound:
-            if self.table.is_refused(entry.bound):
-                self._heirs[entry.bound] = step.bound
             self.table.add(peer, step.bound)
             self.table.remove(peer, entry.bound)
             entry.bound = step.bound
 
-    def _lift(self, peer: Peer, entry: PeerRequest) -> None:
-        """From its first change on, a filter's constants are variables to the selector too."""
-        assert self._selector is not None
-        lifted = lift(entry.bound)
-        self._selector.remove(entry.handle)
-        destination = self._numbers[peer]
-        self._selector.add(entry.handle, lifted.skeleton, lifted.names, destination)
-        entry.is_lifted = True
+    def _rebind(self, selector: Selector, entry: PeerRequest, step: PutValues) -> None:
+        """Look for other values. From its first change on, a filter's constants are variables to
+        the selector too.
+        """
+        destination = self._numbers[entry.peer]
+        if not entry.filter.variables and not entry.is_lifted:
+            lifted = lift(entry.bound)
+            selector.remove(entry.handle)
+            selector.add(entry.handle, lifted.skeleton, lifted.names, destination)
+            entry.is_lifted = True
+        try:
+            selector.bind(entry.handle, step.values, step.bound)
+        except LimitExceeded:
+            if entry.peer.is_client:
+                raise
+            entry.is_everything = True
+            selector.remove(entry.handle)
+            selector.add(entry.handle, TRUE, NO_VALUES, destination)
 
     def _drop(self, peer: Peer, key: int) -> None:
         entry = self.entries[peer].pop(key, None)
@@ -391,32 +424,12 @@ class Ledger:
             if entry.bound == bound or self._relation(bound, entry.bound):
                 self._drop(peer, key)
 
-    # --- what could not be read ---
-
-    def refuse(self, neighbour: Peer, requests: Iterable[Request]) -> None:
-        """A neighbour could not read these, which it was sent: they cover nothing there."""
-        keys = {
-            each.key
-            for each in self.mine(requests)
-            if isinstance(each, Subscribe | Update | Advertise)
-        }
-        sent = self._told.get(neighbour, {})
-        self.table.refuse(neighbour, [each for each, key in sent.items() if key in keys])
-
-    def refusing(self, peer: Peer) -> list[Peer]:
-        """The neighbours where something that a peer asks for is not in force. What is not offered
-        there may keep anybody's events from coming, so that is not asked by peer.
-        """
-        return self.table.refusing(None if self._advertising else peer)
-
     # --- writing requests ---
 
     def outgoing(self) -> dict[Peer, list[Request]]:
         """The requests to send to each neighbour since the last call."""
         write = self._write_advertisements if self._advertising else self._write_subscriptions
-        found = {peer: write(peer, told) for peer, told in self.table.changes().items()}
-        self._heirs.clear()
-        return found
+        return {peer: write(peer, told) for peer, told in self.table.changes().items()}
 
     def sent_count(self, neighbour: Peer) -> int:
         """How many filters a neighbour has been sent."""
@@ -432,20 +445,19 @@ class Ledger:
 
     def _write_advertisements(self, peer: Peer, told: Told) -> list[Request]:
         keys = self._told[peer]
-        over = [*told.dropped, *told.unread]
-        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in over]
+        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in told.dropped]
         return [Advertise(self._new_key(peer, each), each) for each in told.added] + dropped
 
     def _write_subscriptions(self, peer: Peer, told: Told) -> list[Request]:
         """PROPAGATE (parametric 4.3): one UPD where the structure stays, else SUB and USUB."""
         keys = self._told[peer]
-        updates = self._write_unread(peer, told) if told.unread else []
-        added, dropped, _ = told
+        updates: list[Request] = []
+        added, dropped = told
         if self._parametric and len(added) == len(dropped) == 1:
             (old,), (new,) = dropped, added
             values = changes(old, new)
             if values is not None:
-                return [*updates, self._write_update(peer, old, new, values)]
+                return [self._write_update(peer, old, new, values)]
         elif self._parametric and added and dropped:
             reusable: dict[Filter, list[Filter]] = {}
             for each in dropped:
@@ -463,21 +475,6 @@ class Ledger:
             dropped = [each for olds in reusable.values() for each in olds]
         gone: list[Request] = [Unsubscribe(keys.pop(each)) for each in dropped]
         return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *gone]
-
-    def _write_unread(self, peer: Peer, told: Told) -> list[Request]:
-        """What a neighbour could not read is over. Only what an `Update` has made of it goes under
-        its key: whatever else did would be taken for unreadable as well.
-        """
-        written: list[Request] = []
-        for old in told.unread:
-            new = self._heirs.get(old)
-            values = None if new is None or new not in told.added else changes(old, new)
-            if new is None or values is None:
-                written.append(Unsubscribe(self._told[peer].pop(old)))
-            else:
-                told.added.remove(new)
-                written.append(self._write_update(peer, old, new, values))
-        return written
 
     def _write_update(self, peer: Peer, old: Filter, new: Filter, values: Bindings) -> Update:
         keys, versions = self._told[peer], self._versions[peer]

@@ -21,7 +21,7 @@ from palio.model.constraints import COMPARISONS
 from palio.model.filters import Filter
 from palio.model.parcels import ONE_ROW, Parcel
 from palio.model.values import Bindings
-from palio.routing.messages import Batch, Control, Flood
+from palio.routing.messages import Control
 from palio.routing.reference_selector import ReferenceSelector
 
 __all__ = [
@@ -207,11 +207,6 @@ class Router(Protocol):
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """Act on a message. An illegal one raises `IllegalMessage` and changes nothing."""
-
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """A neighbour could not read these requests: from now on they cover nothing there, and
-        `Settled` names it to whoever wants them.
-        """
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """What the link to a neighbour, attached or not, weighs from now on; at least 1."""

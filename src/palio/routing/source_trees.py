@@ -308,16 +308,6 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         self._replant()
         return [] if self._bides else self.catch_up()
 
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`. All are told the same: what is covered is told to all, if it is covered by
-        what clients here want.
-        """
-        del neighbour
-        if not isinstance(control, Flood) or control.origin != self.name:
-            return []
-        self._local.refuse(_EVERYBODY, control.requests)
-        return self._tell()
-
     # --- what is new ---
 
     def bide(self) -> None:

@@ -85,14 +85,6 @@ class Waves:
             waiting.open += 1
         return fresh, [] if waiting.open else [waiting.answer()]
 
-    def doubt(self, neighbour: Peer) -> None:
-        """Of what was said to a neighbour some is to be said otherwise: whatever it answers to the
-        waves that are on their way, it is unreached.
-        """
-        for _, waiters in self._lines[neighbour].waves.values():
-            for each in waiters:
-                each.unreached.add(neighbour.name)
-
     def echo(self, sender: Peer, message: Settled) -> list[Send]:
         """A neighbour answers a wave: answer those who waited for it last."""
         line = self._lines.get(sender)

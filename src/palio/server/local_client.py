@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from palio.errors import Closed, IllegalMessage, LimitExceeded, PalioError, Unreachable
+from palio.errors import Closed, LimitExceeded, PalioError, Unreachable
 from palio.protocol.batches import parts
 from palio.protocol.client import ClientCore
 from palio.protocol.client_session import ClientSession
@@ -157,9 +157,6 @@ class _Plug:
 
     def broke(self, error: Exception) -> None:
         """See `Connector`: the session ends with its connection."""
-
-    def left_out(self, message: Message, error: IllegalMessage) -> None:
-        """See `Connector`: whoever waits is told."""
 
 
 class Guest:

@@ -177,10 +177,6 @@ class _Line:
     def broke(self, error: Exception) -> None:
         """Nothing that anybody must be told."""
 
-    def left_out(self, message: Message, error: IllegalMessage) -> None:
-        del message
-        self.member.errors.append(error)
-
 
 class Member:
     """A client that remembers what it heard, and how all it asked for was answered."""

@@ -322,9 +322,6 @@ class _Line:
     def lost(self, session: ClientSession) -> None:
         """See `Owner`."""
 
-    def left_out(self, *about: object) -> None:
-        """See `Owner` and `Connector`: nothing is sent a second time."""
-
     def ended(self, session: ClientSession, error: PalioError) -> None:
         """See `Owner`."""
         del session

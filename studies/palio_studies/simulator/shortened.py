@@ -24,7 +24,7 @@ from palio.model.parcels import Parcel
 from palio.routing.forwarding import Aim
 from palio.routing.general import General
 from palio.routing.graphs import ALL_NEW, NONE_NEW
-from palio.routing.messages import Batch, Control, Flood, Settled
+from palio.routing.messages import Batch, Control, Settled
 from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send, narrowed
 from palio.routing.proxies import ITSELF, NO_OFFER, Proxies
 from palio.routing.reference_selector import ReferenceSelector
@@ -119,11 +119,11 @@ class _Proxy(Proxies):
         """Tell it nothing more, and wait for no answer of it."""
         del self._beside.peers[peer]
         self.subscriptions.dismiss(peer)
-        return self._others(self._honest(self._waves.excuse(peer)))
+        return self._others(self._waves.excuse(peer))
 
     def answered(self, peer: Peer, message: Settled) -> list[Send]:
         """It has in force what it was told."""
-        return self._others(self._honest(self._waves.echo(peer, message)))
+        return self._others(self._waves.echo(peer, message))
 
 
 class Shortened(General):
@@ -257,14 +257,6 @@ class Shortened(General):
         if isinstance(message, AskShortcut):
             return self._asked(sender, link)
         return self._ended(sender, link, asked=message.asked)
-
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`. One that cannot read all that is wanted would send less than the tree."""
-        copies = self._taken.get(neighbour)
-        if copies is None:
-            return super().refused(neighbour, control)
-        self._refused[neighbour] = AGAIN_AFTER
-        return [] if copies.is_ending else self._end_taken(neighbour)
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""

@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from palio.model.filters import FALSE, UnreadFilter
 from palio.node import requests
 from palio.node.carrying import Carried, Carrying
 from palio.node.core import Core
@@ -15,14 +16,12 @@ from palio.node.custody import Custody
 from palio.node.durability import Durability
 from palio.node.effects import Forget
 from palio.node.lapses import Lapses
-from palio.node.refusals import Refusals
 from palio.node.registry import Registry
 from palio.node.releases import Releases
 from palio.node.requests import RequestHandler
 from palio.node.sessions import PeerSession
-from palio.protocol.messages import Facts, Route, Visit
-from palio.routing.forwarding import Forwarding
-from palio.routing.forwarding_router import ForwardingRouter
+from palio.protocol.messages import Facts, Visit
+from palio.protocol.wire import Decoder
 from tests.mutations import Mutation, nothing
 
 __all__ = ["IN_NODES"]
@@ -114,14 +113,14 @@ def _all_is_whole(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-def _tried_again_as_it_is(_: Callable[..., Any]) -> Callable[..., Any]:
-    """What a neighbour cannot read is put in its own place."""
-    return lambda _self, _neighbour, control: [Route(control)]
+def _as_nothing(right: Callable[..., Any]) -> Callable[..., Any]:
+    """What cannot be read is taken for nothing."""
 
+    def wrong(self: Decoder, kind: type, text: str) -> Any:
+        stated = right(self, kind, text)
+        return FALSE if isinstance(stated, UnreadFilter) else stated
 
-def _as_it_came(_: Callable[..., Any]) -> Callable[..., Any]:
-    """That all is in force is passed on, though a neighbour lacks something."""
-    return lambda _self, answers: answers
+    return wrong
 
 
 # --- clients and their subscriptions ---
@@ -201,9 +200,7 @@ IN_NODES: Final = (
     Mutation("the next entry is forgotten, too", Releases, "add", _one_too_far),
     Mutation("what a neighbour lacks is not sent", Registry, "_synchronize", _nothing_is_lacking),
     Mutation("the lost are not named", Registry, "_name_lost", _all_is_whole),
-    Mutation("an unreadable filter is sent for ever", Refusals, "_requests", _tried_again_as_it_is),
-    Mutation("what is missing is not named", ForwardingRouter, "_honest", _as_it_came),
-    Mutation("what cannot be read covers on", Forwarding, "refuse", nothing),
+    Mutation("what cannot be read is nothing", Decoder, "_stated", _as_nothing),
     Mutation("losses are not told", Lapses, "note", nothing),
     Mutation("losses elsewhere are not told", Lapses, "hear", nothing),
     Mutation("changes are not narrowed", RequestHandler, "_update", _changes_are_not_narrowed),
@@ -213,4 +210,4 @@ IN_NODES: Final = (
     Mutation("what is shed is not told", PeerSession, "_lose", _shed_in_silence),
     Mutation("new events pass those that wait", PeerSession, "offer", _past_the_queue),
 )
-"""Of custody, journal, registry, refusals, grants, moves and queues."""
+"""Of custody, journal, registry, what cannot be read, grants, moves and queues."""

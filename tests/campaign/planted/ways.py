@@ -1,4 +1,4 @@
-"""Deliberate bugs of routing: of trees and their changes, proxies, waves, parameters and flows."""
+"""Deliberate bugs of routing: of trees and their changes, proxies, parameters and flows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from palio.routing.general import General
 from palio.routing.peer_requests import Ledger
 from palio.routing.proxies import Proxies
 from palio.routing.source_trees import SourceTrees
-from palio.routing.waves import Waves
 from tests.multicast.mutations import MUTATIONS as OF_FLOWS
 from tests.mutations import Mutation, picked
 from tests.routing.mutations import MUTATIONS as OF_ROUTERS
@@ -67,29 +66,7 @@ def _only_what_is_new(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-# --- waves and parameters ---
-
-
-def _said_is_answered(right: Callable[..., Any]) -> Callable[..., Any]:
-    """A neighbour that was told something counts as if it had answered for it."""
-
-    def wrong(self: Waves, neighbour: Any) -> None:
-        right(self, neighbour)
-        line = self._lines[neighbour]
-        line.answered = line.said
-
-    return wrong
-
-
-def _closed_in_silence(right: Callable[..., Any]) -> Callable[..., Any]:
-    """A neighbour that goes away is not named as unreached."""
-
-    def wrong(self: Waves, peer: Any) -> Any:
-        close = self._close
-        with patch.object(self, "_close", lambda waiters, _unreached: close(waiters, ())):
-            return right(self, peer)
-
-    return wrong
+# --- parameters ---
 
 
 def _always_the_first(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -110,10 +87,8 @@ ON_WAYS: Final = (
     Mutation("trees are never made again", SourceTrees, "_replant", _trees_stay),
     *picked(OF_ROUTERS, "links only for the new", "all is expected"),
     Mutation("a parent is told what is new", Proxies, "attach", _only_what_is_new),
-    Mutation("what was said is answered", Waves, "said", _said_is_answered),
-    Mutation("who goes away is not named", Waves, "disconnect", _closed_in_silence),
     Mutation("updates are not counted", Ledger, "_write_update", _always_the_first),
     *picked(OF_ROUTERS, "UPD changes the summary only"),
     *picked(OF_FLOWS, "gaps are passed over", "nobody is told what is gone"),
 )
-"""Of trees and their changes, proxies, waves, parameters and flows."""
+"""Of trees and their changes, proxies, parameters and flows."""

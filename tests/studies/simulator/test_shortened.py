@@ -282,16 +282,6 @@ def test_who_may_not_hear_and_bring_all_has_none() -> None:
     assert broker.receive(Q, AskShortcut()) == [Send(Q, END_SERVED)]
 
 
-def test_one_that_cannot_read_what_is_wanted_is_done_without() -> None:
-    broker = taking()
-    lacking = Batch((Subscribe(0, parse("a = 1")),))
-    assert broker.refused(Q, lacking) == [Send(Q, END_TAKEN)]
-    assert broker.refused(Q, lacking) == []
-    assert broker.receive(Q, EndShortcut(asked=False)) == []
-    broker.route(ABOVE, events("q", 1))
-    assert broker.look(2.0) == []
-
-
 def serving() -> Shortened:
     broker = beside()
     assert broker.receive(Q, AskShortcut()) == []

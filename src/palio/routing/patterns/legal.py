@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
 from palio.model.events import TIME, TIMESTAMP
+from palio.model.filters import UnreadFilter
 from palio.model.parcels import Parcel
 from palio.model.patterns import Pattern
 from palio.model.row_parcels import RowParcel
@@ -30,7 +31,12 @@ FromProvider: TypeAlias = Ready | Returned | HeldBack | Composite | TooLate
 
 
 def bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:
-    """The pattern of a message, with its values."""
+    """The pattern of a message, with its values. A step that cannot be read does not stand for
+    everything, as a subscription does: what would be found is not what was asked for.
+    """
+    unread = [each.text for each in message.pattern.steps if isinstance(each, UnreadFilter)]
+    if unread:
+        raise IllegalMessage(sender, f"a pattern with a step that cannot be read: {unread[0]:.200}")
     try:
         return message.pattern.bind(message.values)
     except InvalidInput as error:

@@ -34,7 +34,7 @@ from palio.model.parcels import Parcel
 from palio.model.patterns import place_of
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
-from palio.routing.messages import Batch, Control, Flood
+from palio.routing.messages import Batch, Control
 from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
 from palio.routing.patterns.factoring import differences
 from palio.routing.patterns.legal import FromProvider, bound, check_room, check_times, check_turn
@@ -179,10 +179,6 @@ class Patterned:
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
         return self._around(lambda: self._underlay.weigh(peer, weight))
-
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`."""
-        return self._underlay.refused(neighbour, control)
 
     def holds(self, sender: Peer) -> bool:
         """See `Router`."""

@@ -20,7 +20,6 @@ from palio.routing.messages import (
     Advertise,
     Batch,
     Control,
-    Flood,
     Settled,
     Subscribe,
     Unadvertise,
@@ -104,10 +103,6 @@ class Underlay:
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
         return self._outward(self.router.weigh(peer, weight))
-
-    def refused(self, neighbour: Peer, control: Batch | Flood) -> list[Send]:
-        """See `Router`."""
-        return self._outward(self.router.refused(neighbour, control))
 
     def catch_up(self) -> list[Send]:
         """See `Router`."""
