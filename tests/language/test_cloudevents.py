@@ -247,11 +247,16 @@ SQL: Final = [
     "EXISTS subject AND NOT EXISTS ext",
     "ext = 'true'",
     "ext = 'NQ=='",  # the bytes b"5"
-    "ext = '2024-05-17T00:00:00Z' OR type = 'a'",
     "TRUE",
     "FALSE",
 ]
-RESIDUAL_SQL: Final = ["LENGTH(type) > 1", "ext + 1 = 6", "ext < 3 AND type = 'a'", "ext = subject"]
+RESIDUAL_SQL: Final = [
+    "LENGTH(type) > 1",
+    "ext + 1 = 6",
+    "ext < 3 AND type = 'a'",
+    "ext = subject",
+    "ext = '2024-05-17T00:00:00Z' OR type = 'a'",
+]
 
 
 def is_true(document: Any, attributes: dict[str, Any]) -> bool:
