@@ -266,7 +266,7 @@ the values on its path, and the worst set has the likeliest nodes at each depth;
 up, uniform or not. For ranges there is none that is sublinear for every set: N ranges that all
 events satisfy are N matches. If no test is satisfied with a probability above s, and an attribute
 has T different ones, it is O(N^(1-l)) with l = ln(1/s) / ln(K T), derived in
-`palio.matching.tree.bound`; the paper's is the case s = 1/V, T = V. With s = 0.5 and T = 200 that
+`palio_studies.gryphon_bound`; the paper's is the case s = 1/V, T = V. With s = 0.5 and T = 200 that
 is N^0.92, and with its constants it exceeds N at all sizes that are run here.
 """
 

@@ -24,13 +24,19 @@ from palio.routing.messages import (
     Unsubscribe,
     Update,
 )
-from palio.routing.parameters import WaitingBatch, changes, coalesce, lift
+from palio.routing.parameters import WaitingBatch, changes, lift
 from palio.routing.protocol import IllegalMessage, Matching, Peer, Selector
 from palio.routing.reference_selector import ReferenceSelector
 from palio.simulation import Randomness, line
 from palio_studies.simulator import Link, Network
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, parse, said
 from tests.strategies import filters
+
+
+def coalesce(first: Batch, second: Batch) -> Batch | None:
+    """One batch with the effect of two in a row; None if they must stay two."""
+    waiting = WaitingBatch()
+    return waiting.batch if waiting.add(first) and waiting.add(second) else None
 
 
 def broker_with(*peers: Peer) -> Acyclic:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from palio.matching.protocol import Matches
-from palio.matching.tree.bound import visits_at_most
 from palio.matching.tree.tree import Tree
 from palio.model import Constraint
 from palio.model.expressions import Literal
+from palio_studies.gryphon_bound import visits_at_most
 from palio_studies.gryphon_runs import TREES, count_places, count_worst_case, drawn_for, time_events
 from palio_studies.study import Point, Value
 

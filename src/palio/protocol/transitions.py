@@ -2,8 +2,8 @@
 
 A connection is in its *greeting* until `Welcome`, and *established* from then on. `ALLOWED` holds
 for each speaker and state the types of messages that are legal; a `Node` and a `ClientSession` look
-there before they look into a message. docs/concepts/protocol.md shows the same table
-(`as_markdown`), and a test compares the two.
+there before they look into a message. docs/concepts/protocol.md shows the same
+table, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from palio.protocol.messages import (
-    UNCOUNTED,
     Accepted,
     Acknowledge,
     AddPeer,
@@ -68,7 +67,7 @@ from palio.protocol.messages import (
     Withdrawn,
 )
 
-__all__ = ["ALLOWED", "RULES", "Rule", "Speaker", "State", "as_markdown"]
+__all__ = ["ALLOWED", "RULES", "Rule", "Speaker", "State"]
 
 
 class State(Enum):
@@ -157,18 +156,3 @@ ALLOWED: Final[Mapping[tuple[Speaker, State], frozenset[type]]] = {
 >>> sorted(each.__name__ for each in ALLOWED[Speaker.BROKER, State.GREETING])
 ['Bye', 'Ping', 'Pong', 'Welcome']
 """
-
-
-def as_markdown() -> str:
-    """The table as docs/concepts/protocol.md shows it; messages marked * are not counted."""
-    lines = ["| message | said by | state | when |", "|---|---|---|---|"]
-    for rule in RULES:
-        names = (f"`{each.__name__}`{' *' * (each in UNCOUNTED)}" for each in rule.messages)
-        speakers = "anybody" if len(rule.speakers) == len(Speaker) else _listed(rule.speakers)
-        states = "any" if len(rule.states) == len(State) else _listed(rule.states)
-        lines.append(f"| {', '.join(names)} | {speakers} | {states} | {rule.when} |")
-    return "\n".join(lines)
-
-
-def _listed(members: tuple[Enum, ...]) -> str:
-    return "; ".join(str(each.value) for each in members)

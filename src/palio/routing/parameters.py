@@ -1,4 +1,4 @@
-"""Parametric subscriptions (parametric 4.3): constants are variables, and updates coalesce.
+"""Parametric subscriptions (parametric 4.3): constants are variables, and updates are joined.
 
 Every constant of a filter is a variable too, named by its place: `0`, `1`, ..., also within an
 expression, as in `p > q * 2`. The *skeleton* of a filter is what is left, so that two filters of
@@ -45,7 +45,6 @@ __all__ = [
     "WaitingBatch",
     "bound",
     "changes",
-    "coalesce",
     "interned",
     "lift",
     "refilled",
@@ -272,17 +271,6 @@ class WaitingBatch:
         self._fresh = self._fresh or batch.fresh
         self._wave = batch.wave if self._wave is None else self._wave
         return True
-
-
-def coalesce(first: Batch, second: Batch) -> Batch | None:
-    """One batch with the effect of two in a row; None if they must stay two.
-
-    >>> one, other = Batch((Update(7, {"0": 5}, 1),)), Batch((Update(7, {"0": 9}, 2),))
-    >>> coalesce(one, other).requests
-    (Update(key=7, values={'0': 9}, version=2),)
-    """
-    waiting = WaitingBatch()
-    return waiting.batch if waiting.add(first) and waiting.add(second) else None
 
 
 def _joined(known: Request, request: Request) -> Request:

@@ -29,7 +29,7 @@ from palio.routing.messages import (
     Unsubscribe,
     Update,
 )
-from palio.routing.parameters import coalesce
+from palio.routing.parameters import WaitingBatch
 from palio.routing.patterns.messages import (
     Composite,
     PatternControl,
@@ -130,7 +130,7 @@ class Network:
         self.client_us = round(client_ms * US_PER_MS)
         """How long it takes from a client to its broker, and back."""
         self.coalescing = coalescing
-        """Whether batches that wait, for a link or a broker, are joined (`coalesce`)."""
+        """Whether batches that wait, for a link or a broker, are joined."""
         self.on_crossing: Crossing | None = None
         """Who counts more than `costs` does, if anybody: where messages go, and of what class."""
         self.random = Randomness(seed)
@@ -448,9 +448,9 @@ class Network:
         if not waiting:
             self.agenda.at(direction.free_us, MESSAGE, self._pump, way, way.wire.epoch)
         elif self.coalescing and isinstance(waiting[-1], Batch) and isinstance(message, Batch):
-            joined = coalesce(waiting[-1], message)
-            if joined is not None:
-                waiting[-1] = joined
+            joined = WaitingBatch()
+            if joined.add(waiting[-1]) and joined.add(message):
+                waiting[-1] = joined.batch
                 return
         waiting.append(message)
 

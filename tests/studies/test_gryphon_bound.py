@@ -10,14 +10,14 @@ from math import isclose, prod
 import pyarrow as pa
 import pytest
 
-from palio.matching.tree.bound import (
+from palio.matching.tree.tree import Tree
+from palio.model import Conjunction, Constraint, Filter
+from palio_studies.gryphon_bound import (
     exponent,
     range_exponent,
     range_visits_at_most,
     visits_at_most,
 )
-from palio.matching.tree.tree import Tree
-from palio.model import Conjunction, Constraint, Filter
 
 Wanted = tuple[int | None, ...]
 
