@@ -41,7 +41,10 @@ SILENCE_S: Final = 0.05
 WAIT_S: Final = 0.5
 """The longest that the client may wait for an event of its own, where `slowness` is 1."""
 
-GROWTH_BYTES: Final = 256 << 20
+CODE_BYTES: Final = 160 << 20
+"""The compiled engine, which is loaded once there has been some work."""
+
+GROWTH_BYTES: Final = CODE_BYTES + (256 << 20)
 ASK_S: Final = 0.02
 PATIENCE_S: Final = 60.0
 READ_BYTES: Final = 1 << 16
