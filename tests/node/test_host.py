@@ -66,6 +66,9 @@ class Scripted:
     def lost(self, link: int, at: Moment) -> Sequence[Effect]:
         return self._answer("lost", at.now, link)
 
+    def principal(self, link: int) -> str:
+        return f"principal of {link}"
+
     def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:
         return self._answer("stored", at.now, ticket)
 
