@@ -23,6 +23,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "model/words.py": "model/test_printing.py",
     "node/effects.py": "node/test_node.py",
     "multicast/limits.py": "multicast/test_packing.py",
+    "node/follows.py": "node/test_durable.py",
     "node/limits.py": "node/test_allowances.py",
     "node/settings.py": "server/test_settings.py",
     "protocol/limits.py": "protocol/test_wire.py",
