@@ -26,7 +26,7 @@ from palio.node.follows import (
     Opened,
     Say,
 )
-from palio.node.log import Ack, Claim, Discard, Operation, Put, Write
+from palio.node.log import Ack, CaughtUp, Claim, Discard, Operation, Put, Write
 from palio.node.notices import Notice
 from palio.protocol.messages import Parcel
 from tests.node.events import parcel
@@ -45,6 +45,8 @@ class Disk:
     def __init__(self) -> None:
         self.operations: list[Operation] = []
         self.parcels: dict[int, Parcel] = {}
+        self.written: dict[int, Parcel] = {}
+        """All that ever were there."""
         self.term = 0
         self.is_full = False
 
@@ -58,7 +60,7 @@ class Disk:
         for each in (*write.released, *write.operations):
             if isinstance(each, Put):
                 assert each.parcel is not None
-                self.parcels[each.entry] = each.parcel
+                self.parcels[each.entry] = self.written[each.entry] = each.parcel
                 self.operations.append(each._replace(parcel=None))
                 continue
             if isinstance(each, Discard):
@@ -249,6 +251,23 @@ class World:
     def lose(self, broker: Broker) -> None:
         """It loses its disk, and starts."""
         broker.disk = Disk()
+        self.lost.add(broker.name)
+        self.start(broker)
+
+    def truncate(self, broker: Broker) -> None:
+        """Its journal has lost its last transactions, and tells so as it starts."""
+        former = broker.events.streams.log_number
+        disk = broker.disk
+        count = len(disk.operations)
+        disk.operations = disk.operations[: self.random.randint(count * 3 // 4, count)]
+        disk.parcels = {}
+        for each in disk.operations:
+            if isinstance(each, Put):
+                disk.parcels[each.entry] = disk.written[each.entry]
+            elif isinstance(each, Discard):
+                for entry in each.entries:
+                    del disk.parcels[entry]
+        broker.disk.operations.append(CaughtUp(former + 1))
         self.lost.add(broker.name)
         self.start(broker)
 

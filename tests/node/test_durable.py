@@ -81,6 +81,25 @@ def test_a_lost_disk_is_told(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(8, nightly=2_000))
+def test_a_journal_that_is_cut_short_keeps_nobody_waiting(seed: int) -> None:
+    world = World(seed)
+    for step in range(STEPS):
+        world.step()
+        if step == STEPS // 2:
+            world.truncate(world.random.choice(list(world.brokers.values())))
+    world.settle()
+    before = world.published
+    for broker in world.brokers.values():
+        world.publish(broker)
+    world.settle()
+    for owner in world.owners.values():
+        late = {number for number in owner.wanted if number > before}
+        assert len(late) == len(world.brokers)
+        assert late <= owner.acked
+    assert not any(broker.events.queues.entries for broker in world.brokers.values())
+
+
+@pytest.mark.parametrize("seed", seeds(8, nightly=2_000))
 def test_a_broker_is_removed_for_good(seed: int) -> None:
     world = World(seed, "abcd")
     for step in range(STEPS):

@@ -119,7 +119,7 @@ class DurableEvents:
             last_offset = max(last_offset, _last_offset(operation))
             left_over.update(dict.fromkeys(self._load(operation)))
             if isinstance(operation, CaughtUp):
-                self.is_ready, log = True, operation.log
+                self.is_ready, log = True, max(log, operation.log)
             elif isinstance(operation, Discard):
                 for entry in operation.entries:
                     left_over.pop(entry, None)

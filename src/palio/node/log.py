@@ -166,7 +166,9 @@ class Release(NamedTuple):
 
 
 class CaughtUp(NamedTuple):
-    """From now on this broker takes what is durable, and this is its log (D7)."""
+    """From now on this broker takes what is durable, and this is its log (D7). A journal that has
+    lost transactions begins another one, too: what it forgot others believe to be there.
+    """
 
     log: int
 

@@ -18,6 +18,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from palio.node.log import (
     Ack,
+    CaughtUp,
     Close,
     Cursor,
     Operation,
@@ -256,6 +257,10 @@ class Queues:
                 stream = self.stream(home)
                 assert log > stream.log, f"D7: the log of {home} goes back"
                 stream.log, stream.base = log, 0
+            case CaughtUp():  # another log: what was sent by the former one counts for nobody
+                self.cursors.clear()
+                for stream in self.streams.values():
+                    stream.base = 0
             case Ack(subject, upto, others):
                 return self._used(held.entry for held in self._acknowledged(subject, upto, others))
             case Release(home, log, upto):
