@@ -69,6 +69,10 @@ class Disk:
             self.operations.append(each)
         return True
 
+    def start(self, name: str) -> DurableEvents:
+        """A broker that starts with it."""
+        return DurableEvents(name, 1, self.operations, self)
+
     def load(self) -> Any:
         """See `Store`: the operations are handed over instead."""
 
@@ -94,7 +98,7 @@ class Broker:
         self.disk = Disk()
         self.writes: list[Write] = []
         self.term = 0
-        self.events = DurableEvents(name, 1, (), self.disk)
+        self.events = self.disk.start(name)
 
 
 class Came(NamedTuple):
@@ -239,7 +243,7 @@ class World:
         broker.writes = []
         broker.disk.term = 0
         broker.disk.is_full = False
-        broker.events = DurableEvents(broker.name, 1, broker.disk.operations, broker.disk)
+        broker.events = broker.disk.start(broker.name)
         for number in [n for n, (origin, _) in self.pending.items() if origin == broker.name]:
             del self.pending[number]
         for owner in self.owners.values():

@@ -28,6 +28,7 @@ from palio.node.claims import KnownClaims
 from palio.node.effects import Store
 from palio.node.follows import (
     CarryEntry,
+    Delivery,
     EntriesStored,
     Follow,
     Impossible,
@@ -51,31 +52,22 @@ from palio.node.log import (
     Overlay,
     Pending,
     Put,
-    Release,
     Renew,
     Retarget,
     Share,
     Target,
+    last_offset_of,
 )
 from palio.node.queues import Queues
 from palio.node.streams import EntryReader, Streams
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import Parcel
 
-__all__ = ["Delivery", "DurableEvents"]
+__all__ = ["DurableEvents"]
 
 REFUSES: Final = "the disk of this broker refuses writes; make room on it, or try again soon"
 
 UNREADY: Final = "this broker has yet to hear from its network; try again soon"
-
-
-class Delivery(NamedTuple):
-    """What an owner gets next."""
-
-    offset: int
-    parcel: Parcel
-    rows: bytes | None
-    is_damaged: bool = False
 
 
 class _Loss(NamedTuple):
@@ -116,7 +108,7 @@ class DurableEvents:
         before it has caught up, and takes nothing durable until then."""
         left_over: dict[int, None] = {}
         for operation in operations:
-            last_offset = max(last_offset, _last_offset(operation))
+            last_offset = max(last_offset, last_offset_of(operation))
             left_over.update(dict.fromkeys(self._load(operation)))
             if isinstance(operation, CaughtUp):
                 self.is_ready, log = True, max(log, operation.log)
@@ -516,15 +508,3 @@ class DurableEvents:
 
 def _chunks(shares: list[Share], most: int) -> Iterator[list[Share]]:
     return (shares[first : first + most] for first in range(0, len(shares), most))
-
-
-def _last_offset(operation: Operation) -> int:
-    match operation:
-        case Put(entry, _, _, targets):
-            return max((target.offset for target in targets), default=entry)
-        case Retarget(_, _, _, first, count):
-            return first + count
-        case Release(_, _, upto):
-            return upto
-        case _:
-            return 0

@@ -10,6 +10,7 @@ from palio.protocol.messages import Parcel
 __all__ = [
     "CarryEntry",
     "Damaged",
+    "Delivery",
     "EntriesStored",
     "Follow",
     "Impossible",
@@ -93,6 +94,15 @@ class Left(NamedTuple):
 
     before: Claim
     claim: Claim
+
+
+class Delivery(NamedTuple):
+    """What an owner gets next."""
+
+    offset: int
+    parcel: Parcel
+    rows: bytes | None
+    is_damaged: bool = False
 
 
 class Damaged(NamedTuple):

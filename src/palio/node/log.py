@@ -36,6 +36,7 @@ __all__ = [
     "Operation",
     "Overlay",
     "Pending",
+    "Place",
     "Put",
     "Release",
     "Renew",
@@ -43,6 +44,7 @@ __all__ = [
     "Share",
     "Target",
     "Write",
+    "last_offset_of",
 ]
 
 
@@ -173,6 +175,15 @@ class CaughtUp(NamedTuple):
     log: int
 
 
+class Place(NamedTuple):
+    """An entry in a stream, or in queues here, as a disk has it when a broker starts."""
+
+    home: str
+    offset: int
+    entry: int
+    shares: tuple[Share, ...]
+
+
 class Discard(NamedTuple):
     """Nobody needs these entries."""
 
@@ -180,11 +191,24 @@ class Discard(NamedTuple):
 
 
 Operation: TypeAlias = (
-    Put | Cursor | Open | Retarget | Close | Renew | CaughtUp | Ack | Release | Discard
+    Put | Cursor | Open | Retarget | Close | Renew | CaughtUp | Place | Ack | Release | Discard
 )
 
 Releasing: TypeAlias = Ack | Release | Discard
 """What only lets go: it commutes with all others, and goes from a reserve of the disk (L1)."""
+
+
+def last_offset_of(operation: Operation) -> int:
+    """The last offset that an operation uses; 0 if it uses none."""
+    match operation:
+        case Put(entry, _, _, targets):
+            return max((target.offset for target in targets), default=entry)
+        case Retarget(_, _, _, first, count):
+            return first + count
+        case Place(_, offset) | Release(_, _, offset):
+            return offset
+        case _:
+            return 0
 
 
 class Write(NamedTuple):

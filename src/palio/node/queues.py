@@ -22,6 +22,7 @@ from palio.node.log import (
     Close,
     Cursor,
     Operation,
+    Place,
     Put,
     Release,
     Renew,
@@ -245,6 +246,8 @@ class Queues:
         match operation:
             case Put(entry, _, _, targets):
                 self._put(entry, targets)
+            case Place(home, offset, entry, shares):
+                self._place(home, offset, entry, shares)
             case Cursor(origin, log, offset):
                 known = self.cursors.get(origin, Cursor(origin, 0, 0))
                 assert (log, offset) > known[1:], f"D1: the cursor of {origin} goes back"
@@ -273,17 +276,18 @@ class Queues:
 
     def _put(self, entry: int, targets: Iterable[Target]) -> None:
         assert entry not in self._uses, f"entry {entry} is put twice"
-        uses = 0
         for home, offset, shares in targets:
-            uses += len(shares)
-            if home != self.name:
-                self.stream(home).put(offset, entry, shares)
-                continue
-            for share in shares:
-                line = self.here.setdefault(share.subject, Line())
-                line.put(offset, Queued(entry, share.rows))
-        if uses:
-            self._uses[entry] = uses
+            self._place(home, offset, entry, shares)
+
+    def _place(self, home: str, offset: int, entry: int, shares: tuple[Share, ...]) -> None:
+        """Somebody needs an entry, here or at another home."""
+        self._uses[entry] = self._uses.get(entry, 0) + len(shares)
+        if home != self.name:
+            self.stream(home).put(offset, entry, shares)
+            return
+        for share in shares:
+            line = self.here.setdefault(share.subject, Line())
+            line.put(offset, Queued(entry, share.rows))
 
     def _retarget(self, what: Retarget) -> None:
         moved = self._taken(what.subject, what.to, dict(what.sent))
