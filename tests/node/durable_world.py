@@ -17,13 +17,12 @@ from palio.node.durable import DurableEvents
 from palio.node.effects import ANYBODY, Entry, Heading
 from palio.node.follows import (
     CarryEntry,
+    ClaimCounts,
     EntriesStored,
     Follow,
     Impossible,
     Kept,
-    Left,
     NotKept,
-    Opened,
     Say,
 )
 from palio.node.log import Ack, CaughtUp, Claim, Discard, Operation, Put, Write
@@ -148,6 +147,8 @@ class World:
         self.published = 0
         self.origins: dict[int, str] = {}
         self.pending: dict[int, tuple[str, list[str]]] = {}
+        self.again: dict[int, tuple[str, list[str]]] = {}
+        """Of whom no publisher knows whether it was kept, as its broker has stopped."""
         self.visits: dict[tuple[int, str], int] = {}
         """By which visit of each owner there was the claim that an event was put for."""
         self.is_lossy = self.moves = True
@@ -169,13 +170,12 @@ class World:
                     broker.writes.append(each)
                 case Say(to, message) if to in self.brokers:
                     self.bag.append((to, message))
-                case Opened(claim):
+                case ClaimCounts(before, claim):
                     owner = self.owners[claim.subject]
-                    if owner.visit == claim.visit:
-                        owner.number = claim.number
-                case Left(before):
-                    owner = self.owners[before.subject]
-                    if owner.at == broker.name:
+                    if claim.home == broker.name:
+                        if owner.visit == claim.visit:
+                            owner.number = claim.number
+                    elif before and before.home == owner.at == broker.name:
                         owner.at = owner.asks = ""
                 case Impossible():
                     self.told.append(each)
@@ -245,7 +245,7 @@ class World:
         broker.disk.is_full = False
         broker.events = broker.disk.start(broker.name)
         for number in [n for n, (origin, _) in self.pending.items() if origin == broker.name]:
-            del self.pending[number]
+            self.again[number] = self.pending.pop(number)
         for owner in self.owners.values():
             if broker.name in (owner.at, owner.asks):
                 owner.at = owner.asks = ""
@@ -323,6 +323,8 @@ class World:
         """An event for all owners of whom its origin knows."""
         if not broker.events.is_ready:
             return
+        if self.say_again(broker):
+            return
         number = self.published = self.published + 1
         known = broker.events.claims
         subjects = []
@@ -333,8 +335,25 @@ class World:
                 self.visits[number, subject] = claim.visit
         self.pending[number] = broker.name, subjects
         self.origins[number] = broker.name
+        self.say(broker, number, subjects)
+
+    def say_again(self, broker: Broker) -> bool:
+        """A publisher begins with what was not answered."""
+        mine = [number for number, (origin, _) in self.again.items() if origin == broker.name]
+        if not mine:
+            return False
+        number = min(mine)
+        self.pending[number] = self.again.pop(number)
+        if number <= broker.events.kept_of(f"p/{broker.name}"):
+            self.follow(broker, broker.events.barrier(number))
+        else:
+            self.say(broker, number, self.pending[number][1])
+        return True
+
+    def say(self, broker: Broker, number: int, subjects: list[str]) -> None:
+        """What a publisher says."""
         wanted = dict.fromkeys(subjects)
-        events = parcel({"n": number})
+        events = parcel({"n": number}, publisher=f"p/{broker.name}", first_seq=number)
         self.follow(broker, broker.events.publish(self.now, 0, events, wanted, number))
 
     def visit(self, owner: Owner, broker: Broker) -> None:
@@ -459,6 +478,8 @@ class World:
                 for other in self.brokers.values():
                     self.gossip(other, broker)
                 self.follow(broker, broker.events.tick(self.now))
+                while broker.events.is_ready and self.say_again(broker):
+                    pass
             while self.bag or any(broker.writes for broker in self.brokers.values()):
                 for broker in self.brokers.values():
                     while broker.writes:

@@ -118,6 +118,26 @@ def test_a_broker_is_removed_for_good(seed: int) -> None:
     assert not any(broker.events.queues.entries for broker in world.brokers.values())
 
 
+@pytest.mark.parametrize(("publishers", "first"), [(3, "p0"), (5, "p0"), (6, "p2")])
+def test_the_publishers_heard_of_longest_ago_are_forgotten(
+    publishers: int, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is too many is told, and is gone with what is written after that."""
+    monkeypatch.setattr(durable, "MAX_PUBLISHERS", 3)
+    world = World(0)
+    (a, *_) = world.brokers.values()
+    for owner in world.owners.values():
+        world.visit(owner, a)
+    world.settle()
+    for number in range(publishers):
+        events = parcel({"n": number}, publisher=f"p{number}")
+        world.now += 1.0
+        world.follow(a, a.events.publish(world.now, 0, events, dict.fromkeys(world.owners), "any"))
+        world.write(a)
+    assert next(iter(a.events.queues.published)) == first
+    assert a.events.kept_of(f"p{publishers - 1}") == 1
+
+
 # --- planted errors: each is noticed ---
 
 
@@ -194,7 +214,14 @@ def stays(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(durable.DurableEvents, "_opening", without)
 
 
+def forgets_publishers(patch: pytest.MonkeyPatch) -> None:
+    """What a publisher says again, without an answer, is kept twice."""
+    patch.setattr(durable.DurableEvents, "kept_of", lambda *_: 0)
+    patch.setattr(durable, "Numbered", lambda publisher, last: log.Numbered(f"{last}", last))
+
+
 PLANTED: Final = (
+    forgets_publishers,
     restart_forgets,
     retargets_sent,
     sends_what_moves,

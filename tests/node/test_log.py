@@ -11,6 +11,7 @@ from palio.node.log import (
     Close,
     Cursor,
     Discard,
+    Forgotten,
     Log,
     Open,
     Put,
@@ -128,3 +129,23 @@ def test_a_newer_log_of_a_home_counts_whatever_the_older_one_had() -> None:
     write = log.flush(RELEASE_S)
     assert write is not None
     assert write.released == (Release("b2", 2, 4),)
+
+
+def test_a_barrier_is_behind_all_that_is_under_way() -> None:
+    log = Log()
+    assert log.barrier("nobody waits") is None
+    log.append(0.0, [CURSOR])
+    write = log.barrier("last")
+    assert write is not None
+    assert not write.operations
+    log.stored(1)
+    assert log.stored(2).token == "last"
+
+
+def test_publishers_that_are_forgotten_are_told_together() -> None:
+    log = Log()
+    log.release(0.0, Forgotten(("p1",)))
+    log.release(0.0, Forgotten(("p2",)))
+    write = log.flush(RELEASE_S)
+    assert write is not None
+    assert write.released == (Forgotten(("p1", "p2")),)

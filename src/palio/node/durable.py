@@ -21,6 +21,7 @@ stored. Each method returns what follows from it. The model is `tests.models.dur
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -28,14 +29,13 @@ from palio.node.claims import KnownClaims
 from palio.node.effects import Store
 from palio.node.follows import (
     CarryEntry,
+    ClaimCounts,
     Delivery,
     EntriesStored,
     Follow,
     Impossible,
     Kept,
-    Left,
     NotKept,
-    Opened,
     QueueReady,
     Say,
 )
@@ -46,7 +46,9 @@ from palio.node.log import (
     Close,
     Cursor,
     Discard,
+    Forgotten,
     Log,
+    Numbered,
     Open,
     Operation,
     Overlay,
@@ -60,7 +62,7 @@ from palio.node.log import (
 )
 from palio.node.queues import Queues
 from palio.node.streams import EntryReader, Streams
-from palio.protocol.limits import MAX_SUBJECTS
+from palio.protocol.limits import MAX_PUBLISHERS, MAX_SUBJECTS
 from palio.protocol.messages import Parcel
 
 __all__ = ["DurableEvents"]
@@ -150,7 +152,24 @@ class DurableEvents:
         if not self.is_ready:
             return [NotKept(token, UNREADY)]
         put = self._put(parcel, wall_us, self._shares(wanted, {}), {})
-        return self._append(now, put, token) if put else [Kept(token)]
+        if not put:
+            return self.barrier(token)
+        publisher, last = parcel.publisher, parcel.seqs[-1]
+        most = max(0, len(self.queues.published) - MAX_PUBLISHERS)
+        if most:
+            self.log.release(now, Forgotten(tuple(islice(self.queues.published, most))))
+        return self._append(now, [*put, Numbered(publisher, last)], token)
+
+    def kept_of(self, publisher: str) -> int:
+        """Up to this number a publisher has said before what it says now: that is not published
+        again, but answered behind all that is under way.
+        """
+        return self.overlay.published(publisher) or self.queues.published.get(publisher, 0)
+
+    def barrier(self, token: Any) -> list[Follow]:
+        """Answer once all that is under way is on the disk."""
+        write = self.log.barrier(token)
+        return [Kept(token)] if write is None else [write]
 
     def _shares(
         self, wanted: Mapping[str, bytes | None], opening: Mapping[str, Claim]
@@ -278,7 +297,8 @@ class DurableEvents:
         told.
         """
         everybody = dict.fromkeys(claim.subject for claim in self.claims)
-        return self.publish(now, wall_us, loss, everybody, _Loss(loss, wall_us))
+        put = self._put(loss, wall_us, self._shares(everybody, {}), {})
+        return self._append(now, put, _Loss(loss, wall_us)) if put else []
 
     def remove(self, now: float, home: str) -> list[Follow]:
         """A broker is gone for good: what it was to have follows the newest claims, also if it may
@@ -432,7 +452,7 @@ class DurableEvents:
                 self.streams.renew(home)
                 touched[home] = None
             case Open(claim):
-                yield from self._opened(claim)
+                yield ClaimCounts(self.claims.apply(claim), claim)
             case CaughtUp(log):
                 self.is_ready, self.streams.log_number = True, log
             case _:
@@ -447,13 +467,6 @@ class DurableEvents:
         elif home:
             self.streams.touch(home)
             touched[home] = None
-
-    def _opened(self, claim: Claim) -> Iterator[Follow]:
-        before = self.claims.apply(claim)
-        if claim.home == self.name:
-            yield Opened(claim)
-        elif before is not None and before.home == self.name:
-            yield Left(before, claim)
 
     def refused(self, now: float, ticket: int, reason: str) -> list[Follow]:
         """An append is not on the disk, and nothing behind it: all that was under way is none."""

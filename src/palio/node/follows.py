@@ -9,15 +9,14 @@ from palio.protocol.messages import Parcel
 
 __all__ = [
     "CarryEntry",
+    "ClaimCounts",
     "Damaged",
     "Delivery",
     "EntriesStored",
     "Follow",
     "Impossible",
     "Kept",
-    "Left",
     "NotKept",
-    "Opened",
     "QueueReady",
     "Say",
 ]
@@ -83,16 +82,10 @@ class QueueReady(NamedTuple):
     subject: str
 
 
-class Opened(NamedTuple):
-    """A durable subscription lives here now, or has another filter."""
+class ClaimCounts(NamedTuple):
+    """A claim counts from now on: what lived at the home of the one before has gone there."""
 
-    claim: Claim
-
-
-class Left(NamedTuple):
-    """A durable subscription lived here, and lives elsewhere now, or is over."""
-
-    before: Claim
+    before: Claim | None
     claim: Claim
 
 
@@ -119,4 +112,4 @@ class Impossible(NamedTuple):
     what: str
 
 
-Follow: TypeAlias = Write | Say | Kept | NotKept | QueueReady | Opened | Left | Damaged | Impossible
+Follow: TypeAlias = Write | Say | Kept | NotKept | QueueReady | ClaimCounts | Damaged | Impossible

@@ -31,7 +31,9 @@ __all__ = [
     "Close",
     "Cursor",
     "Discard",
+    "Forgotten",
     "Log",
+    "Numbered",
     "Open",
     "Operation",
     "Overlay",
@@ -117,6 +119,21 @@ class Cursor(NamedTuple):
     offset: int
 
 
+class Numbered(NamedTuple):
+    """All that a publisher has said here up to a number is kept, or was for nobody: one append with
+    the Put. What it says again, as it has not heard so, is not kept twice.
+    """
+
+    publisher: str
+    last: int
+
+
+class Forgotten(NamedTuple):
+    """These publishers say nothing again: of so many only the latest are remembered."""
+
+    publishers: tuple[str, ...]
+
+
 class Open(NamedTuple):
     """The newest claim of a durable subscription that is known here."""
 
@@ -191,10 +208,22 @@ class Discard(NamedTuple):
 
 
 Operation: TypeAlias = (
-    Put | Cursor | Open | Retarget | Close | Renew | CaughtUp | Place | Ack | Release | Discard
+    Put
+    | Numbered
+    | Cursor
+    | Open
+    | Retarget
+    | Close
+    | Renew
+    | CaughtUp
+    | Place
+    | Ack
+    | Release
+    | Discard
+    | Forgotten
 )
 
-Releasing: TypeAlias = Ack | Release | Discard
+Releasing: TypeAlias = Ack | Release | Discard | Forgotten
 """What only lets go: it commutes with all others, and goes from a reserve of the disk (L1)."""
 
 
@@ -293,6 +322,11 @@ class Overlay:
         found = self._newest.get((Cursor, origin), (0, None))[1]
         return found if isinstance(found, Cursor) else None
 
+    def published(self, publisher: str) -> int:
+        """The same of what a publisher has said; 0 for nothing."""
+        found = self._newest.get((Numbered, publisher), (0, None))[1]
+        return found.last if isinstance(found, Numbered) else 0
+
     def log_of(self, home: str) -> int:
         """The same of the log of a home; 0 for none."""
         found = self._newest.get((Renew, home), (0, None))[1]
@@ -307,6 +341,8 @@ def _key(operation: Operation) -> tuple[type[Operation], str] | None:
             return Cursor, origin
         case Renew(home):
             return Renew, home
+        case Numbered(publisher):
+            return Numbered, publisher
         case _:
             return None
 
@@ -322,6 +358,7 @@ class Log:
         self._acks: dict[str, Ack] = {}
         self._releases: dict[str, Release] = {}
         self._over: list[int] = []
+        self._forgotten: list[str] = []
         self._ripe_at = inf
         self.due_at = inf
         """When to write what is let go, though nothing else is written."""
@@ -348,6 +385,12 @@ class Log:
         is_ripe = now >= self._ripe_at
         return self._write(tuple(operations), token, with_released=is_ripe or is_move)
 
+    def barrier(self, token: Any) -> Write | None:
+        """Write nothing, behind all that is under way; None if that is nothing."""
+        if not self._under_way:
+            return None
+        return self._write((), token, with_released=False)
+
     def release(self, now: float, operation: Releasing) -> None:
         """Let go of something, with what is written soon."""
         match operation:
@@ -360,6 +403,8 @@ class Log:
                 self._releases[home] = max(operation, self._releases.get(home, operation))
             case Discard(entries):
                 self._over += entries
+            case Forgotten(publishers):
+                self._forgotten += publishers
         are_many = len(self._over) >= MAX_RELEASES
         self._ripe_at = min(self._ripe_at, now + RIPE_S)
         self.due_at = min(self.due_at, now if are_many else now + RELEASE_S)
@@ -375,9 +420,10 @@ class Log:
     ) -> Write:
         released: tuple[Releasing, ...] = ()
         if with_released:
-            over = (Discard(tuple(self._over)),) if self._over else ()
-            released = (*self._acks.values(), *self._releases.values(), *over)
-            self._acks, self._releases, self._over = {}, {}, []
+            over = [Discard(tuple(self._over))] if self._over else []
+            gone = [Forgotten(tuple(self._forgotten))] if self._forgotten else []
+            released = (*self._acks.values(), *self._releases.values(), *over, *gone)
+            self._acks, self._releases, self._over, self._forgotten = {}, {}, [], []
             self._ripe_at = self.due_at = inf
         ticket = self._next_ticket
         self._next_ticket += 1

@@ -21,6 +21,8 @@ from palio.node.log import (
     CaughtUp,
     Close,
     Cursor,
+    Forgotten,
+    Numbered,
     Operation,
     Place,
     Put,
@@ -220,6 +222,8 @@ class Queues:
         self.streams: dict[str, HomeStream] = {}
         self.cursors: dict[str, Cursor] = {}
         """How far this broker, as a home, has the stream of each origin."""
+        self.published: dict[str, int] = {}
+        """The last number of each publisher that is kept, the latest publisher last."""
         self._uses: dict[int, int] = {}
 
     def stream(self, home: str) -> HomeStream:
@@ -248,14 +252,34 @@ class Queues:
                 self._put(entry, targets)
             case Place(home, offset, entry, shares):
                 self._place(home, offset, entry, shares)
-            case Cursor(origin, log, offset):
-                known = self.cursors.get(origin, Cursor(origin, 0, 0))
-                assert (log, offset) > known[1:], f"D1: the cursor of {origin} goes back"
-                self.cursors[origin] = operation
             case Retarget():
                 self._retarget(operation)
             case Close(subject, sent):
                 return self._used(held.entry for _, held in self._taken(subject, "", dict(sent)))
+            case Ack(subject, upto, others):
+                return self._used(held.entry for held in self._acknowledged(subject, upto, others))
+            case Release(home, log, upto):
+                stream = self.stream(home)
+                gone = stream.release(upto) if log == stream.log else []
+                return self._used(item.entry for item in gone for _ in item.shares)
+            case _:
+                self._count(operation)
+        return []
+
+    def _count(self, operation: Operation) -> None:
+        """How far origins, publishers and homes are."""
+        match operation:
+            case Cursor(origin, log, offset):
+                before = self.cursors.get(origin, Cursor(origin, 0, 0))
+                assert (log, offset) > before[1:], f"D1: the cursor of {origin} goes back"
+                self.cursors[origin] = operation
+            case Numbered(publisher, last):
+                known = self.published.pop(publisher, 0)
+                assert last > known, f"D1: the numbers of {publisher} go back"
+                self.published[publisher] = last
+            case Forgotten(publishers):
+                for publisher in publishers:
+                    self.published.pop(publisher, None)
             case Renew(home, log):
                 stream = self.stream(home)
                 assert log > stream.log, f"D7: the log of {home} goes back"
@@ -264,15 +288,8 @@ class Queues:
                 self.cursors.clear()
                 for stream in self.streams.values():
                     stream.base = 0
-            case Ack(subject, upto, others):
-                return self._used(held.entry for held in self._acknowledged(subject, upto, others))
-            case Release(home, log, upto):
-                stream = self.stream(home)
-                gone = stream.release(upto) if log == stream.log else []
-                return self._used(item.entry for item in gone for _ in item.shares)
             case _:
                 pass
-        return []
 
     def _put(self, entry: int, targets: Iterable[Target]) -> None:
         assert entry not in self._uses, f"entry {entry} is put twice"

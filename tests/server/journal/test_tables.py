@@ -10,7 +10,20 @@ import pytest
 from palio.errors import JournalDamaged
 from palio.node import streams
 from palio.node.durable import DurableEvents
-from palio.node.log import Ack, CaughtUp, Claim, Cursor, Open, Put, Release, Renew, Share, Target
+from palio.node.log import (
+    Ack,
+    CaughtUp,
+    Claim,
+    Cursor,
+    Forgotten,
+    Numbered,
+    Open,
+    Put,
+    Release,
+    Renew,
+    Share,
+    Target,
+)
 from palio.node.log import Write as Append
 from palio.server.journal.tables import LogTables
 from tests.conftest import seeds
@@ -71,6 +84,7 @@ def state(events: DurableEvents) -> Any:
         here,
         homes,
         queues.cursors,
+        list(queues.published.items()),
         {claim.subject: claim for claim in events.claims},
         events.streams.log_number,
     )
@@ -103,6 +117,9 @@ def tables() -> tuple[sqlite3.Connection, LogTables]:
         Open(Claim("ann/d", 1, "b1")),
         Renew("b2", 5),
         Cursor("b3", 1, 7),
+        Numbered("p", 9),
+        Numbered("q", 1),
+        Numbered("p", 11),
         Put(1, None, 0, (Target("b1", 1, (Share("ann/d", 1, b"\x01"),)),)),
         Put(2, None, 0, (Target("b2", 2, (Share("bob/d", 1, None),)),)),
         Put(3, None, 0, (Target("b2", 3, (Share("bob/d", 1, None),)),)),
@@ -122,16 +139,24 @@ def test_what_is_over_is_no_more_and_what_is_used_is_remembered() -> None:
     found.finish()
     again = LogTables(connection, "b1")
     kinds = [type(each) for each in again.load()]
-    assert kinds == [CaughtUp, Open, Renew, Release, Cursor]
+    assert kinds == [CaughtUp, Open, Renew, Release, Cursor, Numbered, Numbered]
     assert again.last_offset == 3
 
 
-@pytest.mark.parametrize("table", ["waiting", "streams", "cursors", "claims", "log"])
+@pytest.mark.parametrize("table", ["waiting", "streams", "cursors", "claims", "publishers", "log"])
 def test_a_row_that_is_not_what_was_written_is_found(table: str) -> None:
     connection, found = tables()
     connection.execute(f"UPDATE {table} SET sum = sum + 1")
     with pytest.raises(JournalDamaged, match=f"in {table}"):
         list(found.load())
+
+
+def test_publishers_are_remembered_in_the_order_of_what_they_said() -> None:
+    _, found = tables()
+    said = [each for each in found.load() if isinstance(each, Numbered)]
+    assert said == [Numbered("q", 1), Numbered("p", 11)]
+    found.write(Forgotten(("q",)))
+    assert [each for each in found.load() if isinstance(each, Numbered)] == said[1:]
 
 
 def test_another_log_has_nothing_of_the_streams() -> None:

@@ -6,6 +6,7 @@
 | `streams` | a home: which log it has, and up to where it has stored its stream |
 | `cursors` | an origin: up to where its stream is here |
 | `claims` | the newest claim of a durable subscription |
+| `publishers` | up to which number what a publisher said is kept, the latest publisher last |
 | `log` | which log this is, and the last offset that was used |
 
 Each row has a checksum over all of it. `palio.node.queues` is the same in memory: what is loaded
@@ -26,6 +27,8 @@ from palio.node.log import (
     Claim,
     Close,
     Cursor,
+    Forgotten,
+    Numbered,
     Open,
     Operation,
     Place,
@@ -57,6 +60,10 @@ CREATE TABLE claims (
     visit INTEGER NOT NULL, revision INTEGER NOT NULL, since INTEGER NOT NULL,
     claimed_us INTEGER NOT NULL, filter TEXT NOT NULL, sum INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE publishers (
+    place INTEGER PRIMARY KEY, publisher TEXT NOT NULL UNIQUE, last INTEGER NOT NULL,
+    sum INTEGER NOT NULL
+);
 CREATE TABLE log (key TEXT PRIMARY KEY, value INTEGER NOT NULL, sum INTEGER NOT NULL) WITHOUT ROWID;
 """
 
@@ -93,6 +100,14 @@ class LogTables:
                 self._put("claims", *claim)
             case Cursor():
                 self._put("cursors", *operation)
+            case Numbered():
+                self._execute(
+                    "INSERT OR REPLACE INTO publishers (publisher, last, sum) VALUES (?, ?, ?)",
+                    (*operation, checksum(*operation)),
+                )
+            case Forgotten(publishers):
+                gone = [(each,) for each in publishers]
+                self._many("DELETE FROM publishers WHERE publisher = ?", gone)
             case _:
                 self._write_stream(operation)
 
@@ -184,6 +199,9 @@ class LogTables:
             yield Place(home, offset, entry, tuple(shares))
         for row in self._checked("SELECT * FROM cursors", "cursors"):
             yield Cursor(*row)
+        query = "SELECT publisher, last, sum FROM publishers ORDER BY place"
+        for row in self._checked(query, "publishers"):
+            yield Numbered(*row)
 
     @property
     def last_offset(self) -> int:
