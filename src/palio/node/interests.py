@@ -1,0 +1,66 @@
+"""`Interests`: for which durable subscriptions of the whole network some events are.
+
+The broker that accepts an event finds that out, by the filters that it knows from their claims; a
+home takes what it gets as it is. So an event that was accepted before a filter was changed is for
+the filter that it met.
+"""
+
+from __future__ import annotations
+
+from palio.errors import InvalidInput
+from palio.language.parsing import parse_filter
+from palio.matching.protocol import Matcher, RowMask
+from palio.model.filters import TRUE, Filter
+from palio.model.parcels import ONE_ROW, Parcel
+from palio.node.log import Claim
+from palio.node.notices import Notice
+from palio.routing.protocol import routed
+
+__all__ = ["Interests"]
+
+
+class Interests:
+    """Durable subscriptions by number in a matching engine."""
+
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._numbers: dict[str, int] = {}
+        self._subjects: list[str] = []
+        self._wanted: set[int] = set()
+
+    def learn(self, claim: Claim) -> None:
+        """A claim counts from now on, with its filter."""
+        filter = _readable(claim)
+        number = self._number(claim.subject)
+        if filter is not None:
+            self._matcher.add(number, filter, destination=number)
+            self._wanted.add(number)
+        elif number in self._wanted:
+            self._matcher.remove(number)
+            self._wanted.remove(number)
+
+    def wanted(self, parcel: Parcel) -> dict[str, RowMask]:
+        """For whom these events are, and which of them. A notice of lost ones is for anybody."""
+        if Notice.of(parcel) is not None:
+            return {self._subjects[number]: ONE_ROW for number in sorted(self._wanted)}
+        found = routed(self._matcher, parcel)
+        return {self._subjects[number]: mask for number, mask in sorted(found.items())}
+
+    def _number(self, subject: str) -> int:
+        if subject not in self._numbers:
+            self._numbers[subject] = len(self._subjects)
+            self._subjects.append(subject)
+        return self._numbers[subject]
+
+
+def _readable(claim: Claim) -> Filter | None:
+    """The filter of a claim: nothing if it is over, or was only heard of by an entry for it. One
+    that this broker cannot read is for everything: better too much.
+    """
+    if claim.is_over or not claim.filter:
+        return None
+    try:
+        filter = parse_filter(claim.filter)
+    except InvalidInput:
+        return TRUE
+    return TRUE if filter.variables else filter
