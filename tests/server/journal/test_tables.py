@@ -48,7 +48,7 @@ class JournalDisk(Disk):
             self.tables.create()
         fold = super().start(name)
         loaded = [*self.tables.load()]
-        left = self.parcels.keys() - self.tables.needed(self.parcels)
+        left = self.parcels.keys() - self.tables.entries()
         loaded += [Put(entry, None, 0, ()) for entry in left]
         events = DurableEvents(name, 1, loaded, self, last_offset=self.tables.last_offset)
         assert state(events) == state(fold)
@@ -133,7 +133,7 @@ def tables() -> tuple[sqlite3.Connection, LogTables]:
 
 def test_what_is_over_is_no_more_and_what_is_used_is_remembered() -> None:
     connection, found = tables()
-    assert found.needed([1, 2, 3]) == {1, 3}
+    assert found.entries() == {1, 3}
     found.write(Ack("ann/d", 0, (1,)))
     found.write(Release("b2", 5, 3))
     found.finish()

@@ -48,7 +48,6 @@ CREATE TABLE waiting (
     rows BLOB, sum INTEGER NOT NULL, PRIMARY KEY (home, place, subject)
 ) WITHOUT ROWID;
 CREATE INDEX waiting_for ON waiting (subject);
-CREATE INDEX waiting_in ON waiting (entry);
 CREATE TABLE streams (
     home TEXT PRIMARY KEY, log INTEGER NOT NULL, base INTEGER NOT NULL, sum INTEGER NOT NULL
 ) WITHOUT ROWID;
@@ -208,10 +207,9 @@ class LogTables:
         """The last offset that was used, also of what is over."""
         return self._last
 
-    def needed(self, entries: Iterable[int]) -> set[int]:
-        """Those of some entries that somebody waits for."""
-        query = "SELECT 1 FROM waiting WHERE entry = ? LIMIT 1"
-        return {entry for entry in entries if self._rows(query, entry)}
+    def entries(self) -> set[int]:
+        """Those for which somebody waits."""
+        return {entry for (entry,) in self._rows("SELECT DISTINCT entry FROM waiting")}
 
     def _checked(self, query: str, table: str) -> Iterator[tuple[Any, ...]]:
         for *row, found in self._rows(query):
