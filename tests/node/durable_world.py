@@ -249,7 +249,7 @@ class World:
         for owner in self.owners.values():
             if broker.name in (owner.at, owner.asks):
                 owner.at = owner.asks = ""
-        for gone in self.lost - self.brokers.keys():
+        for gone in sorted(self.lost - self.brokers.keys()):
             self.follow(broker, broker.events.remove(self.now, gone))
 
     def lose(self, broker: Broker) -> None:
@@ -326,16 +326,8 @@ class World:
         if self.say_again(broker):
             return
         number = self.published = self.published + 1
-        known = broker.events.claims
-        subjects = []
-        for subject in self.owners:
-            claim = known.newest(subject, broker.events.overlay)
-            if claim is not None and not claim.is_over:
-                subjects.append(subject)
-                self.visits[number, subject] = claim.visit
-        self.pending[number] = broker.name, subjects
         self.origins[number] = broker.name
-        self.say(broker, number, subjects)
+        self.say(broker, number)
 
     def say_again(self, broker: Broker) -> bool:
         """A publisher begins with what was not answered."""
@@ -347,12 +339,18 @@ class World:
         if number <= broker.events.kept_of(f"p/{broker.name}"):
             self.follow(broker, broker.events.barrier(number))
         else:
-            self.say(broker, number, self.pending[number][1])
+            self.say(broker, number)
         return True
 
-    def say(self, broker: Broker, number: int, subjects: list[str]) -> None:
-        """What a publisher says."""
-        wanted = dict.fromkeys(subjects)
+    def say(self, broker: Broker, number: int) -> None:
+        """What a publisher says, for all of whom its broker knows."""
+        wanted: dict[str, bytes | None] = {}
+        for subject in self.owners:
+            claim = broker.events.claims.newest(subject, broker.events.overlay)
+            if claim is not None and not claim.is_over:
+                wanted[subject] = None
+                self.visits[number, subject] = claim.visit
+        self.pending[number] = broker.name, list(wanted)
         events = parcel({"n": number}, publisher=f"p/{broker.name}", first_seq=number)
         self.follow(broker, broker.events.publish(self.now, 0, events, wanted, number))
 

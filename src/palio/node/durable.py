@@ -422,8 +422,9 @@ class DurableEvents:
             follows.append(Kept(pending.token))
         for home in self.streams.homes if self._has_moved(pending) else touched:
             follows += self.streams.pump(now, home)
-        for home in touched.keys() & self._gone.keys():  # it was under way when that was said
-            follows += self.remove(now, home)
+        for home in touched:
+            if home in self._gone:  # it was under way when that was said
+                follows += self.remove(now, home)
         return follows
 
     @staticmethod

@@ -217,8 +217,9 @@ class Streams:
         """The map has other ways: what was on the old ones may be lost."""
         self._reachable = frozenset(reachable)
         follows: list[Follow] = []
-        for home in self._reachable & self._flows.keys():
-            self._flows[home].rewind()
-            self._flows[home].patience_s = AGAIN_S
-            follows += self.pump(now, home)
+        for home, flow in self._flows.items():
+            if home in self._reachable:
+                flow.rewind()
+                flow.patience_s = AGAIN_S
+                follows += self.pump(now, home)
         return follows
