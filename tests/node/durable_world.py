@@ -46,6 +46,8 @@ class Disk:
         self.parcels: dict[int, Parcel] = {}
         self.written: dict[int, Parcel] = {}
         """All that ever were there."""
+        self.ends: list[int] = []
+        """How many operations there were after each append."""
         self.term = 0
         self.is_full = False
 
@@ -66,6 +68,7 @@ class Disk:
                 for entry in each.entries:
                     del self.parcels[entry]
             self.operations.append(each)
+        self.ends.append(len(self.operations))
         return True
 
     def start(self, name: str) -> DurableEvents:
@@ -262,8 +265,8 @@ class World:
         """Its journal has lost its last transactions, and tells so as it starts."""
         former = broker.events.streams.log_number
         disk = broker.disk
-        count = len(disk.operations)
-        disk.operations = disk.operations[: self.random.randint(count * 3 // 4, count)]
+        disk.ends = disk.ends[: self.random.randint(len(disk.ends) * 3 // 4, len(disk.ends))]
+        disk.operations = disk.operations[: disk.ends[-1] if disk.ends else 0]
         disk.parcels = {}
         for each in disk.operations:
             if isinstance(each, Put):
@@ -271,7 +274,7 @@ class World:
             elif isinstance(each, Discard):
                 for entry in each.entries:
                     del disk.parcels[entry]
-        broker.disk.operations.append(CaughtUp(former + 1))
+        disk.operations.append(CaughtUp(former + 1))
         self.lost.add(broker.name)
         self.start(broker)
 
