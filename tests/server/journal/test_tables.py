@@ -138,6 +138,7 @@ def test_what_is_over_is_no_more_and_what_is_used_is_remembered() -> None:
     found.write(Release("b2", 5, 3))
     found.finish()
     again = LogTables(connection, "b1")
+    again.finish()
     kinds = [type(each) for each in again.load()]
     assert kinds == [CaughtUp, Open, Renew, Release, Cursor, Numbered, Numbered]
     assert again.last_offset == 3

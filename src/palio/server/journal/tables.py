@@ -75,6 +75,7 @@ class LogTables:
         self._execute = connection.execute
         self._many = connection.executemany
         self._last = 0
+        self._knows_last = False
 
     def create(self) -> None:
         """Make the tables of a new file."""
@@ -112,7 +113,7 @@ class LogTables:
 
     def finish(self) -> None:
         """Say, before the commit, which offset was the last: each is used once."""
-        self._put("log", "last", self._last)
+        self._put("log", "last", self.last_offset)
 
     def _write_stream(self, operation: Operation) -> None:
         match operation:
@@ -178,7 +179,6 @@ class LogTables:
     def load(self) -> Iterator[Operation]:
         """Operations whose fold is what the tables hold. Everything that is read is checked."""
         log = dict(self._checked("SELECT * FROM log", "log"))
-        self._last = log.get("last", 0)
         if "number" in log:
             yield CaughtUp(log["number"])
         for row in self._checked("SELECT * FROM claims", "claims"):
@@ -204,7 +204,11 @@ class LogTables:
 
     @property
     def last_offset(self) -> int:
-        """The last offset that was used, also of what is over."""
+        """The last offset that was used, also of what is over, and before this was opened."""
+        if not self._knows_last:
+            log = dict(self._checked("SELECT * FROM log", "log"))
+            self._last = max(self._last, log.get("last", 0))
+            self._knows_last = True
         return self._last
 
     def entries(self) -> set[int]:
