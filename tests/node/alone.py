@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.node.effects import Append, Close, Effect, Moment, Report, Send
+from palio.node.effects import Close, Effect, Moment, Report, Send
 from palio.node.node import Node
-from palio.node.prerequisites import Prerequisites
+from palio.node.operations import Append
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Hello, Known, Message, Parcel, Subscribe
 from palio.routing.acyclic import Acyclic
@@ -23,7 +23,6 @@ class Alone:
         self.node = Node("b1", Acyclic("b1"), self.disk)
         self.said: list[tuple[int, Message]] = []
         self.open: list[Append] = []
-        self._prerequisites = Prerequisites()
         self.reports: list[Report] = []
         self.closed: list[int] = []
         self.now = 0.0
@@ -71,16 +70,21 @@ class Alone:
                 self.do(self.node.failed(append.ticket, "the disk is full", self.at))
 
     def _write(self, append: Append, *, refuses: bool) -> bool:
-        if refuses or not self._prerequisites.are_met(append):
-            self._prerequisites.refused(append.ticket)
-            return False
+        if refuses:
+            self.disk.refusals.append(True)
         return self.disk.append(append) and self.disk.sync()
 
+    def recover(self) -> None:
+        """The disk takes writes again, and the node is told."""
+        assert self.disk.takes_writes()
+        self.do(self.node.writable(self.at))
+
     def crash(self, *, refused: int | None = None) -> None:
-        """Nobody hears of what is being written; one of that may be refused."""
+        """Nobody hears of what is being written; one of that may be refused, and all behind it."""
         for place, append in enumerate(self.open):
             self._write(append, refuses=place == refused)
         self.open.clear()
+        self.disk.crash()
 
     def heard(self, kind: type) -> list[Message]:
         return [message for _, message in self.said if isinstance(message, kind)]

@@ -10,24 +10,22 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from palio.errors import Closed
 from palio.node.durable import DurableEvents
-from palio.node.effects import ANYBODY, Entry, Heading
+from palio.node.effects import ANYBODY, Entry, Heading, Stored
 from palio.node.follows import (
-    CarryEntry,
     ClaimCounts,
-    EntriesStored,
     Follow,
     Impossible,
     Kept,
     NotKept,
     Say,
 )
-from palio.node.log import Ack, CaughtUp, Claim, Discard, Operation, Put, Write
 from palio.node.notices import Notice
-from palio.protocol.messages import Parcel
+from palio.node.operations import Ack, Append, CaughtUp, Claim, Discard, Operation, Put
+from palio.protocol.messages import Carry, EntriesStored, Parcel
 from tests.node.events import parcel
 
 __all__ = ["Broker", "Disk", "Owner", "World"]
@@ -51,7 +49,7 @@ class Disk:
         self.term = 0
         self.is_full = False
 
-    def write(self, write: Write) -> bool:
+    def write(self, write: Append) -> bool:
         """Whether these operations are written."""
         if write.term < self.term:
             return False
@@ -75,17 +73,14 @@ class Disk:
         """A broker that starts with it."""
         return DurableEvents(name, 1, self.operations, self)
 
-    def load(self) -> Any:
+    def load(self) -> Stored:
         """See `Store`: the operations are handed over instead."""
-
-    def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
-        """See `Store`: what an owner gets of an entry is at hand."""
-        raise NotImplementedError(subscription, numbers)
+        raise NotImplementedError
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         """See `Store`."""
         found = [each for each in numbers if each in self.parcels]
-        return [Entry(each, self.parcels[each], (), 0) for each in sorted(set(found))]
+        return [Entry(each, self.parcels[each], 0) for each in sorted(set(found))]
 
     def heading(self, entry: int) -> Heading | None:  # noqa: ARG002
         """See `Store`."""
@@ -98,7 +93,7 @@ class Broker:
     def __init__(self, name: str) -> None:
         self.name = name
         self.disk = Disk()
-        self.writes: list[Write] = []
+        self.writes: list[Append] = []
         self.term = 0
         self.events = self.disk.start(name)
 
@@ -146,7 +141,7 @@ class World:
         self.now = 0.0
         self.brokers = {name: Broker(name) for name in names}
         self.owners = {f"o{n}/d": Owner(f"o{n}/d") for n in range(subjects)}
-        self.bag: list[tuple[str, CarryEntry | EntriesStored]] = []
+        self.bag: list[tuple[str, Carry | EntriesStored]] = []
         self.published = 0
         self.origins: dict[int, str] = {}
         self.pending: dict[int, tuple[str, list[str]]] = {}
@@ -164,12 +159,12 @@ class World:
     # --- what follows ---
 
     def follow(self, broker: Broker, follows: Sequence[Follow]) -> None:
-        """CarryEntry out what follows."""
+        """Carry out what follows."""
         for each in follows:
             match each:
                 case Kept() | NotKept():
                     self.answer(broker, each)
-                case Write():
+                case Append():
                     broker.writes.append(each)
                 case Say(to, message) if to in self.brokers:
                     self.bag.append((to, message))
@@ -222,7 +217,7 @@ class World:
             assert not broker.disk.write(write), "L1: it is written behind a refused one"
             self.follow(broker, broker.events.refused(self.now, write.ticket, "full"))
 
-    def note_acks(self, broker: Broker, write: Write) -> None:
+    def note_acks(self, broker: Broker, write: Append) -> None:
         """What an owner has dealt with is never to come again from here on (D6)."""
         for each in write.released:
             if isinstance(each, Ack):
@@ -280,7 +275,7 @@ class World:
 
     def ways(self, broker: Broker) -> None:
         """The map says that there are ways to all."""
-        self.follow(broker, broker.events.streams.ways_changed(self.now, self.brokers.keys()))
+        self.follow(broker, broker.events.streams.ways_changed(self.now, self.brokers.get))
 
     def gossip(self, teller: Broker, hearer: Broker) -> None:
         """Facts go from one broker to another: claims, and what log it has, or its own map said."""
@@ -316,7 +311,7 @@ class World:
         if 0.1 < chance < 0.2:
             return
         events = self.brokers[to].events
-        if isinstance(message, CarryEntry):
+        if isinstance(message, Carry):
             follows = events.carry(self.now, 0, message)
         else:
             follows = events.streams.has_stored(self.now, message)

@@ -8,7 +8,8 @@ import pytest
 
 from palio.errors import Closed
 from palio.node.claims import KnownClaims
-from palio.node.log import Claim, Open, Overlay
+from palio.node.log import Overlay
+from palio.node.operations import Claim, Open
 
 FIRST = Claim("ann/d", 1, "b1", "ann/1", 1, since=1)
 

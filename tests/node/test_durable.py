@@ -9,7 +9,7 @@ import pytest
 
 from palio.node import durable, log, streams
 from palio.node.follows import CarryEntry
-from palio.node.log import Retarget
+from palio.node.operations import Retarget
 from tests.conftest import seeds
 from tests.node import durable_world
 from tests.node.durable_world import World
@@ -181,7 +181,7 @@ def acks_later(patch: pytest.MonkeyPatch) -> None:
 def spotty(patch: pytest.MonkeyPatch) -> None:
     """After a refused append the next one is stored (L1)."""
 
-    def write(disk: Any, what: log.Write) -> bool:
+    def write(disk: Any, what: log.Append) -> bool:
         disk.term = what.term
         is_written = original(disk, what)
         disk.is_full = disk.is_full and is_written

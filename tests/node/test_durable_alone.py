@@ -18,9 +18,10 @@ from palio.node.follows import (
     QueueReady,
     Say,
 )
-from palio.node.log import CaughtUp, Claim, Open, Put, Renew, Share, Write
 from palio.node.notices import Notice
+from palio.node.operations import Append, CaughtUp, Claim, Open, Put, Renew
 from palio.protocol.limits import MAX_SUBJECTS
+from palio.protocol.messages import Share
 from tests.node.durable_world import Disk
 from tests.node.events import parcel
 
@@ -39,14 +40,14 @@ def done(events: DurableEvents, follows: list[Follow]) -> list[Follow]:
     """What follows once everything is stored."""
     found: list[Follow] = []
     for each in follows:
-        found += events.stored(0.0, each.ticket) if isinstance(each, Write) else [each]
+        found += events.stored(0.0, each.ticket) if isinstance(each, Append) else [each]
     return found
 
 
 def put_of(follows: list[Follow]) -> Put:
     """What is written."""
     (write,) = follows
-    assert isinstance(write, Write)
+    assert isinstance(write, Append)
     (put,) = (each for each in write.operations if isinstance(each, Put))
     return put
 
@@ -83,7 +84,7 @@ def test_what_nobody_wants_is_answered_behind_what_is_under_way() -> None:
 def test_what_waits_for_a_disk_that_refuses_is_answered() -> None:
     events = broker(HERE)
     (write,) = events.publish(0.0, 0, EVENTS, {"ann/d": None}, "first")
-    assert isinstance(write, Write)
+    assert isinstance(write, Append)
     assert events.refused(0.0, write.ticket, "full") == [NotKept("first", "full")]
     wanted = {"ann/d": None}
     assert events.publish(0.0, 0, EVENTS, wanted, "second") == [NotKept("second", REFUSES)]
@@ -189,7 +190,7 @@ def test_a_claim_of_another_that_the_disk_refuses_counts_when_it_takes_writes() 
     events = broker(HERE)
     elsewhere = HERE._replace(number=2, home="b2")
     (write,) = events.learn(0.0, [elsewhere])
-    assert isinstance(write, Write)
+    assert isinstance(write, Append)
     assert events.refused(0.0, write.ticket, "full") == []
     assert events.claims.stored("ann/d") == HERE
     follows = done(events, events.writable(0.0))

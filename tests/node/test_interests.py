@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from palio.matching.index import Index
 from palio.node.interests import Interests
-from palio.node.log import Claim
+from palio.node.operations import Claim
 from palio.node.notices import Notice
 from tests.node.events import parcel
 

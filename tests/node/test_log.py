@@ -5,22 +5,22 @@ from __future__ import annotations
 import pytest
 
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
-from palio.node.log import (
+from palio.node.log import Log
+from palio.node.operations import (
     Ack,
     Claim,
     Close,
     Cursor,
     Discard,
     Forgotten,
-    Log,
     Open,
     Put,
     Release,
     Renew,
     Retarget,
-    Share,
     Target,
 )
+from palio.protocol.messages import Share
 
 CURSOR = Cursor("b2", 1, 7)
 

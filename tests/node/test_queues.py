@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from palio.node.log import Ack, Close, Cursor, Put, Release, Renew, Retarget, Share, Target
+from palio.node.operations import Ack, Close, Cursor, Put, Release, Renew, Retarget, Target
+from palio.protocol.messages import Share
 from palio.node.queues import STALE, Line, Outgoing, Queued, Queues
 from tests.conftest import seeds
 

@@ -9,7 +9,8 @@ import pytest
 from palio.node import streams
 from palio.node.durable import DurableEvents
 from palio.node.follows import CarryEntry, Damaged, EntriesStored, Follow, Impossible, Say
-from palio.node.log import CaughtUp, Claim, Open, Put, Renew, Share, Target
+from palio.node.operations import CaughtUp, Claim, Open, Put, Renew, Target
+from palio.protocol.messages import Share
 from palio.node.notices import Notice
 from palio.node.streams import AGAIN_S, MAX_AGAIN_S
 from tests.node.durable_world import Disk

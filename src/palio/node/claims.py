@@ -11,9 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from palio.errors import Closed
-from palio.node.log import Claim, Overlay
+from palio.node.log import Overlay
+from palio.node.operations import Claim
+from palio.protocol.messages import Fact
 
-__all__ = ["KnownClaims", "is_later", "is_outdated"]
+__all__ = ["KnownClaims", "claim_of", "is_later", "is_outdated"]
+
+
+def claim_of(fact: Fact) -> Claim:
+    """The claim that a broker has stated: it lives at that broker, or is over.
+
+    >>> from palio.protocol.messages import ClaimNumbers
+    >>> claim_of(Fact("b1", 7, "ann/d", filter="x > 1", claim=ClaimNumbers(3))).home
+    'b1'
+    """
+    number, revision, since = fact.claim
+    home = fact.origin if fact.filter else ""
+    client, visit = fact.visit
+    return Claim(
+        fact.subject, number, home, client, visit, revision, since, fact.claimed_us, fact.filter
+    )
 
 
 def is_later(one: Claim, other: Claim) -> bool:
@@ -80,7 +97,9 @@ class KnownClaims:
         # What is over is what its end knew of: another broker may know of a claim after that.
         since = known.number + 1 if known.is_over else known.since
         number = 1 + max(asked.number, known.number)
-        return asked._replace(number=number, home=self.name, since=since)
+        # It knows of the one before, so it comes after that, whatever the clocks say.
+        claimed_us = max(asked.claimed_us, known.claimed_us + 1)
+        return asked._replace(number=number, home=self.name, since=since, claimed_us=claimed_us)
 
     def changed(self, subject: str, filter: str, overlay: Overlay) -> Claim:
         """The claim of a durable subscription that lives here, with another filter."""

@@ -5,7 +5,7 @@ durable subscription keeps it until its owner has dealt with it. Brokers between
 may drop what they like.
 
 ```
-origin  publish > Put ... stored > CarryEntry >                        EntriesStored > Release
+origin  publish > Put ... stored > Carry >                             EntriesStored > Release
 home                                            Put, Cursor ... stored > QueueReady > Ack
 D1  a home takes an entry only if `previous` is its cursor for that origin's log
 D2  entry and cursor are one append; EntriesStored says what the disk has
@@ -26,12 +26,10 @@ from math import inf
 from typing import Any, Final, NamedTuple
 
 from palio.node.claims import KnownClaims
-from palio.node.effects import Store
+from palio.node.effects import Heading, Store
 from palio.node.follows import (
-    CarryEntry,
     ClaimCounts,
     Delivery,
-    EntriesStored,
     Follow,
     Impossible,
     Kept,
@@ -39,31 +37,30 @@ from palio.node.follows import (
     QueueReady,
     Say,
 )
-from palio.node.log import (
+from palio.node.log import Log, Overlay, Pending
+from palio.node.operations import (
     Ack,
     CaughtUp,
     Claim,
     Close,
     Cursor,
     Discard,
+    DropSubscription,
     Forgotten,
-    Log,
     Numbered,
     Open,
     Operation,
-    Overlay,
-    Pending,
     Put,
+    PutSubscription,
     Renew,
     Retarget,
-    Share,
     Target,
     last_offset_of,
 )
-from palio.node.queues import Queues
+from palio.node.queues import Line, Queued, Queues
 from palio.node.streams import EntryReader, Streams
 from palio.protocol.limits import MAX_PUBLISHERS, MAX_SUBJECTS
-from palio.protocol.messages import Parcel
+from palio.protocol.messages import Carry, EntriesStored, Parcel, Share
 
 __all__ = ["DurableEvents"]
 
@@ -90,10 +87,13 @@ class DurableEvents:
         store: Store,
         *,
         last_offset: int = 0,
+        records: Iterable[PutSubscription] = (),
     ) -> None:
         self.name = name
         self.claims = KnownClaims(name)
         self.queues = Queues(name)
+        self.records = {each.subject: each for each in records}
+        """The durable subscriptions that live here, as the disk has them."""
         self._reader = EntryReader(name, store)
         self._asked: dict[str, tuple[int, int]] = {}
         """The cursor from which on each origin was asked, once."""
@@ -134,6 +134,11 @@ class DurableEvents:
         return []
 
     @property
+    def gone(self) -> list[str]:
+        """Brokers that are gone for good."""
+        return list(self._gone)
+
+    @property
     def overlay(self) -> Overlay:
         """What is under way."""
         return self.log.overlay
@@ -147,6 +152,7 @@ class DurableEvents:
         parcel: Parcel,
         wanted: Mapping[str, bytes | None],
         token: Any,
+        beside: Sequence[Operation] = (),
     ) -> list[Follow]:
         """Keep events for the durable subscriptions that want them, with the rows for each."""
         if not self.is_ready:
@@ -158,7 +164,7 @@ class DurableEvents:
         most = max(0, len(self.queues.published) - MAX_PUBLISHERS)
         if most:
             self.log.release(now, Forgotten(tuple(islice(self.queues.published, most))))
-        return self._append(now, [*put, Numbered(publisher, last)], token)
+        return self.append(now, [*put, Numbered(publisher, last), *beside], token)
 
     def kept_of(self, publisher: str) -> int:
         """Up to this number a publisher has said before what it says now: that is not published
@@ -168,6 +174,8 @@ class DurableEvents:
 
     def barrier(self, token: Any) -> list[Follow]:
         """Answer once all that is under way is on the disk."""
+        if self.log.is_refusing:
+            return [NotKept(token, REFUSES)]
         write = self.log.barrier(token)
         return [Kept(token)] if write is None else [write]
 
@@ -206,15 +214,19 @@ class DurableEvents:
 
     # --- claims ---
 
-    def open(self, now: float, asked: Claim, token: Any) -> list[Follow]:
+    def open(
+        self, now: float, asked: Claim, record: PutSubscription | None, token: Any
+    ) -> list[Follow]:
         """An owner is here: its durable subscription lives here from now on (D5)."""
         if not self.is_ready:
             return [NotKept(token, UNREADY)]
-        return self._claim(now, self.claims.next(asked, self.overlay), token)
+        claim = self.claims.next(asked, self.overlay)
+        return self._claim(now, claim, token, () if record is None else (record,))
 
-    def change(self, now: float, subject: str, filter: str, token: Any) -> list[Follow]:
+    def change(self, now: float, record: PutSubscription, filter: str, token: Any) -> list[Follow]:
         """A durable subscription that lives here has another filter."""
-        return self._claim(now, self.claims.changed(subject, filter, self.overlay), token)
+        claim = self.claims.changed(record.subject, filter, self.overlay)
+        return self._claim(now, claim, token, (record,))
 
     def end(self, now: float, asked: Claim, token: Any) -> list[Follow]:
         """A durable subscription is over, wherever it lives, by a visit of its owner."""
@@ -234,9 +246,11 @@ class DurableEvents:
                 follows += self._claim(now, claim, None)
         return follows
 
-    def _claim(self, now: float, claim: Claim, token: Any) -> list[Follow]:
+    def _claim(
+        self, now: float, claim: Claim, token: Any, beside: Sequence[Operation] = ()
+    ) -> list[Follow]:
         """A claim, and all that waits for an older one, in one append."""
-        return self._append(now, self._opening(claim), token)
+        return self.append(now, [*self._opening(claim), *beside], token)
 
     def _opening(self, claim: Claim) -> list[Operation]:
         before = self.claims.newest(claim.subject, self.overlay)
@@ -246,6 +260,8 @@ class DurableEvents:
         if stays and not begins_anew:
             return operations
         sent = self.streams.sent
+        if before is not None and before.home == self.name:
+            operations.append(DropSubscription(claim.subject))
         if claim.is_over or begins_anew:
             operations.append(Close(claim.subject, sent))
         else:
@@ -273,10 +289,16 @@ class DurableEvents:
         if self.log.is_refusing:
             self._unrenewed[home] = log
             return []
-        return self._append(now, [Renew(home, log)], None)
+        return self.append(now, [Renew(home, log)], None)
 
     def catch_up(
-        self, now: float, wall_us: int, claims: Iterable[Claim], log: int, loss: Parcel | None
+        self,
+        now: float,
+        wall_us: int,
+        claims: Iterable[Claim],
+        log: int,
+        loss: Parcel | None,
+        token: Any = None,
     ) -> list[Follow]:
         """A broker without its disk knows its network now, and which log it is to have. If that
         knows of a former one, the `loss` is put for every durable subscription (D7): all of it is
@@ -290,7 +312,7 @@ class DurableEvents:
         if loss is not None:
             shares = self._shares(dict.fromkeys(opening), opening)
             operations += self._put(loss, wall_us, shares, opening)
-        return self._append(now, [*operations, CaughtUp(log)], None)
+        return self.append(now, [*operations, CaughtUp(log)], token)
 
     def tell_loss(self, now: float, wall_us: int, loss: Parcel) -> list[Follow]:
         """The disk of a broker that was removed is lost for good: every durable subscription is
@@ -298,7 +320,11 @@ class DurableEvents:
         """
         everybody = dict.fromkeys(claim.subject for claim in self.claims)
         put = self._put(loss, wall_us, self._shares(everybody, {}), {})
-        return self._append(now, put, _Loss(loss, wall_us)) if put else []
+        return self.append(now, put, _Loss(loss, wall_us)) if put else []
+
+    def come_back(self, home: str) -> None:
+        """A broker that was thought to be gone for good is there."""
+        self._gone.pop(home, None)
 
     def remove(self, now: float, home: str) -> list[Follow]:
         """A broker is gone for good: what it was to have follows the newest claims, also if it may
@@ -316,16 +342,21 @@ class DurableEvents:
                 operations.append(Close(subject, sent))
             else:
                 operations.append(self._retarget(claim, sent))
-        return self._append(now, operations, None) if operations else []
+        return self.append(now, operations, None) if operations else []
 
     # --- streams ---
 
-    def carry(self, now: float, wall_us: int, message: CarryEntry) -> list[Follow]:
+    def carry(self, now: float, wall_us: int, message: Carry) -> list[Follow]:
         """An entry of another origin has come: take it if it is the next one (D1)."""
-        origin, log, _, home_log, offset, previous, shares, parcel = message
+        origin, log, offset, previous = (
+            message.origin,
+            message.log,
+            message.offset,
+            message.previous,
+        )
         stored = self.queues.cursors.get(origin, Cursor(origin, 0, 0))
         cursor = self.overlay.cursor(origin) or stored
-        if not self.is_ready or home_log != self.streams.log_number or log < cursor.log:
+        if not self.is_ready or message.home_log != self.streams.log_number or log < cursor.log:
             return []
         known = cursor.offset if log == cursor.log else 0
         if (offset <= known or previous != known) and cursor != stored:
@@ -334,12 +365,12 @@ class DurableEvents:
             return [self._say_stored(cursor)]
         if previous != known:
             return self._ask(Cursor(origin, log, known), offset, previous)
-        opening, operations = self._unheard(shares)
-        alive = [share for share in shares if self._is_for(share, opening)]
+        opening, operations = self._unheard(message.shares)
+        alive = [share for share in message.shares if self._is_for(share, opening)]
         alive = self._shares({share.subject: share.rows for share in alive}, opening)
-        operations += self._put(parcel, wall_us, alive, opening)
+        operations += self._put(message.parcel, wall_us, alive, opening)
         operations.append(Cursor(origin, log, offset))
-        return self._append(now, operations, None)
+        return self.append(now, operations, None)
 
     def _unheard(self, shares: Iterable[Share]) -> tuple[dict[str, Claim], list[Operation]]:
         """A home that has not heard of a claim learns from an entry that it is one."""
@@ -381,15 +412,25 @@ class DurableEvents:
         if line is None or found is None or claim is None or claim.home != self.name:
             return None
         offset, held = found
-        parcel, is_damaged = self._reader.read(line, offset, held.entry)
-        return Delivery(offset, parcel, None if is_damaged else held.rows, is_damaged)
+        parcel = self._reader.read(line, offset, held.entry)
+        if parcel is None:
+            lost = self._reader.lost(held.entry, held.rows).parcel
+            return Delivery(offset, held.entry, lost, None, is_damaged=True)
+        return Delivery(offset, held.entry, parcel, held.rows)
+
+    def heading(self, entry: int) -> Heading:
+        """Whose events an entry holds that cannot be read, if that can be."""
+        return self._reader.heading(entry)
+
+    def waits(self, subject: str) -> Line[Queued]:
+        """What waits for a durable subscription that lives here, in order."""
+        return self.queues.here.get(subject) or Line()
 
     def acknowledge(
         self, now: float, subject: str, upto: int, others: tuple[int, ...], bookmark: bytes
     ) -> list[Follow]:
         """An owner has dealt with some (D6). What is about to follow it elsewhere it has there."""
-        line = self.queues.here.get(subject)
-        if line is None or subject in self.overlay.moving:
+        if not self.claims.is_here(subject, self.overlay) or subject in self.overlay.moving:
             return []
         last = max(upto, *others, 0)
         if last > self.log.last_offset:
@@ -456,6 +497,10 @@ class DurableEvents:
                 yield ClaimCounts(self.claims.apply(claim), claim)
             case CaughtUp(log):
                 self.is_ready, self.streams.log_number = True, log
+            case PutSubscription(subject):
+                self.records[subject] = operation
+            case DropSubscription(subject):
+                self.records.pop(subject, None)
             case _:
                 pass
 
@@ -507,7 +552,8 @@ class DurableEvents:
         claims, self._unlearned = list(self._unlearned.values()), {}
         return claims
 
-    def _append(self, now: float, operations: Sequence[Operation], token: Any) -> list[Follow]:
+    def append(self, now: float, operations: Sequence[Operation], token: Any) -> list[Follow]:
+        """Write operations, and answer whoever waits: with a refusal while the disk refuses."""
         write = self.log.append(now, operations, token)
         if write is None:
             if isinstance(token, _Loss):

@@ -1,18 +1,16 @@
-"""What durable events lead to: messages between brokers, and what is told to whoever waits."""
+"""What durable events lead to: messages to other brokers, and what is told to whoever waits."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeAlias
 
-from palio.node.log import Claim, Share, Write
-from palio.protocol.messages import Parcel
+from palio.node.operations import Append, Claim
+from palio.protocol.messages import Carry, EntriesStored, Parcel
 
 __all__ = [
-    "CarryEntry",
     "ClaimCounts",
     "Damaged",
     "Delivery",
-    "EntriesStored",
     "Follow",
     "Impossible",
     "Kept",
@@ -22,45 +20,11 @@ __all__ = [
 ]
 
 
-# --- messages ---
-
-
-class CarryEntry(NamedTuple):
-    """An entry on its way from its origin to a home."""
-
-    origin: str
-    log: int
-    """Which log of the origin: one that has lost its disk begins a greater one."""
-    home: str
-    home_log: int
-    """Which log the origin believes the home to have."""
-    offset: int
-    previous: int
-    """The offset that the home has before that: its cursor, or the entry is not taken (D1)."""
-    shares: tuple[Share, ...]
-    parcel: Parcel
-
-
-class EntriesStored(NamedTuple):
-    """A home has stored an origin's stream up to an offset."""
-
-    home: str
-    home_log: int
-    origin: str
-    log: int
-    offset: int
-    is_asking: bool = False
-    """Something after it came early, so what lies between is missed."""
-
-
-# --- what follows ---
-
-
 class Say(NamedTuple):
     """Send a message to a broker, however many lie between; it may be lost."""
 
     broker: str
-    message: CarryEntry | EntriesStored
+    message: Carry | EntriesStored
 
 
 class Kept(NamedTuple):
@@ -93,6 +57,7 @@ class Delivery(NamedTuple):
     """What an owner gets next."""
 
     offset: int
+    entry: int
     parcel: Parcel
     rows: bytes | None
     is_damaged: bool = False
@@ -112,4 +77,4 @@ class Impossible(NamedTuple):
     what: str
 
 
-Follow: TypeAlias = Write | Say | Kept | NotKept | QueueReady | ClaimCounts | Damaged | Impossible
+Follow: TypeAlias = Append | Say | Kept | NotKept | QueueReady | ClaimCounts | Damaged | Impossible

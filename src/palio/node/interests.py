@@ -7,16 +7,20 @@ the filter that it met.
 
 from __future__ import annotations
 
-from palio.errors import InvalidInput
+from typing import Final
+
+from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import TRUE, Filter
 from palio.model.parcels import ONE_ROW, Parcel
-from palio.node.log import Claim
 from palio.node.notices import Notice
+from palio.node.operations import Claim
 from palio.routing.protocol import routed
 
-__all__ = ["Interests"]
+__all__ = ["Interests", "filter_of"]
+
+_TRUE: Final = str(TRUE)
 
 
 class Interests:
@@ -27,13 +31,20 @@ class Interests:
         self._numbers: dict[str, int] = {}
         self._subjects: list[str] = []
         self._wanted: set[int] = set()
+        self.unread: dict[str, str] = {}
+        """By broker, a filter in what it says that cannot be read here. Whoever calls takes it out.
+        """
 
     def learn(self, claim: Claim) -> None:
         """A claim counts from now on, with its filter."""
-        filter = _readable(claim)
-        number = self._number(claim.subject)
+        filter, number = filter_of(claim), self._number(claim.subject)
         if filter is not None:
-            self._matcher.add(number, filter, destination=number)
+            if filter is TRUE and claim.filter != _TRUE:
+                self.unread[claim.home] = claim.filter
+            try:
+                self._matcher.add(number, filter, destination=number)
+            except LimitExceeded:  # the engine takes no more of its kind
+                self._matcher.add(number, TRUE, destination=number)
             self._wanted.add(number)
         elif number in self._wanted:
             self._matcher.remove(number)
@@ -53,7 +64,7 @@ class Interests:
         return self._numbers[subject]
 
 
-def _readable(claim: Claim) -> Filter | None:
+def filter_of(claim: Claim) -> Filter | None:
     """The filter of a claim: nothing if it is over, or was only heard of by an entry for it. One
     that this broker cannot read is for everything: better too much.
     """

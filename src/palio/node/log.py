@@ -19,237 +19,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import inf
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
-from palio.protocol.messages import Parcel
-
-__all__ = [
-    "Ack",
-    "CaughtUp",
-    "Claim",
-    "Close",
-    "Cursor",
-    "Discard",
-    "Forgotten",
-    "Log",
-    "Numbered",
-    "Open",
-    "Operation",
-    "Overlay",
-    "Pending",
-    "Place",
-    "Put",
-    "Release",
-    "Renew",
-    "Retarget",
-    "Share",
-    "Target",
-    "Write",
-    "last_offset_of",
-]
-
-
-# --- what is kept ---
-
-
-class Share(NamedTuple):
-    """What a durable subscription gets of an entry."""
-
-    subject: str
-    number: int
-    """Of the claim that its origin knew: `ann/orders#3`."""
-    rows: bytes | None
-    """None for all."""
-
-
-class Target(NamedTuple):
-    """An entry in the stream to a home; if that is this broker, in the queues here."""
-
-    home: str
-    offset: int
-    """Its place in the log of this broker: no two of a stream have the same."""
-    shares: tuple[Share, ...]
-
-
-class Claim(NamedTuple):
-    """That a durable subscription lives at a broker; the greatest `rank` counts (D5)."""
-
-    subject: str
-    number: int
-    """Each claim has a greater one than all that its broker knew."""
-    home: str
-    """Empty if it is over: that outdoes all claims up to its number."""
-    client: str = ""
-    visit: int = 0
-    """The how many-th session of that client: of two that are claimed at once the later counts."""
-    revision: int = 0
-    """How often its filter was changed since."""
-    since: int = 0
-    """The first claim since it began: what was put for an earlier one had another owner."""
-    claimed_us: int = 0
-    filter: str = ""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether its owner has ended it."""
-        return not self.home
-
-    @property
-    def rank(self) -> tuple[int, bool, str, int, str, int]:
-        """A total order, the same at all brokers."""
-        return (self.number, self.is_over, self.client, self.visit, self.home, self.revision)
-
-
-class Put(NamedTuple):
-    """Keep events until every home has them and every queue here has dealt with them."""
-
-    entry: int
-    parcel: Parcel | None
-    """None where the log is read as a broker starts: events are read when their turn comes."""
-    wall_us: int
-    targets: tuple[Target, ...]
-
-
-class Cursor(NamedTuple):
-    """All of an origin's stream up to an offset of its log is here: one append with the Put."""
-
-    origin: str
-    log: int
-    offset: int
-
-
-class Numbered(NamedTuple):
-    """All that a publisher has said here up to a number is kept, or was for nobody: one append with
-    the Put. What it says again, as it has not heard so, is not kept twice.
-    """
-
-    publisher: str
-    last: int
-
-
-class Forgotten(NamedTuple):
-    """These publishers say nothing again: of so many only the latest are remembered."""
-
-    publishers: tuple[str, ...]
-
-
-class Open(NamedTuple):
-    """The newest claim of a durable subscription that is known here."""
-
-    claim: Claim
-
-
-class Retarget(NamedTuple):
-    """What waits for a durable subscription follows it: it takes new offsets, from `first` on."""
-
-    subject: str
-    number: int
-    to: str
-    first: int
-    reserved: int
-    """Offsets that are kept free for it."""
-    sent: tuple[tuple[str, int], ...]
-    """Up to where the stream of each home may have been sent: that stays (D4)."""
-
-
-class Close(NamedTuple):
-    """A durable subscription is over: nothing waits for it, but for what was sent."""
-
-    subject: str
-    sent: tuple[tuple[str, int], ...]
-
-
-class Renew(NamedTuple):
-    """A home has another log, as it is new or has lost its disk: its stream begins anew (D7)."""
-
-    home: str
-    log: int
-
-
-class Ack(NamedTuple):
-    """A durable subscription has dealt with all up to an offset, and with some above it (D6)."""
-
-    subject: str
-    upto: int
-    others: tuple[int, ...] = ()
-    bookmark: bytes = b""
-
-
-class Release(NamedTuple):
-    """A home has stored its stream up to an offset in this log of it (D2)."""
-
-    home: str
-    log: int
-    upto: int
-
-
-class CaughtUp(NamedTuple):
-    """From now on this broker takes what is durable, and this is its log (D7). A journal that has
-    lost transactions begins another one, too: what it forgot others believe to be there.
-    """
-
-    log: int
-
-
-class Place(NamedTuple):
-    """An entry in a stream, or in queues here, as a disk has it when a broker starts."""
-
-    home: str
-    offset: int
-    entry: int
-    shares: tuple[Share, ...]
-
-
-class Discard(NamedTuple):
-    """Nobody needs these entries."""
-
-    entries: tuple[int, ...]
-
-
-Operation: TypeAlias = (
-    Put
-    | Numbered
-    | Cursor
-    | Open
-    | Retarget
-    | Close
-    | Renew
-    | CaughtUp
-    | Place
-    | Ack
-    | Release
-    | Discard
-    | Forgotten
+from palio.node.operations import (
+    Ack,
+    Append,
+    Claim,
+    Close,
+    Cursor,
+    Discard,
+    Forgotten,
+    Numbered,
+    Open,
+    Operation,
+    Put,
+    Release,
+    Releasing,
+    Renew,
+    Retarget,
 )
 
-Releasing: TypeAlias = Ack | Release | Discard | Forgotten
-"""What only lets go: it commutes with all others, and goes from a reserve of the disk (L1)."""
-
-
-def last_offset_of(operation: Operation) -> int:
-    """The last offset that an operation uses; 0 if it uses none."""
-    match operation:
-        case Put(entry, _, _, targets):
-            return max((target.offset for target in targets), default=entry)
-        case Retarget(_, _, _, first, count):
-            return first + count
-        case Place(_, offset) | Release(_, _, offset):
-            return offset
-        case _:
-            return 0
-
-
-class Write(NamedTuple):
-    """Write these operations, all or none, after those before; sync; say that they are stored."""
-
-    ticket: int
-    term: int
-    """How many refusals are known here. Who writes refuses what is of an earlier term: it was
-    appended before it was known that something before it is not on the disk."""
-    operations: tuple[Operation, ...]
-    released: tuple[Releasing, ...] = ()
-    """What is over."""
+__all__ = ["Log", "Overlay", "Pending"]
 
 
 class Pending(NamedTuple):
@@ -374,8 +165,8 @@ class Log:
 
     def append(
         self, now: float, operations: Sequence[Operation], token: Any = None
-    ) -> Write | None:
-        """Write operations that grow; None if the disk refuses, and nothing has changed (L1)."""
+    ) -> Append | None:
+        """Append operations that grow; None if the disk refuses, and nothing has changed (L1)."""
         assert operations, "an append of nothing"
         assert not any(isinstance(each, Releasing) for each in operations)
         if self.is_refusing:
@@ -385,8 +176,8 @@ class Log:
         is_ripe = now >= self._ripe_at
         return self._write(tuple(operations), token, with_released=is_ripe or is_move)
 
-    def barrier(self, token: Any) -> Write | None:
-        """Write nothing, behind all that is under way; None if that is nothing."""
+    def barrier(self, token: Any) -> Append | None:
+        """Append nothing, behind all that is under way; None if that is nothing."""
         if not self._under_way:
             return None
         return self._write((), token, with_released=False)
@@ -409,15 +200,15 @@ class Log:
         self._ripe_at = min(self._ripe_at, now + RIPE_S)
         self.due_at = min(self.due_at, now if are_many else now + RELEASE_S)
 
-    def flush(self, now: float) -> Write | None:
-        """Write what is let go if it is time: that the disk refuses is no reason not to try."""
+    def flush(self, now: float) -> Append | None:
+        """Append what is let go if it is time: that the disk refuses is no reason not to try."""
         if now < self.due_at:
             return None
         return self._write((), None, with_released=True)
 
     def _write(
         self, operations: tuple[Operation, ...], token: Any, *, with_released: bool
-    ) -> Write:
+    ) -> Append:
         released: tuple[Releasing, ...] = ()
         if with_released:
             over = [Discard(tuple(self._over))] if self._over else []
@@ -430,7 +221,7 @@ class Log:
         self._under_way[ticket] = Pending(operations, released, token)
         for each in operations:
             self.overlay.add(ticket, each)
-        return Write(ticket, self.term, operations, released)
+        return Append(ticket, self.term, operations, released)
 
     @property
     def under_way(self) -> int:

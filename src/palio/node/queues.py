@@ -16,7 +16,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from palio.node.log import (
+from palio.node.operations import (
     Ack,
     CaughtUp,
     Close,
@@ -29,9 +29,9 @@ from palio.node.log import (
     Release,
     Renew,
     Retarget,
-    Share,
     Target,
 )
+from palio.protocol.messages import Share
 
 __all__ = ["HomeStream", "Line", "Outgoing", "Queued", "Queues", "T"]
 

@@ -36,13 +36,14 @@ that learns of its own retirement is not gone, and says everything again, under 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, KeysView, Sequence
+from math import inf
 
 from palio.errors import IllegalMessage
 from palio.node.echoes import Echoes, KnownNeighbour, PendingSettle
 from palio.node.effects import Moment
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, REPEATED_AT_ONCE
 from palio.node.said_facts import SaidFacts
-from palio.node.vouching import LINKS, TOKEN, Vouching
+from palio.node.vouching import LINKS, LOG, TOKEN, Vouching
 from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known, Message
@@ -105,6 +106,12 @@ class Registry(SaidFacts):
         self._bides = False
         self._asked_back: dict[str, None] = {}
         """Neighbours that were asked what an earlier life of this broker had said."""
+        self._lacking: dict[str, int] | None = None
+        """What the first neighbour knew that this broker did not, by origin; None before it spoke.
+        """
+        self.lost_log = 0
+        """The log of an earlier life of this broker, once it has been heard of. Whoever tells of
+        that takes it out."""
 
     # --- what is known ---
 
@@ -140,6 +147,11 @@ class Registry(SaidFacts):
             near = [name for name, state in self._neighbours.items() if state.is_equal]
             self._found = ShortestWays(self.name, near, self.links, self.is_leaving)
         return self._found
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether this broker knows what its first neighbour knew."""
+        return self._lacking is not None and not self._lacking
 
     # --- what this broker says ---
 
@@ -228,6 +240,8 @@ class Registry(SaidFacts):
     def leave(self, neighbour: str) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
+        if self._lacking:
+            self._lacking = None  # the next one is asked
         self._lost[neighbour] = None
         self.ways += 1
         self._echoes.leave(neighbour, gone, self._untold.first)
@@ -284,6 +298,11 @@ class Registry(SaidFacts):
         if len(versions) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Known of more than {MAX_BROKERS} (MAX_BROKERS)")
         state.is_equal, state.known_at = True, at.now
+        if self._lacking is None:
+            theirs = {each: version for each, version in versions.items() if each != self.name}
+            self._lacking = {each: v for each, v in theirs.items() if v > self._version(each)}
+            if self.is_new and self.name in versions:
+                self._lacking[self.name] = versions[self.name]
         lacking = [
             fact
             for fact in self._facts.values()
@@ -300,6 +319,7 @@ class Registry(SaidFacts):
         self._reply()
 
     def _learn(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> None:
+        self._note_lost_log(facts, at)
         fresh, known = self._sift(neighbour, facts, at)
         for origin, versions in known.items():
             self._answer(neighbour, origin, versions)
@@ -313,6 +333,21 @@ class Registry(SaidFacts):
         for origin in owed.keys() & self._forgetful.keys():
             if at.now - self._forgetful[origin] >= ASK_AGAIN_S:
                 self._remind_of(origin, neighbour, at)
+
+    def _note_lost_log(self, facts: Sequence[Fact], at: Moment) -> None:
+        """What a neighbour knows of an earlier life of this broker, and what is still lacking."""
+        for fact in facts:
+            if self._lacking and fact.version >= self._lacking.get(fact.origin, inf):
+                del self._lacking[fact.origin]
+            is_mine = (
+                fact.origin == self.name and fact.subject == LOG and self._is_before_life(fact)
+            )
+            if is_mine and fact.claimed_us and not self._doubt(fact, at):
+                self.lost_log = max(self.lost_log, fact.claimed_us)
+
+    def _is_before_life(self, fact: Fact) -> bool:
+        """Whether this broker said that before it lost its disk."""
+        return fact.version < self._begins_at
 
     def _sift(
         self, neighbour: str, facts: Sequence[Fact], at: Moment

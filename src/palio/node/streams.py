@@ -13,21 +13,32 @@ What goes out is read from what is stored, and is not about to leave (L2). The m
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
+import msgspec
+
+from palio.matching.protocol import RowMask
 from palio.node.effects import ANYBODY, Heading, Store
-from palio.node.follows import CarryEntry, Damaged, EntriesStored, Follow, Impossible, Say
-from palio.node.log import Log, Release
+from palio.node.follows import Damaged, Follow, Impossible, Say
+from palio.node.log import Log
 from palio.node.notices import Notice
+from palio.node.operations import Release
 from palio.node.parcel_cache import ParcelCache
 from palio.node.queues import HomeStream, Line, Outgoing, Queues, T
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Parcel
+from palio.protocol.messages import (
+    Carry,
+    EntriesStored,
+    Parcel,
+    Share,
+    pack_mask,
+    unpack_mask,
+)
 
-__all__ = ["AGAIN_S", "EntryReader", "Streams"]
+__all__ = ["AGAIN_S", "EntryReader", "Streams", "without"]
 
 AGAIN_S: Final = 1.0
 """Seconds after which an origin sends again what a home has not answered for: several times what it
@@ -40,6 +51,10 @@ READ_AHEAD: Final = 64
 """Entries that are read from the journal at once."""
 
 
+Way: TypeAlias = Callable[[str], object]
+"""What tells the way to a home from others; None if there is none."""
+
+
 class EntryReader:
     """The events of entries, and what stands for those that the journal cannot give back."""
 
@@ -48,22 +63,44 @@ class EntryReader:
         self._store = store
         self.cache = ParcelCache(store)
 
-    def read(self, line: Line[T], offset: int, entry: int) -> tuple[Parcel, bool]:
-        """The events of an entry of a line, and whether they are damaged: what comes behind is
-        read with it.
+    def read(self, line: Line[T], offset: int, entry: int) -> Parcel | None:
+        """The events of an entry of a line, and with it what comes behind; None if they are
+        damaged.
         """
         behind = islice(line.following(offset), READ_AHEAD)
-        parcel = self.cache.get(entry, (item.entry for _, item in behind))
-        if parcel is not None:
-            return parcel, False
-        heading = self._store.heading(entry) or Heading(ANYBODY, 0, 0, 0)
-        return Notice.at(self._name, entry, heading, 0).anonymous.parcel, True
+        return self.cache.get(entry, (item.entry for _, item in behind))
+
+    def heading(self, entry: int) -> Heading:
+        """Whose events an entry holds that cannot be read, if that can be."""
+        return self._store.heading(entry) or Heading(ANYBODY, 0, 0, 0)
+
+    def lost(self, entry: int, rows: bytes | None) -> Notice:
+        """What stands for an entry that cannot be read: so many events, or fewer where it was to
+        get all of a part of a publication.
+        """
+        heading = self.heading(entry)
+        numbers = heading.last_seq - heading.first_seq + 1
+        events = numbers if rows is None else int.from_bytes(rows).bit_count()
+        events = 0 if heading.publisher == ANYBODY else min(events, numbers)
+        return Notice.at(self._name, entry, heading, events)
+
+
+def without(carry: Carry, mask: RowMask) -> Carry:
+    """What is carried, with some of its events alone: who gets none of them gets nothing."""
+    if mask.all():
+        return carry
+    shares = []
+    for subject, number, rows in carry.shares:
+        mine = unpack_mask(rows, len(mask))[mask]
+        if mine.any():
+            shares.append(Share(subject, number, pack_mask(mine)))
+    return msgspec.structs.replace(carry, parcel=carry.parcel.select(mask), shares=tuple(shares))
 
 
 class Flow:
     """How far a stream has been sent. Nothing of it is on the disk."""
 
-    __slots__ = ("again_at", "at", "in_flight", "patience_s", "released", "sent", "sizes")
+    __slots__ = ("again_at", "at", "in_flight", "patience_s", "released", "sent", "sizes", "way")
 
     def __init__(self, base: int, sent: int) -> None:
         self.sent = max(base, sent)
@@ -76,6 +113,8 @@ class Flow:
         self.in_flight = 0
         self.again_at = inf
         self.patience_s = AGAIN_S
+        self.way: object = None
+        """By which way it was sent."""
 
     def send(self, now: float, offset: int, size: int) -> None:
         """The next one goes."""
@@ -116,11 +155,11 @@ class Streams:
     ) -> None:
         self.name = name
         self.log_number = log_number
-        """Which log this is; see `CarryEntry`."""
+        """Which log this is; see `Carry`."""
         self._queues = queues
         self._log = log
         self._reader = reader
-        self._reachable: frozenset[str] = frozenset()
+        self._way: Way = lambda _home: None
         self._flows = {  # after a restart all may have been sent
             home: Flow(stream.base, stream.line.last) for home, stream in queues.streams.items()
         }
@@ -168,23 +207,23 @@ class Streams:
 
     def has_stored(self, now: float, message: EntriesStored) -> list[Follow]:
         """A home has stored its stream up to an offset: let go of that (D2)."""
-        home, home_log, _, log, offset, is_asking = message
+        home, home_log, offset = message.home, message.home_log, message.offset
         flow = self._flows.get(home)
-        if flow is None or log != self.log_number or home_log != self.log_of(home):
+        if flow is None or message.log != self.log_number or home_log != self.log_of(home):
             return []
         if offset > flow.sent:
             return [Impossible(home, f"{offset} is stored, and nothing after {flow.sent} was sent")]
         if offset > flow.released:
             flow.release(now, offset)
             self._log.release(now, Release(home, home_log, offset))
-        if is_asking and offset == flow.released:
+        if message.is_asking and offset == flow.released:
             flow.rewind()
         return self.pump(now, home)
 
     def pump(self, now: float, home: str) -> list[Follow]:
         """Send what waits for a home, as far as the window allows (D3)."""
         stream, flow = self._queues.streams.get(home), self._flows.get(home)
-        if stream is None or flow is None or not stream.log or home not in self._reachable:
+        if stream is None or flow is None or not stream.log or self._way(home) is None:
             return []
         follows: list[Follow] = []
         while flow.in_flight < WINDOW_BYTES:
@@ -197,28 +236,30 @@ class Streams:
     def _carry(
         self, now: float, home: str, stream: HomeStream, offset: int, item: Outgoing
     ) -> Iterator[Follow]:
-        parcel, is_damaged = self._reader.read(stream.line, offset, item.entry)
-        if is_damaged:
+        parcel = self._reader.read(stream.line, offset, item.entry)
+        if parcel is None:
             yield Damaged(item.entry, home)
+            parcel = self._reader.lost(item.entry, None).anonymous.parcel
         flow = self._flows[home]
         previous = max(stream.previous(offset), flow.released)
         assert previous < offset, f"D1: {offset} is to follow {previous}"
         flow.send(now, offset, parcel.held_bytes)
         origin = self.name, self.log_number
-        shares = item.shares
-        yield Say(home, CarryEntry(*origin, home, stream.log, offset, previous, shares, parcel))
+        goal = home, stream.log
+        yield Say(home, Carry(parcel, *origin, *goal, offset, previous, item.shares))
 
     def _is_moving(self, item: Outgoing) -> bool:
         """Whether it is about to leave the stream: it goes out only if it stays."""
         moving = self._log.overlay.moving
         return bool(moving) and any(share.subject in moving for share in item.shares)
 
-    def ways_changed(self, now: float, reachable: Iterable[str]) -> list[Follow]:
-        """The map has other ways: what was on the old ones may be lost."""
-        self._reachable = frozenset(reachable)
+    def ways_changed(self, now: float, way: Way) -> list[Follow]:
+        """The map has other ways: what was on those that are gone may be lost."""
+        self._way = way
         follows: list[Follow] = []
         for home, flow in self._flows.items():
-            if home in self._reachable:
+            before, flow.way = flow.way, way(home)
+            if flow.way is not None and flow.way != before:
                 flow.rewind()
                 flow.patience_s = AGAIN_S
                 follows += self.pump(now, home)

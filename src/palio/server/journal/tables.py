@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from palio.errors import JournalDamaged
-from palio.node.log import (
+from palio.node.operations import (
     Ack,
     CaughtUp,
     Claim,
@@ -36,8 +36,8 @@ from palio.node.log import (
     Release,
     Renew,
     Retarget,
-    Share,
 )
+from palio.protocol.messages import Share
 from palio.server.journal.format import checksum
 
 __all__ = ["LogTables"]
