@@ -31,16 +31,8 @@ from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.matching.tree.tree import Tree
 from palio.model.events import check_times, rows, stamped
-from palio.node.effects import (
-    AddNumbers,
-    Assign,
-    Entry,
-    Forget,
-    Operation,
-    PutEntry,
-    PutFacts,
-    PutSubscription,
-)
+from palio.node.effects import AddNumbers, Assign, Entry, Forget, PutEntry
+from palio.node.operations import Operation, PutFacts, PutSubscription
 from palio.node.notices import Notice
 from palio.protocol.legal_parcels import check_stamps, stream_batches
 from palio.protocol.messages import Fact, Parcel, Publish

@@ -5,7 +5,8 @@ from math import inf
 import pytest
 
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import DropEntries, PutTime
+from palio.node.effects import DropEntries
+from palio.node.operations import PutTime
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from tests.campaign.actors import Actor

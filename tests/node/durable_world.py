@@ -361,7 +361,7 @@ class World:
         asked = Claim(owner.subject, owner.number, "", owner.subject, owner.visit)
         try:
             came = Came(owner.subject, owner.visit)
-            self.follow(broker, broker.events.open(self.now, asked, came))
+            self.follow(broker, broker.events.open(self.now, asked, None, came))
         except Closed:
             owner.asks = ""
 

@@ -11,7 +11,8 @@ from palio.model.events import to_batches
 from palio.model.filters import TRUE
 from palio.node import cancelling
 from palio.node.authority import Authority, NamedAuthority, Principal
-from palio.node.effects import Append, Moment, Send
+from palio.node.effects import Moment, Send
+from palio.node.operations import Append
 from palio.node.limits import CANCEL_SLICE, MAX_CANCELS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node

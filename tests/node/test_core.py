@@ -14,7 +14,8 @@ from hypothesis import given
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
-from palio.node.effects import Append, DropEntries, Moment, Report, Send
+from palio.node.effects import DropEntries, Moment, Report, Send
+from palio.node.operations import Append
 from palio.node.limits import NEWS_AT_ONCE
 from palio.node.memory import MemoryStore
 from palio.node.node import Node

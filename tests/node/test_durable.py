@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from palio.node import durable, log, streams
-from palio.node.follows import CarryEntry
 from palio.node.operations import Retarget
+from palio.protocol.messages import Carry
 from tests.conftest import seeds
 from tests.node import durable_world
 from tests.node.durable_world import World
@@ -161,13 +162,13 @@ def takes_early(patch: pytest.MonkeyPatch) -> None:
     """A home takes whatever is above its cursor (D1)."""
     carry = durable.DurableEvents.carry
 
-    def early(events: Any, now: float, wall_us: int, message: CarryEntry) -> Any:
+    def early(events: Any, now: float, wall_us: int, message: Carry) -> Any:
         stored = events.queues.cursors.get(message.origin)
         known = 0 if stored is None or stored.log != message.log else stored.offset
         cursor = events.overlay.cursor(message.origin)
         known = known if cursor is None else cursor.offset
         if message.offset > known:
-            message = message._replace(previous=known)
+            message = msgspec.structs.replace(message, previous=known)
         return carry(events, now, wall_us, message)
 
     patch.setattr(durable.DurableEvents, "carry", early)

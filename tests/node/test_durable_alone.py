@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from palio.node.durable import REFUSES, UNREADY, DurableEvents
 from palio.node.follows import (
-    CarryEntry,
     ClaimCounts,
-    EntriesStored,
     Follow,
     Impossible,
     Kept,
@@ -21,7 +20,7 @@ from palio.node.follows import (
 from palio.node.notices import Notice
 from palio.node.operations import Append, CaughtUp, Claim, Open, Put, Renew
 from palio.protocol.limits import MAX_SUBJECTS
-from palio.protocol.messages import Share
+from palio.protocol.messages import Carry, EntriesStored, Share
 from tests.node.durable_world import Disk
 from tests.node.events import parcel
 
@@ -52,8 +51,8 @@ def put_of(follows: list[Follow]) -> Put:
     return put
 
 
-def carry(offset: int, previous: int, *shares: Share) -> CarryEntry:
-    return CarryEntry("b2", 1, "b1", 1, offset, previous, shares, EVENTS)
+def carry(offset: int, previous: int, *shares: Share) -> Carry:
+    return Carry(EVENTS, "b2", 1, "b1", 1, offset, previous, shares)
 
 
 def stored(offset: int, *, is_asking: bool = False) -> Say:
@@ -95,7 +94,7 @@ def test_what_waits_for_a_disk_that_refuses_is_answered() -> None:
 def test_a_broker_without_its_disk_takes_nothing_before_it_has_caught_up() -> None:
     events = DurableEvents("b1", 1, (), Disk())
     assert events.publish(0.0, 0, EVENTS, {}, "p") == [NotKept("p", UNREADY)]
-    assert events.open(0.0, HERE, "o") == [NotKept("o", UNREADY)]
+    assert events.open(0.0, HERE, None, "o") == [NotKept("o", UNREADY)]
     assert events.carry(0.0, 0, carry(1, 0, SHARE)) == []
     assert events.learn(0.0, [HERE]) == []
     loss = Notice("b1 log 1", 0, "*", 0, 0, 0).parcel
@@ -119,7 +118,7 @@ def test_a_home_takes_what_is_next_and_asks_once_for_what_it_misses() -> None:
 
 def test_a_former_log_and_another_home_are_not_heard() -> None:
     events = broker(HERE)
-    done(events, events.carry(0.0, 0, carry(5, 0, SHARE)._replace(log=2)))
+    done(events, events.replace(carry(0.0, 0, carry(5, 0, SHARE), log=2)))
     assert events.carry(0.0, 0, carry(7, 5, SHARE)) == []
     assert events.carry(0.0, 0, carry(7, 5, SHARE)._replace(log=2, home_log=3)) == []
 

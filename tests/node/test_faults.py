@@ -9,11 +9,8 @@ import pyarrow as pa
 import pytest
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.node.effects import (
-    Assign,
-    PutEntry,
-    PutSubscription,
-)
+from palio.node.effects import Assign, PutEntry
+from palio.node.operations import PutSubscription
 from palio.node.notices import Notice
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import (

@@ -17,7 +17,8 @@ from palio.model.filters import TRUE, Filter
 from palio.node import carrying, questions
 from palio.node.authority import Principal
 from palio.node.custody import Custody
-from palio.node.effects import Append, Effect, Moment, Send
+from palio.node.effects import Effect, Moment, Send
+from palio.node.operations import Append
 from palio.node.limits import MAX_HOPS, MAX_STRANGERS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node

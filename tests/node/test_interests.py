@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from palio.matching.index import Index
 from palio.node.interests import Interests
-from palio.node.operations import Claim
 from palio.node.notices import Notice
+from palio.node.operations import Claim
 from tests.node.events import parcel
 
 EVENTS = parcel({"x": 1}, {"x": 5})
@@ -20,7 +20,7 @@ def claim(subject: str, filter: str, home: str = "b1") -> Claim:
 
 
 def test_events_are_for_the_filters_that_they_meet() -> None:
-    interests = Interests(Index())
+    interests = Interests("b1", Index())
     interests.learn(claim("ann/d", "x > 3"))
     interests.learn(claim("bob/d", "x > 0", home="b2"))
     interests.learn(claim("carol/d", "x > 9"))
@@ -29,7 +29,7 @@ def test_events_are_for_the_filters_that_they_meet() -> None:
 
 
 def test_the_newest_claim_counts() -> None:
-    interests = Interests(Index())
+    interests = Interests("b1", Index())
     for filter in ("x > 3", "x < 3"):
         interests.learn(claim("ann/d", filter))
     assert wanted(interests) == {"ann/d": [True, False]}
@@ -41,7 +41,7 @@ def test_the_newest_claim_counts() -> None:
 
 
 def test_what_cannot_be_read_is_for_everything_and_what_is_not_known_for_nothing() -> None:
-    interests = Interests(Index())
+    interests = Interests("b1", Index())
     interests.learn(claim("ann/d", "x >>> 3"))
     interests.learn(claim("bob/d", "x > :low"))
     interests.learn(claim("carol/d", ""))
@@ -49,7 +49,7 @@ def test_what_cannot_be_read_is_for_everything_and_what_is_not_known_for_nothing
 
 
 def test_a_notice_is_for_everybody() -> None:
-    interests = Interests(Index())
+    interests = Interests("b1", Index())
     interests.learn(claim("ann/d", "x > 3"))
     interests.learn(claim("bob/d", "", home=""))
     notice = Notice("b1 1", 3, "*", 0, 0, 0).parcel

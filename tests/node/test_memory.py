@@ -7,15 +7,12 @@ from palio.node.effects import (
     Assign,
     DropEntries,
     DropNumbers,
-    DropSubscription,
     Forget,
     ForgetNumbers,
     Heading,
     PutEntry,
-    PutFacts,
-    PutSubscription,
-    PutTime,
 )
+from palio.node.operations import DropSubscription, PutFacts, PutSubscription, PutTime
 from palio.node.memory import MemoryStore
 from palio.protocol.messages import Fact
 from tests.node.events import parcel

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from palio.node.operations import Ack, Close, Cursor, Put, Release, Renew, Retarget, Target
-from palio.protocol.messages import Share
 from palio.node.queues import STALE, Line, Outgoing, Queued, Queues
+from palio.protocol.messages import Share
 from tests.conftest import seeds
 
 

@@ -15,7 +15,8 @@ from palio.multicast.listed import flooding
 from palio.multicast.packing import pack
 from palio.node import requests
 from palio.node.authority import NamedAuthority, Principal
-from palio.node.effects import Append, DropEntries, Effect, Forget, Moment, PutEntry, Send
+from palio.node.effects import DropEntries, Effect, Forget, Moment, PutEntry, Send
+from palio.node.operations import Append
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node

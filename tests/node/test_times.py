@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from palio.model.events import TIME
-from palio.node.effects import Append, Effect, Moment, Report, Send
+from palio.node.effects import Effect, Moment, Report, Send
+from palio.node.operations import Append
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node

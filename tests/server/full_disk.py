@@ -12,15 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from palio.node.effects import (
-    Append,
-    Assign,
-    DropEntries,
-    Forget,
-    Operation,
-    PutEntry,
-    PutSubscription,
-)
+from palio.node.effects import Assign, DropEntries, Forget, PutEntry
+from palio.node.operations import Append, Operation, PutSubscription
 from palio.protocol.messages import Parcel
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Journal

@@ -15,17 +15,8 @@ import pyarrow as pa
 from palio.errors import IllegalMessage
 from palio.model.events import stamped
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import (
-    Answered,
-    Append,
-    Close,
-    Effect,
-    Moment,
-    Operation,
-    PutEntry,
-    Record,
-    Send,
-)
+from palio.node.effects import Answered, Close, Effect, Moment, PutEntry, Send
+from palio.node.operations import Append, Operation, Record
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Bye,

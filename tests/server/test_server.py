@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from palio.node.effects import Append, Close, Effect, Moment, PutFacts, Report, Send
+from palio.node.effects import Close, Effect, Moment, Report, Send
+from palio.node.operations import Append, PutFacts
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Fact, Hello, Message, Ping, Pong, Welcome

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import Append, PutTime, Report, Tune
+from palio.node.effects import Report, Tune
+from palio.node.operations import Append, PutTime
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk

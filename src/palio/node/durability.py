@@ -14,7 +14,7 @@ import numpy as np
 
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
-from palio.model.filters import FALSE
+from palio.model.filters import FALSE, Filter
 from palio.node.bookmarks import Bookmarks
 from palio.node.claims import claim_of
 from palio.node.durable import DurableEvents
@@ -60,7 +60,7 @@ class Durability:
         """Those that live here, or are about to."""
         self.owned: Counter[str] = Counter()
         """How many of them each owner has."""
-        self.interests = Interests(matcher())
+        self.interests = Interests(name, matcher())
         for claim in self.events.claims:
             self.interests.learn(claim)
 
@@ -102,7 +102,7 @@ class Durability:
         record = self.events.records.get(claim.subject)
         owner = claim.subject.partition("/")[0]
         if record is None:
-            return Durable(claim.subject, owner, filter_of(claim) or FALSE, {}, lease_s)
+            return Durable(claim.subject, owner, _known(claim), {}, lease_s)
         values = msgspec.msgpack.decode(record.values)
         return Durable(claim.subject, owner, parse_filter(record.filter), values, record.lease_s)
 
@@ -175,3 +175,8 @@ def packed(parcel: Parcel, wanted: Mapping[str, RowMask]) -> tuple[Parcel, dict[
         return parcel, {subject: pack_mask(mask) for subject, mask in wanted.items()}
     some = {subject: pack_mask(mask[rows]) for subject, mask in wanted.items()}
     return parcel.select(rows), some
+
+
+def _known(claim: Claim) -> Filter:
+    filter = filter_of(claim)
+    return FALSE if filter is None else filter

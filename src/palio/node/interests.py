@@ -26,7 +26,8 @@ _TRUE: Final = str(TRUE)
 class Interests:
     """Durable subscriptions by number in a matching engine."""
 
-    def __init__(self, matcher: Matcher) -> None:
+    def __init__(self, name: str, matcher: Matcher) -> None:
+        self.name = name
         self._matcher = matcher
         self._numbers: dict[str, int] = {}
         self._subjects: list[str] = []
@@ -37,10 +38,8 @@ class Interests:
 
     def learn(self, claim: Claim) -> None:
         """A claim counts from now on, with its filter."""
-        filter, number = filter_of(claim), self._number(claim.subject)
+        filter, number = self._read(claim), self._number(claim.subject)
         if filter is not None:
-            if filter is TRUE and claim.filter != _TRUE:
-                self.unread[claim.home] = claim.filter
             try:
                 self._matcher.add(number, filter, destination=number)
             except LimitExceeded:  # the engine takes no more of its kind
@@ -49,6 +48,12 @@ class Interests:
         elif number in self._wanted:
             self._matcher.remove(number)
             self._wanted.remove(number)
+
+    def _read(self, claim: Claim) -> Filter | None:
+        filter = filter_of(claim)
+        if filter is TRUE and claim.filter != _TRUE:
+            self.unread[claim.home] = claim.filter
+        return filter
 
     def wanted(self, parcel: Parcel) -> dict[str, RowMask]:
         """For whom these events are, and which of them. A notice of lost ones is for anybody."""

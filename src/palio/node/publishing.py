@@ -193,9 +193,8 @@ class Publishing:
         known = events.kept_of(parcel.publisher)
         if seqs[0] <= known:
             fresh = parcel.numbers > known
-            wanted = (
-                {subject: mask[fresh] for subject, mask in wanted.items()} if fresh.any() else {}
-            )
+            masks = {subject: mask[fresh] for subject, mask in wanted.items()}
+            wanted = {subject: mask for subject, mask in masks.items() if mask.any()}
             parcel = parcel.select(fresh)
         parcel, shares = packed(parcel, wanted)
         beside = self.times.to_keep()

@@ -31,7 +31,8 @@ from typing import Final, Protocol
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.authority import ANYONE
-from palio.node.effects import Append, Moment, Report
+from palio.node.effects import Moment, Report
+from palio.node.operations import Append
 from palio.node.host import Host, LinkPort, Machine
 from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
 from palio.protocol.messages import Bye, EventMessage, Message

@@ -10,7 +10,19 @@ import pytest
 from palio.errors import JournalDamaged
 from palio.node import streams
 from palio.node.durable import DurableEvents
-from palio.node.operations import Ack, CaughtUp, Claim, Cursor, Forgotten, Numbered, Open, Put, Release, Renew, Target
+from palio.node.operations import (
+    Ack,
+    CaughtUp,
+    Claim,
+    Cursor,
+    Forgotten,
+    Numbered,
+    Open,
+    Put,
+    Release,
+    Renew,
+    Target,
+)
 from palio.protocol.messages import Share
 from palio.node.log import Write as Append
 from palio.server.journal.tables import LogTables
