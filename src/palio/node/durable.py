@@ -461,6 +461,8 @@ class DurableEvents:
             follows += self._apply(now, operation, touched)
         if pending.token is not None and not isinstance(pending.token, _Loss):
             follows.append(Kept(pending.token))
+        if any(isinstance(each, CaughtUp) for each in pending.operations):
+            follows += self.learn(now, self._take_unlearned())  # what has come meanwhile
         for home in self.streams.homes if self._has_moved(pending) else touched:
             follows += self.streams.pump(now, home)
         for home in touched:

@@ -109,6 +109,7 @@ class Registry(SaidFacts):
         self._lacking: dict[str, int] | None = None
         """What the first neighbour knew that this broker did not, by origin; None before it spoke.
         """
+        self._former_log = 0
         self.lost_log = 0
         """The log of an earlier life of this broker, once it has been heard of. Whoever tells of
         that takes it out."""
@@ -342,8 +343,8 @@ class Registry(SaidFacts):
             is_mine = (
                 fact.origin == self.name and fact.subject == LOG and self._is_before_life(fact)
             )
-            if is_mine and fact.claimed_us and not self._doubt(fact, at):
-                self.lost_log = max(self.lost_log, fact.claimed_us)
+            if is_mine and fact.claimed_us > self._former_log and not self._doubt(fact, at):
+                self.lost_log = self._former_log = fact.claimed_us
 
     def _is_before_life(self, fact: Fact) -> bool:
         """Whether this broker said that before it lost its disk."""

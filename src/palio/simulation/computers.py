@@ -171,8 +171,10 @@ class Computer:
 
         def probe() -> None:
             self._is_probing = False
-            if self.host is not None and self.disk.takes_writes():
-                self.host.writable()
+            host = self.host
+            if host is not None and self.disk.takes_writes():  # behind what was refused
+                at_us = max(self._planner.now_us, self._answered_us)
+                self._planner.at(at_us, MESSAGE, partial(self._awake, host.writable))
             self._probe()
 
         self._planner.at(self._planner.now_us + PROBE_US, TIMER, partial(self._awake, probe))
