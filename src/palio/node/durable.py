@@ -40,6 +40,7 @@ from palio.node.follows import (
 from palio.node.log import Log, Overlay, Pending
 from palio.node.operations import (
     Ack,
+    Append,
     CaughtUp,
     Claim,
     Close,
@@ -98,7 +99,10 @@ class DurableEvents:
         self._asked: dict[str, tuple[int, int]] = {}
         """The cursor from which on each origin was asked, once."""
         self._unlearned: dict[str, Claim] = {}
-        """KnownClaims of others that the disk refused."""
+        """Claims of others that the disk refused."""
+        self._relearning = 0
+        """The append of the last of these, once the disk takes it: others believe that they are
+        known here, so nothing is published without them."""
         self._unrenewed: dict[str, int] = {}
         """Logs of others that it refused."""
         self._losses: list[_Loss] = []
@@ -157,6 +161,8 @@ class DurableEvents:
         """Keep events for the durable subscriptions that want them, with the rows for each."""
         if not self.is_ready:
             return [NotKept(token, UNREADY)]
+        if self._relearning:
+            return [NotKept(token, REFUSES)]
         put = self._put(parcel, wall_us, self._shares(wanted, {}), {})
         if not put:
             return self.barrier(token)
@@ -455,6 +461,8 @@ class DurableEvents:
     def stored(self, now: float, ticket: int) -> list[Follow]:
         """An append is on the disk: durable state changes, and what follows is said (L2, L4)."""
         pending = self.log.stored(ticket)
+        if ticket == self._relearning:
+            self._relearning = 0
         follows: list[Follow] = []
         touched: dict[str, None] = {}
         for operation in (*pending.released, *pending.operations):
@@ -519,6 +527,7 @@ class DurableEvents:
     def refused(self, now: float, ticket: int, reason: str) -> list[Follow]:
         """An append is not on the disk, and nothing behind it: all that was under way is none."""
         follows: list[Follow] = []
+        self._relearning = 0
         for pending in self.log.refused(now, ticket):
             for operation in pending.operations:
                 match operation:
@@ -541,6 +550,8 @@ class DurableEvents:
         self.log.writable()
         logs, self._unrenewed = self._unrenewed, {}
         follows = self.learn(now, self._take_unlearned())
+        appends = [each.ticket for each in follows if isinstance(each, Append)]
+        self._relearning = max(appends, default=0)
         for home, log in logs.items():
             follows += self.renew(now, home, log)
         for home in list(self._gone):
