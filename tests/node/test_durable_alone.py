@@ -118,9 +118,9 @@ def test_a_home_takes_what_is_next_and_asks_once_for_what_it_misses() -> None:
 
 def test_a_former_log_and_another_home_are_not_heard() -> None:
     events = broker(HERE)
-    done(events, events.replace(carry(0.0, 0, carry(5, 0, SHARE), log=2)))
+    done(events, events.carry(0.0, 0, replace(carry(5, 0, SHARE), log=2)))
     assert events.carry(0.0, 0, carry(7, 5, SHARE)) == []
-    assert events.carry(0.0, 0, carry(7, 5, SHARE)._replace(log=2, home_log=3)) == []
+    assert events.carry(0.0, 0, replace(carry(7, 5, SHARE), log=2, home_log=3)) == []
 
 
 def test_what_comes_for_a_closed_queue_goes_to_the_newest_claim() -> None:

@@ -185,7 +185,7 @@ class Core:
         else:
             log = registry.fact(self.name, LOG)
             if log is not None and 0 < log.claimed_us < events.streams.log_number:
-                registry.lost_log = log.claimed_us  # the journal was cut short
+                registry.hear_of_log(log.claimed_us)  # the journal was cut short
             self.say_log()
 
     def say_log(self) -> None:
@@ -344,8 +344,7 @@ class Core:
         if self.caught_up_at < inf:
             self._catch_up()
         if registry.lost_log and self.durability.events.is_ready:
-            registry.lost_log = 0
-            self.tell_loss(self.name)
+            self._tell_own_loss()
         if registry.ways != self._ways_at:
             self._ways_at = registry.ways
             self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
@@ -398,6 +397,19 @@ class Core:
         """A broker has lost its disk, and what it was to bring: all that are durable are told."""
         now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(broker)
         self.perform(self.durability.events.tell_loss(now, wall_us, loss))
+
+    def _tell_own_loss(self) -> None:
+        """An earlier life of this broker had a log that is lost. If its number is above that of the
+        present one, as the clock was put back, another one is begun.
+        """
+        registry, events = self.durability.registry, self.durability.events
+        lost, registry.lost_log = registry.lost_log, 0
+        if lost < events.streams.log_number:
+            self.tell_loss(self.name)
+            return
+        now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(self.name)
+        promise = Promise(self.say_log, _never_mind)
+        self.perform(events.begin_log(now, wall_us, lost + 1, loss, promise))
 
     def _loss(self, broker: str) -> Parcel:
         self.report("error", "log_lost", broker=broker)

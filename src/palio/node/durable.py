@@ -320,6 +320,14 @@ class DurableEvents:
             operations += self._put(loss, wall_us, shares, opening)
         return self.append(now, [*operations, CaughtUp(log)], token)
 
+    def begin_log(
+        self, now: float, wall_us: int, log: int, loss: Parcel, token: Any
+    ) -> list[Follow]:
+        """A broker begins another log, as an earlier one of it had a greater number."""
+        shares = self._shares(dict.fromkeys(claim.subject for claim in self.claims), {})
+        put = self._put(loss, wall_us, shares, {})
+        return self.append(now, [*put, CaughtUp(log)], token)
+
     def tell_loss(self, now: float, wall_us: int, loss: Parcel) -> list[Follow]:
         """The disk of a broker that was removed is lost for good: every durable subscription is
         told.
@@ -506,7 +514,9 @@ class DurableEvents:
             case Open(claim):
                 yield ClaimCounts(self.claims.apply(claim), claim)
             case CaughtUp(log):
-                self.is_ready, self.streams.log_number = True, log
+                self.is_ready = True
+                self.streams.begin(log)
+                touched.update(dict.fromkeys(self.streams.homes))
             case PutSubscription(subject):
                 self.records[subject] = operation
             case DropSubscription(subject):

@@ -340,15 +340,15 @@ class Registry(SaidFacts):
         for fact in facts:
             if self._lacking and fact.version >= self._lacking.get(fact.origin, inf):
                 del self._lacking[fact.origin]
-            is_mine = (
-                fact.origin == self.name and fact.subject == LOG and self._is_before_life(fact)
-            )
-            if is_mine and fact.claimed_us > self._former_log and not self._doubt(fact, at):
-                self.lost_log = self._former_log = fact.claimed_us
+            if (fact.origin, fact.subject) == (self.name, LOG) and not self._doubt(fact, at):
+                self.hear_of_log(fact.claimed_us)
 
-    def _is_before_life(self, fact: Fact) -> bool:
-        """Whether this broker said that before it lost its disk."""
-        return fact.version < self._begins_at
+    def hear_of_log(self, log: int) -> None:
+        """This broker has had such a log: another one than it has is lost."""
+        mine = self.fact(self.name, LOG)
+        is_mine = mine is not None and mine.claimed_us == log
+        if log > self._former_log and not is_mine:
+            self.lost_log = self._former_log = log
 
     def _sift(
         self, neighbour: str, facts: Sequence[Fact], at: Moment

@@ -190,6 +190,12 @@ class Streams:
             base = self._queues.stream(home).base
             self._flows[home] = Flow(base, base)
 
+    def begin(self, log: int) -> None:
+        """This broker has another log: no home has anything of it."""
+        self.log_number = log
+        for flow in self._flows.values():
+            flow.renew()
+
     def renew(self, home: str) -> None:
         """A home has another log, and so nothing of the stream."""
         self.touch(home)
