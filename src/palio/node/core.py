@@ -175,7 +175,7 @@ class Core:
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
-                durable.away_since = now
+                durable.away_since, durable.claim = now, claim
                 durability.enter(durable)
             durability.say(claim)  # it may have stopped before that was said
         self._learn([each for each in registry.facts() if each.origin != self.name])
@@ -259,8 +259,8 @@ class Core:
                     durable = self.durability.here.get(subject)
                     if durable is not None:
                         self.pump(durable)
-                case ClaimCounts(before, claim):
-                    self._claim_counts(before, claim)
+                case ClaimCounts(_, claim):
+                    self._claim_counts(claim)
                 case Damaged(entry, home):
                     self._tell_damage(entry, home=home)
                 case Impossible(broker, what):
@@ -458,7 +458,7 @@ class Core:
 
     # --- durable subscriptions ---
 
-    def _claim_counts(self, before: Claim | None, claim: Claim) -> None:
+    def _claim_counts(self, claim: Claim) -> None:
         """A claim is on the disk: who lives here is entered, who has gone is told."""
         durability, subject = self.durability, claim.subject
         durability.interests.learn(claim)
@@ -468,22 +468,28 @@ class Core:
                 durable = durability.stored(claim, self.settings.lease_s)
                 durable.away_since = self.at.now
                 durability.enter(durable)
-        elif durable is not None and not durability.lives_here(subject):
-            if before is not None and before.home == self.name and is_outdated(claim, before):
-                # It was claimed elsewhere before it came here, as is heard only now.
-                record = durability.record(durable)
-                self.perform(durability.events.open(self.at.now, before, record, None))
-                return
-            self.take_away(durable)
-            durability.remove(subject)
-            event = "durable_ended" if claim.is_over else "durable_moved"
-            self.report("info", event, subscription=subject, to=claim.home)
+            durable.claim = claim
+        elif durable is not None and claim == durability.newest(subject):
+            self._lives_elsewhere(durable, claim)
         durability.say(claim)
+
+    def _lives_elsewhere(self, durable: Durable, claim: Claim) -> None:
+        """Another broker has claimed what is here, or its owner has ended it there."""
+        durability = self.durability
+        if durable.claim is not None and is_outdated(claim, durable.claim):
+            # That was before its owner came here, and is heard only now: claim it above that.
+            record = durability.record(durable)
+            self.perform(durability.events.open(self.at.now, durable.claim, record, None))
+            return
+        self.take_away(durable)
+        durability.remove(durable.subject)
+        event = "durable_ended" if claim.is_over else "durable_moved"
+        self.report("info", event, subscription=durable.subject, to=claim.home)
 
     def end_durable(self, subject: str, promise: Promise | None = None) -> None:
         """A durable subscription is over, by the word of its owner or as its lease is."""
         durable, events = self.durability.here[subject], self.durability.events
-        claim = events.claims.newest(subject, events.overlay)
+        claim = self.durability.newest(subject)
         visit = durable.visit
         if visit == NO_VISIT and claim is not None:
             visit = Visit(claim.client, claim.visit)

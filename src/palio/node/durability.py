@@ -21,7 +21,6 @@ from palio.node.durable import DurableEvents
 from palio.node.effects import Store
 from palio.node.follows import Follow
 from palio.node.interests import Interests, filter_of
-from palio.node.log import Overlay
 from palio.node.operations import Claim, PutSubscription
 from palio.node.registry import Registry
 from palio.node.sessions import Durable
@@ -69,6 +68,10 @@ class Durability:
     def lives_here(self, subject: str) -> bool:
         """Whether a durable subscription lives here, by what is under way."""
         return self.events.claims.is_here(subject, self.events.overlay)
+
+    def newest(self, subject: str) -> Claim | None:
+        """Where it lives, by what is under way."""
+        return self.events.claims.newest(subject, self.events.overlay)
 
     def enter(self, durable: Durable) -> None:
         """A durable subscription is about to live here."""
@@ -132,7 +135,7 @@ class Durability:
         for fact in facts:
             if not is_subscription(fact.subject):
                 continue
-            claim, known = claim_of(fact), self.events.claims.newest(fact.subject, self._overlay)
+            claim, known = claim_of(fact), self.newest(fact.subject)
             if known is None or self._may_outdo(fact.origin, known):
                 follows += self.events.learn(now, [claim])
             elif claim.rank > known.rank:
@@ -141,10 +144,6 @@ class Durability:
                     above = known._replace(number=claim.number)
                     follows += self.events.open(now, above, None, None)
         return follows, refused
-
-    @property
-    def _overlay(self) -> Overlay:
-        return self.events.overlay
 
     def _may_outdo(self, origin: str, known: Claim) -> bool:
         is_own = origin in (self.name, known.home)

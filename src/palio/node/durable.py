@@ -98,6 +98,8 @@ class DurableEvents:
         self._reader = EntryReader(name, store)
         self._asked: dict[str, tuple[int, int]] = {}
         """The cursor from which on each origin was asked, once."""
+        self._missed: dict[str, int] = {}
+        """Origins of which something came that the disk refused, with their logs."""
         self._unlearned: dict[str, Claim] = {}
         """Claims of others that the disk refused."""
         self._relearning = 0
@@ -368,6 +370,9 @@ class DurableEvents:
             message.offset,
             message.previous,
         )
+        if self.log.is_refusing:
+            self._missed[origin] = log
+            return []
         stored = self.queues.cursors.get(origin, Cursor(origin, 0, 0))
         cursor = self.overlay.cursor(origin) or stored
         if not self.is_ready or message.home_log != self.streams.log_number or log < cursor.log:
@@ -411,6 +416,11 @@ class DurableEvents:
             return []
         self._asked[cursor.origin] = cursor.log, cursor.offset
         return [self._say_stored(cursor, is_asking=True)]
+
+    def _cursor(self, origin: str, log: int) -> Cursor:
+        """How far this broker has the stream of an origin from such a log of it."""
+        stored = self.queues.cursors.get(origin)
+        return Cursor(origin, log, 0) if stored is None or stored.log != log else stored
 
     def _say_stored(self, cursor: Cursor, *, is_asking: bool = False) -> Say:
         origin, log, offset = cursor
@@ -545,6 +555,8 @@ class DurableEvents:
                         self._reader.cache.drop(entry)
                     case Open(claim) if claim.home != self.name and pending.token is None:
                         self._postpone(claim)
+                    case Cursor(origin, log):
+                        self._missed[origin] = log
                     case Renew(home, log):
                         self._unrenewed[home] = max(log, self._unrenewed.get(home, 0))
                     case _:
@@ -566,6 +578,9 @@ class DurableEvents:
             follows += self.renew(now, home, log)
         for home in list(self._gone):
             follows += self.remove(now, home)
+        missed, self._missed = self._missed, {}
+        for origin, log in missed.items():
+            follows.append(self._say_stored(self._cursor(origin, log), is_asking=True))
         losses, self._losses = self._losses, []
         for loss, wall_us in losses:
             follows += self.tell_loss(now, wall_us, loss)

@@ -19,6 +19,7 @@ from palio.node.allowances import Allowance
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import ANSWERS_PART, FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
+from palio.node.operations import Claim
 from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY, WINDOW_BYTES
 from palio.protocol.messages import (
     NO_VISIT,
@@ -507,6 +508,8 @@ class Durable:
         self.away_since = 0.0
         self.visit = NO_VISIT
         """In which session its owner took it up."""
+        self.claim: Claim | None = None
+        """The last one of this broker."""
         self.sent = 0
         """Up to which offset its queue was sent to its owner..."""
         self._sizes: deque[tuple[int, int]] = deque()
