@@ -16,8 +16,8 @@ Safety, for all that happened:
   broker stopped, on a graph.
 - *misanswered*: what is published is answered once, and durable is what is on a disk.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
-- *disordered*: on a tree each subscription hears each publisher in order, unless one of the two
-  moves; on any graph live events, while nothing breaks.
+- *disordered*: each durable subscription hears each publisher in order, unless one of the two
+  moves; live events do so on a tree, and on any graph while nothing breaks.
 
 Liveness, after the last fault: the network converges (`CONVERGES_S`), every publication was
 answered, nothing is left in custody, what is published then comes to all who want it, once, and to
@@ -37,7 +37,7 @@ from palio.protocol.messages import Gap
 from palio.routing.algorithms import GraphKind, find_algorithm
 from tests.campaign.actors import Actor, Debt, HeardEvent, Interest
 from tests.campaign.casting import out_of_use
-from tests.campaign.faults import CLIENT_FAULTS, DISK_FAULTS
+from tests.campaign.faults import CLIENT_FAULTS
 from tests.campaign.grants import MAY_HEAR, MAY_PUBLISH
 from tests.campaign.hostile import HOSTILE
 from tests.campaign.plays import Play, PublishedEvent
@@ -47,6 +47,9 @@ __all__ = ["PROBES", "verdicts"]
 
 TELL_ALL: Final = frozenset({"acyclic", "general", "flooded"})
 """Algorithms by which a neighbour is told what is wanted, whatever it offers itself."""
+
+LOSING: Final = frozenset({"wipe"})
+"""Faults after which a disk may lack what others have heard."""
 
 PROBES: Final = 6
 """Events that are published in the calm, to see that they come."""
@@ -147,21 +150,22 @@ class _Verdict:
                 # The word that one ended may be lost with a session; its successor takes it over.
                 yield from self._outside(actor, heard, same)
                 yield from self._doubled(heard, f"{actor.name} {interest.name}")
-                if not self.faults & DISK_FAULTS:
-                    since = [each for each in heard if self._is_since(interest, each)]
-                    yield from self._disordered(actor, since, interest.name)
+                since = [each for each in heard if self._is_since(interest, each)]
+                yield from self._disordered(actor, since, interest.name)
                 yield from self._lost(actor, interest)
             else:
                 yield from self._untold(actor, interest)
         for key in sorted({each.key for each in actor.live}):
             heard = self._once(actor, [each for each in actor.live if each.key == key])
             yield from self._doubled(heard, f"{actor.name} live, key {key}")
+            if not self.on_trees:
+                heard = [each for each in heard if self._is_calm(each)]
             yield from self._disordered(actor, heard, f"live, key {key}")
         yield from self._astray(actor)
         yield from self._cancelled(actor)
         # What a publisher says again at another broker is kept there, too.
         doubled = [(k, p, n) for k, p, n in actor.doubled if (p, n) not in self.said_again]
-        if doubled and not actor.moves_s and not self.faults & DISK_FAULTS:
+        if doubled and not actor.moves_s and not self.faults & LOSING:
             yield Breach("sent twice", f"{actor.name} was sent twice {doubled}")
 
     def of_publications(self, actor: Actor) -> Iterator[Breach]:
@@ -225,13 +229,9 @@ class _Verdict:
             yield Breach("doubled", f"{who} heard twice {twice}")
 
     def _disordered(self, actor: Actor, heard: list[HeardEvent], what: str) -> Iterator[Breach]:
-        """On a tree each hears each in order, as long as neither of the two goes elsewhere; on any
-        other graph what is published live, and while nothing breaks.
-        """
+        """Each hears each in order, as long as neither of the two goes elsewhere."""
         if actor.moves_s:
             return
-        if not self.on_trees:
-            heard = [each for each in heard if self._is_calm(each)]
         last: dict[str, int] = {}
         for each in heard:
             if each.publisher.startswith(HOSTILE) or each.publisher in self.movers:
