@@ -6,9 +6,9 @@ Safety, for all that happened:
   and what it was granted. What is over is over: a change that was answered counts for all that is
   published after the answer.
 - *lost*: a durable event that was acknowledged is heard by every durable subscription that it
-  matches, unless it was on a disk that is gone; if a bit of it turned round, a gap tells that
-  subscription of it. Who has lost its disk knows of no subscription until it is linked to another
-  broker.
+  matches; if it was on a disk that is gone, or a bit of it turned round, and it did not come all the
+  same, a gap tells that subscription of it. Who has lost its disk knows of no subscription until it
+  is linked to another broker.
 - *untold*: a live event that did not come was lost with a gap.
 - *unsettled*: none is lost at all if nothing broke since it was asked whether all is in force.
 - *doubled*: no durable subscription hears anything twice, and nobody hears a live event twice, but
@@ -291,17 +291,16 @@ class _Verdict:
     def _lost(self, actor: Actor, interest: Interest) -> Iterator[Breach]:
         heard = {(each.publisher, each.seq) for each in actor.durable.get(interest.key, [])}
         faults = self.play.faults
-        lost = [
-            each
-            for each, _ in self._owed(actor, interest)
-            if each.durable and (each.publisher, each.seq) not in heard | faults.wiped
-        ]
         told = [gap for gap in actor.gaps if gap.key == interest.key]
         lost = [
             each
-            for each in lost
-            if (each.publisher, each.seq) not in faults.flipped
-            or not any(_covers(gap, each) for gap in told)
+            for each, _ in self._owed(actor, interest)
+            if each.durable
+            and (each.publisher, each.seq) not in heard
+            and not (
+                (each.publisher, each.seq) in faults.wiped | faults.flipped
+                and any(_covers(gap, each) for gap in told)
+            )
         ]
         if lost:
             had = [str(each) for each in interest.versions]
