@@ -29,6 +29,7 @@ from palio.routing.reference_selector import ReferenceSelector
 AT = Moment(1.0, 1_000_000)
 
 SELECTORS: list[SelectorFactory] = [ReferenceSelector, lambda: Matching(Index())]
+from tests.node.events import begin
 
 
 class Served:
@@ -36,7 +37,7 @@ class Served:
 
     def __init__(self, selector: SelectorFactory, asked: list[str]) -> None:
         self.node = Node("b1", Acyclic("b1", selector), MemoryStore())
-        self.node.start(AT)
+        begin(self.node, AT)
         for link, (role, name) in enumerate(
             [("client", "p"), ("client", "a"), ("client", "b"), ("broker", "b2")]
         ):

@@ -12,10 +12,10 @@ from palio.model.filters import TRUE
 from palio.node import cancelling
 from palio.node.authority import Authority, NamedAuthority, Principal
 from palio.node.effects import Moment, Send
-from palio.node.operations import Append
 from palio.node.limits import CANCEL_SLICE, MAX_CANCELS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
@@ -41,6 +41,7 @@ NOW: Final = Moment(1.0, 1_000_000)
 ONE, TWO, THREE, OTHER = range(1, 5)
 SLICE: Final = CANCEL_SLICE // 66
 """Plain subscriptions of one constraint: one look and two comparisons each."""
+from tests.node.events import begin
 
 
 class House:
@@ -48,7 +49,7 @@ class House:
 
     def __init__(self, authority: Authority | None = None) -> None:
         self.node = Node("b1", Acyclic("b1"), MemoryStore(), authority=authority)
-        self.node.start(NOW)
+        begin(self.node, NOW)
         self.published = 0
         if authority is not None:
             return

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from palio.node.effects import Moment
-from palio.node.operations import Operation, PutFacts
 from palio.node.fact_writer import FactWriter
+from palio.node.operations import Operation, PutFacts
 from palio.node.registry import Registry
 from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Fact, Facts

@@ -10,8 +10,8 @@ import pytest
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.effects import Assign, PutEntry
-from palio.node.operations import PutSubscription
 from palio.node.notices import Notice
+from palio.node.operations import PutSubscription
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import (
     Accepted,

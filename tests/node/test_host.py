@@ -9,8 +9,8 @@ import pytest
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Answered, Close, Effect, Moment, Report, Send
-from palio.node.operations import Append, DropRecord, PutRecord, PutTime, Record
 from palio.node.host import Host, numbered_ids
+from palio.node.operations import Append, DropRecord, PutRecord, PutTime, Record
 from palio.protocol.messages import Bye, Message, Ping, Pong
 
 

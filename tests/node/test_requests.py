@@ -16,10 +16,10 @@ from palio.multicast.packing import pack
 from palio.node import requests
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import DropEntries, Effect, Forget, Moment, PutEntry, Send
-from palio.node.operations import Append
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.node.settings import Settings
 from palio.node.vouching import PLAN
 from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, TOGETHER_CHARS

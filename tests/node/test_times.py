@@ -7,10 +7,10 @@ import pytest
 
 from palio.model.events import TIME
 from palio.node.effects import Effect, Moment, Report, Send
-from palio.node.operations import Append
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Deliver, Hello, Parcel, Publish, Subscribe
 from palio.routing.acyclic import Acyclic

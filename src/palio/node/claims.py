@@ -87,10 +87,12 @@ class KnownClaims:
         """What to claim for an owner who is here: above all that is known here or (`asked.number`)
         to the owner.
 
-        `Closed` if that was said in a session that the client has left.
+        `Closed` if that was said in a session that the client has left, and is back here since. A
+        claim of another broker keeps no owner away who is here: that one claims it again if it is
+        late.
         """
         known = self.newest(asked.subject, overlay)
-        if known is not None and is_later(known, asked):
+        if known is not None and known.home == self.name and is_later(known, asked):
             raise Closed(f"{asked.subject} is heard in a later session of the same client")
         if known is None:
             return asked._replace(number=asked.number + 1, home=self.name, since=1)

@@ -16,6 +16,7 @@ from palio.errors import (
     InvalidBinding,
     InvalidInput,
     LimitExceeded,
+    NotPermitted,
     NotStored,
     NotSupported,
     PalioError,
@@ -339,6 +340,7 @@ class RequestHandler:
         if not core.settings.has_disk:
             raise NotStored(NO_DISK)
         subject, visit = f"{session.owner}/{name}", Visit(session.publisher, request.visit)
+        self._check_home(subject)
         durable = Durable(subject, session.owner, narrowed, values, lease_s)
         promise = Promise(
             partial(self._subscribed, session, request, durable),
@@ -370,6 +372,18 @@ class RequestHandler:
         self._tell_router(durable.peer, routing.Subscribe(0, narrowed, values))
         session.take_up({request.key: Subscription(what, values, durable=subject)})
         core.perform(follows)
+
+    def _check_home(self, subject: str) -> None:
+        """Refuse to take over what this broker may not hear: no other would believe that."""
+        registry = self._core.durability.registry
+        known = self._core.durability.newest(subject)
+        if known is None or known.is_over or known.home == self._core.name:
+            return
+        if not registry.hears(self._core.name, known.filter):
+            raise NotPermitted(
+                f"{subject} lives at broker {known.home!r}, and this broker may not hear all that "
+                "it asks for; connect to one that may"
+            )
 
     def _subscribed(self, session: Session, request: Subscribe, durable: Durable) -> None:
         """A durable subscription is on the disk."""
