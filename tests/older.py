@@ -46,7 +46,6 @@ def older_brokers(*names: str) -> Iterator[None]:
     def reads(self: Interests, claim: Claim) -> Filter | None:
         is_other = claim.home != self.name
         if NEWER in claim.filter and is_other and (not names or self.name in names):
-            self.unread[claim.home] = claim.filter
             return TRUE
         return read(self, claim)
 

@@ -14,7 +14,7 @@ from hypothesis import given
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
-from palio.node.effects import Moment, Report, Send
+from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.limits import NEWS_AT_ONCE
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
@@ -149,12 +149,14 @@ def test_a_promise_that_fails_is_told_and_keeps_nobody_from_the_others(*, is_wri
     core = node._core
     core.append([PutTime(1)], fails, fails)
     core.append([], lambda: kept.append("written"), kept.append)
-    (append,) = (each for each in core.out if isinstance(each, Append))
+    appends = [each for each in core.out if isinstance(each, Append)]
     core.out.clear()
-    if is_written:
-        effects = node.stored(append.ticket, AT)
-    else:
-        effects = node.failed(append.ticket, "the disk is full", AT)
+    effects: list[Effect] = []
+    for append in appends:
+        if is_written:
+            effects += node.stored(append.ticket, AT)
+        else:
+            effects += node.failed(append.ticket, "the disk is full", AT)
     assert kept == ["written" if is_written else "the disk is full"]
     told = [each for each in effects if isinstance(each, Report) and each.event == "failed"]
     assert [each.details["error"] for each in told] == ["ValueError: a bug"]

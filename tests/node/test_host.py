@@ -242,7 +242,7 @@ def test_an_effect_that_fails_takes_nothing_from_the_others() -> None:
         raise ValueError("a bug")
 
     link.send = fails  # type: ignore[method-assign, assignment]  # the fault
-    append = Append(1, (PutTime(7),))
+    append = Append(1, 0, (PutTime(7),))
     ports.node.effects = [Send(one, Ping()), append, Send(two, Pong()), Close(one, "over")]
     ports.node.wake_at = 5.0
     with pytest.raises(ValueError, match="a bug"):

@@ -48,7 +48,7 @@ class Life:
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(ticket, operations, released):
+                case Append(ticket, _, operations, released):
                     self.appends += 1
                     self.store.write((*operations, *released))
                     self.do(self.node.stored(ticket, self.at))

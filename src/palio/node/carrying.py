@@ -7,6 +7,7 @@ lost is sent again by its origin.
 from __future__ import annotations
 
 import msgspec
+import numpy as np
 
 from palio.errors import IllegalMessage
 from palio.node.authority import publishable
@@ -14,9 +15,9 @@ from palio.node.core import Core
 from palio.node.limits import SHOWN_CHARS
 from palio.node.notices import Notice
 from palio.node.sessions import Neighbour
-from palio.node.streams import without
+from palio.node.streams import UNREAD, without
 from palio.protocol.legal_parcels import check_numbered
-from palio.protocol.messages import Carry, EntriesStored, Parcel
+from palio.protocol.messages import Carry, EntriesStored, Parcel, pack_mask
 
 __all__ = ["Carrying"]
 
@@ -36,7 +37,8 @@ class Carrying:
         if message.home != core.name:
             core.send_towards(message.home, message, neighbour.name)
         else:
-            core.perform(core.durability.events.carry(core.at.now, core.at.wall_us, message))
+            read = self._read(message)
+            core.perform(core.durability.events.carry(core.at.now, core.at.wall_us, read))
 
     def stored(self, neighbour: Neighbour, message: EntriesStored) -> None:
         """A home has stored what an origin has sent."""
@@ -78,6 +80,22 @@ class Carrying:
         mask = publishable(principal, parcel)
         self._complain(neighbour, parcel, len(mask) - int(mask.sum()))
         return without(message, mask)
+
+    def _read(self, message: Carry) -> Carry:
+        """Look which events those want whose filters the origin could not read."""
+        if not any(share.rows == UNREAD for share in message.shares):
+            return message
+        here, shares = self._core.durability.here, []
+        for share in message.shares:
+            durable = here.get(share.subject)
+            if share.rows == UNREAD and durable is not None:
+                filter = durable.bound
+                mask = np.array([filter.matches(row) for row in message.parcel.rows], np.bool_)
+                if mask.any():
+                    shares.append(share._replace(rows=pack_mask(mask)))
+            else:
+                shares.append(share)
+        return msgspec.structs.replace(message, shares=tuple(shares))
 
     def _complain(self, neighbour: Neighbour, parcel: Parcel, denied: int) -> None:
         if denied:

@@ -487,12 +487,21 @@ class Core:
         self.report("info", event, subscription=durable.subject, to=claim.home)
 
     def end_durable(self, subject: str, promise: Promise | None = None) -> None:
-        """A durable subscription is over, by the word of its owner or as its lease is."""
-        durable, events = self.durability.here[subject], self.durability.events
-        claim = self.durability.newest(subject)
+        """A durable subscription is over, by the word of its owner."""
+        durable, claim = self.durability.here[subject], self.durability.newest(subject)
         visit = durable.visit
         if visit == NO_VISIT and claim is not None:
             visit = Visit(claim.client, claim.visit)
+        self._end(subject, visit, promise)
+
+    def end_lease(self, subject: str) -> None:
+        """A durable subscription is over as nobody has come for it: its owner is told if it comes
+        later (`Claim.is_lapsed`).
+        """
+        self._end(subject, NO_VISIT, None)
+
+    def _end(self, subject: str, visit: Visit, promise: Promise | None) -> None:
+        events = self.durability.events
         self.perform(events.end(self.at.now, Claim(subject, 0, "", *visit), promise))
 
     def take_away(self, durable: Durable) -> None:

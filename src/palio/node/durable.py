@@ -176,9 +176,9 @@ class DurableEvents:
 
     def kept_of(self, publisher: str) -> int:
         """Up to this number a publisher has said before what it says now: that is not published
-        again, but answered behind all that is under way.
+        again, but answered behind all that is under way; -1 if it has said nothing.
         """
-        return self.overlay.published(publisher) or self.queues.published.get(publisher, 0)
+        return max(self.overlay.published(publisher), self.queues.published.get(publisher, -1))
 
     def barrier(self, token: Any) -> list[Follow]:
         """Answer once all that is under way is on the disk."""
@@ -440,7 +440,7 @@ class DurableEvents:
         if parcel is None:
             lost = self._reader.lost(held.entry, held.rows).parcel
             return Delivery(offset, held.entry, lost, None, is_damaged=True)
-        return Delivery(offset, held.entry, parcel, held.rows)
+        return Delivery(offset, held.entry, parcel, held.rows or None)
 
     def heading(self, entry: int) -> Heading:
         """Whose events an entry holds that cannot be read, if that can be."""

@@ -32,6 +32,8 @@ class Interests:
         self._numbers: dict[str, int] = {}
         self._subjects: list[str] = []
         self._wanted: set[int] = set()
+        self._unreadable: set[int] = set()
+        """Those whose filters cannot be read here."""
         self.unread: dict[str, str] = {}
         """By broker, a filter in what it says that cannot be read here. Whoever calls takes it out.
         """
@@ -39,6 +41,10 @@ class Interests:
     def learn(self, claim: Claim) -> None:
         """A claim counts from now on, with its filter."""
         filter, number = self._read(claim), self._number(claim.subject)
+        self._unreadable.discard(number)
+        if filter is TRUE and claim.filter != _TRUE:
+            self._unreadable.add(number)
+            self.unread[claim.home] = claim.filter
         if filter is not None:
             try:
                 self._matcher.add(number, filter, destination=number)
@@ -50,10 +56,11 @@ class Interests:
             self._wanted.remove(number)
 
     def _read(self, claim: Claim) -> Filter | None:
-        filter = filter_of(claim)
-        if filter is TRUE and claim.filter != _TRUE:
-            self.unread[claim.home] = claim.filter
-        return filter
+        return filter_of(claim)
+
+    def is_unread(self, subject: str) -> bool:
+        """Whether its filter cannot be read here: its home is to look which events it wants."""
+        return self._numbers.get(subject) in self._unreadable
 
     def wanted(self, parcel: Parcel) -> dict[str, RowMask]:
         """For whom these events are, and which of them. A notice of lost ones is for anybody."""

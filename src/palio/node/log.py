@@ -114,9 +114,9 @@ class Overlay:
         return found if isinstance(found, Cursor) else None
 
     def published(self, publisher: str) -> int:
-        """The same of what a publisher has said; 0 for nothing."""
+        """The same of what a publisher has said; -1 for nothing."""
         found = self._newest.get((Numbered, publisher), (0, None))[1]
-        return found.last if isinstance(found, Numbered) else 0
+        return found.last if isinstance(found, Numbered) else -1
 
     def log_of(self, home: str) -> int:
         """The same of the log of a home; 0 for none."""

@@ -72,6 +72,11 @@ class Claim(NamedTuple):
         return not self.home
 
     @property
+    def is_lapsed(self) -> bool:
+        """Whether it is over though its owner has not said so."""
+        return self.is_over and not self.client
+
+    @property
     def rank(self) -> tuple[int, bool, str, int, str, int]:
         """A total order, the same at all brokers."""
         return (self.number, self.is_over, self.client, self.visit, self.home, self.revision)

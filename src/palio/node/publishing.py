@@ -25,6 +25,7 @@ from palio.node.durability import NO_DISK, packed
 from palio.node.holding import Holding
 from palio.node.multicasting import Multicasting
 from palio.node.sessions import Neighbour, PeerSession, Session
+from palio.node.streams import UNREAD
 from palio.node.times import Times
 from palio.protocol.batches import check_size
 from palio.protocol.failures import failure
@@ -197,6 +198,8 @@ class Publishing:
             wanted = {subject: mask for subject, mask in masks.items() if mask.any()}
             parcel = parcel.select(fresh)
         parcel, shares = packed(parcel, wanted)
+        interests = core.durability.interests
+        shares |= {each: UNREAD for each in shares if interests.is_unread(each)}
         beside = self.times.to_keep()
         core.perform(events.publish(at.now, at.wall_us, parcel, shares, promise, beside))
 

@@ -274,7 +274,7 @@ class Queues:
                 assert (log, offset) > before[1:], f"D1: the cursor of {origin} goes back"
                 self.cursors[origin] = operation
             case Numbered(publisher, last):
-                known = self.published.pop(publisher, 0)
+                known = self.published.pop(publisher, -1)
                 assert last > known, f"D1: the numbers of {publisher} go back"
                 self.published[publisher] = last
             case Forgotten(publishers):

@@ -50,6 +50,8 @@ from palio.protocol.messages import (
     Fact,
     Failed,
     Failure,
+    Gap,
+    Gaps,
     Replace,
     Retire,
     Settle,
@@ -341,9 +343,11 @@ class RequestHandler:
             raise NotStored(NO_DISK)
         subject, visit = f"{session.owner}/{name}", Visit(session.publisher, request.visit)
         self._check_home(subject)
+        before = durability.newest(subject)
+        has_lapsed = before is not None and before.is_lapsed
         durable = Durable(subject, session.owner, narrowed, values, lease_s)
         promise = Promise(
-            partial(self._subscribed, session, request, durable),
+            partial(self._subscribed, session, request, durable, has_lapsed=has_lapsed),
             partial(self._not_subscribed, session, request, durable),
         )
         asked = Claim(
@@ -385,9 +389,13 @@ class RequestHandler:
                 "it asks for; connect to one that may"
             )
 
-    def _subscribed(self, session: Session, request: Subscribe, durable: Durable) -> None:
-        """A durable subscription is on the disk."""
+    def _subscribed(
+        self, session: Session, request: Subscribe, durable: Durable, *, has_lapsed: bool
+    ) -> None:
+        """A durable subscription is on the disk. Of one that had lapsed all that came is lost."""
         session.say(self._core.out, Done(request.id))
+        if has_lapsed:
+            session.say(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
         self._core.pump(durable)
 
     def _not_subscribed(

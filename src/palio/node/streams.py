@@ -38,7 +38,7 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 
-__all__ = ["AGAIN_S", "EntryReader", "Streams", "without"]
+__all__ = ["AGAIN_S", "UNREAD", "EntryReader", "Streams", "without"]
 
 AGAIN_S: Final = 1.0
 """Seconds after which an origin sends again what a home has not answered for: several times what it
@@ -46,6 +46,9 @@ takes to cross a network and to sync a disk; doubled each time..."""
 
 MAX_AGAIN_S: Final = 30.0
 """...up to this: a home that is away is looked for by the map, which says when a way is back."""
+
+UNREAD: Final = b""
+"""The rows of a durable subscription whose filter the origin cannot read (`Share.rows`)."""
 
 READ_AHEAD: Final = 64
 """Entries that are read from the journal at once."""
@@ -91,6 +94,9 @@ def without(carry: Carry, mask: RowMask) -> Carry:
         return carry
     shares = []
     for subject, number, rows in carry.shares:
+        if rows == UNREAD:
+            shares.append(Share(subject, number, rows))
+            continue
         mine = unpack_mask(rows, len(mask))[mask]
         if mine.any():
             shares.append(Share(subject, number, pack_mask(mine)))

@@ -125,7 +125,7 @@ class Watch:
             ):
                 waiting = len(core.durability.events.waits(subject))
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
-                core.end_durable(subject)
+                core.end_lease(subject)
                 yield LEASE_STEPS
         core.durability.registry.again(core.at)
         core.complain_again()

@@ -598,7 +598,7 @@ class Share(NamedTuple):
     number: Number
     """Of the claim that its origin knew: `ann/orders#3`."""
     rows: bytes | None
-    """None for all."""
+    """None for all; empty if its origin cannot read its filter, and its home is to look."""
 
 
 class Carry(msgspec.Struct, frozen=True, tag=True):
