@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.errors import InvalidConfiguration, JournalDamaged, UnsafeFile
+from palio.errors import InvalidConfiguration, InvalidInput, JournalDamaged
 from palio.model.parcels import Shape
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
 from palio.node.operations import Operation, PutSubscription
@@ -140,7 +140,7 @@ def damage_told(
             ) from error
         raise JournalDamaged(f"{path}: {error}{remedy}") from error
     except (*BROKEN, JournalDamaged, sqlite3.DatabaseError) as error:
-        if isinstance(error, InvalidConfiguration | UnsafeFile):
+        if isinstance(error, InvalidInput):
             raise
         if counters is not None:
             counters.damaged += 1
