@@ -121,7 +121,7 @@ def _readable(
     """
     reader = JournalReader(connection, path, JournalCounters())
     keys = _KEYS.get(table) or connection.execute(f"PRAGMA table_info({table})").fetchone()[1:2]
-    ends = []
+    ends, reason = [], ""
     for order in ("ASC", "DESC"):
         last: tuple[Any, ...] = ()
         by = ", ".join(f"{key} {order}" for key in keys)
