@@ -11,7 +11,7 @@ from palio.cli.application import AsJson
 from palio.cli.reporting import show
 
 if TYPE_CHECKING:
-    from palio.server.journal.maintenance import Report
+    from palio.server.journal.maintenance import Findings
 
 __all__ = ["journal_commands"]
 
@@ -59,8 +59,8 @@ def journal_salvage(data: DataDirectory, new: NewDirectory, as_json: AsJson = Fa
     return _show(salvage(data, new), as_json=as_json)
 
 
-def _show(report: Report, *, as_json: bool) -> int:
-    name, rows, damage = report
+def _show(findings: Findings, *, as_json: bool) -> int:
+    name, rows, damage = findings
     if as_json:
         show({"broker": name, "rows": rows, "damage": damage})
     else:

@@ -39,7 +39,6 @@ from palio.protocol.legal_parcels import batch_parcel, check_stamps, lone_parcel
 
 __all__ = [
     "FORMAT",
-    "PLACED",
     "ROWS",
     "about",
     "checksum",
@@ -82,8 +81,7 @@ CREATE TABLE claims (
     claimed_us INTEGER NOT NULL, filter TEXT NOT NULL, sum INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE publishers (
-    place INTEGER PRIMARY KEY, publisher TEXT NOT NULL UNIQUE, last INTEGER NOT NULL,
-    sum INTEGER NOT NULL
+    publisher TEXT NOT NULL UNIQUE, last INTEGER NOT NULL, sum INTEGER NOT NULL
 );
 CREATE TABLE subscriptions (
     subject TEXT PRIMARY KEY, owner TEXT NOT NULL, filter TEXT NOT NULL,
@@ -97,7 +95,7 @@ CREATE TABLE facts (
     PRIMARY KEY (origin, subject)
 ) WITHOUT ROWID;
 CREATE TABLE records (
-    place INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, value BLOB NOT NULL, sum INTEGER NOT NULL
+    key TEXT NOT NULL UNIQUE, value BLOB NOT NULL, sum INTEGER NOT NULL
 );
 """
 
@@ -118,9 +116,6 @@ _COLUMNS: Final[Mapping[str, Any]] = {
 
 ROWS: Final = {table: msgspec.msgpack.Decoder(row) for table, row in _COLUMNS.items()}
 """Read the rows of each table: SQLite keeps values of any type in a column."""
-
-PLACED: Final = ("publishers", "records")
-"""Tables whose rows have the order in which they came: their place is not said, nor summed."""
 
 
 # --- checksums ---
@@ -158,16 +153,13 @@ def sound_rows(
 ) -> Iterator[tuple[Any, ...]]:
     """The rows of a table, one after the other: a journal may hold more than fits into memory."""
     for row in connection.execute(f"SELECT * FROM {table} {order}"):
-        yield sound(table, row[1:] if table in PLACED else row)
+        yield sound(table, row)
 
 
 def put_row(connection: sqlite3.Connection, table: str, *row: Any) -> None:
     """Write a row with its checksum, in the place of the one before."""
-    names = {"publishers": "(publisher, last, sum)", "records": "(key, value, sum)"}.get(table, "")
     places = ", ".join("?" * (len(row) + 1))
-    connection.execute(
-        f"INSERT OR REPLACE INTO {table} {names} VALUES ({places})", (*row, checksum(*row))
-    )
+    connection.execute(f"INSERT OR REPLACE INTO {table} VALUES ({places})", (*row, checksum(*row)))
 
 
 # --- events ---

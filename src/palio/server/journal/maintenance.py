@@ -19,7 +19,6 @@ from palio.errors import InvalidConfiguration, InvalidInput, JournalDamaged
 from palio.server.counters import JournalCounters
 from palio.server.journal.format import (
     FORMAT,
-    PLACED,
     ROWS,
     about,
     connect,
@@ -33,16 +32,21 @@ from palio.server.journal.mark import Mark, Note
 from palio.server.journal.reading import JournalReader, damage_told
 from palio.server.journal.wal import check_log
 
-__all__ = ["Report", "backup", "check", "salvage"]
+__all__ = ["Findings", "backup", "check", "salvage"]
 
 MAX_TOLD: Final = 20
 """Problems that are listed of each table, and of the structure."""
 
-_KEYS: Final = {"waiting": ("home", "place", "subject"), "facts": ("origin", "subject")}
-"""Primary keys of several columns; others are the first column."""
+_KEYS: Final = {
+    "waiting": ("home", "place", "subject"),
+    "facts": ("origin", "subject"),
+    "publishers": ("rowid",),
+    "records": ("rowid",),
+}
+"""By what the rows of a table are in order, if that is not their first column."""
 
 
-class Report(NamedTuple):
+class Findings(NamedTuple):
     """What a journal holds, and what of it is not what was written."""
 
     name: str
@@ -54,7 +58,7 @@ class Report(NamedTuple):
 # --- check ---
 
 
-def check(directory: Path) -> Report:
+def check(directory: Path) -> Findings:
     """Read all of a journal, of a broker that is running or not."""
     with _opened(directory) as (connection, path):
         damage = []
@@ -71,7 +75,7 @@ def check(directory: Path) -> Report:
         name = ""
         with suppress(JournalDamaged, sqlite3.DatabaseError):
             name = str(about(connection, "name"))
-        return Report(name, tables, damage)
+        return Findings(name, tables, damage)
 
 
 def _damage_of_structure(connection: sqlite3.Connection) -> list[str]:
@@ -151,13 +155,13 @@ def _check_row(reader: JournalReader, table: str, row: tuple[Any, ...]) -> None:
             if row[-1] != zlib.crc32(row[1]):
                 raise JournalDamaged(f"in shapes, {row[0]} is not what was written")
         case _:
-            sound(table, row[1:] if table in PLACED else row)
+            sound(table, row)
 
 
 # --- backup and salvage ---
 
 
-def backup(directory: Path, to: Path) -> Report:
+def backup(directory: Path, to: Path) -> Findings:
     """Copy a journal as it is now, beside a broker that is running, to a directory of its own."""
     with _opened(directory) as (source, _), _fresh(to) as target:
         source.backup(target)
@@ -165,7 +169,7 @@ def backup(directory: Path, to: Path) -> Report:
     return check(to)
 
 
-def salvage(directory: Path, to: Path) -> Report:
+def salvage(directory: Path, to: Path) -> Findings:
     """Write what is sound of a journal, whose broker has ended, to a directory of its own."""
     with (
         _opened(directory) as (source, path),
@@ -186,7 +190,7 @@ def salvage(directory: Path, to: Path) -> Report:
         _copy_waiting(source, target)
         target.execute("COMMIT")
         _copy_mark(directory, to, target, is_behind=is_behind)
-    return Report(name, rows, damage)
+    return Findings(name, rows, damage)
 
 
 def _copy_mark(directory: Path, to: Path, target: sqlite3.Connection, *, is_behind: bool) -> None:

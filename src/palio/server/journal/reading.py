@@ -67,7 +67,7 @@ class JournalReader:
     def records(self) -> dict[str, bytes]:
         """What fronts keep, oldest first."""
         with damage_told(self._path, self._counters):
-            return dict(sound_rows(self._connection, "records", "ORDER BY place"))
+            return dict(sound_rows(self._connection, "records", "ORDER BY rowid"))
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         """See `Store`."""

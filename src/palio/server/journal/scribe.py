@@ -102,7 +102,7 @@ class Scribe:
                     self._execute(f"DELETE FROM {table} WHERE subject = ?", (subject,))
             case PutRecord():  # in its place, since they are read in the order in which they came
                 self._execute(
-                    "INSERT INTO records (key, value, sum) VALUES (?, ?, ?) ON CONFLICT (key) "
+                    "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT (key) "
                     "DO UPDATE SET value = excluded.value, sum = excluded.sum",
                     (*operation, checksum(*operation)),
                 )

@@ -153,5 +153,5 @@ def load_log(connection: sqlite3.Connection) -> Iterator[Operation]:
         yield Put(entry, None, 0, ())
     for row in sound_rows(connection, "cursors"):
         yield Cursor(*row)
-    for row in sound_rows(connection, "publishers", "ORDER BY place"):
+    for row in sound_rows(connection, "publishers", "ORDER BY rowid"):
         yield Numbered(*row)
