@@ -180,6 +180,13 @@ class Server:
             self.host.accept(link.number, link.end)
         return link
 
+    async def flush(self) -> None:
+        """Return when the journal has answered all so far, and the node has been told."""
+        await asyncio.to_thread(self.journal.flush)
+        await asyncio.sleep(0)  # what it answered reaches the node and its publishers
+        while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
+            await asyncio.sleep(0)
+
     async def close(self, *, patience_s: float = GOODBYE_S) -> None:
         """Stop: accept nobody, let ways lead round, write what waits, say goodbye, close.
 
@@ -190,10 +197,7 @@ class Server:
         await self._step_aside()
         self._closing = True
         self._dialers.stop()
-        await asyncio.to_thread(self.journal.flush)
-        await asyncio.sleep(0)  # what it answered reaches the node and its publishers
-        while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
-            await asyncio.sleep(0)
+        await self.flush()
         self.host.close("the server is stopping")
         if self.multicast is not None:
             self.multicast.close()

@@ -100,14 +100,15 @@ CREATE TABLE records (
 """
 
 _Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+_Ordinal = Annotated[int, msgspec.Meta(ge=1, le=1 << 62)]
 
 _COLUMNS: Final[Mapping[str, Any]] = {
     "about": tuple[str, str | _Number],
-    "waiting": tuple[str, _Number, str, _Number, _Number, bytes | None],
+    "waiting": tuple[str, _Ordinal, str, _Number, _Number, bytes | None],
     "streams": tuple[str, _Number, _Number],
-    "cursors": tuple[str, _Number, _Number],
+    "cursors": tuple[str, _Ordinal, _Ordinal],
     "claims": tuple[str, _Number, str, str, _Number, _Number, _Number, int, str],
-    "publishers": tuple[str, _Number],
+    "publishers": tuple[str, _Ordinal],
     "subscriptions": tuple[str, str, str, bytes, float],
     "bookmarks": tuple[str, bytes],
     "facts": tuple[str, str, str],

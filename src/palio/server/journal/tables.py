@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
+from palio.errors import JournalDamaged
 from palio.node.operations import (
     Ack,
     CaughtUp,
@@ -138,12 +139,16 @@ def load_log(connection: sqlite3.Connection) -> Iterator[Operation]:
         yield CaughtUp(log)
     for row in sound_rows(connection, "claims"):
         yield Open(Claim(*row))
+    bases: dict[str, int] = {}
     for home, number, base in sound_rows(connection, "streams"):
+        bases[home] = base
         if number:
             yield Renew(home, number)
         yield Release(home, number, base)
     rows = sound_rows(connection, "waiting", "ORDER BY place, home, subject")
     for (offset, home), those in groupby(rows, key=lambda row: (row[1], row[0])):
+        if offset <= bases.get(home, 0):
+            raise JournalDamaged(f"in waiting, {offset} for {home!r} is there, and was let go")
         parts = list(those)
         shares = tuple(Share(subject, number, some) for _, _, subject, number, _, some in parts)
         yield Place(home, offset, parts[0][4], shares)
