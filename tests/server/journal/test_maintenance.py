@@ -207,7 +207,7 @@ def test_a_log_with_a_broken_frame_costs_what_came_after_it(tmp_path: Path) -> N
     found.close()
     log = tmp_path / "data" / f"{FILE}-wal"
     flip(log, log.stat().st_size // 2)
-    with pytest.raises(JournalDamaged, match=r"frame .* palio journal salvage"):
+    with pytest.raises(JournalDamaged, match=r"frames .* palio journal salvage"):
         Journal(tmp_path / "data", "b1")
     assert any("frame" in each for each in check(tmp_path / "data").damage)
     report = salvage(tmp_path / "data", tmp_path / "new")
