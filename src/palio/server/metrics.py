@@ -203,7 +203,7 @@ METRICS: Final = (
         "gauge",
         _journal,
         ("waiting", "journal_waiting", "Appends not yet on the disk"),
-        ("missing", "journal_missing", "Offsets that it had used, and knew nothing of when it was opened"),
+        ("missing", "journal_missing", "Offsets that it had lost when it was opened"),
     ),
 )
 

@@ -42,7 +42,7 @@ IDLE_S: Final = 1.0
 
 PROBE_S: Final = 1.0
 """How often a disk that refuses is tried: soon enough for publishers that try again, and several
-times `RELEASE_S`, so that what lets go comes by itself before something that grows comes with it."""
+times `RELEASE_S`: what lets go comes by itself before something that grows comes with it."""
 
 WORTHWHILE_PAGES: Final = 4_096
 """Free pages (of 4 KiB) that are worth giving back, if they are more than half of the file; fewer
