@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from palio.node.durable import REFUSES, UNREADY, DurableEvents
+from palio.node.durable import UNREADY, DurableEvents
 from palio.node.follows import (
     ClaimCounts,
     Follow,
@@ -86,7 +86,7 @@ def test_what_waits_for_a_disk_that_refuses_is_answered() -> None:
     assert isinstance(write, Append)
     assert events.refused(0.0, write.ticket, "full") == [NotKept("first", "full")]
     wanted = {"ann/d": None}
-    assert events.publish(0.0, 0, EVENTS, wanted, "second") == [NotKept("second", REFUSES)]
+    assert events.publish(0.0, 0, EVENTS, wanted, "second") == [NotKept("second", "full")]
     events.writable(0.0)
     assert done(events, events.publish(0.0, 0, EVENTS, wanted, "third"))[-1] == Kept("third")
 

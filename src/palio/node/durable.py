@@ -65,8 +65,6 @@ from palio.protocol.messages import Carry, EntriesStored, Parcel, Share
 
 __all__ = ["DurableEvents"]
 
-REFUSES: Final = "the disk of this broker refuses writes; make room on it, or try again soon"
-
 UNREADY: Final = "this broker has yet to hear from its network; try again soon"
 
 
@@ -111,6 +109,8 @@ class DurableEvents:
         """What it refused of that which is told as lost."""
         self._gone: dict[str, None] = {}
         """Brokers that are gone for good."""
+        self._refusal = ""
+        """Why the disk refused the last time."""
         self.is_ready = False
         """Whether it knows what durable subscriptions there are: a broker without its disk does not
         before it has caught up, and takes nothing durable until then."""
@@ -164,7 +164,7 @@ class DurableEvents:
         if not self.is_ready:
             return [NotKept(token, UNREADY)]
         if self._relearning:
-            return [NotKept(token, REFUSES)]
+            return [NotKept(token, self._refusal)]
         put = self._put(parcel, wall_us, self._shares(wanted, {}), {})
         if not put:
             return self.barrier(token)
@@ -183,7 +183,7 @@ class DurableEvents:
     def barrier(self, token: Any) -> list[Follow]:
         """Answer once all that is under way is on the disk."""
         if self.log.is_refusing:
-            return [NotKept(token, REFUSES)]
+            return [NotKept(token, self._refusal)]
         write = self.log.barrier(token)
         return [Kept(token)] if write is None else [write]
 
@@ -548,6 +548,7 @@ class DurableEvents:
         """An append is not on the disk, and nothing behind it: all that was under way is none."""
         follows: list[Follow] = []
         self._relearning = 0
+        self._refusal = reason
         for pending in self.log.refused(now, ticket):
             for operation in pending.operations:
                 match operation:
@@ -597,7 +598,7 @@ class DurableEvents:
             if isinstance(token, _Loss):
                 self._losses.append(token)
                 return []
-            return [] if token is None else [NotKept(token, REFUSES)]
+            return [] if token is None else [NotKept(token, self._refusal)]
         for operation in operations:
             if isinstance(operation, Put) and operation.parcel is not None:
                 self._reader.cache.hold(operation.entry, operation.parcel)

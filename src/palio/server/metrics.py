@@ -123,11 +123,6 @@ METRICS: Final = (
         ("patterns", "patterns", "Patterns that clients and neighbours have it see to"),
         ("queued_bytes", "queued_bytes", "Bytes that wait for slow receivers"),
         ("custody_entries", "custody_entries", "Durable batches that this broker answers for"),
-        (
-            "unwritten_bytes",
-            "unwritten_bytes",
-            "Bytes of durable events that the disk refused",
-        ),
     ),
     *_measures(
         "gauge",
@@ -208,7 +203,7 @@ METRICS: Final = (
         "gauge",
         _journal,
         ("waiting", "journal_waiting", "Appends not yet on the disk"),
-        ("missing", "journal_missing", "Entries that were gone when it was opened"),
+        ("missing", "journal_missing", "Offsets that it had lost when it was opened"),
     ),
 )
 
