@@ -476,6 +476,11 @@ class DurableEvents:
         follows = self.streams.tick(now)
         return follows if write is None else [write, *follows]
 
+    def close(self) -> list[Follow]:
+        """The broker stops: what was let go is written."""
+        write = self.log.flush(inf)
+        return [] if write is None else [write]
+
     def stored(self, now: float, ticket: int) -> list[Follow]:
         """An append is on the disk: durable state changes, and what follows is said (L2, L4)."""
         pending = self.log.stored(ticket)

@@ -359,6 +359,7 @@ class Node:
         to_keep = self._publishing.times.to_keep()
         if to_keep:
             self._core.append(to_keep)
+        self._core.perform(self._core.durability.events.close())
         return self._effects()
 
     # --- connections ---
