@@ -366,6 +366,8 @@ class RequestHandler:
             del durability.here[subject]
             durability.owned[durable.owner] -= 1
         durability.enter(durable)
+        if before is not None and before.is_over:
+            durability.bookmarks.drop(subject)
         bookmark = durability.bookmarks.get(subject)
         if bookmark:
             session.say(core.out, Bookmarked(request.key, bookmark))
