@@ -73,8 +73,9 @@ class Carrying:
             if principal.publishes_all:
                 return message
             return msgspec.structs.replace(message, parcel=notice.anonymous.parcel)
-        if len(parcel):
-            check_numbered(neighbour.name, parcel)
+        if not len(parcel):  # a broker between was not to bring or hear it
+            return msgspec.structs.replace(message, shares=())
+        check_numbered(neighbour.name, parcel)
         if principal.publishes_all:
             return message
         mask = publishable(principal, parcel)

@@ -530,7 +530,7 @@ class Core:
     def pump(self, durable: Durable) -> None:
         """Send what waits for a durable subscription to its owner, as far as the window allows."""
         session, events = durable.session, self.durability.events
-        if session is None:
+        if session is None or not durable.is_kept:
             return
         while session.link is not None and session.has_room and durable.has_room:
             delivery = events.delivery(durable.subject, durable.sent)

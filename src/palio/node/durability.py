@@ -105,9 +105,12 @@ class Durability:
         record = self.events.records.get(claim.subject)
         owner = claim.subject.partition("/")[0]
         if record is None:
-            return Durable(claim.subject, owner, _known(claim), {}, lease_s)
-        values = msgspec.msgpack.decode(record.values)
-        return Durable(claim.subject, owner, parse_filter(record.filter), values, record.lease_s)
+            durable = Durable(claim.subject, owner, _known(claim), {}, lease_s)
+        else:
+            filter, values = parse_filter(record.filter), msgspec.msgpack.decode(record.values)
+            durable = Durable(claim.subject, owner, filter, values, record.lease_s)
+        durable.is_kept = True
+        return durable
 
     @staticmethod
     def record(durable: Durable) -> PutSubscription:

@@ -395,6 +395,7 @@ class RequestHandler:
         self, session: Session, request: Subscribe, durable: Durable, *, has_lapsed: bool
     ) -> None:
         """A durable subscription is on the disk. Of one that had lapsed all that came is lost."""
+        durable.is_kept = True
         session.say(self._core.out, Done(request.id))
         if has_lapsed:
             session.say(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
@@ -407,7 +408,7 @@ class RequestHandler:
         did before its owner came here.
         """
         core = self._core
-        if durable.session is session and durable.key == request.key:
+        if core.durability.here.get(durable.subject) is durable:  # nobody else has taken it up
             core.release(durable)
             core.durability.restore(durable.subject, core.settings.lease_s, core.at.now)
         session.say(core.out, Failed(request.id, _not_stored(reason)))

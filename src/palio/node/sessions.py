@@ -508,6 +508,9 @@ class Durable:
         self.away_since = 0.0
         self.visit = NO_VISIT
         """In which session its owner took it up."""
+        self.is_kept = False
+        """Whether it is on the disk as it is: what an earlier one of its name was to get is not its
+        own."""
         self.claim: Claim | None = None
         """The last one of this broker."""
         self.sent = 0
