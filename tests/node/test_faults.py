@@ -238,7 +238,7 @@ def test_for_a_damaged_entry_on_its_way_a_notice_goes_on() -> None:
     again.tell(2, WAY_TO_B3)
     again.sync()
     (sent,) = (each for each in again.heard(Carry) if isinstance(each, Carry))
-    assert Notice.of(sent.parcel) == Notice("b1 1000000", entry.entry, "*", 0, 0, 0)
+    assert Notice.of(sent.parcel) == Notice("b1 1000000", entry.entry, "alice/1", 1, 1, 1)
     lost = {"publisher": entry.parcel.publisher, "first_seq": 1, "last_seq": 1}
     assert [each.details for each in again.reports if each.event == "entry_lost"] == [
         {"entry": entry.entry, **lost, "home": "b3"}

@@ -251,7 +251,7 @@ class Streams:
         parcel = self._reader.read(stream.line, offset, item.entry)
         if parcel is None:
             yield Damaged(item.entry, home)
-            parcel = self._reader.lost(item.entry, None).anonymous.parcel
+            parcel = self._lost(item).parcel
         flow = self._flows[home]
         previous = max(stream.previous(offset), flow.released)
         assert previous < offset, f"D1: {offset} is to follow {previous}"
@@ -259,6 +259,14 @@ class Streams:
         origin = self.name, self.log_number
         goal = home, stream.log
         yield Say(home, Carry(parcel, *origin, *goal, offset, previous, item.shares))
+
+    def _lost(self, item: Outgoing) -> Notice:
+        """What stands for an entry that cannot be read. Of several who get some of it none is told
+        whose all of it was.
+        """
+        if len(item.shares) > 1:
+            return self._reader.lost(item.entry, None).anonymous
+        return self._reader.lost(item.entry, item.shares[0].rows)
 
     def _is_moving(self, item: Outgoing) -> bool:
         """Whether it is about to leave the stream: it goes out only if it stays."""
