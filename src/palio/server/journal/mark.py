@@ -72,8 +72,6 @@ class Note(msgspec.Struct, omit_defaults=True):
     commits: Counter
     """Transactions so far."""
     last_offset: Counter
-    log: Counter = 0
-    """Which log began with it."""
     time_us: Annotated[int, msgspec.Meta(ge=0, le=LAST_TIME)] = 0
     """Of the last publication."""
     spans: list[Span] = []
@@ -91,8 +89,6 @@ class Mark:
         """The note of the last transaction that is known of."""
         self.names: dict[str, None] = {}
         """The durable subscriptions that there were then, `MAX_MARKED_NAMES` at most."""
-        self.log = 0
-        """The last log that began."""
         self._lines: deque[bytes] = deque()
         self._bytes = 0
         self._limit = MARK_BYTES
@@ -173,7 +169,6 @@ class Mark:
 
     def _keep(self, line: bytes, note: Note) -> None:
         self.newest = note
-        self.log = max(self.log, note.log)
         for name in note.began:
             if len(self.names) < MAX_MARKED_NAMES:
                 self.names[name] = None
@@ -187,7 +182,7 @@ class Mark:
         while len(self._lines) > 1 and self._bytes > MARK_BYTES // 2:
             self._bytes -= len(self._lines.popleft())
         newest = self.newest
-        base = Note(newest.name, newest.epochs, newest.commits, newest.last_offset, self.log)
+        base = Note(newest.name, newest.epochs, newest.commits, newest.last_offset)
         base.time_us, base.began = newest.time_us, list(self.names)
         line = _encoded(base)
         self._limit = self._bytes + len(line) + MARK_BYTES
