@@ -55,9 +55,9 @@ def test_each_transaction_is_noted(connection: sqlite3.Connection) -> None:
     scribe.write(CaughtUp(3))
     scribe.write(PutTime(77))
     spans = [Span("alice", 4, 5, 400, 502)]
-    assert scribe.finish() == Note("b1", 0, 1, 5, 3, 77, spans, ["ann/d"])
+    assert scribe.finish() == Note("b1", 0, 1, 5, 77, spans, ["ann/d"])
     scribe.write(DropSubscription("ann/d"))
-    assert scribe.finish() == Note("b1", 0, 2, 5, 0, 77, ended=["ann/d"])
+    assert scribe.finish() == Note("b1", 0, 2, 5, 77, ended=["ann/d"])
     assert (about(connection, "log"), about(connection, "time_us")) == (3, 77)
 
 

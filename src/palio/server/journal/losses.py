@@ -34,7 +34,7 @@ from palio.server.journal.format import about, put_about, sound_rows
 from palio.server.journal.mark import Mark, Note
 from palio.server.journal.scribe import Scribe
 
-__all__ = ["begin_epoch", "begin_log"]
+__all__ = ["begin_epoch"]
 
 logger: Final = logging.getLogger("palio.journal")
 
@@ -64,7 +64,7 @@ def begin_epoch(
         put_about(connection, _after(connection, known))
         put_about(connection, {"epoch": epoch + 1})
         scribe = Scribe(connection)
-        begin_log(connection, scribe, lost, mark.log, for_all=bool(counters.missing))
+        _begin_log(connection, scribe, lost, for_all=bool(counters.missing))
     else:
         put_about(connection, {"epoch": epoch + 1})
         scribe = Scribe(connection)
@@ -86,17 +86,19 @@ def _after(connection: sqlite3.Connection, known: Note) -> dict[str, int]:
     return {key: max(value, int(about(connection, key))) for key, value in used.items()}
 
 
-def begin_log(
+def _begin_log(
     connection: sqlite3.Connection,
     scribe: Scribe,
-    lost: Iterable[str] = (),
-    last_log: int = 0,
+    lost: Iterable[str],
     *,
     for_all: bool,
 ) -> None:
     """Begin another log, and tell of a loss: all durable subscriptions, or those that are `lost`
     themselves. A journal without a log has yet to hear from its network, and which one to begin.
+
+    The number of a log is the time of day, so that a copy that is used twice begins two of them.
     """
+    wall_us = time.time_ns() // 1_000
     name, log = str(about(connection, "name")), int(about(connection, "log"))
     homes: dict[str, list[Share]] = {}
     for subject in lost:
@@ -106,11 +108,10 @@ def begin_log(
             homes.setdefault(claim.home, []).append(Share(claim.subject, claim.number, None))
     targets = tuple(_targets(homes, int(about(connection, "last_offset"))))
     if targets:
-        wall_us = time.time_ns() // 1_000
         notice = Notice.at(name, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0)
         scribe.write(Put(targets[0].offset, notice.parcel, wall_us, targets))
     if log:
-        scribe.write(CaughtUp(max(log, last_log) + 1))
+        scribe.write(CaughtUp(max(wall_us, log + 1)))
 
 
 def _targets(homes: dict[str, list[Share]], offset: int) -> Iterator[Target]:

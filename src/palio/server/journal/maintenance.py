@@ -252,5 +252,5 @@ def _about(connection: sqlite3.Connection, known: Note | None, key: str) -> str 
         if known is None:
             raise JournalDamaged(f"its {key} cannot be read, nor a mark") from None
         field = {"epoch": "epochs"}.get(key, key)
-        found = getattr(known, field)
+        found = getattr(known, field, 1)  # of its log it says nothing, and another one begins
     return found

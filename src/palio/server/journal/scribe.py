@@ -13,7 +13,6 @@ from palio.node.effects import ANYBODY
 from palio.node.notices import heading_of
 from palio.node.operations import (
     Ack,
-    CaughtUp,
     Discard,
     DropRecord,
     DropSubscription,
@@ -83,8 +82,6 @@ class Scribe:
             case Ack(subject, bookmark=bookmark):
                 if bookmark:
                     put_row(self._connection, "bookmarks", subject, bookmark)
-            case CaughtUp(log):
-                self._note.log = log
             case PutTime(time_us):
                 self._time_us = time_us
             case _:
