@@ -181,10 +181,11 @@ class Questions:
                 f"this session has no durable subscription under the key {key!r:.40}"
             )
         waits = self._core.durability.events.waits(durable.subject)
+        offsets = [offset for offset, _ in waits if offset > durable.acknowledged]
         return {
-            "entries": len(waits),
-            "sent": sum(1 for offset, _ in waits if offset <= durable.sent),
-            "last": waits.last if len(waits) else 0,
+            "entries": len(offsets),
+            "sent": sum(offset <= durable.sent for offset in offsets),
+            "last": offsets[-1] if offsets else 0,
         }
 
     def topology(self) -> dict[str, Any]:

@@ -363,6 +363,7 @@ class RequestHandler:
         known = durability.here.get(subject)
         if known is not None:
             core.take_away(known)
+            durable.follow(known)
             del durability.here[subject]
             durability.owned[durable.owner] -= 1
         durability.enter(durable)
@@ -550,6 +551,7 @@ class RequestHandler:
         else:
             events = durability.events
             core.perform(events.acknowledge(core.at.now, subject, request.entry, (), bookmark))
+        durable.acknowledged = max(durable.acknowledged, request.entry)
         durable.held(max(request.entry, request.held))
         core.pump(durable)
 

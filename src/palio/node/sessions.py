@@ -513,16 +513,17 @@ class Durable:
         own."""
         self.claim: Claim | None = None
         """The last one of this broker."""
+        self.acknowledged = 0
+        """Up to which offset its owner has dealt with its queue, written or not."""
         self.sent = 0
-        """Up to which offset its queue was sent to its owner..."""
+        """Up to which offset that was sent to it..."""
         self._sizes: deque[tuple[int, int]] = deque()
         """...and how large what is on its way is."""
         self._in_flight = 0
 
-    def rewind(self) -> None:
+    def follow(self, before: Durable) -> None:
         """Its owner is here anew: what was not acknowledged is sent again."""
-        self.sent = self._in_flight = 0
-        self._sizes.clear()
+        self.acknowledged = self.sent = before.acknowledged
 
     @property
     def has_room(self) -> bool:
