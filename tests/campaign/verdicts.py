@@ -6,9 +6,9 @@ Safety, for all that happened:
   and what it was granted. What is over is over: a change that was answered counts for all that is
   published after the answer.
 - *lost*: a durable event that was acknowledged is heard by every durable subscription that it
-  matches; if it was on a disk that is gone, or a bit of it turned round, and it did not come all the
-  same, a gap tells that subscription of it. Who has lost its disk knows of no subscription until it
-  is linked to another broker.
+  matches; if it was on a disk that is gone, or a bit of it turned round, and it did not come, a gap
+  tells that subscription of it. Who has lost its disk knows of no subscription until it is linked
+  to another broker.
 - *untold*: a live event that did not come was lost with a gap.
 - *unsettled*: none is lost at all if nothing broke since it was asked whether all is in force.
 - *doubled*: no durable subscription hears anything twice, and nobody hears a live event twice, but

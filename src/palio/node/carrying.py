@@ -76,6 +76,10 @@ class Carrying:
         if not len(parcel):  # a broker between was not to bring or hear it
             return msgspec.structs.replace(message, shares=())
         check_numbered(neighbour.name, parcel)
+        for share in message.shares:
+            if share.rows and len(share.rows) != (len(parcel) + 7) // 8:
+                reason = f"rows for {share.subject!r:.80} that are not those of the entry"
+                raise IllegalMessage(neighbour.name, reason)
         if principal.publishes_all:
             return message
         mask = publishable(principal, parcel)
