@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from palio.node import durable, log, streams
-from palio.node.operations import Retarget
+from palio.node.operations import Append, Claim, Numbered, Retarget
 from palio.protocol.messages import Carry
 from tests.conftest import seeds
 from tests.node import durable_world
@@ -182,7 +182,7 @@ def acks_later(patch: pytest.MonkeyPatch) -> None:
 def spotty(patch: pytest.MonkeyPatch) -> None:
     """After a refused append the next one is stored (L1)."""
 
-    def write(disk: Any, what: log.Append) -> bool:
+    def write(disk: Any, what: Append) -> bool:
         disk.term = what.term
         is_written = original(disk, what)
         disk.is_full = disk.is_full and is_written
@@ -209,7 +209,7 @@ def stays(patch: pytest.MonkeyPatch) -> None:
     """What waits at the old home stays there (D5)."""
     opening = durable.DurableEvents._opening
 
-    def without(events: Any, claim: log.Claim) -> Any:
+    def without(events: Any, claim: Claim) -> Any:
         return [each for each in opening(events, claim) if not isinstance(each, Retarget)]
 
     patch.setattr(durable.DurableEvents, "_opening", without)
@@ -218,7 +218,7 @@ def stays(patch: pytest.MonkeyPatch) -> None:
 def forgets_publishers(patch: pytest.MonkeyPatch) -> None:
     """What a publisher says again, without an answer, is kept twice."""
     patch.setattr(durable.DurableEvents, "kept_of", lambda *_: 0)
-    patch.setattr(durable, "Numbered", lambda publisher, last: log.Numbered(f"{last}", last))
+    patch.setattr(durable, "Numbered", lambda publisher, last: Numbered(f"{last}", last))
 
 
 PLANTED: Final = (

@@ -42,7 +42,12 @@ def _promised_before_it_is_written(right: Callable[..., Any]) -> Callable[..., A
 
 def _one_way_only(_: Callable[..., Any]) -> Callable[..., Any]:
     """What was sent by a way that is gone does not go by another."""
-    return lambda self, _now, way: setattr(self, "_way", way) or []
+
+    def wrong(self: Streams, _now: float, way: Any) -> list[Any]:
+        self._way = way
+        return []
+
+    return wrong
 
 
 def _acknowledges_all(right: Callable[..., Any]) -> Callable[..., Any]:
