@@ -38,7 +38,7 @@ from palio.node.follows import (
 )
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
-from palio.node.limits import SHOWN_CHARS
+from palio.node.limits import MAX_EARLY, SHOWN_CHARS
 from palio.node.notices import Notice
 from palio.node.operations import Append, Claim, Operation
 from palio.node.outlets import Outlets
@@ -124,6 +124,8 @@ class Core:
         self._ways = router.ways
         self.caught_up_at = inf
         """Until then a broker without its disk waits to hear from its network."""
+        self._early: list[Callable[[], None]] = []
+        """What waits for that."""
         self._ways_at = -1
         """The state of the map when durable events were last told of it."""
         self._sounder: Peer | None = None
@@ -195,6 +197,24 @@ class Core:
         if said is None or said.claimed_us != log:
             registry.announce(LOG, claimed_us=log)
 
+    def when_ready(self, action: Callable[[], None]) -> None:
+        """Do something durable once this broker takes that, which is soon after it has started; or
+        at once if too much waits, to be refused.
+        """
+        is_ready = self.durability.events.is_ready
+        if is_ready or len(self._early) >= MAX_EARLY:
+            action()
+        else:
+            self._early.append(action)
+
+    def _has_caught_up(self, _reason: str = "") -> None:
+        """This broker takes what is durable, or its disk refuses that: what has waited is done."""
+        if self.durability.events.is_ready:
+            self.say_log()
+        early, self._early = self._early, []
+        for action in early:
+            self.keep(action)
+
     def _catch_up(self) -> None:
         """A broker without its disk takes what is durable once it knows its network, or has nobody
         to hear that from.
@@ -207,7 +227,7 @@ class Core:
         log = max(self.at.wall_us, registry.lost_log + 1)
         loss = self._loss(self.name) if registry.lost_log else None
         registry.lost_log = 0
-        promise = Promise(self.say_log, _never_mind)
+        promise = Promise(self._has_caught_up, self._has_caught_up)
         now, wall_us = self.at.now, self.at.wall_us
         self.perform(events.catch_up(now, wall_us, claims, log, loss, promise))
 

@@ -99,7 +99,7 @@ class Publishing:
         core, given = self._core, message.parcel
         last = message.first_seq + len(given) - 1
         refused: list[Refused] = []
-        wanted: dict[str, RowMask] = {}
+        wanted: Mapping[str, RowMask] = {}
         try:
             if session.stream.has_begun:  # a part, perhaps of another message than was admitted
                 self._check(given)
@@ -110,8 +110,8 @@ class Publishing:
             announced = core.router.announced(outlet, parcel) if len(parcel) else None
             if announced is not None:
                 parcel = _announced(session, parcel, announced, refused)
-            if message.durable and len(parcel):
-                wanted = core.durability.interests.wanted(parcel)
+            if message.durable and core.durability.events.is_ready:
+                wanted = self._wanted(parcel)
             is_held = self.holding.must_wait(outlet)
             ways = _NO_WAYS if is_held else self._ways(outlet, parcel)
         except Exception as error:  # noqa: BLE001  # likewise
@@ -175,24 +175,41 @@ class Publishing:
             self._sound.clear()
         self._sound.add(parcel.shape)
 
+    def _wanted(self, parcel: Parcel) -> Mapping[str, RowMask]:
+        return self._core.durability.interests.wanted(parcel) if len(parcel) else {}
+
     def _publish_durable(
         self, session: Session, parcel: Parcel, wanted: Mapping[str, RowMask], last: int
     ) -> None:
-        """Keep events for all durable subscriptions that want them; the client is told when they
-        are on the disk. What it says again, as it has not heard so, is kept once.
+        """Keep events; the client is told when they are on the disk. What it says again, as it has
+        not heard so, is kept once.
         """
         core = self._core
         if not len(parcel):
             self._answer(session, last, durable=True)
             return
-        seqs = parcel.seqs
-        promise = self._promise(session, seqs[0], last)
+        promise = self._promise(session, parcel.seqs[0], last)
         if not core.settings.has_disk:
             promise.otherwise(NO_DISK)
             return
+        if core.durability.events.is_ready:
+            self._keep(parcel, wanted, promise)
+        else:
+            core.when_ready(partial(self._keep_late, parcel, promise))
+
+    def _keep_late(self, parcel: Parcel, promise: Promise) -> None:
+        """The broker had just started."""
+        try:
+            self._keep(parcel, self._wanted(parcel), promise)
+        except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for no answer
+            promise.otherwise(f"the broker cannot handle these events: {error}")
+
+    def _keep(self, parcel: Parcel, wanted: Mapping[str, RowMask], promise: Promise) -> None:
+        """Keep events for all durable subscriptions that want them."""
+        core = self._core
         events, at = core.durability.events, core.at
         known = events.kept_of(parcel.publisher)
-        if seqs[0] <= known:
+        if parcel.seqs[0] <= known:
             fresh = parcel.numbers > known
             masks = {subject: mask[fresh] for subject, mask in wanted.items()}
             wanted = {subject: mask for subject, mask in masks.items() if mask.any()}

@@ -31,6 +31,7 @@ from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core, Promise
 from palio.node.durability import NO_DISK
+from palio.node.durable import UNREADY
 from palio.node.follows import Follow
 from palio.node.limits import MAX_SESSION_COST
 from palio.node.operations import Claim
@@ -297,7 +298,10 @@ class RequestHandler:
             narrowed = narrow(asked.filter, asked.values, session.principal)
             if request.durable:  # which comes alone
                 _check_cost(session, {key: asked})
-                self._subscribe_durable(session, request, asked.what, narrowed)
+                if self._core.durability.events.is_ready:
+                    self._subscribe_durable(session, request, asked.what, narrowed)
+                else:
+                    core.when_ready(partial(self._subscribe_late, session, request))
                 return
             told.append(routing.Subscribe(key, narrowed, asked.values))
             heard[key] = asked
@@ -379,6 +383,15 @@ class RequestHandler:
         self._tell_router(durable.peer, routing.Subscribe(0, narrowed, values))
         session.take_up({request.key: Subscription(what, values, durable=subject)})
         core.perform(follows)
+
+    def _subscribe_late(self, session: Session, request: Subscribe) -> None:
+        """The broker had just started."""
+        if self._core.sessions.get(session.id) is not session:
+            return
+        if self._core.durability.events.is_ready:
+            self._answer(session, request)
+        else:
+            session.say(self._core.out, Failed(request.id, _not_stored(UNREADY)))
 
     def _check_home(self, subject: str) -> None:
         """Refuse to take over what this broker may not hear: no other would believe that."""
