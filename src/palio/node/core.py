@@ -71,13 +71,13 @@ from palio.routing.messages import Batch, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
-__all__ = ["Core", "Promise"]
+__all__ = ["Core", "Waiter"]
 
 _FAULTS: Final = ("cannot_take", "journal_failed")
 """Complaints of what no sound broker says."""
 
 
-class Promise(NamedTuple):
+class Waiter(NamedTuple):
     """Who waits for an append."""
 
     then: Callable[[], None]
@@ -227,7 +227,7 @@ class Core:
         log = max(self.at.wall_us, registry.lost_log + 1)
         loss = self._loss(self.name) if registry.lost_log else None
         registry.lost_log = 0
-        promise = Promise(self._has_caught_up, self._has_caught_up)
+        promise = Waiter(self._has_caught_up, self._has_caught_up)
         now, wall_us = self.at.now, self.at.wall_us
         self.perform(events.catch_up(now, wall_us, claims, log, loss, promise))
 
@@ -242,7 +242,7 @@ class Core:
         """
         events, promise = (
             self.durability.events,
-            Promise(then or _nothing, otherwise or _never_mind),
+            Waiter(then or _nothing, otherwise or _never_mind),
         )
         written = tuple(operations)
         if written:
@@ -271,10 +271,10 @@ class Core:
                     self.out.append(each)
                 case Say(broker, message):
                     self.send_towards(broker, message)
-                case Kept(Promise() as promise):
-                    self.keep(promise.then)
-                case NotKept(Promise() as promise, reason):
-                    self.keep(partial(promise.otherwise, reason))
+                case Kept(Waiter() as waiter):
+                    self.keep(waiter.then)
+                case NotKept(Waiter() as waiter, reason):
+                    self.keep(partial(waiter.otherwise, reason))
                 case QueueReady(subject):
                     durable = self.durability.here.get(subject)
                     if durable is not None:
@@ -428,7 +428,7 @@ class Core:
             self.tell_loss(self.name)
             return
         now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(self.name)
-        promise = Promise(self.say_log, _never_mind)
+        promise = Waiter(self.say_log, _never_mind)
         self.perform(events.begin_log(now, wall_us, lost + 1, loss, promise))
 
     def _loss(self, broker: str) -> Parcel:
@@ -506,7 +506,7 @@ class Core:
         event = "durable_ended" if claim.is_over else "durable_moved"
         self.report("info", event, subscription=durable.subject, to=claim.home)
 
-    def end_durable(self, subject: str, promise: Promise | None = None) -> None:
+    def end_durable(self, subject: str, promise: Waiter | None = None) -> None:
         """A durable subscription is over, by the word of its owner."""
         durable, claim = self.durability.here[subject], self.durability.newest(subject)
         visit = durable.visit
@@ -520,7 +520,7 @@ class Core:
         """
         self._end(subject, NO_VISIT, None)
 
-    def _end(self, subject: str, visit: Visit, promise: Promise | None) -> None:
+    def _end(self, subject: str, visit: Visit, promise: Waiter | None) -> None:
         events = self.durability.events
         self.perform(events.end(self.at.now, Claim(subject, 0, "", *visit), promise))
 

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from palio.errors import Closed, InvalidInput
-from palio.node.core import Core, Promise
+from palio.node.core import Core, Waiter
 from palio.node.holding import Holding
 from palio.node.interests import filter_of
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
@@ -302,7 +302,7 @@ class Leaving:
                 core.perform(events.acknowledge(core.at.now, offer.subject, 0, (), offer.bookmark))
             core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)
 
-        promise = Promise(adopted, lambda _reason: None)
+        promise = Waiter(adopted, lambda _reason: None)
         record = core.durability.record(durable)
         try:
             core.perform(events.open(core.at.now, asked, record, promise))

@@ -19,7 +19,7 @@ from palio.model.events import check_times, conform, refuse_system_names
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.carrying import Carrying
-from palio.node.core import Core, Promise
+from palio.node.core import Core, Waiter
 from palio.node.detours import Detours
 from palio.node.durability import NO_DISK, packed
 from palio.node.holding import Holding
@@ -197,14 +197,14 @@ class Publishing:
         else:
             core.when_ready(partial(self._keep_late, parcel, promise))
 
-    def _keep_late(self, parcel: Parcel, promise: Promise) -> None:
+    def _keep_late(self, parcel: Parcel, promise: Waiter) -> None:
         """The broker had just started."""
         try:
             self._keep(parcel, self._wanted(parcel), promise)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for no answer
             promise.otherwise(f"the broker cannot handle these events: {error}")
 
-    def _keep(self, parcel: Parcel, wanted: Mapping[str, RowMask], promise: Promise) -> None:
+    def _keep(self, parcel: Parcel, wanted: Mapping[str, RowMask], promise: Waiter) -> None:
         """Keep events for all durable subscriptions that want them."""
         core = self._core
         events, at = core.durability.events, core.at
@@ -220,7 +220,7 @@ class Publishing:
         beside = self.times.to_keep()
         core.perform(events.publish(at.now, at.wall_us, parcel, shares, promise, beside))
 
-    def _promise(self, session: Session, first: int, last: int) -> Promise:
+    def _promise(self, session: Session, first: int, last: int) -> Waiter:
         """The client is to be told what became of some publications, in their order."""
         self._next_ticket += 1
         ticket = self._next_ticket
@@ -231,7 +231,7 @@ class Publishing:
             session.say(self._core.out, Refused(first, last, failure(error)))
             self.keep_promise(session, ticket)
 
-        return Promise(partial(self.keep_promise, session, ticket), refused)
+        return Waiter(partial(self.keep_promise, session, ticket), refused)
 
     def _answer(self, session: Session, last: int, *, durable: bool) -> None:
         """Nothing is left to do for these: they are accepted once those before them are."""

@@ -29,7 +29,7 @@ from palio.model.values import NO_VALUES, Bindings
 from palio.node.assembling import NO_DURABLE
 from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
-from palio.node.core import Core, Promise
+from palio.node.core import Core, Waiter
 from palio.node.durability import NO_DISK
 from palio.node.durable import UNREADY
 from palio.node.follows import Follow
@@ -350,7 +350,7 @@ class RequestHandler:
         before = durability.newest(subject)
         has_lapsed = before is not None and before.is_lapsed
         durable = Durable(subject, session.owner, narrowed, values, lease_s)
-        promise = Promise(
+        promise = Waiter(
             partial(self._subscribed, session, request, durable, has_lapsed=has_lapsed),
             partial(self._not_subscribed, session, request, durable),
         )
@@ -442,7 +442,7 @@ class RequestHandler:
             return
         core.end_durable(
             known.durable,
-            Promise(
+            Waiter(
                 lambda: session.say(core.out, Done(request.id)),
                 lambda reason: session.say(core.out, Failed(request.id, _not_stored(reason))),
             ),
@@ -525,7 +525,7 @@ class RequestHandler:
         was = durable.filter, durable.values
         durable.filter, durable.values = narrowed, dict(values)
         pending = _PendingUpdate(session, id, key, known, before, durable, was, narrowed)
-        promise = Promise(partial(self._updated, pending), partial(self._not_updated, pending))
+        promise = Waiter(partial(self._updated, pending), partial(self._not_updated, pending))
         record = core.durability.record(durable)
         return core.durability.events.change(core.at.now, record, str(durable.bound), promise)
 
