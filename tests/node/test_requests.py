@@ -13,7 +13,7 @@ from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.multicast.listed import flooding
 from palio.multicast.packing import pack
-from palio.node import requests
+from palio.node import bookmarks, requests
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
@@ -359,6 +359,21 @@ def test_a_bookmark_is_told_before_anything_else_to_who_takes_up_the_subscriptio
     house.say(ALICE, Unsubscribe(4, 2, forget=True))
     again = [*house.say(ALICE, Subscribe(5, 3, "x > 0", durable="d")), *house.write()]
     assert Bookmarked not in {type(each) for each in again}
+
+
+def test_a_bookmark_without_room_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookmarks, "MAX_OWN_BOOKMARKS_BYTES", 8)
+    house = House()
+    (only,) = delivered(house, 1)
+    house.say(ALICE, Acknowledge(1, only.entry, bookmark=b"a" * 9))
+    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
+    house.write()
+    assert [each.entry for each in house.store.held()] == [only.entry]
+    assert house.node.status()["complaints"] == {"bookmark_refused": 1}
+    house.say(ALICE, Acknowledge(1, only.entry, bookmark=b"a" * 8))
+    house.note(house.node.tick(AT._replace(now=AT.now + 2 * RELEASE_S)))
+    house.write()
+    assert house.store.load().bookmarks == {"alice/d": b"a" * 8}
 
 
 def test_a_subscription_that_ends_takes_its_bookmark_along() -> None:
