@@ -22,13 +22,13 @@ from palio.protocol.messages import (
     Accepted,
     Carry,
     Deliver,
+    EntriesStored,
     Forward,
     Gaps,
     Message,
     Ping,
     Pong,
     Seen,
-    Took,
 )
 from palio.routing.algorithms import find_algorithm
 from palio.simulation.world import World
@@ -36,7 +36,7 @@ from palio.simulation.world import World
 __all__ = ["ROUTINGS", "Healed", "Shared"]
 
 ROUTINGS: Final = ("general", "proxies")
-ABOUT_EVENTS: Final = Accepted | Carry | Deliver | Forward | Gaps | Took
+ABOUT_EVENTS: Final = Accepted | Carry | Deliver | EntriesStored | Forward | Gaps
 SETTLE_S: Final = 40.0
 """How long the brokers have to find each other, while work takes no time."""
 DOWN_S: Final = 16.0

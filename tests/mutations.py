@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
@@ -27,13 +28,15 @@ class Mutation:
     """A bug: what to replace by what."""
 
     name: str
-    owner: type
+    owner: type | ModuleType
     attribute: str
     wrong: Callable[[Method], Method]
 
     @property
     def place(self) -> str:
         """Which method it is planted in, for people."""
+        if isinstance(self.owner, ModuleType):
+            return self.owner.__name__.removeprefix("palio.")
         return f"{self.owner.__module__.removeprefix('palio.')}: {self.owner.__name__}"
 
     @contextmanager

@@ -11,7 +11,8 @@ from palio.errors import InvalidInput
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.node import vouching
-from palio.node.durability import Durability
+from palio.node.interests import Interests
+from palio.node.operations import Claim
 from palio.protocol import wire
 from palio.simulation.pipes import End
 
@@ -27,7 +28,7 @@ def older_brokers(*names: str) -> Iterator[None]:
     for what their own clients ask.
     """
     reader = ""
-    take, read = End.take, Durability._read
+    take, read = End.take, Interests._read
 
     def takes(self: End, data: bytes | None) -> None:
         nonlocal reader
@@ -42,18 +43,18 @@ def older_brokers(*names: str) -> Iterator[None]:
 
         return parse
 
-    def reads(self: Durability, origin: str, text: str) -> Filter | None:
-        if NEWER in text and origin != self.name and (not names or self.name in names):
-            self.unread[origin] = text
+    def reads(self: Interests, claim: Claim) -> Filter | None:
+        is_other = claim.home != self.name
+        if NEWER in claim.filter and is_other and (not names or self.name in names):
             return TRUE
-        return read(self, origin, text)
+        return read(self, claim)
 
     with ExitStack() as stack:
         for owner, name, wrong in (
             (End, "take", takes),
             (wire, "parse_filter", parses(parse_filter)),
             (wire, "parse_advertisement", parses(parse_advertisement)),
-            (Durability, "_read", reads),
+            (Interests, "_read", reads),
             (vouching, "parse_filter", parses(parse_filter) if names else parse_filter),
         ):
             stack.enter_context(patch.object(owner, name, wrong))

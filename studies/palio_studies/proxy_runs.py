@@ -368,7 +368,9 @@ PARENT: Final = "b1"
 SOURCE: Final = "b2"
 CHILD: Final = "b3"
 
-_CARRIES: Final = frozenset({"Publish", "Accepted", "Forward", "Deliver", "Carry", "Took", "Seen"})
+_CARRIES: Final = frozenset(
+    {"Publish", "Accepted", "Forward", "Deliver", "Carry", "EntriesStored", "Seen"}
+)
 """Messages about events and what was seen of them; heartbeats and these apart, the rest mends."""
 
 

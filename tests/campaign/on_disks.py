@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from palio.node.effects import Entry
-from palio.node.vouching import is_end, is_subscription
+from palio.node.vouching import is_subscription
+from palio.protocol.messages import Fact
 from palio.simulation.disks import Disk
 
 __all__ = ["ends_only_on", "events_in", "events_on", "lacks_claims"]
+
+
+def is_end(fact: Fact) -> bool:
+    """Whether a broker says that a durable subscription is over."""
+    return is_subscription(fact.subject) and not fact.filter
 
 
 def events_in(entry: Entry) -> set[tuple[str, int]]:
@@ -24,7 +30,7 @@ def events_on(disk: Disk) -> set[tuple[str, int]]:
 def ends_only_on(broker: str, disks: Mapping[str, Disk]) -> set[str]:
     """Durable subscriptions of which only the disk of the broker that ended them knows that.
 
-    >>> from palio.node.effects import PutFacts
+    >>> from palio.node.operations import PutFacts
     >>> from palio.protocol.messages import Fact
     >>> gone, other = Disk(), Disk()
     >>> ends = tuple(Fact("b1", version, f"ann/{version}") for version in (1, 2))
@@ -46,7 +52,7 @@ def ends_only_on(broker: str, disks: Mapping[str, Disk]) -> set[str]:
 def lacks_claims(broker: str, disks: Mapping[str, Disk]) -> bool:
     """Whether a disk lacks what another broker has said, and written, of a durable subscription.
 
-    >>> from palio.node.effects import PutFacts
+    >>> from palio.node.operations import PutFacts
     >>> from palio.protocol.messages import Fact
     >>> disks = {"b1": Disk(), "b2": Disk()}
     >>> disks["b2"].synced.write([PutFacts((Fact("b2", 4, "ann/d", filter="x = 1"),))])

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import DropEntries, PutTime
+from palio.node.operations import Append, Discard, PutTime
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from tests.campaign.actors import Actor
@@ -117,7 +117,7 @@ def test_a_disk_refuses_some_writes_for_a_while(world: World, faults: Faults) ->
     disk = world.disks["b1"]
     faults.cause("spotty", ("b1", (False, True, True, True), 1.0))
     assert [disk.write((PutTime(1),)) for _ in range(3)] == [True, False, False]
-    assert disk.write((DropEntries((1,)),)), "what makes room has some"
+    assert disk.append(Append(0, 2, (), (Discard((1,)),))), "what makes room has some"
     world.run(1.1)
     assert disk.write((PutTime(1),)), "what was left of it is over"
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from palio.node.effects import PutFacts
+from palio.node.operations import PutFacts
 from palio.protocol.messages import Fact
 from palio.simulation.disks import Disk
 from palio.simulation.topologies import line

@@ -22,11 +22,11 @@ PLANTED: Final = (*IN_NODES, *IN_SESSIONS, *ON_WAYS)
 SEEDS: Final = 500 if NIGHTLY else 30
 
 FAST: Final = (
-    *("acknowledged before it is written", "what was not taken is dropped"),
-    *("one word clears the line", "taken for one is taken for all"),
-    *("what still waits is written off", "what a neighbour lacks is not sent"),
+    *("acknowledged before it is written", "nothing is asked for again"),
+    *("one word clears the queue", "stored is what was sent", "over for one is over for all"),
+    *("an early entry is taken", "what a neighbour lacks is not sent"),
     *("the lost are not named", "what cannot be read is nothing", "losses are not told"),
-    *("changes are not claimed", "where one has gone is not followed", "what is shed is not told"),
+    *("changes are not claimed", "what waits stays behind", "what is shed is not told"),
     *("new events pass those that wait", "numbers that came are not known"),
     *("a session resumes with too much", "a frame overtakes", "arrivals are not acknowledged"),
     "open requests are forgotten",

@@ -8,6 +8,7 @@ from math import inf
 import msgspec
 import pytest
 
+from palio.protocol.messages import Gap
 from palio.simulation.cluster import Cluster
 from tests.campaign.actors import Actor, Cancelled, HeardEvent
 from tests.campaign.drawing import OFFER
@@ -114,7 +115,12 @@ def test_what_was_on_a_disk_that_is_gone_may_be_lost_and_nothing_else() -> None:
         wipe(play, _, kept)
         kept.clear()
 
-    assert after(wipe) == []
+    def wipe_and_tell(play: Play, alice: Actor, kept: list[HeardEvent]) -> None:
+        wipe(play, alice, kept)
+        alice.gaps += [Gap("*", 0, 0, 0, each.key) for each in alice.interests.values()]
+
+    assert after(wipe) == ["lost"], "nobody was told"
+    assert after(wipe_and_tell) == []
     assert after(wipe_one_and_lose_two) == ["lost"]
 
 

@@ -6,9 +6,9 @@ Safety, for all that happened:
   and what it was granted. What is over is over: a change that was answered counts for all that is
   published after the answer.
 - *lost*: a durable event that was acknowledged is heard by every durable subscription that it
-  matches, unless it was on a disk that is gone; if a bit of it turned round, a gap tells that
-  subscription of it. Who has lost its disk knows of no subscription until it is linked to another
-  broker.
+  matches; if it was on a disk that is gone, or a bit of it turned round, and it did not come, a gap
+  tells that subscription of it. Who has lost its disk knows of no subscription until it is linked
+  to another broker.
 - *untold*: a live event that did not come was lost with a gap.
 - *unsettled*: none is lost at all if nothing broke since it was asked whether all is in force.
 - *doubled*: no durable subscription hears anything twice, and nobody hears a live event twice, but
@@ -16,8 +16,8 @@ Safety, for all that happened:
   broker stopped, on a graph.
 - *misanswered*: what is published is answered once, and durable is what is on a disk.
 - *failed*, *taken down*: no broker fails on anything, and no link goes down, whatever clients say.
-- *disordered*: on a tree each subscription hears each publisher in order, unless one of the two
-  moves; on any graph live events, while nothing breaks.
+- *disordered*: each durable subscription hears each publisher in order, unless one of the two
+  moves; live events do so on a tree, and on any graph while nothing breaks.
 
 Liveness, after the last fault: the network converges (`CONVERGES_S`), every publication was
 answered, nothing is left in custody, what is published then comes to all who want it, once, and to
@@ -37,7 +37,7 @@ from palio.protocol.messages import Gap
 from palio.routing.algorithms import GraphKind, find_algorithm
 from tests.campaign.actors import Actor, Debt, HeardEvent, Interest
 from tests.campaign.casting import out_of_use
-from tests.campaign.faults import CLIENT_FAULTS, DISK_FAULTS
+from tests.campaign.faults import CLIENT_FAULTS
 from tests.campaign.grants import MAY_HEAR, MAY_PUBLISH
 from tests.campaign.hostile import HOSTILE
 from tests.campaign.plays import Play, PublishedEvent
@@ -47,6 +47,9 @@ __all__ = ["PROBES", "verdicts"]
 
 TELL_ALL: Final = frozenset({"acyclic", "general", "flooded"})
 """Algorithms by which a neighbour is told what is wanted, whatever it offers itself."""
+
+LOSING: Final = frozenset({"wipe"})
+"""Faults after which a disk may lack what others have heard."""
 
 PROBES: Final = 6
 """Events that are published in the calm, to see that they come."""
@@ -147,20 +150,23 @@ class _Verdict:
                 # The word that one ended may be lost with a session; its successor takes it over.
                 yield from self._outside(actor, heard, same)
                 yield from self._doubled(heard, f"{actor.name} {interest.name}")
-                if not self.faults & DISK_FAULTS:
-                    since = [each for each in heard if self._is_since(interest, each)]
-                    yield from self._disordered(actor, since, interest.name)
+                since = [each for each in heard if self._is_since(interest, each)]
+                yield from self._disordered(actor, since, interest.name)
                 yield from self._lost(actor, interest)
             else:
                 yield from self._untold(actor, interest)
         for key in sorted({each.key for each in actor.live}):
             heard = self._once(actor, [each for each in actor.live if each.key == key])
             yield from self._doubled(heard, f"{actor.name} live, key {key}")
+            if not self.on_trees:
+                heard = [each for each in heard if self._is_calm(each)]
             yield from self._disordered(actor, heard, f"live, key {key}")
         yield from self._astray(actor)
         yield from self._cancelled(actor)
-        if actor.doubled and not actor.moves_s and not self.faults & DISK_FAULTS:
-            yield Breach("sent twice", f"{actor.name} was sent twice {actor.doubled}")
+        # What a publisher says again at another broker is kept there, too.
+        doubled = [(k, p, n) for k, p, n in actor.doubled if (p, n) not in self.said_again]
+        if doubled and not actor.moves_s and not self.faults & LOSING:
+            yield Breach("sent twice", f"{actor.name} was sent twice {doubled}")
 
     def of_publications(self, actor: Actor) -> Iterator[Breach]:
         """What is wrong with the answers to all that one client published."""
@@ -223,13 +229,9 @@ class _Verdict:
             yield Breach("doubled", f"{who} heard twice {twice}")
 
     def _disordered(self, actor: Actor, heard: list[HeardEvent], what: str) -> Iterator[Breach]:
-        """On a tree each hears each in order, as long as neither of the two goes elsewhere; on any
-        other graph what is published live, and while nothing breaks.
-        """
+        """Each hears each in order, as long as neither of the two goes elsewhere."""
         if actor.moves_s:
             return
-        if not self.on_trees:
-            heard = [each for each in heard if self._is_calm(each)]
         last: dict[str, int] = {}
         for each in heard:
             if each.publisher.startswith(HOSTILE) or each.publisher in self.movers:
@@ -289,17 +291,16 @@ class _Verdict:
     def _lost(self, actor: Actor, interest: Interest) -> Iterator[Breach]:
         heard = {(each.publisher, each.seq) for each in actor.durable.get(interest.key, [])}
         faults = self.play.faults
-        lost = [
-            each
-            for each, _ in self._owed(actor, interest)
-            if each.durable and (each.publisher, each.seq) not in heard | faults.wiped
-        ]
         told = [gap for gap in actor.gaps if gap.key == interest.key]
         lost = [
             each
-            for each in lost
-            if (each.publisher, each.seq) not in faults.flipped
-            or not any(_covers(gap, each) for gap in told)
+            for each, _ in self._owed(actor, interest)
+            if each.durable
+            and (each.publisher, each.seq) not in heard
+            and not (
+                (each.publisher, each.seq) in faults.wiped | faults.flipped
+                and any(_covers(gap, each) for gap in told)
+            )
         ]
         if lost:
             had = [str(each) for each in interest.versions]

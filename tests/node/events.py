@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from palio.model.events import stamped, to_batches
+from palio.node.effects import Moment
+from palio.node.memory import MemoryStore
+from palio.node.node import Node
+from palio.node.operations import Append
 from palio.protocol.messages import Parcel
 from palio.simulation.member import Member
 from palio.simulation.world import World
@@ -31,3 +35,13 @@ def links_of(world: World, name: str) -> list[str]:
     """The neighbours to which the links of a broker are up."""
     peers = world.nodes[name].status()["peers"]
     return sorted(each for each, state in peers.items() if state["up"])
+
+
+def begin(node: Node, at: Moment, store: MemoryStore | None = None) -> None:
+    """Start a node whose disk has written what it writes first."""
+    pending = list(node.start(at))
+    for each in pending:
+        if isinstance(each, Append):
+            if store is not None:
+                store.write((*each.released, *each.operations))
+            pending += node.stored(each.ticket, at)

@@ -9,6 +9,7 @@ from palio.matching.index import Index
 from palio.node.effects import Effect, Moment, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Deliver,
@@ -25,6 +26,7 @@ from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Matching, SelectorFactory
 from palio.routing.reference_selector import ReferenceSelector
+from tests.node.events import begin
 
 AT = Moment(1.0, 1_000_000)
 
@@ -36,7 +38,7 @@ class Served:
 
     def __init__(self, selector: SelectorFactory, asked: list[str]) -> None:
         self.node = Node("b1", Acyclic("b1", selector), MemoryStore())
-        self.node.start(AT)
+        begin(self.node, AT)
         for link, (role, name) in enumerate(
             [("client", "p"), ("client", "a"), ("client", "b"), ("broker", "b2")]
         ):
@@ -57,8 +59,13 @@ class Served:
         self.say(3, Route(routing.Batch(beyond, fresh=True)))
         self.seq = 0
 
-    def say(self, link: int, message: Message) -> list[Effect]:
-        return self.node.receive(link, message, AT)
+    def say(self, link: int, message: Message, up_to: int | None = None) -> list[Effect]:
+        """What follows, once all that is written for it is on the disk."""
+        pending = list(self.node.receive(link, message, AT, up_to=up_to))
+        for each in pending:
+            if isinstance(each, Append):
+                pending += self.node.stored(each.ticket, AT)
+        return [each for each in pending if not isinstance(each, Append)]
 
     def publish(self, parcel: Parcel) -> list[Any]:
         """What follows from a publication, as plain data."""

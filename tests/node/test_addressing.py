@@ -16,7 +16,7 @@ from palio.protocol.messages import Addressed, FlowStands, Forward, Heard, Messa
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Flood
 from tests.node.badges import Badge, Names, broker, greet
-from tests.node.events import parcel
+from tests.node.events import begin, parcel
 
 AT = Moment(0.0, 1)
 LINKS = {"b1": 1, "b3": 2, "b5": 3}
@@ -43,7 +43,7 @@ class Middle:
         self.node = Node(
             "b2", Flooded("b2"), MemoryStore(), authority=authority, identity=Badge("b2")
         )
-        self.node.start(AT)
+        begin(self.node, AT)
         for name, link in LINKS.items():
             self.node.accept(link, AT)
             greet(partial(self.node.receive, link, at=AT), name)

@@ -13,9 +13,10 @@ from palio.node import allowances as allowances_module
 from palio.node import peers
 from palio.node.allowances import Allowance, Allowances
 from palio.node.authority import ANYONE, Authority, Limits, OpenAuthority, Principal
-from palio.node.effects import Append, Effect, Moment, Report, Send
+from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (

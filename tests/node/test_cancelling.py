@@ -11,10 +11,11 @@ from palio.model.events import to_batches
 from palio.model.filters import TRUE
 from palio.node import cancelling
 from palio.node.authority import Authority, NamedAuthority, Principal
-from palio.node.effects import Append, Moment, Send
+from palio.node.effects import Moment, Send
 from palio.node.limits import CANCEL_SLICE, MAX_CANCELS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
@@ -35,6 +36,7 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.routing.acyclic import Acyclic
+from tests.node.events import begin
 
 NOW: Final = Moment(1.0, 1_000_000)
 ONE, TWO, THREE, OTHER = range(1, 5)
@@ -47,7 +49,7 @@ class House:
 
     def __init__(self, authority: Authority | None = None) -> None:
         self.node = Node("b1", Acyclic("b1"), MemoryStore(), authority=authority)
-        self.node.start(NOW)
+        begin(self.node, NOW)
         self.published = 0
         if authority is not None:
             return

@@ -14,11 +14,11 @@ from hypothesis import given
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
-from palio.node.effects import Append, DropEntries, Moment, Report, Send
+from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.limits import NEWS_AT_ONCE
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.node.sessions import Neighbour
+from palio.node.operations import Append, PutTime
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION, WINDOW_BYTES
 from palio.protocol.messages import (
@@ -36,6 +36,7 @@ from palio.protocol.messages import (
 from palio.routing.acyclic import Acyclic
 from palio.testing import Network, run
 from tests import strategies as our
+from tests.node.events import begin
 
 AT = Moment(0.0, 1)
 CLIENT, FIRST_LINK = 1, 10
@@ -49,7 +50,7 @@ class Broker:
     ) -> None:
         settings = Settings(window_bytes=window_bytes)
         self.node = Node("b", Acyclic("b"), MemoryStore(), settings=settings)
-        self.node.start(AT)
+        begin(self.node, AT)
         self.sent = 0
         self.delivered: list[Deliver] = []
         self.connect(CLIENT, Hello("client", "alice", PROTOCOL_VERSION, incarnation="x"))
@@ -146,14 +147,16 @@ def test_a_promise_that_fails_is_told_and_keeps_nobody_from_the_others(*, is_wri
         raise ValueError("a bug")
 
     core = node._core
-    core.append([DropEntries((1,))], fails, fails)
+    core.append([PutTime(1)], fails, fails)
     core.append([], lambda: kept.append("written"), kept.append)
-    (append,) = (each for each in core.out if isinstance(each, Append))
+    appends = [each for each in core.out if isinstance(each, Append)]
     core.out.clear()
-    if is_written:
-        effects = node.stored(append.ticket, AT)
-    else:
-        effects = node.failed(append.ticket, "the disk is full", AT)
+    effects: list[Effect] = []
+    for append in appends:
+        if is_written:
+            effects += node.stored(append.ticket, AT)
+        else:
+            effects += node.failed(append.ticket, "the disk is full", AT)
     assert kept == ["written" if is_written else "the disk is full"]
     told = [each for each in effects if isinstance(each, Report) and each.event == "failed"]
     assert [each.details["error"] for each in told] == ["ValueError: a bug"]
@@ -165,35 +168,16 @@ def test_a_disk_that_goes_on_failing_is_told_of_at_once_and_then_together() -> N
     told: list[Report] = []
     for second in range(20):
         at = Moment(float(second), 1 + second)
-        core.append([DropEntries((1,))])
+        core.append([PutTime(1)])
         (append,) = (each for each in core.out if isinstance(each, Append))
         core.out.clear()
         effects = [*node.failed(append.ticket, "the disk is full", at), *node.tick(at)]
         told += [each for each in effects if isinstance(each, Report)]
         core.out.clear()
+        node.writable(at)
     failed = [each for each in told if each.event == "journal_failed"]
     assert [each.details.get("count") for each in failed] == [1, 10]
     assert all(each.details["reason"] == "the disk is full" for each in failed)
-    assert core.failures == 20
-
-
-def test_a_neighbour_that_cannot_be_served_keeps_nobody_from_the_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    core = Broker(neighbours=3).node._core
-    served: list[str] = []
-
-    def serve(neighbour: Neighbour) -> None:
-        if neighbour.name == "n0":
-            raise OSError("the disk does not answer")
-        served.append(neighbour.name)
-
-    monkeypatch.setattr(core, "_pump_neighbour", serve)
-    core.durability.custody.due.update(dict.fromkeys(("n0", "n1", "n2")))
-    with pytest.raises(OSError, match="does not answer"):
-        core.settle_up()
-    core.settle_up()
-    assert served == ["n1", "n2"]
 
 
 def test_nothing_is_kept_for_a_session_that_ends_while_it_settles() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import pytest
 
-from palio.node.effects import Moment, Operation, PutFacts
+from palio.node.effects import Moment
 from palio.node.fact_writer import FactWriter
+from palio.node.operations import Operation, PutFacts
 from palio.node.registry import Registry
 from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Fact, Facts
@@ -33,7 +35,7 @@ class Written:
     ) -> None:
         self.open.append((tuple(operations), then, otherwise))
 
-    def write(self, *facts: Fact, operations: tuple[Operation, ...] = ()) -> None:
+    def write(self, *facts: Fact) -> None:
         for start in range(0, len(facts), PORTION_FACTS):
             others = tuple(fact for fact in facts if fact.origin != "b1")
             said = others[start : start + PORTION_FACTS]
@@ -41,7 +43,6 @@ class Written:
         told = [f"{fact.origin} {fact.version}" for fact in facts[:1]]
         self.writer.write(
             facts,
-            operations,
             lambda: self.told.extend(told),
             lambda reason: self.told.extend(f"{each} {reason}" for each in told),
         )
@@ -71,57 +72,41 @@ FACTS = [Fact("b2", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FA
 OWN = Fact("b1", 1, "links")
 
 
-def test_what_was_refused_is_written_before_what_is_newer(written: Written) -> None:
-    """Or a broker that starts again would know the new, and be told nothing of what came before."""
-    written.write(FACTS[0])
-    written.write(FACTS[1])
-    written.fail()
-    assert written.facts() == []
-    assert len(written.writer) == 2
-    written.writer.again()
-    assert written.facts() == [FACTS[:2]]
-    written.fail()
-    written.write(FACTS[2])
-    assert written.facts() == [FACTS[:3]]
-    assert written.told == ["b2 1 full"]
-
-
-def test_it_is_written_in_portions_and_what_is_newer_stays_behind_what_came_before(
-    written: Written,
-) -> None:
+def test_what_was_refused_is_written_once_the_disk_takes_writes(written: Written) -> None:
+    for fact in FACTS[:2]:
+        written.write(fact)
     newer = Fact("b2", 999, "ann/0", filter="x > 1")
-    written.write(FACTS[0])
-    written.write(*FACTS[1:])
     written.write(newer)
-    written.fail()  # of that subject the newer waits, behind all others
+    for _ in range(3):  # a disk keeps a prefix of what it is given
+        written.fail()
+    assert (written.facts(), len(written.writer)) == ([], 2)
     written.writer.again()
-    assert written.facts() == [FACTS[1 : PORTION_FACTS + 1]]
+    assert written.facts() == [[FACTS[1], newer]], "of each subject the newest"
+    written.fail()
+    written.writer.again()
     written.succeed()
-    assert written.facts() == [[*FACTS[PORTION_FACTS + 1 :], newer]]
+    assert (written.facts(), len(written.writer)) == ([], 0)
+    assert written.told == ["b2 1 full", "b2 2 full", "b2 999 full"]
+
+
+def test_it_is_written_in_portions(written: Written) -> None:
+    written.write(*FACTS)
+    written.fail()
+    written.writer.again()
+    assert written.facts() == [FACTS[:PORTION_FACTS], FACTS[PORTION_FACTS:]]
+
+
+def test_own_facts_are_left_to_whoever_says_them_again(written: Written) -> None:
+    written.write(OWN)
+    written.fail()
+    assert (len(written.writer), written.told) == (0, ["b1 1 full"])
 
 
 def test_what_is_answered_for_was_written_or_refused(written: Written) -> None:
     done: list[int] = []
-
-    def ask() -> None:
-        number = len(done)
-        written.writer.when_written(lambda: done.append(number))
-
-    written.write(FACTS[0])
-    ask()  # behind what is on its way
-    assert [operations for operations, _, _ in written.open][1:] == [()]
-    written.open.pop()[1]()
-    assert done == [0]
-    written.write(FACTS[1])
-    ask()
-    assert len(written.open) == 1, "what it is about waits for its turn"
+    for number in range(2):
+        written.writer.when_written(partial(done.append, number))
+    assert [operations for operations, _, _ in written.open] == [(), ()]
     written.succeed()
-    assert written.facts() == [[FACTS[1]], []]
-    written.open.pop()[1]()
-    assert done == [0, 1]
-    written.write(FACTS[2])
-    ask()
     written.fail()
-    assert written.facts() == [[]], "a full disk keeps nobody waiting"
-    written.fail()
-    assert done == [0, 1, 2]
+    assert done == [0, 1], "a full disk keeps nobody waiting"

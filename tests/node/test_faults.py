@@ -7,109 +7,146 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.node.effects import (
-    Assign,
-    PutEntry,
-    PutSubscription,
-)
+from palio.node.effects import Entry, Moment, Send
+from palio.node.memory import MemoryStore
+from palio.node.node import Node
 from palio.node.notices import Notice
-from palio.protocol.limits import MAX_NUMBER
+from palio.node.operations import Put
+from palio.node.settings import Settings
+from palio.protocol.limits import MAX_NUMBER, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Accepted,
     Acknowledge,
     Carry,
+    ClaimNumbers,
     Deliver,
+    EntriesStored,
     Fact,
     Facts,
+    Failed,
     Forward,
     Gap,
     Gaps,
+    Hello,
     Message,
     Parcel,
     Probe,
     Publish,
+    Refused,
+    Share,
     Subscribe,
-    Took,
     Unsubscribe,
+    Visit,
+    pack_mask,
 )
-from palio.simulation.disks import Disk
-from palio.simulation.randomness import Randomness
-from tests.node.alone import Alone, event, parcel, subscribed
+from palio.routing.acyclic import Acyclic
+from tests.node.alone import B1_LOG, B2_LOG, Alone, carry, event, parcel, stored, subscribed
+from tests.node.events import begin
 
 
-def test_what_could_not_be_written_is_tried_again() -> None:
+def delivered(alone: Alone) -> list[int]:
+    """The numbers of all that the client was given."""
+    messages = (each for each in alone.heard(Deliver) if isinstance(each, Deliver))
+    return [seq for each in messages if len(each.parcel) for seq in each.parcel.seqs]
+
+
+def test_what_a_disk_refused_is_asked_for_once_it_takes_writes() -> None:
     alone = subscribed()
-    alone.tell(2, Carry(parcel(1, 2), 1, ("b1",)))
+    alone.tell(2, carry(parcel(1, 2)))
     alone.sync(fails=True)
-    assert not alone.heard(Took)
-    alone.tick()
+    alone.tell(2, carry(parcel(3), 2, 1))
+    assert not alone.heard(EntriesStored)
+    alone.recover()
+    asked = EntriesStored("b1", B1_LOG, "b2", B2_LOG, 0, is_asking=True)
+    assert alone.heard(EntriesStored) == [asked]
+    for offset, events in enumerate((parcel(1, 2), parcel(3)), 1):
+        alone.tell(2, carry(events, offset, offset - 1))
     alone.sync()
-    assert 2 not in alone.closed
-    assert alone.heard(Took) == [Took((1,))]
-    (delivered,) = alone.heard(Deliver)
-    assert isinstance(delivered, Deliver)
-    assert delivered.parcel.batch.column(SEQ).to_pylist() == [1, 2]
+    assert alone.heard(EntriesStored)[1:] == [stored(1), stored(2)]
+    assert delivered(alone) == [1, 2, 3]
 
 
-def test_nothing_is_taken_after_what_could_not_be_written() -> None:
+def test_a_durable_publication_is_refused_until_the_disk_takes_writes() -> None:
     alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(1, Publish(event(), 1, durable=True))
     alone.sync(fails=True)
-    alone.tell(2, Carry(parcel(2), 2, ("b1",)))
+    alone.tell(1, Publish(event(), 2, durable=True))
+    alone.tell(1, Publish(event(), 3))
+    refused = [each for each in alone.heard(Refused) if isinstance(each, Refused)]
+    assert [(each.first_seq, each.failure.kind) for each in refused] == [
+        (1, "NotStored"),
+        (2, "NotStored"),
+    ]
+    assert Accepted(3, "memory") in alone.heard(Accepted), "live events go on"
+    alone.recover()
+    alone.tell(1, Publish(event(), 4, durable=True))
     alone.sync()
-    assert not alone.heard(Took)
+    assert alone.heard(Accepted)[-1] == Accepted(4, "durable")
+    assert delivered(alone) == [3, 4]
+
+
+def test_what_was_acknowledged_leaves_a_disk_that_refuses() -> None:
+    alone = subscribed()
+    alone.tell(1, Publish(event(), 1, durable=True))
+    alone.sync()
+    (first,) = (each for each in alone.heard(Deliver) if isinstance(each, Deliver))
+    alone.disk.is_full = True
+    alone.tell(1, Publish(event(), 2, durable=True))
+    alone.sync()
+    alone.tell(1, Acknowledge(1, first.entry))
+    for _ in range(2):
+        alone.tick()
+        alone.sync()
+    assert not alone.disk.held()
+
+
+def test_claims_that_a_disk_refused_count_before_anything_is_published() -> None:
+    alone = Alone()
+    alone.disk.is_full = True
+    claim = Fact("b2", 9, "far/d", (), "x = 1", 5, Visit("far/1", 1), ClaimNumbers(1, 0, 1))
+    alone.tell(2, Facts((claim,)))
+    alone.sync()
+    alone.disk.is_full = False
+    alone.recover()
+    alone.tell(1, Publish(event(), 1, durable=True))
+    assert [each.last_seq for each in alone.heard(Refused) if isinstance(each, Refused)] == [1]
+    alone.sync()
+    alone.tell(1, Publish(event(), 2, durable=True))
+    alone.sync()
+    (sent,) = (each for each in alone.heard(Carry) if isinstance(each, Carry))
+    assert (sent.home, sent.shares) == ("b2", (Share("far/d", 1, None),))
+
+
+def test_a_broker_without_a_disk_refuses_what_is_durable() -> None:
+    node = Node("b1", Acyclic("b1"), MemoryStore(), settings=Settings(has_disk=False))
+    at = Moment(0.0, 1_000_000)
+    begin(node, at)
+    node.accept(1, at)
+    node.receive(1, Hello("client", "alice", PROTOCOL_VERSION, incarnation="1"), at)
+    said = [
+        each.message
+        for message in (Subscribe(1, 1, "x = 1", durable="d"), Publish(event(), 1, durable=True))
+        for each in node.receive(1, message, at)
+        if isinstance(each, Send)
+    ]
+    failed = [each.failure for each in said if isinstance(each, Failed | Refused)]
+    assert [each.kind for each in failed] == ["NotStored", "NotStored"]
+    assert all("set broker.data_dir" in each.message for each in failed)
 
 
 def test_events_are_never_on_the_disk_without_the_subscription_that_they_wait_for() -> None:
     alone = Alone()
     alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(2, carry(parcel(1)))
     alone.crash(refused=0)
-    stored = alone.disk.load()
-    assert not stored.subscriptions
-    assert not stored.waiting
-    assert not stored.pending
+    assert not alone.disk.load().subscriptions
+    assert not alone.disk.held()
 
 
-def test_what_waits_for_a_subscription_that_a_disk_refused_comes_again_where_that_lives() -> None:
-    alone = Alone()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.sync(fails=True, steps=1)
-    alone.sync()
-    assert not alone.heard(Took), "it was refused with its subscription"
-    alone.tell(1, Subscribe(2, 1, "x = 1", durable="d"))
-    alone.tick()
-    alone.sync()
-    assert alone.heard(Took) == [Took((1,))]
-    assert len(alone.disk.load().waiting["alice/d"]) == 1
-
-
-def test_events_of_a_subscription_that_ended_as_its_broker_stopped_are_nobodys() -> None:
-    alone = subscribed()
-    alone.tell(1, Unsubscribe(2, 1, forget=True))
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.crash()
-    assert alone.disk.load().waiting
-    again = Alone(alone.disk)
-    assert again.node.status()["custody_entries"] == 0
-    assert not again.disk.load().waiting
-    assert not again.disk.held()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_a_copy_is_taken_when_the_first_is_on_the_disk_and_not_before(fails: bool) -> None:
-    alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
-    alone.tell(2, Carry(parcel(1), 2, ("b1",)))
-    assert not alone.heard(Took)
-    alone.sync(fails=fails)
-    assert alone.heard(Took) == ([] if fails else [Took((1,)), Took((2,))])
-
-
-def test_a_publication_that_comes_again_is_accepted_with_the_first() -> None:
+def test_a_publication_that_comes_again_is_accepted_with_the_first_and_kept_once() -> None:
     alone = subscribed()
     alone.tell(1, Publish(event(), 1, durable=True))
     alone.greet(3, "client", "alice")
@@ -117,6 +154,7 @@ def test_a_publication_that_comes_again_is_accepted_with_the_first() -> None:
     assert not alone.heard(Accepted)
     alone.sync()
     assert alone.heard(Accepted) == [Accepted(1, "durable"), Accepted(1, "durable")]
+    assert len(alone.disk.held()) == 1
 
 
 def test_a_subscription_may_be_forgotten_before_it_turns_out_that_it_was_never_written() -> None:
@@ -129,17 +167,19 @@ def test_a_subscription_may_be_forgotten_before_it_turns_out_that_it_was_never_w
 
 def test_what_waited_for_a_forgotten_subscription_leaves_the_disk() -> None:
     alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(2, carry(parcel(1)))
     alone.sync()
     assert alone.disk.held()
     alone.tell(1, Unsubscribe(2, 1, forget=True))
+    alone.sync()
+    alone.tick()
     alone.sync()
     assert not alone.disk.held()
 
 
 def test_what_was_on_its_way_to_the_disk_is_none_of_a_successor() -> None:
     alone = subscribed()
-    alone.tell(2, Carry(parcel(1), 1, ("b1",)))
+    alone.tell(2, carry(parcel(1)))
     alone.tell(1, Unsubscribe(2, 1, forget=True))
     alone.tell(1, Subscribe(3, 2, "x = 7", durable="d"))
     alone.sync()
@@ -149,34 +189,64 @@ def test_what_was_on_its_way_to_the_disk_is_none_of_a_successor() -> None:
     assert not alone.disk.held()
 
 
-def test_for_a_damaged_entry_on_its_way_a_notice_goes_on() -> None:
+@pytest.mark.parametrize("back_us", [0, 600_000_000], ids=["on", "back"])
+def test_a_lost_disk_is_told_once_and_another_log_begun(back_us: int) -> None:
     alone = Alone()
-    facts = (
-        Fact("b3", 1, "links", ("b2",)),
-        Fact("b3", 2, "far/d", (), "x = 1", 1),
-    )
-    alone.tell(2, Facts(facts))
-    alone.tell(1, Publish(event(), 1, durable=True))  # there is no way to b3 yet
+    others = Fact("b2", 9, "far/d", (), "x = 1", 5, Visit("far/1", 1), ClaimNumbers(1, 0, 1))
+    alone.tell(2, Facts((others,)))
+    log = alone.node._core.durability.registry.fact("b1", "/log")
+    assert log is not None
+    again = Alone(wall_us=1_000_000 + (1_000_000 - back_us if not back_us else -back_us))
+    again.tell(2, Facts((others,)))
+    again.sync()
+    for _ in range(3):
+        again.tell(2, Facts((log,)))
+        again.sync()
+    told = [each.details for each in again.reports if each.event == "log_lost"]
+    assert told == [{"broker": "b1"}]
+    events = again.node._core.durability.events
+    assert events.streams.log_number > log.claimed_us
+    (sent, *_) = (each for each in again.heard(Carry) if isinstance(each, Carry))
+    assert Notice.of(sent.parcel) is not None
+    assert sent.shares == (Share("far/d", 1, None),)
+
+
+def far() -> tuple[Alone, Entry]:
+    """A broker that has an event for a durable subscription at b3, to which there is no way."""
+    alone = Alone()
+    alone.tell(2, Facts(OF_B3))
+    alone.sync()
+    alone.tell(1, Publish(event(), 1, durable=True))
     alone.sync()
     (entry,) = alone.disk.held()
+    return alone, entry
+
+
+OF_B3 = (
+    Fact("b3", 1, "links", ("b2",)),
+    Fact("b3", 2, "/log", claimed_us=3),
+    Fact("b3", 3, "far/d", (), "x = 1", 1, Visit("far/1", 1), ClaimNumbers(1, 0, 1)),
+)
+
+WAY_TO_B3 = Facts((Fact("b2", 19, "links", ("b1", "b3")),))
+
+
+def test_for_a_damaged_entry_on_its_way_a_notice_goes_on() -> None:
+    alone, entry = far()
     alone.disk.flip(entry.entry)
     again = Alone(alone.disk)
-    again.tell(2, Facts((Fact("b2", 9, "links", ("b1", "b3")),)))
+    again.tell(2, WAY_TO_B3)
     again.sync()
-    (carry,) = (each for each in again.heard(Carry) if isinstance(each, Carry))
-    assert Notice.of(carry.parcel) == Notice("b1 1000000", 1, "*", 0, 0, 0)
+    (sent,) = (each for each in again.heard(Carry) if isinstance(each, Carry))
+    assert Notice.of(sent.parcel) == Notice("b1 1000000", entry.entry, "alice/1", 1, 1, 1)
+    lost = {"publisher": entry.parcel.publisher, "first_seq": 1, "last_seq": 1}
     assert [each.details for each in again.reports if each.event == "entry_lost"] == [
-        {
-            "entry": entry.entry,
-            "publisher": entry.parcel.publisher,
-            "first_seq": 1,
-            "last_seq": 1,
-            "homes": ["b3"],
-        }
+        {"entry": entry.entry, **lost, "home": "b3"}
     ]
-    again.tell(2, Took((carry.flight,)))
-    again.tick()
-    again.sync()
+    again.tell(2, EntriesStored("b3", 3, "b1", B1_LOG, sent.offset))
+    for _ in range(2):
+        again.tick()
+        again.sync()
     assert not again.disk.held()
     assert again.node.status()["custody_entries"] == 0
 
@@ -191,7 +261,9 @@ def test_of_a_damaged_batch_a_subscription_is_told_how_many_were_its_own() -> No
         }
     )
     alone.tell(1, Unsubscribe(3, 1))  # its owner is away
-    alone.tell(2, Carry(Parcel("far/p", rows), 1, ("b1",)))
+    some = Share("alice/d", 1, pack_mask(np.array([True, False, True, False, False, True])))
+    whole = carry(Parcel("far/p", rows))
+    alone.tell(2, replace(whole, shares=(some,)))
     alone.sync()
     (entry,) = alone.disk.held()
     alone.disk.flip(entry.entry)
@@ -208,39 +280,15 @@ def test_of_a_damaged_batch_a_subscription_is_told_how_many_were_its_own() -> No
     again.tick()
     again.sync()
     assert again.node.status()["custody_entries"] == 0, "who was told of it has dealt with it"
+    lost = {"publisher": "far/p", "first_seq": 10, "last_seq": 15}
     assert [each.details for each in again.reports if each.event == "entry_lost"] == [
-        {
-            "entry": entry.entry,
-            "publisher": "far/p",
-            "first_seq": 10,
-            "last_seq": 15,
-            "subscription": "alice/d",
-        }
-    ]
-
-
-def test_what_is_not_even_in_the_journal_is_a_gap_of_anybody() -> None:
-    """A journal that lost entries assigns one that it has not."""
-    store = Disk(Randomness(0))
-    store.write((PutSubscription("alice/d", "alice", "x = 1", b"\x80", 60.0),))
-    store.write((Assign("alice/d", 7, None),))
-    store.sync()
-    store.sync()
-    alone = Alone(store)
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
-    alone.sync()
-    assert [each.gaps for each in alone.heard(Gaps) if isinstance(each, Gaps)] == [
-        (Gap("*", 0, 0, 0, 1),)
-    ]
-    assert [each.details for each in alone.reports if each.event == "entry_lost"] == [
-        {"entry": 7, "subscription": "alice/d"}
+        {"entry": entry.entry, **lost, "subscription": "alice/d"}
     ]
 
 
 def test_what_has_no_way_costs_nothing_until_ways_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = Alone()
-    alone.tell(2, Facts((Fact("b3", 1, "far/d", (), "x = 1", 1),)))
-    for number in range(1, 20):
+    alone, _ = far()
+    for number in range(2, 20):
         alone.tell(1, Publish(event(), number, durable=True))
     alone.sync()
     asked: list[str] = []
@@ -254,8 +302,7 @@ def test_what_has_no_way_costs_nothing_until_ways_change(monkeypatch: pytest.Mon
     monkeypatch.setattr(registry, "next_hop", counted)
     alone.tick()
     assert not asked
-    alone.tell(2, Facts((Fact("b3", 2, "links", ("b2",)), Fact("b2", 9, "links", ("b1", "b3")))))
-    assert len(asked) >= 19
+    alone.tell(2, WAY_TO_B3)
     assert len(alone.heard(Carry)) == 19
 
 
@@ -279,7 +326,7 @@ BAD_PARCELS = {
 
 CARRIERS: dict[str, Callable[[Parcel], Message]] = {
     "Forward": Forward,
-    "Carry": lambda each: Carry(each, 1, ("b1",)),
+    "Carry": carry,
     "Probe": lambda each: Probe(1, each, ("b2",)),
 }
 
@@ -291,13 +338,16 @@ def test_a_neighbour_that_brings_what_nobody_numbered_is_hung_up_on(
 ) -> None:
     alone = subscribed()
     alone.tell(2, CARRIERS[carrier](BAD_PARCELS[what]))
-    assert 2 in alone.closed
-    assert not any(isinstance(each, PutEntry) for put in alone.open for each in put.operations)
+    is_legal = (what, carrier) == ("no events", "Carry")  # a broker between was not to bring them
+    assert (2 in alone.closed) is not is_legal
+    assert not any(isinstance(each, Put) for put in alone.open for each in put.operations)
 
 
 def test_a_fact_with_a_parameter_is_better_too_much() -> None:
     alone = Alone()
-    alone.tell(2, Facts((Fact("b2", 1, "far/d", (), "x > :p", 1),)))
+    claim = ClaimNumbers(1, 0, 1)
+    alone.tell(2, Facts((Fact("b2", 9, "far/d", (), "x > :p", 1, Visit("far/1", 1), claim),)))
+    alone.sync()
     alone.tell(1, Publish(event(), 1, durable=True))
     alone.sync()
     assert alone.disk.held()

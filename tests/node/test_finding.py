@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from palio.node import finding
-from palio.node.effects import Dial, Effect, Moment, PutFacts, Send, Undial
+from palio.node.effects import Dial, Effect, Moment, Send, Undial
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import PutFacts
 from palio.node.settings import Settings
 from palio.node.vouching import ADDRESS, LINKS
 from palio.protocol.limits import PROTOCOL_VERSION

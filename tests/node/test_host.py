@@ -8,20 +8,9 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import (
-    Answered,
-    Append,
-    Close,
-    DropRecord,
-    Effect,
-    Moment,
-    PutRecord,
-    PutTime,
-    Record,
-    Report,
-    Send,
-)
+from palio.node.effects import Answered, Close, Effect, Moment, Report, Send
 from palio.node.host import Host, numbered_ids
+from palio.node.operations import Append, DropRecord, PutRecord, PutTime, Record
 from palio.protocol.messages import Bye, Message, Ping, Pong
 
 
@@ -74,6 +63,9 @@ class Scripted:
 
     def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
         return self._answer("failed", at.now, ticket, reason)
+
+    def writable(self, at: Moment) -> Sequence[Effect]:
+        return self._answer("writable", at.now)
 
     def tick(self, at: Moment) -> Sequence[Effect]:
         self.wake_at = inf
@@ -253,7 +245,7 @@ def test_an_effect_that_fails_takes_nothing_from_the_others() -> None:
         raise ValueError("a bug")
 
     link.send = fails  # type: ignore[method-assign, assignment]  # the fault
-    append = Append(1, (PutTime(7),))
+    append = Append(1, 0, (PutTime(7),))
     ports.node.effects = [Send(one, Ping()), append, Send(two, Pong()), Close(one, "over")]
     ports.node.wake_at = 5.0
     with pytest.raises(ValueError, match="a bug"):

@@ -22,6 +22,7 @@ from palio.routing.acyclic import Acyclic
 from palio.server.tokens import TokenAuthority
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
+from tests.node.events import begin
 from tests.node.signing import Keyring
 
 QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
@@ -53,7 +54,7 @@ def guarded(ring: Keyring, name: str = "north") -> Node:
         authority=ring.authority(),
         identity=ring.identity(name),
     )
-    node.start(AT)
+    begin(node, AT)
     return node
 
 
@@ -105,7 +106,7 @@ def test_a_certificate_makes_no_broker_at_either_end(ring: Keyring, has_keys: bo
         authority=keyed if has_keys else NamedAuthority(named),
         identity=ring.identity("north") if has_keys else NOBODY,
     )
-    node.start(AT)
+    begin(node, AT)
     bare = "south" if has_keys else "north"
     node.accept(1, AT, "south")
     answered = refusal(node.receive(1, Hello("broker", "south", PROTOCOL_VERSION), AT))

@@ -22,8 +22,10 @@ from palio.protocol.messages import (
     Advertise,
     Carry,
     Challenge,
+    ClaimNumbers,
     Done,
     Echo,
+    EntriesStored,
     Fact,
     Facts,
     FlowStands,
@@ -38,8 +40,8 @@ from palio.protocol.messages import (
     Probed,
     Route,
     Seek,
+    Share,
     Sought,
-    Took,
     Visit,
     Welcome,
 )
@@ -131,7 +133,8 @@ class Mallory:
     def claim(self, filter: str, claimed_us: int, visit: Visit) -> None:
         """Say that bob's subscription is its own, or that it is over."""
         self.version += 1
-        claim = Fact("mallory", self.version, "bob/d", (), filter, claimed_us, visit)
+        numbers = ClaimNumbers(self.version, 0, 1)
+        claim = Fact("mallory", self.version, "bob/d", (), filter, claimed_us, visit, numbers)
         self.say(Facts((self.signed(claim),)))
 
     @property
@@ -191,7 +194,9 @@ class Mallory:
             links, filter = random.choice(((), ("mallory",))), random.choice(("", MAY_HEAR, SECRET))
         claim = random.choice((0, EPOCH_US + 10**9))
         visit = random.choice((NO_VISIT, Visit("bob/1", 10**9), Visit("eve/1", 1)))
-        return Facts((self.signed(Fact(origin, version, subject, links, filter, claim, visit)),))
+        numbers = ClaimNumbers(random.choice((0, 1, 2, 10**9)), 0, random.choice((0, 1, 10**9)))
+        fact = Fact(origin, version, subject, links, filter, claim, visit, numbers)
+        return Facts((self.signed(fact),))
 
     def _claim(self) -> Message:
         """A durable subscription of its own, to more than it may hear."""
@@ -203,7 +208,7 @@ class Mallory:
         origin = random.choice((*BROKERS, "b9"))
         answers: tuple[Message, ...] = (
             Echo(origin, (random.choice((0, EPOCH_US * 2)),), ("b9",)),
-            Took(tuple(range(random.below(3)))),
+            EntriesStored(origin, random.below(3), "b1", EPOCH_US, random.below(9)),
             Adopt("bob/d", 1_000.0, Visit("bob/1", 10**9)),
             Probed(random.below(5), ({"broker": "b1"},)),
             Seek(random.below(5), parse_filter("kind = 'secret'")),
@@ -219,10 +224,11 @@ class Mallory:
         sent = parcel({"kind": kind, "x": -1}, publisher=random.choice(("ann/1", "mallory/1")))
         homes = tuple(random.sample((*BROKERS, "b9", "mallory"), random.between(1, 3)))
         to = tuple((home, random.below(3)) for home in homes)
+        shares = (Share("bob/d", random.below(3), None),)
         events: tuple[Message, ...] = (
             Forward(sent),
             Forward(sent, source=homes[0], addressed=Addressed(to, random.below(3))),
-            Carry(sent, random.below(9), homes),
+            Carry(sent, homes[0], EPOCH_US, homes[-1], EPOCH_US, random.below(9), 0, shares),
         )
         return random.choice(events)
 

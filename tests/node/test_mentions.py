@@ -13,6 +13,7 @@ from palio.protocol.messages import (
     Carry,
     Detour,
     Echo,
+    EntriesStored,
     Fact,
     Facts,
     Forward,
@@ -22,6 +23,7 @@ from palio.protocol.messages import (
     Parcel,
     Probe,
     Route,
+    Share,
     Welcome,
 )
 from palio.routing.messages import Batch, Flood, LinkState, LinkTable, Reached, Settled
@@ -46,7 +48,11 @@ def told(name: str) -> list[Message]:
         Known({"b1": 1, name: 2}),
         Echo(name, (1,)),
         Echo("b1", (1,), (name,)),
-        Carry(EVENTS, 1, ("b1", name)),
+        Carry(EVENTS, name, 1, "b1", 1, 2, 0, ()),
+        Carry(EVENTS, "b2", 1, name, 1, 2, 0, ()),
+        Carry(EVENTS, "b2", 1, "b1", 1, 2, 0, (Share(f"alice/{name}", 1, None),)),
+        EntriesStored(name, 1, "b1", 1, 2),
+        EntriesStored("b1", 1, name, 1, 2),
         Forward(EVENTS, detour=Detour(("b1", name), "s")),
         Route(Reached(name, 1, 0)),
         Probe(1, EVENTS, (name,)),

@@ -14,10 +14,11 @@ from palio.multicast.flow_limits import MAX_RANGES
 from palio.multicast.listed import ListedGroups, flooding
 from palio.multicast.outflows import Outflows
 from palio.multicast.packing import pack
-from palio.node.effects import Moment, PutFacts, Tune
+from palio.node.effects import Moment, Tune
 from palio.node.limits import MEMORY_BYTES
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import PutFacts
 from palio.node.settings import Settings
 from palio.node.vouching import PART, PLAN
 from palio.protocol.messages import Answer, Apply, Ask, Done, Fact, Failed

@@ -11,26 +11,19 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.model.parcels import Parcel
 from palio.node.authority import Principal
-from palio.node.carrying import Carrying
 from palio.node.effects import ANYBODY, Heading
 from palio.node.notices import Notice, heading_of
-from palio.node.sessions import Neighbour
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
-    Carry,
     Deliver,
-    Ended,
-    Fact,
-    Facts,
     Gap,
     Gaps,
     Subscribe,
-    Took,
 )
 from palio.simulation.member import Member
 from palio.simulation.world import World
-from tests.node.alone import Alone, parcel, subscribed
+from tests.node.alone import Alone, carry, parcel, subscribed
 from tests.node.badges import broker
 from tests.node.events import reports
 from tests.node.test_grants import brings, hears, network
@@ -44,8 +37,10 @@ def test_a_notice_is_what_it_was_after_its_way() -> None:
     assert parcel.shape.fits(parcel.values)
     assert Notice.of(parcel) == NOTICE
     assert Notice.of(Parcel(parcel.publisher, parcel.batch)) == NOTICE
-    assert NOTICE.gap(4) == Gap("ann/1", 7, 9, 2, 4)
-    assert NOTICE.anonymous.gap(4) == Gap("*", 0, 0, 0, 4)
+    gaps, nothing = NOTICE.told(4, 12)
+    assert gaps == Gaps((Gap("ann/1", 7, 9, 2, 4),))
+    assert (len(nothing.parcel), nothing.key, nothing.entry) == (0, 4, 12)
+    assert NOTICE.anonymous.told(4, 12)[0] == Gaps((Gap("*", 0, 0, 0, 4),))
 
 
 def test_events_are_no_notice() -> None:
@@ -72,7 +67,7 @@ def test_a_broken_one_is_refused(column: str, value: object) -> None:
     with pytest.raises(ValueError, match="a notice"):
         Notice.of(broken)
     alone = subscribed()
-    alone.tell(2, Carry(broken, 1, ("b1",)))
+    alone.tell(2, carry(broken))
     assert alone.closed
     assert not gaps(alone)
 
@@ -108,37 +103,17 @@ def gaps(alone: Alone) -> list[Gap]:
     return [gap for each in alone.heard(Gaps) if isinstance(each, Gaps) for gap in each.gaps]
 
 
-def carried(alone: Alone) -> list[tuple[tuple[str, ...], tuple[str, ...], Notice | None]]:
-    """What the neighbour was handed: for which homes and subscriptions, and which notice it is."""
-    return [
-        (each.homes, each.subjects, Notice.of(each.parcel))
-        for each in alone.heard(Carry)
-        if isinstance(each, Carry)
-    ]
-
-
-def test_a_notice_is_a_gap_of_all_that_live_at_its_home_and_of_those_that_left_it() -> None:
+def test_a_notice_is_a_gap_until_it_is_acknowledged() -> None:
     alone = subscribed()
-    alone.tell(1, Subscribe(4, 2, "x = 7", durable="other"))
-    alone.tell(1, Subscribe(5, 3, "x = 8", durable="gone"))
+    alone.tell(2, carry(NOTICE.parcel))
+    assert gaps(alone) == [], "it waits for the disk"
     alone.sync()
-    moved = Fact("b2", 5, "alice/gone", (), "x = 8", 9_000_000)
-    alone.tell(2, Facts((moved, Fact("b2", 9, "links", ("b1",)))))
-    alone.sync()
-    lost = Notice("b9 1", 4, ANYBODY, 0, 0, 0)
-    alone.tell(2, Carry(lost.parcel, 1, ("b1", "b4")))
-    assert [each.keys for each in alone.heard(Ended) if isinstance(each, Ended)] == [(3,)]
-    assert gaps(alone) == [], "that one has left; the others wait for the disk"
-    alone.sync()
-    assert gaps(alone) == [Gap("*", 0, 0, 0, 1), Gap("*", 0, 0, 0, 2)]
-    assert carried(alone) == [(("b2",), ("alice/gone",), lost)]
-    alone.tell(2, Facts((Fact("b2", 10, "links", ("b1", "b4")), Fact("b4", 1, "links", ("b2",)))))
-    alone.sync()
-    assert carried(alone)[1:] == [(("b4",), (), lost)]
+    assert gaps(alone) == [Gap("ann/1", 7, 9, 2, 1)]
+    assert [each.event for each in alone.reports if each.level == "warning"] == ["loss_told"]
     again = Alone(alone.disk)
     again.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
     again.sync()
-    assert gaps(again) == [Gap("*", 0, 0, 0, 1)], "it is told until it is acknowledged"
+    assert gaps(again) == [Gap("ann/1", 7, 9, 2, 1)], "it is told until it is acknowledged"
     (nothing,) = (each for each in again.heard(Deliver) if isinstance(each, Deliver))
     again.tell(1, Acknowledge(1, nothing.entry))
     again.tick()
@@ -149,44 +124,9 @@ def test_a_notice_is_a_gap_of_all_that_live_at_its_home_and_of_those_that_left_i
     assert not gaps(third)
 
 
-def test_a_notice_for_some_is_told_to_these_and_once() -> None:
-    alone = subscribed()
-    alone.tell(1, Subscribe(4, 2, "x = 7", durable="other"))
-    alone.sync()
-    subjects = ("alice/other", "bob/x", "links", "/lapse")
-    for flight in (1, 2):
-        alone.tell(2, Carry(NOTICE.parcel, flight, ("b1",), subjects))
-        alone.sync()
-    assert gaps(alone) == [Gap("ann/1", 7, 9, 2, 2)]
-    assert not carried(alone), "whoever never lived here has gone nowhere from here"
-    assert len(alone.heard(Took)) == 2
-    assert all(each.event != "entry_lost" for each in alone.reports)
-    alone.tell(2, Carry(NOTICE._replace(entry=13).parcel, 3, ("b1",), subjects))
-    alone.sync()
-    assert len(gaps(alone)) == 2, "that is another loss"
-
-
-def test_an_entry_that_cannot_be_carried_is_logged_once() -> None:
-    alone = Alone()
-    alone.tell(2, Facts((Fact("b3", 1, "links", ("b2",)), Fact("b3", 2, "far/d", (), "x = 1", 1))))
-    alone.tell(2, Carry(parcel(1), 1, ("b3",)))  # there is no way to b3 yet
-    alone.sync()
-    (entry,) = alone.disk.held()
-    alone.disk.flip(entry.entry)
-    again = Alone(alone.disk)
-    for number in range(3):
-        links = ("b1", "b3") if number % 2 == 0 else ("b1",)
-        again.tell(2, Facts((Fact("b2", 9 + number, "links", links),)))
-        again.sync()
-    again.do(again.node.lost(2, again.at))
-    again.greet(2, "broker", "b2")
-    again.sync()
-    assert [each.event for each in again.reports if each.level == "error"] == ["entry_lost"]
-
-
 def test_a_notice_that_was_damaged_too_is_a_gap_of_anybody() -> None:
     alone = subscribed()
-    alone.tell(2, Carry(NOTICE.parcel, 1, ("b1",), ("alice/d",)))
+    alone.tell(2, carry(NOTICE.parcel))
     alone.sync()
     (entry,) = alone.disk.held()
     alone.disk.flip(entry.entry)
@@ -218,6 +158,9 @@ def moves_away_from_a_damaged_entry(world: World) -> Member:
     world.run(1.0)
     (entry,) = world.disks["b1"].held()
     world.disks["b1"].flip(entry.entry)
+    world.kill("b1")
+    world.start("b1")
+    world.run(3.0)
     bob.resume("b3")
     world.run(5.0)
     return bob
@@ -246,48 +189,3 @@ def test_nothing_is_told_by_or_to_whom_all_is_withheld(
     bob = moves_away_from_a_damaged_entry(world)
     assert not [each for each in bob.gaps if each.key == 1]
     assert not reports(world, "loss_told")
-
-
-def test_one_damaged_entry_is_told_once_to_each_though_all_have_moved_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each of four brokers once had a subscription that lives at each other one now."""
-    carried: list[str] = []
-    carry = Carrying.carry
-
-    def counting(self: Carrying, neighbour: Neighbour, message: Carry) -> None:
-        if Notice.of(message.parcel) is not None:
-            carried.append(neighbour.name)
-        carry(self, neighbour, message)
-
-    world = World(seed=1)
-    homes = ("b1", "b2", "b3", "b4")
-    for name in ("b0", "hub", *homes):
-        world.add_broker(name)
-    for name in ("b0", *homes):
-        world.connect(name, "hub")
-    world.run(3.0)
-    members = [
-        world.client(f"{one}-{other}", one) for one in homes for other in homes if one != other
-    ]
-    for each in members:
-        each.subscribe("x = 1", durable="d")
-    ann = world.client("ann", "b0")
-    world.run(3.0)
-    for each in members:
-        each.move(each.name.partition("-")[2])
-    world.run(5.0)
-    world.cut("b0", "hub")
-    ann.publish({"x": 1}, durable=True)
-    world.run(1.0)
-    for entry in world.disks["b0"].held():
-        world.disks["b0"].flip(entry.entry)
-    world.kill("b0")
-    monkeypatch.setattr(Carrying, "carry", counting)
-    world.start("b0")
-    world.heal("b0", "hub")
-    world.run(10.0)
-    assert len(carried) <= 2 * len(homes) ** 2
-    for each in members:
-        assert [gap for gap in each.gaps if gap.key == 1] == [Gap("*", 0, 0, 0, 1)], each.name
-    assert sum(node.status()["custody_entries"] for node in world.nodes.values()) == 0

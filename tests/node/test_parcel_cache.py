@@ -8,8 +8,9 @@ import pytest
 
 from palio.errors import JournalDamaged
 from palio.node import parcel_cache
-from palio.node.effects import Entry, PutEntry
+from palio.node.effects import Entry
 from palio.node.memory import MemoryStore
+from palio.node.operations import Put
 from palio.node.parcel_cache import ParcelCache
 from tests.node.events import parcel
 
@@ -21,7 +22,7 @@ class Read(MemoryStore):
         super().__init__()
         self.bad = bad
         self.read: list[list[int]] = []
-        self.write([PutEntry(each, parcel({"x": each}), ("b2",), 0) for each in range(entries)])
+        self.write([Put(each, parcel({"x": each}), 0, ()) for each in range(entries)])
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         self.read.append(list(numbers))

@@ -33,7 +33,7 @@ from tests.node.served import AT, SELECTORS, Served
 
 def in_parts(served: Served, link: int, message: Message, *ends: int) -> list[Effect]:
     """Hand a message in part by part, and then the rest."""
-    effects = [each for end in ends for each in served.node.receive(link, message, AT, up_to=end)]
+    effects = [each for end in ends for each in served.say(link, message, end)]
     return effects + served.say(link, message)
 
 

@@ -13,12 +13,13 @@ from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.multicast.listed import flooding
 from palio.multicast.packing import pack
-from palio.node import requests
+from palio.node import bookmarks, requests
 from palio.node.authority import NamedAuthority, Principal
-from palio.node.effects import Append, DropEntries, Effect, Forget, Moment, PutEntry, Send
+from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Ack, Append, Discard, Put
 from palio.node.settings import Settings
 from palio.node.vouching import PLAN
 from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, TOGETHER_CHARS
@@ -32,8 +33,6 @@ from palio.protocol.messages import (
     Deliver,
     Done,
     Failed,
-    Gap,
-    Gaps,
     Hello,
     Message,
     Parcel,
@@ -88,16 +87,19 @@ class House:
         said: list[Message] = []
         while self.appends:
             append = self.appends.pop(0)
-            self.store.write((*append.operations, *append.released))
+            self.store.write((*append.released, *append.operations))
             said += heard(self.note(self.node.stored(append.ticket, AT)), link)
         return said
 
     def fill(self, link: int = ALICE) -> list[Message]:
-        """The disk is full: nothing of what waits is written; what a client hears of it."""
+        """The disk is full: nothing of what waits is written; what a client hears of it. Then there
+        is room again.
+        """
         said: list[Message] = []
         pending, self.appends = self.appends, []
         for ticket, *_ in pending:
             said += heard(self.note(self.node.failed(ticket, "no space", AT)), link)
+        self.note(self.node.writable(AT))
         return said
 
     def publish(self, x: int, *, by: int = BOB, durable: bool = False) -> list[Effect]:
@@ -216,7 +218,7 @@ def test_a_durable_subscription_is_answered_when_it_is_on_the_disk() -> None:
     assert house.say(ALICE, Subscribe(5, 1, "x > 1", durable="d")) == []
     assert house.write() == [Done(5)]
     (stored,) = house.store.load().subscriptions
-    assert (stored.subscription, stored.owner, stored.filter) == ("alice/d", "alice", "x > 1")
+    assert (stored.subject, stored.owner, stored.filter) == ("alice/d", "alice", "x > 1")
     assert house.say(ALICE, Replace(6, 1, "x > 2")) == []
     assert house.write() == [Done(6)]
     assert [each.filter for each in house.store.load().subscriptions] == ["x > 2"]
@@ -259,16 +261,6 @@ def test_whoever_takes_a_durable_subscription_up_has_it_from_then_on() -> None:
     assert house.hears(2, link=carol) == [2]
 
 
-def test_a_durable_subscription_that_had_ended_says_so_when_it_is_taken_up() -> None:
-    house = House()
-    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
-    house.write()
-    house.say(ALICE, Unsubscribe(2, 1, forget=True))
-    house.write()
-    house.say(ALICE, Subscribe(3, 1, "x > 0", durable="d"))
-    assert house.write() == [Done(3), Gaps((Gap("*", 0, 0, 0, 1),))]
-
-
 def test_the_end_of_a_durable_subscription_is_answered_when_it_is_on_the_disk() -> None:
     house = House()
     house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
@@ -290,7 +282,7 @@ def test_an_end_that_cannot_be_written_is_refused_and_undone() -> None:
     refused(house.fill(), "NotStored")
     house.publish(1, durable=True)
     house.write()
-    assert [each.subscription for each in house.store.load().subscriptions] == ["alice/d"]
+    assert [each.subject for each in house.store.load().subscriptions] == ["alice/d"]
     house.say(ALICE, Subscribe(3, 2, "x > 0", durable="d"))
     done, heard_ = house.write()
     assert (done, isinstance(heard_, Deliver)) == (Done(3), True)
@@ -299,32 +291,13 @@ def test_an_end_that_cannot_be_written_is_refused_and_undone() -> None:
     assert not house.store.load().subscriptions
 
 
-def test_an_end_of_which_the_network_is_not_told_yet_is_told_once_there_is_room() -> None:
-    """The first of two writes came to the disk: the subscription is over, and that is not told."""
-    house = House()
-    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
-    house.write()
-    house.say(ALICE, Unsubscribe(2, 1, forget=True))
-    append = house.appends.pop(0)
-    house.store.write(append.operations)
-    house.note(house.node.stored(append.ticket, AT))
-    refused(house.fill(), "NotStored")
-    house.at = Moment(AT.now + 10, AT.wall_us)
-    for _ in range(20):
-        house.note(house.node.tick(house.at))
-    house.write()
-    stored = house.store.load()
-    assert not stored.subscriptions
-    assert [each.filter for each in stored.facts if each.subject == "alice/d"] == [""]
-
-
 def test_one_that_is_let_go_and_not_forgotten_waits() -> None:
     house = House()
     house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
     house.write()
     assert house.say(ALICE, Unsubscribe(2, 1)) == [Done(2)]
     assert house.hears(1) == []
-    assert [each.subscription for each in house.store.load().subscriptions] == ["alice/d"]
+    assert [each.subject for each in house.store.load().subscriptions] == ["alice/d"]
 
 
 def delivered(house: House, *xs: int) -> list[Deliver]:
@@ -344,7 +317,8 @@ def test_what_was_acknowledged_is_not_sent_again_and_leaves_the_disk() -> None:
     assert house.node.wake_at == AT.now + RELEASE_S
     assert not house.appends, "nobody waits for it"
     house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
-    assert house.node.wake_at > AT.now + 2 * RELEASE_S
+    house.write()
+    house.note(house.node.tick(AT._replace(now=AT.now + 2 * RELEASE_S)))
     house.write()
     assert [each.entry for each in house.store.held()] == [second.entry]
     house.say(ALICE, Subscribe(2, 9, "x > 0", durable="d"))  # taken up anew
@@ -357,20 +331,20 @@ def test_an_acknowledgement_is_written_with_what_comes_next() -> None:
     house = House()
     first, second, _ = delivered(house, 1, 2, 3)
     house.say(ALICE, Acknowledge(1, first.entry))
-    for later, is_written in ((0.9 * RIPE_S, False), (RIPE_S, True), (RIPE_S, False)):
+    for later, released in ((0.9 * RIPE_S, ()), (RIPE_S, (Ack("alice/d", first.entry),))):
         house.at = AT._replace(now=AT.now + later)
         house.publish(4, durable=True)
         (append,) = house.appends
-        assert PutEntry in {type(each) for each in append.operations}
-        kinds = {type(each) for each in append.released}
-        assert kinds == ({Forget, DropEntries} if is_written else set())
+        assert Put in {type(each) for each in append.operations}
+        assert append.released == released
         house.write()
+    house.at = AT._replace(now=AT.now + 3 * RIPE_S)
+    house.publish(4, durable=True)
+    (append,) = house.appends
+    assert append.released == (Discard((first.entry,)),), "once that is stored nobody needs it"
     house.say(ALICE, Acknowledge(1, second.entry))
     house.say(ALICE, Settle(2))
-    (append,) = house.appends
-    assert append.operations == ()
-    assert append.released == (Forget("alice/d", second.entry), DropEntries((second.entry,)))
-    assert house.write() == [Done(2)], "settled is who is on the disk"
+    assert house.write()[-1] == Done(2), "settled is who is on the disk"
 
 
 def test_a_bookmark_is_told_before_anything_else_to_who_takes_up_the_subscription() -> None:
@@ -387,6 +361,21 @@ def test_a_bookmark_is_told_before_anything_else_to_who_takes_up_the_subscriptio
     assert Bookmarked not in {type(each) for each in again}
 
 
+def test_a_bookmark_without_room_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bookmarks, "MAX_OWN_BOOKMARKS_BYTES", 8)
+    house = House()
+    (only,) = delivered(house, 1)
+    house.say(ALICE, Acknowledge(1, only.entry, bookmark=b"a" * 9))
+    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
+    house.write()
+    assert [each.entry for each in house.store.held()] == [only.entry]
+    assert house.node.status()["complaints"] == {"bookmark_refused": 1}
+    house.say(ALICE, Acknowledge(1, only.entry, bookmark=b"a" * 8))
+    house.note(house.node.tick(AT._replace(now=AT.now + 2 * RELEASE_S)))
+    house.write()
+    assert house.store.load().bookmarks == {"alice/d": b"a" * 8}
+
+
 def test_a_subscription_that_ends_takes_its_bookmark_along() -> None:
     house = House()
     delivered(house, 1)
@@ -398,13 +387,14 @@ def test_a_subscription_that_ends_takes_its_bookmark_along() -> None:
     assert not house.store.load().bookmarks
 
 
-def test_many_acknowledgements_are_written_at_once() -> None:
+def test_many_entries_that_are_over_leave_the_disk_at_once() -> None:
     house = House()
     sent = delivered(house, *range(1, MAX_RELEASES + 1))
-    house.say(ALICE, Acknowledge(1, sent[-2].entry))
-    assert not house.appends
     house.say(ALICE, Acknowledge(1, sent[-1].entry))
-    assert len(house.appends) == 1
+    assert not house.appends
+    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
+    house.write()
+    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
     house.write()
     assert not house.store.held()
 
@@ -415,7 +405,7 @@ def test_a_broker_that_stops_writes_what_was_acknowledged() -> None:
     house.say(ALICE, Acknowledge(1, only.entry))
     house.note(house.node.close(AT))
     house.write()
-    assert not house.store.held()
+    assert not House(house.store).node.status()["custody_entries"]
 
 
 # --- grants ---

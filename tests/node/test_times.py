@@ -6,10 +6,11 @@ import pyarrow as pa
 import pytest
 
 from palio.model.events import TIME
-from palio.node.effects import Append, Effect, Moment, Report, Send
+from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Deliver, Hello, Parcel, Publish, Subscribe
 from palio.routing.acyclic import Acyclic
@@ -47,7 +48,7 @@ class Life:
     def do(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Append(ticket, operations, released):
+                case Append(ticket, _, operations, released):
                     self.appends += 1
                     self.store.write((*operations, *released))
                     self.do(self.node.stored(ticket, self.at))

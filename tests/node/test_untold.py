@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from palio.node.untold import Untold
 from palio.protocol.messages import Fact
 
@@ -43,22 +41,3 @@ def test_what_could_not_be_written_is_not_waited_for_until_it_is() -> None:
     assert untold.write(5) == [again]
     assert untold.newest(said=5) == 5
     assert not untold
-
-
-@pytest.mark.parametrize(
-    ("later", "is_told"),
-    [
-        (Fact("b1", 3, "ann/d", (), "x = 2"), True),
-        (Fact("b1", 3, "ann/d", ("b2",), "x = 1"), False),
-        (Fact("b1", 3, "ann/d"), False),
-        (Fact("b1", 3, "bob/d"), True),
-        (Fact("b1", 3, "links", ("b2",)), True),
-    ],
-)
-def test_what_has_gone_by_now_is_not_claimed(later: Fact, is_told: bool) -> None:
-    untold = Untold(newest_told=1)
-    claim = Fact("b1", 2, "ann/d", (), "x = 1")
-    untold.add(claim)
-    untold.add(later)
-    assert untold.write(2) == ([claim] if is_told else [])
-    assert untold.write(3) == [later]

@@ -47,6 +47,7 @@ from palio.protocol.messages import (
     Detour,
     Drain,
     Ended,
+    EntriesStored,
     Fact,
     Facts,
     Failure,
@@ -62,6 +63,7 @@ from palio.protocol.messages import (
     Redirect,
     RemovePeer,
     Route,
+    Share,
     Subscribe,
     SubscribeAll,
     Visit,
@@ -142,7 +144,10 @@ MESSAGES: list[Message] = [
     Route(routing.Join(calm=True, upward=False)),
     Route(routing.Leave(calm=True)),
     Route(routing.Reached("b1", 3, 1)),
-    Carry(parcel(*ROWS), 9, ("b1", "b2")),
+    Carry(
+        parcel(*ROWS), "b2", 9, "b1", 1, 7, 5, (Share("ann/d", 3, b"\x01"), Share("b/d", 1, None))
+    ),
+    EntriesStored("b1", 1, "b2", 9, 7, is_asking=True),
     Probe(1, parcel(*ROWS), ("b1",)),
     Route(
         routing.Batch(

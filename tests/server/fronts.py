@@ -60,6 +60,7 @@ async def broker(
     server.start()
     try:
         async with asyncio.timeout(30):
+            await server.flush()
             yield server
     finally:
         await server.stop()

@@ -7,21 +7,24 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from palio.node.effects import (
+from palio.node.operations import (
+    Ack,
     Append,
-    Assign,
-    DropEntries,
-    Forget,
+    Discard,
     Operation,
-    PutEntry,
+    Place,
+    Put,
     PutSubscription,
+    Releasing,
+    Target,
 )
-from palio.protocol.messages import Parcel
+from palio.protocol.messages import Parcel, Share
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Journal
 
@@ -30,20 +33,25 @@ CYCLES = 4
 
 
 class Filler:
-    """A journal that is filled and emptied."""
+    """A journal that is filled and emptied, as a node does it."""
 
     def __init__(self, directory: Path) -> None:
         self.journal = Journal(directory / "data", "b1", reserve_bytes=RESERVE_BYTES)
         self.stored: list[int] = []
-        self.failed: list[int] = []
-        self.journal.start(self.stored.extend, lambda ticket, _: self.failed.append(ticket))
-        self._next = self.journal.load().last_entry + 1
+        self._term = 0
+        self._writable = threading.Event()
+        self.journal.start(self.stored.extend, self._refused, self._writable.set)
+        self._next = self.journal.load().last_offset + 1
 
-    def write(self, *operations: Operation) -> bool:
+    def _refused(self, _ticket: int, _reason: str) -> None:
+        self._term += 1
+
+    def write(self, *operations: Operation, released: tuple[Releasing, ...] = ()) -> bool:
         """Write something by itself; whether it is on the disk."""
         self._next += 1
         before = len(self.stored)
-        self.journal.append(Append(self._next, operations))
+        self._writable.clear()
+        self.journal.append(Append(self._next, self._term, operations, released))
         self.journal.flush()
         return len(self.stored) > before
 
@@ -52,16 +60,24 @@ class Filler:
         entries: list[int] = []
         while True:
             entry = self._next
-            if not self.write(PutEntry(entry, _parcel(entry), (), 0), Assign("s", entry, None)):
+            target = Target("b1", entry, (Share("s", 1, None),))
+            if not self.write(Put(entry, _parcel(entry), 0, (target,))):
                 return entries
             entries.append(entry)
 
     def empty(self, entries: list[int]) -> int:
         """Acknowledge entries one by one; how many times that was written."""
-        return sum(self.write(Forget("s", each), DropEntries((each,))) for each in entries)
+        return sum(self.write(released=(Ack("s", each), Discard((each,)))) for each in entries)
 
     def subscribe(self) -> bool:
         return self.write(PutSubscription("s", "ann", "TRUE", b"\x80", 60.0))
+
+    def waiting(self) -> list[int]:
+        return [each.entry for each in self.journal.load().operations if isinstance(each, Place)]
+
+    def is_writable(self) -> bool:
+        """Whether the journal says that it takes writes again."""
+        return self._writable.wait(20.0)
 
 
 def _parcel(number: int) -> Parcel:
@@ -76,9 +92,8 @@ def run(directory: Path) -> dict[str, Any]:
     cycles = []
     for _ in range(CYCLES):
         entries = filler.fill()
-        subscribed = filler.subscribe()
         acknowledged = filler.empty(entries)
-        cycles.append([len(entries), acknowledged, subscribed, filler.subscribe()])
+        cycles.append([len(entries), acknowledged, filler.is_writable(), filler.subscribe()])
     kept = filler.fill()[:3]
     filler.empty([])
     others = directory / "others"
@@ -90,16 +105,18 @@ def run(directory: Path) -> dict[str, Any]:
             pass
     filler.journal.close()
     again = Filler(directory)  # a broker starts on a disk without a byte
-    waiting = list(again.journal.load().waiting.get("s", []))
+    waiting = again.waiting()
+    is_refused = not again.subscribe()
     acknowledged = again.empty(waiting)
-    left = len(again.journal.load().waiting.get("s", []))
+    left = len(again.waiting())
     others.unlink()
+    is_refused = is_refused and again.is_writable()
     filled = len(again.fill())
     again.journal.close()
     return {
         "cycles": cycles,
         "kept": [each in waiting for each in kept],
-        "full": [len(waiting), acknowledged, left],
+        "full": [len(waiting), acknowledged, left, is_refused],
         "filled": filled,
     }
 

@@ -15,17 +15,8 @@ import pyarrow as pa
 from palio.errors import IllegalMessage
 from palio.model.events import stamped
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import (
-    Answered,
-    Append,
-    Close,
-    Effect,
-    Moment,
-    Operation,
-    PutEntry,
-    Record,
-    Send,
-)
+from palio.node.effects import Answered, Close, Effect, Moment, Send
+from palio.node.operations import Append, Operation, Put, Record, Releasing, Target
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Bye,
@@ -36,6 +27,7 @@ from palio.protocol.messages import (
     Ping,
     Pong,
     Publish,
+    Share,
     Subscribe,
     Welcome,
 )
@@ -59,8 +51,10 @@ def parcel(first: int = 1, rows: int = 3, publisher: str = "alice") -> Parcel:
     return Parcel(publisher, batch(first, rows))
 
 
-def put(entry: int, *homes: str, rows: int = 3) -> PutEntry:
-    return PutEntry(entry, parcel(entry * 100, rows), homes, 1_000 + entry)
+def put(entry: int, home: str = "b2", subject: str = "bob/d", *, rows: int = 3) -> Put:
+    """An entry that waits for one durable subscription."""
+    target = Target(home, entry, (Share(subject, 1, None),))
+    return Put(entry, parcel(entry * 100, rows), 1_000 + entry, (target,))
 
 
 def publish(first: int, *values: int, durable: bool = False) -> Publish:
@@ -243,6 +237,10 @@ class Scripted:
         self._note("failed", ticket, reason)
         return ()
 
+    def writable(self, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("writable")
+        return ()
+
     def tick(self, at: Moment) -> Sequence[Effect]:
         self._note("tick", at)
         self.wake_at = inf
@@ -324,8 +322,10 @@ async def serving(node: Scripted, **options: Any) -> AsyncIterator[tuple[Server,
         await asyncio.sleep(0)  # the ends that tests have closed close
 
 
-def append(ticket: int, *operations: Operation) -> Append:
-    return Append(ticket, operations)
+def append(
+    ticket: int, *operations: Operation, term: int = 0, released: tuple[Releasing, ...] = ()
+) -> Append:
+    return Append(ticket, term, operations, released)
 
 
 def flip(path: Path, place: int) -> None:

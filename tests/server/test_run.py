@@ -15,11 +15,13 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from palio.errors import InvalidConfiguration, InvalidInput
+from palio import Client, connect
+from palio.errors import InvalidConfiguration, InvalidInput, NotStored
 from palio.matching import warming
 from palio.matching.kernels import registry
 from palio.node.authority import NO_LIMITS, Authority, OpenAuthority
 from palio.node.effects import Moment
+from palio.node.limits import RELEASE_S
 from palio.protocol.messages import (
     Accepted,
     Acknowledge,
@@ -136,6 +138,38 @@ async def test_a_durable_event_outlives_its_broker(tmp_path: Path) -> None:
         alice.send(Ask(7, "status"))
         assert (await alice.next(Answer)).data["custody_entries"] == 0
         alice.close()
+
+
+async def test_a_full_journal_refuses_what_is_durable_until_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("palio.server.journal.writer.PROBE_S", 4 * RELEASE_S)
+    small = Broker(name="b1", data_dir=str(tmp_path), journal_bytes=1 << 20)
+    async with broker(broker=small) as (_, address), asyncio.timeout(PATIENCE_S):
+        url = f"palio://{address[0]}:{address[1]}"
+        async with connect(url, name="ann") as ann, connect(url, name="bob") as bob:
+            durable = await ann.subscribe("n >= 0", durable="d")
+            live = await ann.subscribe("n = -1")
+            kept = 0
+            while await is_kept(bob, {"n": kept, "pad": "x" * 50_000}):
+                kept += 1
+            assert kept > 10
+            await bob.publish({"n": -1})
+            assert (await live.receive())["n"] == -1
+            assert [(await durable.receive())["n"] for _ in range(kept)] == list(range(kept))
+            await durable.ack()
+            while not await is_kept(bob, {"n": kept, "pad": "x" * 50_000}):
+                pass
+            assert (await durable.receive())["n"] == kept
+
+
+async def is_kept(client: Client, event: dict[str, Any]) -> bool:
+    """Whether a broker stores a durable event."""
+    try:
+        await client.publish(event, durable=True)
+    except NotStored:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("routing", ["general", "acyclic", "advertised", "flooded"])

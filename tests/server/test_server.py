@@ -7,7 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from palio.node.effects import Append, Close, Effect, Moment, PutFacts, Report, Send
+from palio.node.effects import Close, Effect, Moment, Report, Send
+from palio.node.operations import Append, PutFacts
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Fact, Hello, Message, Ping, Pong, Welcome
@@ -16,7 +17,17 @@ from palio.server.journal.journal import Diskless
 from palio.server.limits import CALM_S
 from palio.server.server import Server
 from tests.server.fronts import broker
-from tests.server.helpers import Front, Peer, Scripted, hello, pong, put, serving, until
+from tests.server.helpers import (
+    Front,
+    Peer,
+    Scripted,
+    append,
+    hello,
+    pong,
+    put,
+    serving,
+    until,
+)
 
 # --- the node's timer ---
 
@@ -62,7 +73,7 @@ async def test_a_later_wish_is_waited_for() -> None:
 
 async def test_appends_are_answered_to_the_node() -> None:
     node = Scripted(
-        lambda _, __: [Append(7, (PutFacts((Fact("b2", 1, "links"),)),)), Append(8, (put(1),))]
+        lambda _, __: [append(7, PutFacts((Fact("b2", 1, "links"),))), append(8, put(1))]
     )
     async with serving(node) as (server, _):
         server.connect_local(lambda _: None).send(Ping())
@@ -70,15 +81,30 @@ async def test_appends_are_answered_to_the_node() -> None:
         ((_, ticket, reason),) = await node.called("failed")
         assert ticket == 8
         assert "data_dir" in reason
+        await node.called("writable")
+        names = [call[0] for call in node.calls]
+        assert names.index("writable") > names.index("failed")
+
+
+async def test_a_flush_returns_when_the_node_has_been_told() -> None:
+    node = Scripted(lambda _, __: [append(7, PutFacts((Fact("b2", 1, "links"),)))])
+    async with serving(node) as (server, _):
+        server.connect_local(lambda _: None).send(Ping())
+        server.end_turn()
+        await server.flush()
+        assert ("stored", 7) in node.calls
 
 
 class Later(Diskless):
     """A journal that answers when the test says so."""
 
     def start(
-        self, stored: Callable[[list[int]], None], failed: Callable[[int, str], None]
+        self,
+        stored: Callable[[list[int]], None],
+        failed: Callable[[int, str], None],
+        writable: Callable[[], None],
     ) -> None:
-        self.stored, self.failed = stored, failed
+        self.stored, self.failed, self.writable = stored, failed, writable
 
     def append(self, append: Append) -> None:
         pass

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import Append, PutTime, Report, Tune
+from palio.node.effects import Report, Tune
+from palio.node.operations import Append, PutTime
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk
@@ -46,7 +47,7 @@ class Room:
         return self.computer.start(named, self.reports.append)
 
 
-STEP = Append(1, (PutTime(7),))
+STEP = Append(1, 0, (PutTime(7),))
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.25, 1 / 3, 0.1 + 0.2, 0.7, 1e-7, 1234.5678901])
@@ -80,7 +81,7 @@ def test_a_disk_that_gets_faster_answers_in_order() -> None:
     room = Room()
     node = room.start(STEP)
     room.sync_us = 1
-    room.computer.append(Append(2, (PutTime(8),)))
+    room.computer.append(Append(2, 0, (PutTime(8),)))
     room.agenda.run(2_000)
     assert node.calls[1:] == [("stored", 0.002, 1), ("stored", 0.002, 2)]
     assert room.disk.load().time_us == 8
@@ -122,7 +123,7 @@ def test_a_step_that_cannot_be_synced_is_gone_and_told() -> None:
     room.agenda.run(2_000)
     assert node.calls[1:] == [("failed", 0.002, 1, "the disk failed")]
     room.disk.fails_to_sync = False
-    room.computer.append(Append(2, ()))
+    room.computer.append(Append(2, 1, ()))
     room.agenda.run(4_000)
     assert node.calls[2:] == [("stored", 0.004, 2)]
     assert room.disk.load().time_us == 0
@@ -151,7 +152,7 @@ def test_datagrams_too_are_heard_after_a_pause() -> None:
     room = Room()
     node = room.start()
     node.effects = [Tune(7, (0,))]
-    room.computer.append(Append(1, ()))  # it tunes in as this is answered
+    room.computer.append(Append(1, 0, ()))  # it tunes in as this is answered
     room.agenda.run(2_000)
     room.computer.pause(0.5)
     room.medium.port("b2").cast(Datagram("b2", 1, 7, 0, 1, bytes(8)))

@@ -10,11 +10,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from palio.node.custody import Lost
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
-from palio.node.custody import Lost
 from palio.protocol.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
 from palio.spark import streaming
 from palio.spark.connection import Door

@@ -19,6 +19,7 @@ from palio.cli.application import AsJson, app
 from palio.cli.archive import archive
 from palio.cli.demo.command import demo
 from palio.cli.filters import convert, explain, test
+from palio.cli.journal import journal_commands
 from palio.cli.peers import peer_commands
 from palio.cli.plan import plan_commands
 from palio.cli.pub import adv, pub
@@ -47,6 +48,7 @@ GROUPS: Final = {
     "token": token_commands,
     "plan": plan_commands,
     "peer": peer_commands,
+    "journal": journal_commands,
     "pipeline": pipeline_commands,
     **STUDIES_COMMANDS,
 }

@@ -63,7 +63,7 @@ class Cancelling:
                 continue
             core.release(core.durability.here[known.durable])
             if forget:
-                core.append(core.durability.end(known.durable))
+                core.end_durable(known.durable)
         if live:
             core.route(core.router.receive(session.peer, Batch(tuple(live))))
         return ended

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain
+from math import inf
 from traceback import format_tb
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -19,61 +20,70 @@ from palio.model.parcels import Parcel
 from palio.node.allowances import Allowances
 from palio.node.assembling import Assembling
 from palio.node.authority import Authority, hearable
+from palio.node.claims import claim_of, is_outdated
 from palio.node.complaints import Complaints
-from palio.node.custody import Lost
 from palio.node.durability import Durability, MatcherFactory
-from palio.node.effects import (
-    ANYBODY,
-    Append,
-    DropSubscription,
-    Effect,
-    Forget,
-    Moment,
-    Operation,
-    Report,
-    Store,
-)
+from palio.node.effects import ANYBODY, Effect, Heading, Moment, Report, Store
 from palio.node.fact_reports import Answers, FactReports, bundled
 from palio.node.fact_writer import FactWriter
+from palio.node.follows import (
+    ClaimCounts,
+    Damaged,
+    Follow,
+    Impossible,
+    Kept,
+    NotKept,
+    QueueReady,
+    Say,
+)
 from palio.node.identity import Identity
 from palio.node.lapses import Lapses
-from palio.node.limits import SHOWN_CHARS
+from palio.node.limits import MAX_EARLY, SHOWN_CHARS
 from palio.node.notices import Notice
+from palio.node.operations import Append, Claim, Operation
 from palio.node.outlets import Outlets
 from palio.node.plans import Plans
-from palio.node.releases import Releases
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.settling import Settling
+from palio.node.streams import without
 from palio.node.telling import Telling
 from palio.node.throttle import Lag
-from palio.node.vouching import LAPSE, OF_A_LIFE, Vouching
+from palio.node.vouching import LAPSE, LOG, OF_A_LIFE, Vouching, is_subscription
 from palio.node.whereabouts import Whereabouts
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
+    NO_VISIT,
     Carry,
     Deliver,
     Done,
     Echo,
     Ended,
+    EntriesStored,
     Fact,
     Facts,
     Message,
     Route,
+    Visit,
     unpack_mask,
 )
 from palio.routing.messages import Batch, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
-__all__ = ["Core"]
-
+__all__ = ["Core", "Waiter"]
 
 _FAULTS: Final = ("cannot_take", "journal_failed")
 """Complaints of what no sound broker says."""
 
-_Promise: TypeAlias = tuple[Callable[[], None], Callable[[str], None]]
-"""Two callbacks of an append: called when it is on the disk, or with the reason if it failed."""
+
+class Waiter(NamedTuple):
+    """Who waits for an append."""
+
+    then: Callable[[], None]
+    """Called when it is on the disk..."""
+    otherwise: Callable[[str], None]
+    """...or with the reason if it could not be written."""
 
 
 class Core:
@@ -112,6 +122,12 @@ class Core:
         self._after_facts: list[Callable[[], None]] = []
         """What waits for facts of this broker that are yet to be written."""
         self._ways = router.ways
+        self.caught_up_at = inf
+        """Until then a broker without its disk waits to hear from its network."""
+        self._early: list[Callable[[], None]] = []
+        """What waits for that."""
+        self._ways_at = -1
+        """The state of the map when durable events were last told of it."""
         self._sounder: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
         self.outlets = Outlets(router, self.route)
@@ -119,16 +135,9 @@ class Core:
         self.telling = Telling(self._say, self.flow)
         self.lag = Lag()
         self.fact_reports = FactReports(self._tell_facts, self._echo, self.lag)
-        self.releases = Releases()
         self.fact_writer = FactWriter(self.durability.registry, self.append)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have said that is new."""
-        self.durables_moved: Callable[[Iterable[tuple[str, str]]], None] = lambda _moved: None
-        """Told of durable subscriptions of this broker that live elsewhere now: their homes."""
-        self._next_ticket = 1
-        self._promises: dict[int, list[_Promise]] = {}
-        self.failures = 0
-        """Appends that could not be written."""
         self.complaints = Complaints()
         self.allowances = Allowances()
 
@@ -161,52 +170,121 @@ class Core:
 
     # --- the journal ---
 
+    def begin(self) -> None:
+        """The broker starts, with what its disk has."""
+        durability, registry, now = self.durability, self.durability.registry, self.at.now
+        events = durability.events
+        for claim in events.claims:
+            if claim.home == self.name:
+                durable = durability.stored(claim, self.settings.lease_s)
+                durable.away_since, durable.claim = now, claim
+                durability.enter(durable)
+            durability.say(claim)  # it may have stopped before that was said
+        self._learn([each for each in registry.facts() if each.origin != self.name])
+        if not events.is_ready:
+            has_to_wait = bool(self.settings.peers) and self.settings.has_disk
+            self.caught_up_at = now + (self.settings.peer_grace_s if has_to_wait else 0.0)
+        else:
+            log = registry.fact(self.name, LOG)
+            if log is not None and 0 < log.claimed_us < events.streams.log_number:
+                registry.hear_of_log(log.claimed_us)  # the journal was cut short
+            self.say_log()
+
+    def say_log(self) -> None:
+        """Tell the network which log this broker has."""
+        registry, log = self.durability.registry, self.durability.events.streams.log_number
+        said = registry.fact(self.name, LOG)
+        if said is None or said.claimed_us != log:
+            registry.announce(LOG, claimed_us=log)
+
+    def when_ready(self, action: Callable[[], None]) -> None:
+        """Do something durable once this broker takes that, which is soon after it has started; or
+        at once if too much waits, to be refused.
+        """
+        is_ready = self.durability.events.is_ready
+        if is_ready or len(self._early) >= MAX_EARLY:
+            action()
+        else:
+            self._early.append(action)
+
+    def _has_caught_up(self, _reason: str = "") -> None:
+        """This broker takes what is durable, or its disk refuses that: what has waited is done."""
+        if self.durability.events.is_ready:
+            self.say_log()
+        early, self._early = self._early, []
+        for action in early:
+            self.keep(action)
+
+    def _catch_up(self) -> None:
+        """A broker without its disk takes what is durable once it knows its network, or has nobody
+        to hear that from.
+        """
+        registry, events = self.durability.registry, self.durability.events
+        if not registry.has_caught_up and self.at.now < self.caught_up_at:
+            return
+        self.caught_up_at = inf
+        claims = [claim_of(each) for each in registry.facts() if is_subscription(each.subject)]
+        log = max(self.at.wall_us, registry.lost_log + 1)
+        loss = self._loss(self.name) if registry.lost_log else None
+        registry.lost_log = 0
+        promise = Waiter(self._has_caught_up, self._has_caught_up)
+        now, wall_us = self.at.now, self.at.wall_us
+        self.perform(events.catch_up(now, wall_us, claims, log, loss, promise))
+
     def append(
         self,
         operations: Iterable[Operation],
         then: Callable[[], None] | None = None,
         otherwise: Callable[[str], None] | None = None,
-        *,
-        needs: tuple[int, ...] = (),
-    ) -> int:
-        """Write, and do something once it is on the disk, or if it cannot be written; not unless
-        the appends are written that it `needs`. Its ticket; 0 if it has none of its own.
-
-        What the journal may forget is written with it, if that has been some time. Where nothing is
-        to be written it waits for what is being written: what it depends on may be among that.
+    ) -> None:
+        """Write, and do something once it is on the disk, or if it cannot be written. Where nothing
+        is to be written it waits for all that is being written.
         """
+        events, promise = (
+            self.durability.events,
+            Waiter(then or _nothing, otherwise or _never_mind),
+        )
         written = tuple(operations)
-        for each in written:
-            if isinstance(each, DropSubscription):
-                self.releases.end(each.subscription)
-        released: tuple[Operation, ...] = ()
-        if not written or self.releases.are_ripe(self.at.now):
-            released = tuple(self.releases.take())
-        promise = (then or _nothing, otherwise or _never_mind)
-        if written or released:
-            ticket = self._next_ticket
-            self._promises[ticket] = [promise]
-            oldest = next(iter(self._promises))
-            self.out.append(Append(ticket, written, released, needs, oldest))
-            self._next_ticket += 1
-            return ticket
-        if self._promises:
-            self._promises[next(reversed(self._promises))].append(promise)
+        if written:
+            self.perform(events.append(self.at.now, written, promise))
         else:
-            promise[0]()
-        return 0
-
-    def stored(self, ticket: int) -> None:
-        """See `Node.stored`."""
-        for then, _ in self._promises.pop(ticket):
-            self.keep(then)
+            self.perform(events.barrier(promise))
 
     def failed(self, ticket: int, reason: str) -> None:
         """See `Node.failed`."""
         self.complain("journal_failed", "", 1, reason=reason)
-        self.failures += 1
-        for _, otherwise in self._promises.pop(ticket):
-            self.keep(partial(otherwise, reason))
+        self.perform(self.durability.events.refused(self.at.now, ticket, reason))
+
+    def writable(self) -> None:
+        """See `Node.writable`."""
+        events = self.durability.events
+        self.perform(events.writable(self.at.now))
+        self.fact_writer.again()
+        if not events.is_ready:
+            self.caught_up_at = self.at.now
+
+    def perform(self, follows: Iterable[Follow]) -> None:
+        """Carry out what durable events lead to."""
+        for each in follows:
+            match each:
+                case Append():
+                    self.out.append(each)
+                case Say(broker, message):
+                    self.send_towards(broker, message)
+                case Kept(Waiter() as waiter):
+                    self.keep(waiter.then)
+                case NotKept(Waiter() as waiter, reason):
+                    self.keep(partial(waiter.otherwise, reason))
+                case QueueReady(subject):
+                    durable = self.durability.here.get(subject)
+                    if durable is not None:
+                        self.pump(durable)
+                case ClaimCounts(_, claim):
+                    self._claim_counts(claim)
+                case Damaged(entry, home):
+                    self._tell_damage(entry, home=home)
+                case Impossible(broker, what):
+                    self.complain("message_refused", broker[:SHOWN_CHARS], 1, reason=what)
 
     def keep(self, promise: Callable[[], None]) -> None:
         """Do what was to be done then. A fault of that ends nothing else."""
@@ -275,7 +353,7 @@ class Core:
 
     def settle_up(self) -> None:
         """Say and write what the last input led to. What it did not change is not looked at."""
-        registry, custody = self.durability.registry, self.durability.custody
+        registry = self.durability.registry
         while registry.outbox or registry.news or registry.settled or self._after_facts:
             self._settle_registry()
             waiting, self._after_facts = self._after_facts, []
@@ -283,18 +361,18 @@ class Core:
                 self._ask_disk(then)
         if registry.unbelieved:
             self._tell_unbelieved()
-        custody.reroute(registry.next_hop, registry.ways)
-        while custody.due:
-            name = next(iter(custody.due))
-            del custody.due[name]
-            neighbour = self.neighbours.get(name)
-            if neighbour is not None:
-                self._pump_neighbour(neighbour)
-        if custody.damaged:
-            self._tell_damage()
-        unread, self.durability.unread = self.durability.unread, {}
-        for broker, text in unread.items():
-            self.complain_unread(broker, [text])
+        if self.caught_up_at < inf:
+            self._catch_up()
+        if registry.lost_log and self.durability.events.is_ready:
+            self._tell_own_loss()
+        if registry.ways != self._ways_at:
+            self._ways_at = registry.ways
+            self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
+        interests = self.durability.interests
+        if interests.unread:
+            unread, interests.unread = interests.unread, {}
+            for broker, text in unread.items():
+                self.complain_unread(broker, [text])
 
     def _settle_registry(self) -> None:
         """Write what the registry learned, and send what it says."""
@@ -304,11 +382,10 @@ class Core:
         if news:
             if any(fact.subject == LAPSE and fact.origin != self.name for fact in news):
                 self.lapses.hear()
-            operations, moved = self.durability.learn(news)
+            self._learn(news)
             self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
-            self._write_facts(operations, max(mine, default=0), news)
-            self.durables_moved(moved)
+            self._write_facts(max(mine, default=0), news)
         for name, message in outbox:
             neighbour = self.neighbours.get(name)
             if neighbour is not None and isinstance(message, Facts | Echo):
@@ -319,6 +396,46 @@ class Core:
         for wave, unreached in settled:
             self.settling.answered(wave, unreached)
 
+    def _learn(self, news: Sequence[Fact]) -> None:
+        """Brokers have said something: of durable subscriptions, of their logs, of who is gone."""
+        now, durability = self.at.now, self.durability
+        events, registry = durability.events, durability.registry
+        follows, refused = durability.learn(now, news)
+        self.perform(follows)
+        for fact in refused:
+            self.complain("claim_refused", fact.origin[:SHOWN_CHARS], 1, subscription=fact.subject)
+        for fact in news:
+            if fact.subject == LOG and fact.origin != self.name:
+                self.perform(events.renew(now, fact.origin, fact.claimed_us))
+        for broker in events.gone:
+            if broker not in registry.retired:
+                events.come_back(broker)
+        for broker in registry.retired.difference(events.gone):
+            self.perform(events.remove(now, broker))
+
+    def tell_loss(self, broker: str) -> None:
+        """A broker has lost its disk, and what it was to bring: all that are durable are told."""
+        now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(broker)
+        self.perform(self.durability.events.tell_loss(now, wall_us, loss))
+
+    def _tell_own_loss(self) -> None:
+        """An earlier life of this broker had a log that is lost. If its number is above that of the
+        present one, as the clock was put back, another one is begun.
+        """
+        registry, events = self.durability.registry, self.durability.events
+        lost, registry.lost_log = registry.lost_log, 0
+        if lost < events.streams.log_number:
+            self.tell_loss(self.name)
+            return
+        now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(self.name)
+        promise = Waiter(self.say_log, _never_mind)
+        self.perform(events.begin_log(now, wall_us, lost + 1, loss, promise))
+
+    def _loss(self, broker: str) -> Parcel:
+        self.report("error", "log_lost", broker=broker)
+        wall_us = self.at.wall_us
+        return Notice.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
+
     def _tell_unbelieved(self) -> None:
         """Facts that were not believed are told of."""
         registry = self.durability.registry
@@ -327,18 +444,13 @@ class Core:
             origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
             self.complain("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
 
-    def _tell_damage(self) -> None:
-        """Entries that nobody can read any more are told of: whose events were in them, if that is
-        known.
-        """
-        custody = self.durability.custody
-        damaged, custody.damaged = custody.damaged, []
-        for entry, whose in damaged:
-            heading, known = custody.heading(entry), {}
-            if heading.publisher != ANYBODY:
-                known = heading._asdict()
-                del known["wall_us"]
-            self.report("error", "entry_lost", entry=entry, **known, **whose)
+    def _tell_damage(self, entry: int, **whose: str) -> None:
+        """An entry that nobody can read any more: whose events were in it, if that is known."""
+        heading, known = self.durability.events.heading(entry), {}
+        if heading.publisher != ANYBODY:
+            known = heading._asdict()
+            del known["wall_us"]
+        self.report("error", "entry_lost", entry=entry, **known, **whose)
 
     def _tell_facts(self, neighbour: Neighbour, facts: Facts) -> None:
         if self.neighbours.get(neighbour.name) is neighbour:
@@ -355,29 +467,62 @@ class Core:
 
         self.fact_writer.when_written(answer)
 
-    def _write_facts(
-        self, operations: Iterable[Operation], version: int, facts: list[Fact]
-    ) -> None:
+    def _write_facts(self, version: int, facts: list[Fact]) -> None:
         registry = self.durability.registry
 
         def untold(_reason: str) -> None:
             """A full disk does not keep a broker from telling what live events go by."""
             registry.tell(version, only=OF_A_LIFE)
 
-        self.fact_writer.write(facts, operations, partial(registry.tell, version), untold)
+        self.fact_writer.write(facts, partial(registry.tell, version), untold)
 
-    def not_kept(self, durable: Durable) -> None:
-        """A durable subscription could not be written. One that is new here lives where it did, if
-        it lived anywhere; unless its owner has asked again, and waits for an answer.
-        """
-        is_here = self.durability.here.get(durable.subject) is durable
-        if durable.is_written or not is_here or durable.session is not None:
+    # --- durable subscriptions ---
+
+    def _claim_counts(self, claim: Claim) -> None:
+        """A claim is on the disk: who lives here is entered, who has gone is told."""
+        durability, subject = self.durability, claim.subject
+        durability.interests.learn(claim)
+        durable = durability.here.get(subject)
+        if claim.home == self.name:
+            if durable is None:
+                durable = durability.stored(claim, self.settings.lease_s)
+                durable.away_since = self.at.now
+                durability.enter(durable)
+            durable.claim = claim
+        elif durable is not None and claim == durability.newest(subject):
+            self._lives_elsewhere(durable, claim)
+        durability.say(claim)
+
+    def _lives_elsewhere(self, durable: Durable, claim: Claim) -> None:
+        """Another broker has claimed what is here, or its owner has ended it there."""
+        durability = self.durability
+        if durable.claim is not None and is_outdated(claim, durable.claim):
+            # That was before its owner came here, and is heard only now: claim it above that.
+            record = durability.record(durable)
+            self.perform(durability.events.open(self.at.now, durable.claim, record, None))
             return
-        before = self.durability.lived_at(durable)
-        if before:
-            self.durables_moved([(durable.subject, before)])
-        else:
-            self.append(self.durability.undo(durable))
+        self.take_away(durable)
+        durability.remove(durable.subject)
+        event = "durable_ended" if claim.is_over else "durable_moved"
+        self.report("info", event, subscription=durable.subject, to=claim.home)
+
+    def end_durable(self, subject: str, promise: Waiter | None = None) -> None:
+        """A durable subscription is over, by the word of its owner."""
+        durable, claim = self.durability.here[subject], self.durability.newest(subject)
+        visit = durable.visit
+        if visit == NO_VISIT and claim is not None:
+            visit = Visit(claim.client, claim.visit)
+        self._end(subject, visit, promise)
+
+    def end_lease(self, subject: str) -> None:
+        """A durable subscription is over as nobody has come for it: its owner is told if it comes
+        later (`Claim.is_lapsed`).
+        """
+        self._end(subject, NO_VISIT, None)
+
+    def _end(self, subject: str, visit: Visit, promise: Waiter | None) -> None:
+        events = self.durability.events
+        self.perform(events.end(self.at.now, Claim(subject, 0, "", *visit), promise))
 
     def take_away(self, durable: Durable) -> None:
         """It is heard elsewhere now, or over: whoever has it here is told."""
@@ -402,25 +547,51 @@ class Core:
             del self.by_peer[durable.peer]
             self.route(self.router.detach(durable.peer))
 
-    # --- custody ---
-
-    def _pump_neighbour(self, neighbour: Neighbour) -> None:
-        """Carry what waits for a neighbour, as far as its window allows."""
-        custody = self.durability.custody
-        while neighbour.link is not None and neighbour.has_room:
-            carry = custody.next_carry(neighbour.name)
-            if carry is None:
+    def pump(self, durable: Durable) -> None:
+        """Send what waits for a durable subscription to its owner, as far as the window allows."""
+        session, events = durable.session, self.durability.events
+        if session is None or not durable.is_kept:
+            return
+        while session.link is not None and session.has_room and durable.has_room:
+            delivery = events.delivery(durable.subject, durable.sent)
+            if delivery is None:
                 return
-            permitted = self._hearable(neighbour, carry)
-            if permitted is None:
-                self.dismiss(custody.took(neighbour.name, (carry.flight,)))
+            durable.send(delivery.offset, delivery.parcel.held_bytes)
+            if delivery.is_damaged:
+                self._tell_damage(delivery.entry, subscription=durable.subject)
+            notice = Notice.of(delivery.parcel)
+            if notice is not None:
+                for message in notice.told(durable.key, delivery.offset):
+                    session.say(self.out, message)
             else:
-                neighbour.say(self.out, permitted)
+                whole = Deliver(delivery.parcel, delivery.rows, durable.key, delivery.offset)
+                session.say(self.out, _permitted(session, whole))
+        session.stalled[durable] = None
 
-    def _hearable(self, neighbour: Neighbour, carry: Carry) -> Carry | None:
-        """What a neighbour may hear of what is carried; None if that is nothing.
+    # --- towards other brokers ---
 
-        The rest has no way to its homes that its grant allows: nobody waits for it.
+    def _way_to(self, broker: str) -> object:
+        """What tells the way to a broker from others: its first link, in this session."""
+        hop = self.durability.registry.next_hop(broker)
+        neighbour = None if hop is None else self.neighbours.get(hop)
+        return None if neighbour is None else neighbour.id
+
+    def send_towards(self, broker: str, message: Carry | EntriesStored, sender: str = "") -> None:
+        """Send what goes to another broker to the next on the way, if there is one. What is lost
+        is sent again by its origin.
+        """
+        hop = self.durability.registry.next_hop(broker)
+        neighbour = None if hop is None else self.neighbours.get(hop)
+        if neighbour is None or neighbour.name == sender:
+            return
+        if isinstance(message, Carry):
+            neighbour.carry(self.out, self._hearable(neighbour, message), self.settings.queue_bytes)
+        else:
+            neighbour.say(self.out, message)
+
+    def _hearable(self, neighbour: Neighbour, carry: Carry) -> Carry:
+        """What a neighbour may hear of what is carried: the rest has no way to its homes that its
+        grant allows. The entry goes on without it, as those behind it are to follow it.
         """
         if neighbour.principal.hears_all:
             return carry
@@ -429,48 +600,20 @@ class Core:
             return msgspec.structs.replace(carry, parcel=notice.anonymous.parcel)
         mask = hearable(neighbour.principal, carry.parcel)
         withheld = len(mask) - int(mask.sum())
-        if not withheld:
-            return carry
-        self.complain("withheld", neighbour.name, withheld, homes=list(carry.homes))
-        some = carry.parcel.select(mask)
-        return msgspec.structs.replace(carry, parcel=some) if mask.any() else None
-
-    def pump(self, durable: Durable) -> None:
-        """Send what waits for a durable subscription to its owner, as far as the window allows."""
-        session, custody = durable.session, self.durability.custody
-        if session is None:
-            return
-        while session.link is not None and session.has_room:
-            delivery = custody.next_delivery(durable.subject, durable.key)
-            if delivery is None:
-                return
-            if isinstance(delivery, Lost):
-                for message in delivery.messages:
-                    session.say(self.out, message)
-            else:
-                session.say(self.out, _permitted(session, delivery))
-        session.stalled[durable] = None
+        if withheld:
+            self.complain("withheld", neighbour.name, withheld, homes=[carry.home])
+        return without(carry, mask)
 
     def flow(self, party: PeerSession) -> None:
         """The window has opened, or the party is back: go on with what waits for it."""
         if isinstance(party, Neighbour):
             self.telling.resume(party)
         party.send_waiting(self.out)
-        if isinstance(party, Neighbour):
-            self.durability.custody.due[party.name] = None
-        elif isinstance(party, Session):
+        if isinstance(party, Session):
             while party.stalled and party.link is not None and party.has_room:
                 durable = next(iter(party.stalled))
                 del party.stalled[durable]
                 self.pump(durable)
-
-    def dismiss(self, entries: Iterable[int], acknowledged: Iterable[Forget] = ()) -> None:
-        """Write off acknowledgements, and those entries that nobody needs any longer: soon, as
-        nobody waits for that.
-        """
-        self.releases.add(self.at.now, (*acknowledged, *self.durability.custody.drop(entries)))
-        if self.releases.are_many:
-            self.append(())
 
 
 def _permitted(session: Session, delivery: Deliver) -> Deliver:

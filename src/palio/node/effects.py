@@ -6,40 +6,24 @@ carried out in their order. The simulator and the server carry out the very same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from palio.multicast.datagrams import Datagram
+from palio.node.operations import Append, Operation, PutSubscription
 from palio.protocol.messages import Fact, Message, Parcel
-from palio.protocol.seen_numbers import AddNumbers, DropNumbers, ForgetNumbers
 
 __all__ = [
-    "RELEASING",
-    "AddNumbers",
+    "ANYBODY",
     "Answered",
-    "Append",
-    "Assign",
     "Cast",
     "Close",
     "Dial",
-    "DropEntries",
-    "DropNumbers",
-    "DropRecord",
-    "DropSubscription",
     "Effect",
     "Entry",
-    "Forget",
-    "ForgetNumbers",
     "Heading",
     "Moment",
-    "Operation",
-    "PutEntry",
-    "PutFacts",
-    "PutRecord",
-    "PutSubscription",
-    "PutTime",
-    "Record",
     "Report",
     "Send",
     "Store",
@@ -74,24 +58,6 @@ class Close(NamedTuple):
 
     link: int
     reason: str
-
-
-class Append(NamedTuple):
-    """Write these operations to the journal, all or none, after those before; sync; call `stored`.
-
-    A shell may write several at once and answer for all of them.
-    """
-
-    ticket: int
-    operations: tuple[Operation, ...]
-    released: tuple[Operation, ...] = ()
-    """What is over: written with these, and without them if they cannot be; then as soon as the
-    disk takes anything."""
-    needs: tuple[int, ...] = ()
-    """Tickets of appends before it: if one of these was refused, so is this one."""
-    oldest: int = 0
-    """The first append that was not answered when this one was made: none from here on needs one
-    before that."""
 
 
 class Cast(NamedTuple):
@@ -138,116 +104,16 @@ Effect: TypeAlias = Send | Close | Append | Cast | Tune | Dial | Undial | Report
 # --- the journal ---
 
 
-class PutEntry(NamedTuple):
-    """Take durable events into custody until every home has taken them."""
-
-    entry: int
-    parcel: Parcel
-    homes: tuple[str, ...]
-    """Brokers with durable subscriptions that the events match, this one among them or not."""
-    wall_us: int
-    subjects: tuple[str, ...] = ()
-    """The durable subscriptions that alone it is for; none for all there that the events match."""
-
-
-class Assign(NamedTuple):
-    """An entry's rows for one durable subscription of this broker; None for all rows."""
-
-    subscription: str
-    entry: int
-    rows: bytes | None
-
-
-class DropEntries(NamedTuple):
-    """Nobody needs these entries any longer."""
-
-    entries: tuple[int, ...]
-
-
-class Forget(NamedTuple):
-    """A durable subscription has dealt with everything up to an entry; its bookmark, if new."""
-
-    subscription: str
-    entry: int
-    bookmark: bytes = b""
-
-
-class PutSubscription(NamedTuple):
-    """A durable subscription of this broker, as it is now."""
-
-    subscription: str
-    owner: str
-    filter: str
-    values: bytes
-    """Parameter values as msgpack."""
-    lease_s: float
-
-
-class DropSubscription(NamedTuple):
-    """A durable subscription has ended, with all that waits for it."""
-
-    subscription: str
-
-
-class PutFacts(NamedTuple):
-    """Facts about brokers, each replacing what was known of its origin and subject."""
-
-    facts: tuple[Fact, ...]
-
-
-class PutRecord(NamedTuple):
-    """What a front keeps under a key of its own, as it is now."""
-
-    key: str
-    value: bytes
-
-
-class DropRecord(NamedTuple):
-    """A front keeps nothing under a key any more."""
-
-    key: str
-
-
-Record: TypeAlias = PutRecord | DropRecord
 Answered: TypeAlias = Callable[[str | None], None]
 """Called with None once something is on the disk, or with why it is not."""
 
 
-class PutTime(NamedTuple):
-    """The time of the last publication of this broker's clients."""
-
-    time_us: int
-
-
-Operation: TypeAlias = (
-    PutEntry
-    | Assign
-    | DropEntries
-    | Forget
-    | PutSubscription
-    | DropSubscription
-    | AddNumbers
-    | DropNumbers
-    | ForgetNumbers
-    | PutFacts
-    | Record
-    | PutTime
-)
-
-
-RELEASING: Final = (DropEntries, Forget, DropSubscription, DropNumbers, ForgetNumbers, DropRecord)
-"""Operations that make room: a disk that is full takes steps of nothing else."""
-
-
 class Entry(NamedTuple):
-    """Durable events in custody."""
+    """Durable events that a journal holds."""
 
     entry: int
     parcel: Parcel
-    homes: tuple[str, ...]
     wall_us: int
-    subjects: tuple[str, ...] = ()
-    """See `PutEntry`."""
 
 
 ANYBODY: Final = "*"
@@ -269,20 +135,17 @@ class Stored(NamedTuple):
 
     epoch: int
     """How often the journal was opened before."""
-    last_entry: int
-    pending: Sequence[tuple[int, tuple[str, ...]]]
-    """Entries in custody, in order, with the homes that have not taken them."""
-    subscriptions: Sequence[PutSubscription]
-    waiting: dict[str, Sequence[int]]
-    """For each durable subscription the entries that it has not dealt with, in order."""
-    windows: Sequence[AddNumbers]
-    facts: Sequence[Fact]
+    operations: Iterable[Operation] = ()
+    """Of which durable state is the fold (`palio.node.queues`)."""
+    last_offset: int = 0
+    """The last that was used, also of what is over."""
+    subscriptions: Sequence[PutSubscription] = ()
+    """The durable subscriptions that live here."""
+    facts: Sequence[Fact] = ()
     time_us: int = 0
     """The time of the last publication that is remembered."""
     bookmarks: Mapping[str, bytes] = MappingProxyType({})
     """Those of durable subscriptions that have one."""
-    subjects: Mapping[int, tuple[str, ...]] = MappingProxyType({})
-    """By entry, the durable subscriptions that alone it is for."""
 
 
 class Store(Protocol):
@@ -293,9 +156,6 @@ class Store(Protocol):
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
         """Entries by number, those that exist, in order. `JournalDamaged` names a bad one."""
-
-    def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
-        """The rows of entries that a durable subscription waits for."""
 
     def heading(self, entry: int) -> Heading | None:
         """What is known of an entry whose events are damaged; None if that is so little."""

@@ -29,18 +29,17 @@ from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import (
     Answered,
-    Append,
     Cast,
     Close,
     Dial,
     Effect,
     Moment,
-    Record,
     Report,
     Send,
     Tune,
     Undial,
 )
+from palio.node.operations import Append, Record
 from palio.protocol.messages import Message
 
 __all__ = [
@@ -104,6 +103,9 @@ class Machine(Protocol):
     def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
         """An `Append` could not be written; nothing of it was."""
 
+    def writable(self, at: Moment) -> Sequence[Effect]:
+        """The journal takes writes again, after one that it refused."""
+
     def keep(self, record: Record, answered: Answered, at: Moment) -> Sequence[Effect]:
         """A front keeps something, or keeps it no longer."""
 
@@ -142,7 +144,9 @@ class StorePort(Protocol):
     """The journal, as it is written."""
 
     def append(self, append: Append) -> None:
-        """Write soon, in order. `Host.answered` says what became of each, in the same order."""
+        """Write soon, in order. `Host.answered` says what became of each, in the same order. After
+        a refusal all is refused until it is tried again; then `Host.writable` is called.
+        """
 
 
 class MulticastPort(Protocol):
@@ -284,6 +288,11 @@ class Host:
                 self._perform(self.machine.stored(ticket, at))
             else:
                 self._perform(self.machine.failed(ticket, reason, at))
+
+    def writable(self) -> None:
+        """The store takes writes again, after one that it refused."""
+        if self.is_running:
+            self._perform(self.machine.writable(self._clock.moment()))
 
     def keep(self, record: Record, answered: Answered) -> None:
         """A front keeps something: see `Machine`."""

@@ -57,4 +57,4 @@ def introduction_text(
 def fact_text(fact: Fact) -> bytes:
     """What the origin of a fact signs: all that it says."""
     said = (fact.origin, fact.version, fact.subject, fact.links, fact.filter, fact.claimed_us)
-    return _encode(("palio fact 1", *said, *(fact.visit if fact.visit.publisher else ())))
+    return _encode(("palio fact 2", *said, *fact.visit, *fact.claim))

@@ -5,7 +5,7 @@
   stop:  the same, and ways lead rather through others that have begun
   look:  clients       --Redirect-->  they move, and leave when all is in force elsewhere
          durables      --Adopt----->  a neighbour claims it, and it moves there as any other does
-         custody       --Carry----->  as ever, until nothing is left
+         events        --Carry----->  as ever, until nothing is left
 ```
 
 One that is stopped (`Node.leave`) keeps its durable subscriptions. One that is *drained* by a
@@ -20,17 +20,17 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from palio.errors import InvalidInput
-from palio.language.parsing import parse_filter
-from palio.node.core import Core
+from palio.errors import Closed, InvalidInput
+from palio.node.core import Core, Waiter
 from palio.node.holding import Holding
+from palio.node.interests import filter_of
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
-from palio.node.moving import Moving
+from palio.node.operations import Claim
 from palio.node.peers import STEPS, Peers
-from palio.node.sessions import Neighbour, Session
-from palio.node.vouching import LEAVING
+from palio.node.sessions import Durable, Neighbour, Session
+from palio.node.vouching import LEAVING, LOG
 from palio.protocol.limits import MAX_URLS
-from palio.protocol.messages import Adopt, Answer, Drain, Redirect
+from palio.protocol.messages import NO_VISIT, Adopt, Answer, Drain, Redirect, Visit
 from palio.routing.trees import LEAVING_WEIGHT, STOPPING_WEIGHT
 
 __all__ = ["Leaving"]
@@ -39,11 +39,10 @@ __all__ = ["Leaving"]
 class Leaving:
     """What one broker does before it goes, and what it takes over of others that go."""
 
-    def __init__(self, core: Core, peers: Peers, holding: Holding, moving: Moving) -> None:
+    def __init__(self, core: Core, peers: Peers, holding: Holding) -> None:
         self._core = core
         self._peers = peers
         self._holding = holding
-        self._moving = moving
         self.is_leaving = False
         self._has_begun = False
         """Whether clients were told to go."""
@@ -127,6 +126,7 @@ class Leaving:
             self._offered.clear()
             self._peers.step_aside(None)
             self._core.durability.registry.announce(LEAVING)
+            self._core.say_log()
             self._core.report("info", "in_service", reason=reason)
 
     def left(self) -> dict[str, Any]:
@@ -135,7 +135,7 @@ class Leaving:
         return {
             "clients": sum(each is not self._asker for each in core.sessions.values()),
             "durable_subscriptions": len(core.durability.here),
-            "entries": core.durability.custody.held,
+            "entries": core.durability.events.queues.entries,
             "neighbours": len(self._takers()),
             "unreached": list(self._unreached or ()),
             "done": self.is_done,
@@ -145,27 +145,28 @@ class Leaving:
         """All is handed over if there is nothing here, all brokers know that, and nothing has come
         for some time that was on its way.
         """
-        core, custody = self._core, self._core.durability.custody
+        core, events = self._core, self._core.durability.events
         is_empty = (
             all(each is self._asker for each in core.sessions.values())
             and not core.durability.here
-            and not custody.held
+            and not events.queues.entries
             and core.router.is_in_order
             and core.durability.registry.has_told_all
         )
         since = self._emptied
-        if not is_empty or (since is not None and since[1] != custody.last_taken):
+        if not is_empty or (since is not None and since[1] != events.log.last_offset):
             self._emptied = None
         elif since is None or self._unreached:
             self._tell_empty()
         elif self._unreached is not None and core.at.now - since[0] >= QUIET_S and not self.is_done:
             self.is_done = True
+            core.durability.registry.announce(LOG)  # nothing is lost with it
             core.report("info", "drained")
 
     def _tell_empty(self) -> None:
         """There is nothing here any more: find out who does not know that."""
         core = self._core
-        emptied = self._emptied = (core.at.now, core.durability.custody.last_taken)
+        emptied = self._emptied = (core.at.now, core.durability.events.log.last_offset)
         self._unreached = None
 
         def known(unreached: tuple[str, ...]) -> None:
@@ -260,14 +261,15 @@ class Leaving:
             each
             for each in list(here.values())
             if each.session is None
-            and not each.is_ending
+            and core.durability.lives_here(each.subject)
             and now - self._offered.get(each.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
         )
         for durable in islice(due, ADOPTED_AT_ONCE):
             self._offered[durable.subject] = now
             self._turn += 1
-            bookmark = core.durability.custody.bookmark(durable.subject)
-            visit = core.durability.homes.visit(durable)
+            bookmark = core.durability.bookmarks.get(durable.subject)
+            claim = core.durability.events.claims.stored(durable.subject)
+            visit = NO_VISIT if claim is None else Visit(claim.client, claim.visit)
             offer = Adopt(durable.subject, durable.lease_s, visit, bookmark)
             takers[self._turn % len(takers)].say(core.out, offer)
             yield STEPS // ADOPTED_AT_ONCE
@@ -275,34 +277,34 @@ class Leaving:
     def adopt(self, neighbour: Neighbour, offer: Adopt) -> None:
         """A neighbour is about to go: its durable subscription lives here from now on.
 
-        Only what it has claimed itself, and nobody after it, and what was not ended since: of that
-        the neighbour may not have heard. Else it offers that again in a while.
+        Only what it has claimed itself, and nobody after it. Else it offers that again in a while.
         """
-        core, durability = self._core, self._core.durability
-        claim = durability.registry.fact(neighbour.name, offer.subject)
-        is_its_own = claim is not None and claim is durability.homes.latest_claim(offer.subject)
-        if self.is_leaving or claim is None or not is_its_own:
+        core, events = self._core, self._core.durability.events
+        claim = events.claims.newest(offer.subject, events.overlay)
+        if self.is_leaving or claim is None or claim.home != neighbour.name:
             return
-        if durability.homes.is_over(claim, offer.visit):
-            return
-        try:
-            filter = parse_filter(claim.filter)
-        except InvalidInput:
+        filter = filter_of(claim)
+        if filter is None or str(filter) != claim.filter:
             return  # it stays where it can be read
-        needs = self._moving.write_first(offer.subject)
-        durable, operations = durability.put(
-            offer.subject, filter, {}, offer.lease_s, core.at.wall_us, offer.visit
+        owner = offer.subject.partition("/")[0]
+        durable = Durable(offer.subject, owner, filter, {}, offer.lease_s)
+        asked = Claim(
+            offer.subject,
+            0,
+            core.name,
+            *offer.visit,
+            claimed_us=core.at.wall_us,
+            filter=claim.filter,
         )
-        durable.away_since = core.at.now
-        kept = durability.custody.acknowledge(offer.subject, 0, 0, offer.bookmark)
 
         def adopted() -> None:
-            durable.is_written = True
+            if offer.bookmark and core.durability.bookmarks.keep(offer.subject, offer.bookmark):
+                core.perform(events.acknowledge(core.at.now, offer.subject, 0, (), offer.bookmark))
+            core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)
 
-        durable.ticket = core.append(
-            (*operations, *(kept or ())),
-            adopted,
-            lambda _reason: core.not_kept(durable),
-            needs=needs,
-        )
-        core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)
+        promise = Waiter(adopted, lambda _reason: None)
+        record = core.durability.record(durable)
+        try:
+            core.perform(events.open(core.at.now, asked, record, promise))
+        except Closed:
+            return  # its owner has come elsewhere since

@@ -70,6 +70,10 @@ CARRIED_AT_ONCE: Final = 64
 """Durable subscriptions that have moved, of which a look round tries again to write what goes after
 them where the disk did not take it: with all of them it might keep everybody else waiting."""
 
+MAX_EARLY: Final = 1_000
+"""Durable publications and subscriptions that wait while a new broker hears from its network: that
+takes less than a second."""
+
 QUEUES_PART: Final = 8
 """Queues may hold one part in so many of `MEMORY_BYTES`, however much is on its way."""
 

@@ -16,6 +16,7 @@ from palio.protocol.messages import (
     Carry,
     Echo,
     Echoed,
+    EntriesStored,
     Fact,
     Facts,
     FlowStands,
@@ -33,7 +34,9 @@ __all__ = ["check_names"]
 
 _BROKER: Final = "a broker"
 
-_NAMING: Final = frozenset((Facts, Known, Echo, Echoed, Carry, Probe, Route, FlowStands, Heard))
+_NAMING: Final = frozenset(
+    (Facts, Known, Echo, Echoed, Carry, EntriesStored, Probe, Route, FlowStands, Heard)
+)
 
 
 def check_names(sender: str, message: Message) -> None:
@@ -56,16 +59,14 @@ def check_names(sender: str, message: Message) -> None:
                 _check((_BROKER, name) for name in names)
             case Forward():
                 _check((_BROKER, name) for name in _named(message))
-            case Carry():
-                _check((_BROKER, name) for name in message.homes)
+            case Carry() | EntriesStored():
+                _check(_on_a_way(message))
             case Probe():
                 _check((_BROKER, name) for name in message.path)
             case FlowStands() | Heard():
                 _check((_BROKER, name) for name in (message.sender, message.receiver))
             case Route(control):
                 _check((_BROKER, name) for name in _in_control(control))
-            case _:
-                pass
     except InvalidInput as error:
         raise IllegalMessage(sender, str(error)) from None
 
@@ -110,6 +111,18 @@ def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
         if fact.subject.startswith(RETIRED):
             yield _BROKER, fact.subject.removeprefix(RETIRED)
         elif is_subscription(fact.subject):
-            owner, _, name = fact.subject.partition("/")
-            yield "an owner", owner
-            yield "a durable subscription", name
+            yield from _in_subjects((fact.subject,))
+
+
+def _on_a_way(message: Carry | EntriesStored) -> Iterator[tuple[str, str]]:
+    yield _BROKER, message.origin
+    yield _BROKER, message.home
+    if isinstance(message, Carry):
+        yield from _in_subjects(share.subject for share in message.shares)
+
+
+def _in_subjects(subjects: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for subject in subjects:
+        owner, _, name = subject.partition("/")
+        yield "an owner", owner
+        yield "a durable subscription", name

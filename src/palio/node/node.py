@@ -18,7 +18,7 @@ from palio.multicast.datagrams import Datagram
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
-from palio.node.effects import Answered, Close, DropEntries, Effect, Moment, Record, Send, Store
+from palio.node.effects import Answered, Close, Effect, Moment, Send, Store
 from palio.node.finding import Finder
 from palio.node.greetings import Greetings
 from palio.node.host import numbered_ids
@@ -28,7 +28,7 @@ from palio.node.limits import REASON_CHARS
 from palio.node.link_reports import LinkReports
 from palio.node.links import Link, Links
 from palio.node.membership import Membership
-from palio.node.moving import Moving
+from palio.node.operations import Record
 from palio.node.partings import Partings
 from palio.node.patience import Patience
 from palio.node.peers import STEPS, Peers
@@ -98,9 +98,7 @@ class Node:
             matcher,
         )
         self._cancelling = Cancelling(self._core)
-        self._moving = Moving(self._core)
-        self._core.durables_moved = self._moving.move
-        self._publishing = Publishing(self._core, self._moving)
+        self._publishing = Publishing(self._core)
         self._questions = Questions(self._core, self._publishing)
         self._links = Links(self._core)
         self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
@@ -111,27 +109,24 @@ class Node:
         self._greetings = Greetings(
             self._core, self._links, self._peers, self._questions, self._finding, self._membership
         )
-        self._leaving = Leaving(self._core, self._peers, self._publishing.holding, self._moving)
+        self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
         self._patience = Patience(self._core, self._links, self._peers)
         self._reception = Reception(
             self._core,
             self._publishing,
             self._questions,
-            RequestHandler(self._core, self._peers, self._cancelling, self._moving),
+            RequestHandler(self._core, self._peers, self._cancelling),
             self._membership,
             self._leaving,
             self._patience,
         )
-        self._watch = Watch(
-            self._core, self._links, self._peers, self._publishing, self._moving, self._patience
-        )
+        self._watch = Watch(self._core, self._links, self._peers, self._publishing, self._patience)
         self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
             self._peers.leaving,
             self._core.telling.waiting,
             self._cancelling.unfinished,
             self._publishing.detours.waiting,
-            self._publishing.carrying.ready,
         )
         """That of which every `tick` does a piece."""
         self._link_reports = LinkReports(self._core)
@@ -178,17 +173,12 @@ class Node:
         core.at = at
         self.wake_at = self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
         self._watch.begin()
-        for durable in core.durability.here.values():
-            durable.away_since = at.now
         self._finding.begin()
         self._membership.begin()
         core.durability.registry.begin(at.wall_us)
-        core.durability.disclaim()
+        core.begin()
         self._publishing.times.begin()
         self._publishing.multicasting.begin()
-        self._moving.move(core.durability.moved(list(core.durability.here)))
-        if core.durability.custody.left_over:
-            core.append((DropEntries(core.durability.custody.left_over),))
         return self._effects()
 
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:
@@ -285,14 +275,21 @@ class Node:
 
     def stored(self, ticket: int, at: Moment) -> list[Effect]:
         """An `Append` is on the disk."""
-        self._core.at = at
-        self._core.stored(ticket)
+        core = self._core
+        core.at = at
+        core.perform(core.durability.events.stored(at.now, ticket))
         return self._effects()
 
     def failed(self, ticket: int, reason: str, at: Moment) -> list[Effect]:
         """An `Append` could not be written; nothing of it is on the disk."""
         self._core.at = at
         self._core.failed(ticket, reason)
+        return self._effects()
+
+    def writable(self, at: Moment) -> list[Effect]:
+        """The journal takes writes again, after one that it refused."""
+        self._core.at = at
+        self._core.writable()
         return self._effects()
 
     def keep(self, record: Record, answered: Answered, at: Moment) -> list[Effect]:
@@ -306,9 +303,10 @@ class Node:
         core = self._core
         core.at = at
         core.lag.note(at.now - self.wake_at, at.now, core.durability.registry.heard_of)
-        is_due = core.releases.are_due(at.now)
+        events = core.durability.events
+        is_due = events.wake_at <= at.now
         if is_due:
-            core.append(())
+            core.perform(events.tick(at.now))
         is_due = self._publishing.multicasting.tick() or is_due
         is_due = self._watch.tick() or is_due
         is_due = self._finding.tick() or is_due
@@ -321,7 +319,6 @@ class Node:
             is_due = True
             self._publishing.holding.go_on()
             self._publishing.detours.go_on()
-            self._publishing.carrying.go_on()
             self._peers.let_go()
             core.telling.go_on()
             self._cancelling.go_on()
@@ -359,7 +356,10 @@ class Node:
             if state.party is not None:
                 state.party.send_ack(self._core.out, now=True)
             self._links.close(link, Bye("closed", "the broker is going down"))
-        self._core.append(self._publishing.times.to_keep())
+        to_keep = self._publishing.times.to_keep()
+        if to_keep:
+            self._core.append(to_keep)
+        self._core.perform(self._core.durability.events.close())
         return self._effects()
 
     # --- connections ---
@@ -424,7 +424,8 @@ class Node:
         if self._has_unfinished:
             self.wake_at = core.at.now
         due_at = min(
-            core.releases.due_at,
+            core.durability.events.wake_at,
+            core.caught_up_at,
             core.assembling.due_at(core.at),
             self._publishing.multicasting.wake_at,
             self._watch.wake_at,

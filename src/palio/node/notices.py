@@ -16,7 +16,7 @@ from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.model.parcels import Parcel, Shape
 from palio.node.effects import ANYBODY, Heading
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
-from palio.protocol.messages import Gap
+from palio.protocol.messages import Deliver, Gap, Gaps
 
 __all__ = ["Notice", "heading_of"]
 
@@ -35,6 +35,10 @@ _FIELDS: Final[list[pa.Field[Any]]] = [
 ]
 
 _SHAPE: Final = Shape(pa.schema(_FIELDS))
+
+_NO_EVENTS: Final = pa.RecordBatch.from_arrays(  # of lists of values Arrow asks pandas
+    [pa.nulls(0, pa.int64()), pa.nulls(0, TIMESTAMP)], names=[SEQ, TIME]
+)
 
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,9 +93,12 @@ class Notice(NamedTuple):
         """The same for those who may not know whose events they were."""
         return self._replace(publisher=ANYBODY, first_seq=0, last_seq=0, events=0)
 
-    def gap(self, key: int) -> Gap:
-        """As the durable subscription of this key is told of it."""
-        return Gap(self.publisher, self.first_seq, self.last_seq, self.events, key)
+    def told(self, key: int, entry: int) -> tuple[Gaps, Deliver]:
+        """As the durable subscription of this key is told of it: a gap, and an entry without
+        events. To acknowledge that is to have heard of the gap.
+        """
+        gap = Gap(self.publisher, self.first_seq, self.last_seq, self.events, key)
+        return Gaps((gap,)), Deliver(Parcel(self.publisher, _NO_EVENTS), None, key, entry)
 
 
 def heading_of(parcel: Parcel, wall_us: int) -> Heading:

@@ -319,7 +319,6 @@ class Peers:
         unseen = neighbour.unseen
         neighbour.forget()
         core.telling.forget(neighbour)
-        core.durability.custody.detach(neighbour.name)
         core.durability.registry.leave(neighbour.name)
         core.route(core.router.detach(neighbour.peer))
         self._detours.part(neighbour, unseen)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Final, NamedTuple, Protocol
-
-import numpy as np
+from typing import Final
 
 from palio.errors import (
     IllegalMessage,
@@ -20,15 +18,14 @@ from palio.matching.protocol import RowMask
 from palio.model.events import check_times, conform, refuse_system_names
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
-from palio.node.carrying import Carried, Carrying
-from palio.node.core import Core
+from palio.node.carrying import Carrying
+from palio.node.core import Core, Waiter
 from palio.node.detours import Detours
-from palio.node.durability import Addressees, Taken
-from palio.node.effects import Entry
+from palio.node.durability import NO_DISK, packed
 from palio.node.holding import Holding
-from palio.node.moving import Moving
 from palio.node.multicasting import Multicasting
 from palio.node.sessions import Neighbour, PeerSession, Session
+from palio.node.streams import UNREAD
 from palio.node.times import Times
 from palio.protocol.batches import check_size
 from palio.protocol.failures import failure
@@ -53,71 +50,16 @@ _NO_WAYS: Final = Destined({}, {})
 """Nobody listens."""
 
 
-class Giver(Protocol):
-    """Whoever gave events into custody, to be told what came of it."""
-
-    def kept(self) -> None:
-        """They are on the disk."""
-
-    def refused(self, reason: str, /) -> None:
-        """They could not be written."""
-
-    def passes_on(self, entry: int, /) -> bool:
-        """They could not be written, and are for other brokers alone: whether they go on all the
-        same, from memory; else they are `refused`.
-        """
-
-
-class _Pending(NamedTuple):
-    """Events that were taken into custody and are being written."""
-
-    taken: Taken
-    parcel: Parcel
-    homes: tuple[str, ...]
-    failures: int
-    """How many writes had failed before."""
-    is_sent: bool
-    """Whether they are on their way to others already."""
-    giver: Giver
-
-
-class _Publication(NamedTuple):
-    """A client published them."""
-
-    core: Core
-    publishing: Publishing
-    session: Session
-    ticket: int
-    first: int
-    last: int
-
-    def kept(self) -> None:
-        """See `Giver`."""
-        self.publishing.keep_promise(self.session, self.ticket)
-
-    def refused(self, reason: str, /) -> None:
-        """See `Giver`."""
-        error = NotStored(f"the broker could not write to its disk: {reason}")
-        refusal = Refused(self.first, self.last, failure(error))
-        self.session.say(self.core.out, refusal)
-        self.kept()
-
-    def passes_on(self, _entry: int, /) -> bool:
-        """See `Giver`: durable is what is on a disk."""
-        return False
-
-
 class Publishing:
     """The ways of events through one broker."""
 
-    def __init__(self, core: Core, moving: Moving) -> None:
+    def __init__(self, core: Core) -> None:
         self._core = core
-        self._moving = moving
         self.times = Times(core)
         self.holding = Holding(core, self._go)
         self.detours = Detours(core, self._go)
         self.multicasting = Multicasting(core, self._arrived)
-        self.carrying = Carrying(core, self._take_over)
+        self.carrying = Carrying(core)
         self._next_ticket = 0
         self._sound: set[Shape] = set()
         self.published = 0
@@ -157,7 +99,7 @@ class Publishing:
         core, given = self._core, message.parcel
         last = message.first_seq + len(given) - 1
         refused: list[Refused] = []
-        addressees: Addressees | None = None
+        wanted: Mapping[str, RowMask] = {}
         try:
             if session.stream.has_begun:  # a part, perhaps of another message than was admitted
                 self._check(given)
@@ -168,8 +110,8 @@ class Publishing:
             announced = core.router.announced(outlet, parcel) if len(parcel) else None
             if announced is not None:
                 parcel = _announced(session, parcel, announced, refused)
-            if message.durable and len(parcel):
-                addressees = core.durability.addressees(parcel)
+            if message.durable and core.durability.events.is_ready:
+                wanted = self._wanted(parcel)
             is_held = self.holding.must_wait(outlet)
             ways = _NO_WAYS if is_held else self._ways(outlet, parcel)
         except Exception as error:  # noqa: BLE001  # likewise
@@ -179,7 +121,7 @@ class Publishing:
             session.say(core.out, each)
         self.published += len(parcel)
         if message.durable:
-            self._publish_durable(session, parcel, addressees, last)
+            self._publish_durable(session, parcel, wanted, last)
         answer = None if message.durable else partial(self._taken, session, last)
         if is_held:
             self.holding.put(outlet, parcel, durable=message.durable, then=answer)
@@ -233,22 +175,63 @@ class Publishing:
             self._sound.clear()
         self._sound.add(parcel.shape)
 
+    def _wanted(self, parcel: Parcel) -> Mapping[str, RowMask]:
+        return self._core.durability.interests.wanted(parcel) if len(parcel) else {}
+
     def _publish_durable(
-        self, session: Session, parcel: Parcel, addressees: Addressees | None, last: int
+        self, session: Session, parcel: Parcel, wanted: Mapping[str, RowMask], last: int
     ) -> None:
-        """Into custody; the client is told when it is on the disk."""
-        if addressees is None or not addressees.homes:
+        """Keep events; the client is told when they are on the disk. What it says again, as it has
+        not heard so, is kept once.
+        """
+        core = self._core
+        if not len(parcel):
             self._answer(session, last, durable=True)
             return
-        here, first = addressees.here, int(parcel.numbers[0])
-        if len(parcel) > 1:
-            rows: RowMask = np.logical_or.reduce(list(addressees.homes.values()))
-            here, parcel = addressees.of(rows), parcel.select(rows)
+        promise = self._promise(session, parcel.seqs[0], last)
+        if not core.settings.has_disk:
+            promise.otherwise(NO_DISK)
+            return
+        if core.durability.events.is_ready:
+            self._keep(parcel, wanted, promise)
+        else:
+            core.when_ready(partial(self._keep_late, parcel, promise))
+
+    def _keep_late(self, parcel: Parcel, promise: Waiter) -> None:
+        """The broker had just started."""
+        try:
+            self._keep(parcel, self._wanted(parcel), promise)
+        except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for no answer
+            promise.otherwise(f"the broker cannot handle these events: {error}")
+
+    def _keep(self, parcel: Parcel, wanted: Mapping[str, RowMask], promise: Waiter) -> None:
+        """Keep events for all durable subscriptions that want them."""
+        core = self._core
+        events, at = core.durability.events, core.at
+        known = events.kept_of(parcel.publisher)
+        if parcel.seqs[0] <= known:
+            fresh = parcel.numbers > known
+            masks = {subject: mask[fresh] for subject, mask in wanted.items()}
+            wanted = {subject: mask for subject, mask in masks.items() if mask.any()}
+            parcel = parcel.select(fresh)
+        parcel, shares = packed(parcel, wanted)
+        interests = core.durability.interests
+        shares |= {each: UNREAD for each in shares if interests.is_unread(each)}
+        beside = self.times.to_keep()
+        core.perform(events.publish(at.now, at.wall_us, parcel, shares, promise, beside))
+
+    def _promise(self, session: Session, first: int, last: int) -> Waiter:
+        """The client is to be told what became of some publications, in their order."""
         self._next_ticket += 1
         ticket = self._next_ticket
         session.promises.append((last, ticket))
-        giver = _Publication(self._core, self, session, ticket, first, last)
-        self._into_custody(parcel, tuple(addressees.homes), giver, here)
+
+        def refused(reason: str) -> None:
+            error = NotStored(f"the broker could not write to its disk: {reason}")
+            session.say(self._core.out, Refused(first, last, failure(error)))
+            self.keep_promise(session, ticket)
+
+        return Waiter(partial(self.keep_promise, session, ticket), refused)
 
     def _answer(self, session: Session, last: int, *, durable: bool) -> None:
         """Nothing is left to do for these: they are accepted once those before them are."""
@@ -291,83 +274,6 @@ class Publishing:
             self.holding.put(neighbour.peer, parcel, durable=message.durable)
         else:
             self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
-
-    def _take_over(self, carried: Carried, is_first: bool) -> None:
-        """What a neighbour carries here comes into custody. What is tried again is not sent on each
-        time.
-        """
-        part = carried.part
-        self._into_custody(
-            part.parcel, part.homes, carried, subjects=part.subjects, at_once=is_first
-        )
-
-    def _into_custody(
-        self,
-        parcel: Parcel,
-        homes: tuple[str, ...],
-        giver: Giver,
-        here: Mapping[int, RowMask] | None = None,
-        subjects: tuple[str, ...] = (),
-        *,
-        at_once: bool = True,
-    ) -> None:
-        """Write, send on at once or then, and tell the giver when it is known what came of it.
-
-        What is sent before it is on our disk is still in the custody of whom we have it from.
-        """
-        core = self._core
-        taken = core.durability.take(parcel, homes, core.at.wall_us, here, subjects)
-        if at_once:
-            self._send_on(taken)
-        pending = _Pending(taken, parcel, homes, core.failures, at_once, giver)
-        writes = [*taken.writes, *self.times.to_keep()] if taken.writes else []
-        core.append(
-            writes,
-            partial(self._written, pending),
-            partial(self._unwritten, pending),
-            needs=core.durability.needs(taken.assigned),
-        )
-
-    def _send_on(self, taken: Taken) -> None:
-        """What was taken into custody goes towards other homes."""
-        durability = self._core.durability
-        for entry in (taken.entry, *taken.followers) if taken.entry else taken.followers:
-            durability.custody.dispatch(entry, durability.registry.next_hop)
-
-    def _written(self, pending: _Pending) -> None:
-        """What was taken into custody is on the disk."""
-        core, (entry, assigned, *_) = self._core, pending.taken
-        custody = core.durability.custody
-        if not pending.is_sent:
-            self._send_on(pending.taken)
-        gone = [subject for subject in assigned if not custody.lines_up(subject, entry)]
-        if gone:  # the end of what they had here is written soon, perhaps before what goes on
-            taken = Entry(entry, pending.parcel, pending.homes, core.at.wall_us)
-            self._moving.follow(gone, taken, partial(_tell_giver, pending, core))
-        elif pending.taken.has_known:  # what came before may be on its way to the disk once more
-            self._moving.when_followed(partial(_tell_giver, pending, core))
-        else:
-            _tell_giver(pending, core)
-        custody.release(entry, assigned)
-        for follower in pending.taken.followers:
-            custody.release(follower, ())
-        for subject in assigned:
-            durable = core.durability.here.get(subject)
-            if durable is not None:
-                core.pump(durable)
-        if not gone:
-            core.dismiss([entry])
-
-    def _unwritten(self, pending: _Pending, reason: str) -> None:
-        """What was taken into custody could not be written: it was never taken, unless it goes on
-        from memory.
-        """
-        taken = pending.taken
-        is_for_others = taken.entry and self._core.name not in pending.homes
-        if is_for_others and pending.giver.passes_on(taken.entry):
-            return  # it is on its way: what is tried again is for somebody here
-        self._core.durability.take_back(taken)
-        pending.giver.refused(reason)
 
     # --- the live way ---
 
@@ -454,15 +360,6 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
     if party.principal.hears_all and not worth_copying(wanted, len(parcel)):
         return parcel, pack_mask(mask)
     return parcel.select(mask), None
-
-
-def _tell_giver(pending: _Pending, core: Core) -> None:
-    """Tell the giver that it is on the disk for all that it is for."""
-    if pending.taken.has_known and core.failures > pending.failures:
-        # What had come before was perhaps not on the disk yet, and never got there.
-        pending.giver.refused("what came before could not be written")
-    else:
-        pending.giver.kept()
 
 
 def _permitted(session: Session, parcel: Parcel, refused: list[Refused]) -> Parcel:

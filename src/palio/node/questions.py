@@ -36,7 +36,7 @@ from palio.node.seeking import Seeking
 from palio.node.sessions import Durable, Neighbour, Session, Subscription
 from palio.node.vouching import FOUND, lives
 from palio.protocol.legal_parcels import check_numbered
-from palio.protocol.messages import Answer, Fact, Parcel, Probe, Probed
+from palio.protocol.messages import Answer, Parcel, Probe, Probed
 from palio.routing.protocol import Hierarchy, Peer
 
 __all__ = ["Questions"]
@@ -118,7 +118,7 @@ class Questions:
     def status(self) -> dict[str, Any]:
         """Counts, by name."""
         core = self._core
-        custody = core.durability.custody
+        events = core.durability.events
         return {
             "broker": core.name,
             "epoch": core.durability.epoch,
@@ -146,9 +146,8 @@ class Questions:
             "leaving": list(
                 filter(core.durability.registry.is_leaving, core.durability.registry.brokers)
             ),
-            "custody_entries": custody.held,
-            "unwritten_bytes": self._publishing.carrying.unwritten_bytes,
-            "custody_waiting": {name: custody.line(name) for name in core.durability.here},
+            "custody_entries": events.queues.entries,
+            "custody_waiting": {name: len(events.waits(name)) for name in core.durability.here},
             "complaints": dict(core.complaints.totals),
         }
 
@@ -157,7 +156,7 @@ class Questions:
         publish, and whether it matches.
         """
         core, owner = self._core, session.owner
-        custody = core.durability.custody
+        events = core.durability.events
         mine = [each for each in core.sessions.values() if each.owner == owner]
         kept = [name for name, each in core.durability.here.items() if each.owner == owner]
         return {
@@ -169,7 +168,7 @@ class Questions:
             "durable_subscriptions": len(kept),
             "dropped": sum(each.dropped for each in mine),
             "queued_bytes": sum(each.queued_bytes for each in mine),
-            "custody_waiting": {name: custody.line(name) for name in kept},
+            "custody_waiting": {name: len(events.waits(name)) for name in kept},
         }
 
     def _waiting(self, session: Session, key: Any) -> dict[str, int]:
@@ -181,12 +180,12 @@ class Questions:
             raise InvalidInput(
                 f"this session has no durable subscription under the key {key!r:.40}"
             )
-        custody = self._core.durability.custody
-        subject = durable.subject
+        waits = self._core.durability.events.waits(durable.subject)
+        offsets = [offset for offset, _ in waits if offset > durable.acknowledged]
         return {
-            "entries": custody.line(subject),
-            "sent": custody.sent(subject),
-            "last": custody.last(subject),
+            "entries": len(offsets),
+            "sent": sum(offset <= durable.sent for offset in offsets),
+            "last": offsets[-1] if offsets else 0,
         }
 
     def topology(self) -> dict[str, Any]:
@@ -311,9 +310,7 @@ class Questions:
             assert isinstance(asker, Session)
             sender, again = core.outlets.of(asker), Parcel(self._prober(), parcel.batch)
             hop["multicast"] = self._publishing.multicasting.explain(sender, again)
-            hop["durable"] = sorted(core.durability.addressees(parcel).homes)
-            kept = self._kept(parcel) if hop["durable"] else []
-            hop["kept_for"] = sorted(fact.subject for fact in kept)
+            hop.update(self._kept(parcel))
         state.hops.append(hop)
         self._conclude(mine)
 
@@ -326,9 +323,7 @@ class Questions:
             place = self._core.by_peer.get(peer)
             if peer.is_client and place is not None and place[0].owner == owner:
                 _would_deliver(place, hop, _event(parcel))
-        kept = self._kept(parcel, owner)
-        hop["durable"] = sorted({fact.origin for fact in kept})
-        hop["kept_for"] = sorted(fact.subject for fact in kept)
+        hop.update(self._kept(parcel, owner))
         return {"hops": [hop], "limited": _limited(owner)}
 
     def _receivers(self, asker: Session | Neighbour, parcel: Parcel, source: str) -> Iterable[Peer]:
@@ -355,10 +350,14 @@ class Questions:
             state.waiting[peer.name] = None
             neighbour.say(core.out, message)
 
-    def _kept(self, parcel: Parcel, owner: str = "") -> list[Fact]:
-        """The durable subscriptions of the network, or of one owner, that an event matches."""
-        found = self._core.durability.wanted_by(parcel)
-        return [fact for fact in found if owner in ("", fact.subject.partition("/")[0])]
+    def _kept(self, parcel: Parcel, owner: str = "") -> dict[str, list[str]]:
+        """The durable subscriptions of the network, or of one owner, that an event matches, and
+        where they live.
+        """
+        durability = self._core.durability
+        found = durability.homes(durability.interests.wanted(parcel))
+        homes = {s: home for s, home in found.items() if owner in ("", s.partition("/")[0])}
+        return {"durable": sorted(set(homes.values())), "kept_for": sorted(homes)}
 
     def probed(self, neighbour: Neighbour, message: Probed) -> None:
         """A neighbour answers for itself and all beyond."""

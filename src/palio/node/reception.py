@@ -31,6 +31,7 @@ from palio.protocol.messages import (
     Drain,
     Echo,
     Echoed,
+    EntriesStored,
     Facts,
     Failed,
     FlowStands,
@@ -47,7 +48,6 @@ from palio.protocol.messages import (
     Settle,
     Sought,
     SubscribeAll,
-    Took,
 )
 from palio.routing.messages import Batch, Control, Flood
 
@@ -171,7 +171,7 @@ class Reception:
                 self._publishing.forward(neighbour, message)
             case FlowStands() | Heard():
                 self._publishing.multicasting.receive(neighbour, message)
-            case Carry() | Took() | Adopt():
+            case Carry() | EntriesStored() | Adopt():
                 self._kept(neighbour, message)
             case Facts() | Known() | Echo() | Echoed():
                 core.durability.registry.receive(neighbour.name, message, core.at)
@@ -184,12 +184,12 @@ class Reception:
             case Sought():
                 self._questions.seeking.answered(neighbour, message)
 
-    def _kept(self, neighbour: Neighbour, message: Carry | Took | Adopt) -> None:
-        """A neighbour hands something over that is kept, or says that it has it."""
+    def _kept(self, neighbour: Neighbour, message: Carry | EntriesStored | Adopt) -> None:
+        """Durable events on their way, or a durable subscription that is handed over."""
         if isinstance(message, Carry):
             self._publishing.carrying.carry(neighbour, message)
-        elif isinstance(message, Took):
-            self._publishing.carrying.took(neighbour, message)
+        elif isinstance(message, EntriesStored):
+            self._publishing.carrying.stored(neighbour, message)
         else:
             self._leaving.adopt(neighbour, message)
 

@@ -36,13 +36,14 @@ that learns of its own retirement is not gone, and says everything again, under 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, KeysView, Sequence
+from math import inf
 
 from palio.errors import IllegalMessage
 from palio.node.echoes import Echoes, KnownNeighbour, PendingSettle
 from palio.node.effects import Moment
 from palio.node.limits import ASK_AGAIN_S, KNOWN_AGAIN_S, MAX_BROKERS, REPEATED_AT_ONCE
 from palio.node.said_facts import SaidFacts
-from palio.node.vouching import LINKS, TOKEN, Vouching
+from palio.node.vouching import LINKS, LOG, TOKEN, Vouching
 from palio.node.ways import ShortestWays
 from palio.protocol.limits import PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known, Message
@@ -105,6 +106,13 @@ class Registry(SaidFacts):
         self._bides = False
         self._asked_back: dict[str, None] = {}
         """Neighbours that were asked what an earlier life of this broker had said."""
+        self._lacking: dict[str, int] | None = None
+        """What the first neighbour knew that this broker did not, by origin; None before it spoke.
+        """
+        self._former_log = 0
+        self.lost_log = 0
+        """The log of an earlier life of this broker, once it has been heard of. Whoever tells of
+        that takes it out."""
 
     # --- what is known ---
 
@@ -140,6 +148,11 @@ class Registry(SaidFacts):
             near = [name for name, state in self._neighbours.items() if state.is_equal]
             self._found = ShortestWays(self.name, near, self.links, self.is_leaving)
         return self._found
+
+    @property
+    def has_caught_up(self) -> bool:
+        """Whether this broker knows what its first neighbour knew."""
+        return self._lacking is not None and not self._lacking
 
     # --- what this broker says ---
 
@@ -228,6 +241,8 @@ class Registry(SaidFacts):
     def leave(self, neighbour: str) -> None:
         """A link is down: it answers for nothing any more."""
         gone = self._neighbours.pop(neighbour)
+        if self._lacking:
+            self._lacking = None  # the next one is asked
         self._lost[neighbour] = None
         self.ways += 1
         self._echoes.leave(neighbour, gone, self._untold.first)
@@ -284,6 +299,11 @@ class Registry(SaidFacts):
         if len(versions) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Known of more than {MAX_BROKERS} (MAX_BROKERS)")
         state.is_equal, state.known_at = True, at.now
+        if self._lacking is None:
+            theirs = {each: version for each, version in versions.items() if each != self.name}
+            self._lacking = {each: v for each, v in theirs.items() if v > self._version(each)}
+            if self.is_new and self.name in versions:
+                self._lacking[self.name] = versions[self.name]
         lacking = [
             fact
             for fact in self._facts.values()
@@ -300,6 +320,7 @@ class Registry(SaidFacts):
         self._reply()
 
     def _learn(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> None:
+        self._note_lost_log(facts, at)
         fresh, known = self._sift(neighbour, facts, at)
         for origin, versions in known.items():
             self._answer(neighbour, origin, versions)
@@ -313,6 +334,21 @@ class Registry(SaidFacts):
         for origin in owed.keys() & self._forgetful.keys():
             if at.now - self._forgetful[origin] >= ASK_AGAIN_S:
                 self._remind_of(origin, neighbour, at)
+
+    def _note_lost_log(self, facts: Sequence[Fact], at: Moment) -> None:
+        """What a neighbour knows of an earlier life of this broker, and what is still lacking."""
+        for fact in facts:
+            if self._lacking and fact.version >= self._lacking.get(fact.origin, inf):
+                del self._lacking[fact.origin]
+            if (fact.origin, fact.subject) == (self.name, LOG) and not self._doubt(fact, at):
+                self.hear_of_log(fact.claimed_us)
+
+    def hear_of_log(self, log: int) -> None:
+        """This broker has had such a log: another one than it has is lost."""
+        mine = self.fact(self.name, LOG)
+        is_mine = mine is not None and mine.claimed_us == log
+        if log > self._former_log and not is_mine:
+            self.lost_log = self._former_log = log
 
     def _sift(
         self, neighbour: str, facts: Sequence[Fact], at: Moment

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from palio.errors import (
     Closed,
@@ -16,6 +16,7 @@ from palio.errors import (
     InvalidBinding,
     InvalidInput,
     LimitExceeded,
+    NotPermitted,
     NotStored,
     NotSupported,
     PalioError,
@@ -28,13 +29,15 @@ from palio.model.values import NO_VALUES, Bindings
 from palio.node.assembling import NO_DURABLE
 from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
-from palio.node.core import Core
-from palio.node.effects import DropSubscription, Operation
+from palio.node.core import Core, Waiter
+from palio.node.durability import NO_DISK
+from palio.node.durable import UNREADY
+from palio.node.follows import Follow
 from palio.node.limits import MAX_SESSION_COST
-from palio.node.moving import Moving
+from palio.node.operations import Claim
 from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
-from palio.node.vouching import PLAN
+from palio.node.vouching import LOG, PLAN
 from palio.protocol.durations import check_seconds
 from palio.protocol.failures import failure
 from palio.protocol.limits import TOGETHER_CHARS
@@ -86,20 +89,6 @@ AnsweredRequest = (
 ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
 
 
-_Narrowed: TypeAlias = tuple[Filter, Bindings]
-"""A filter, narrowed by grants, and the values of its parameters."""
-
-
-class _PendingSubscribe(NamedTuple):
-    """A durable subscription that is being written."""
-
-    session: Session
-    request: Subscribe
-    durable: Durable
-    had_ended: bool
-    """Whether one of this name had ended here before."""
-
-
 class _PendingUpdate(NamedTuple):
     """An update of a durable subscription that is being written."""
 
@@ -110,9 +99,9 @@ class _PendingUpdate(NamedTuple):
     before: tuple[Filter | Pattern, Bindings]
     """What the session had asked for."""
     durable: Durable
-    was: _Narrowed
-    """What that was."""
-    given: _Narrowed
+    was: tuple[Filter, Bindings]
+    """What that was, narrowed by grants."""
+    given: Filter
     """What it is now."""
 
 
@@ -135,11 +124,10 @@ _NO_PLAN: Final = (
 class RequestHandler:
     """Requests of clients."""
 
-    def __init__(self, core: Core, peers: Peers, cancelling: Cancelling, moving: Moving) -> None:
+    def __init__(self, core: Core, peers: Peers, cancelling: Cancelling) -> None:
         self._core = core
         self._peers = peers
         self._cancelling = cancelling
-        self._moving = moving
         self._plan: Fact | None = None
         """The plan that this broker stated last and that is on its disk."""
 
@@ -249,8 +237,7 @@ class RequestHandler:
         core, principal = self._core, session.principal
         registry = core.durability.registry
         self._check_operate(session, "retire a broker")
-        awaited = core.durability.custody.awaits(broker)  # perhaps nobody has heard of it
-        if broker not in registry.brokers and not awaited:
+        if broker not in registry.brokers:
             known = f"; there are {', '.join(registry.brokers)}" if principal.may_monitor else ""
             raise InvalidInput(f"there is no broker {broker!r:.80}{known}")
         if broker == core.name or registry.next_hop(broker) is not None:
@@ -259,7 +246,10 @@ class RequestHandler:
                 f"({core.settings.peer_grace_s:g} s, peer_grace_s)"
             )
         core.report("warning", "broker_retired", broker=broker, by=session.owner)
+        log = registry.fact(broker, LOG)
         registry.retire(broker, core.at.wall_us)
+        if log is not None and log.claimed_us:
+            core.tell_loss(broker)
 
     def _check_operate(self, session: Session, what: str) -> None:
         """Refuse what session or broker may not do: others go by the word of this broker."""
@@ -308,7 +298,10 @@ class RequestHandler:
             narrowed = narrow(asked.filter, asked.values, session.principal)
             if request.durable:  # which comes alone
                 _check_cost(session, {key: asked})
-                self._subscribe_durable(session, request, asked.what, narrowed)
+                if self._core.durability.events.is_ready:
+                    self._subscribe_durable(session, request, asked.what, narrowed)
+                else:
+                    core.when_ready(partial(self._subscribe_late, session, request))
                 return
             told.append(routing.Subscribe(key, narrowed, asked.values))
             heard[key] = asked
@@ -347,60 +340,92 @@ class RequestHandler:
         self, session: Session, request: Subscribe, what: Filter | Pattern, narrowed: Filter
     ) -> None:
         """Make or take up a durable subscription; answered when it is on the disk."""
-        core = self._core
+        core, durability, values = self._core, self._core.durability, dict(request.values)
         name = check_name(request.durable, "a durable subscription")
         lease_s = check_seconds(request.lease_s, "lease_s") or core.settings.lease_s
-        subject = f"{session.owner}/{name}"
-        had_ended = subject not in core.durability.here and core.durability.was_here(subject)
-        known, visit = core.durability.here.get(subject), Visit(session.publisher, request.visit)
-        if known is not None and known.is_ending:  # a new one of its name comes after that
-            core.append(core.durability.end(subject))
-            known, had_ended = None, True
+        if not core.settings.has_disk:
+            raise NotStored(NO_DISK)
+        subject, visit = f"{session.owner}/{name}", Visit(session.publisher, request.visit)
+        self._check_home(subject)
+        before = durability.newest(subject)
+        has_lapsed = before is not None and before.is_lapsed
+        durable = Durable(subject, session.owner, narrowed, values, lease_s)
+        promise = Waiter(
+            partial(self._subscribed, session, request, durable, has_lapsed=has_lapsed),
+            partial(self._not_subscribed, session, request, durable),
+        )
+        asked = Claim(
+            subject,
+            0,
+            core.name,
+            *visit,
+            claimed_us=core.at.wall_us,
+            filter=str(durable.bound),
+        )
+        record = durability.record(durable)
+        follows = durability.events.open(core.at.now, asked, record, promise)
+        known = durability.here.get(subject)
         if known is not None:
-            if known.visit.follows(visit):  # said in a session that is left, and late
-                raise Closed(f"{subject} is heard in a later session of the same client")
             core.take_away(known)
-        needs = self._moving.write_first(subject)
-        durable, operations = self._put(subject, visit, narrowed, request.values, lease_s)
-        custody = core.durability.custody
-        custody.rewind(subject)
-        if custody.bookmark(subject):
-            session.say(core.out, Bookmarked(request.key, custody.bookmark(subject)))
-        durable.session, durable.key = session, request.key
+            durable.follow(known)
+            del durability.here[subject]
+            durability.owned[durable.owner] -= 1
+        durability.enter(durable)
+        if before is not None and before.is_over:
+            durability.bookmarks.drop(subject)
+        bookmark = durability.bookmarks.get(subject)
+        if bookmark:
+            session.say(core.out, Bookmarked(request.key, bookmark))
+        durable.session, durable.key, durable.visit = session, request.key, visit
         session.durables[request.key] = durable
         core.by_peer[durable.peer] = (session, request.key)
         core.route(core.router.attach(durable.peer))
-        self._tell_router(durable.peer, routing.Subscribe(0, narrowed, dict(request.values)))
-        taken = Subscription(what, dict(request.values), durable=subject)
-        session.take_up({request.key: taken})
+        self._tell_router(durable.peer, routing.Subscribe(0, narrowed, values))
+        session.take_up({request.key: Subscription(what, values, durable=subject)})
+        core.perform(follows)
 
-        pending = _PendingSubscribe(session, request, durable, had_ended)
-        durable.ticket = core.append(
-            operations,
-            partial(self._subscribed, pending),
-            partial(self._not_subscribed, pending),
-            needs=needs,
-        )
+    def _subscribe_late(self, session: Session, request: Subscribe) -> None:
+        """The broker had just started."""
+        if self._core.sessions.get(session.id) is not session:
+            return
+        if self._core.durability.events.is_ready:
+            self._answer(session, request)
+        else:
+            session.say(self._core.out, Failed(request.id, _not_stored(UNREADY)))
 
-    def _subscribed(self, pending: _PendingSubscribe) -> None:
-        """A durable subscription is on the disk."""
-        pending.durable.is_written = True
-        session, request, out = pending.session, pending.request, self._core.out
-        session.say(out, Done(request.id))
-        if pending.had_ended:
-            session.say(out, Gaps((Gap("*", 0, 0, 0, request.key),)))
-        self._core.pump(pending.durable)
+    def _check_home(self, subject: str) -> None:
+        """Refuse to take over what this broker may not hear: no other would believe that."""
+        registry = self._core.durability.registry
+        known = self._core.durability.newest(subject)
+        if known is None or known.is_over or known.home == self._core.name:
+            return
+        if not registry.hears(self._core.name, known.filter):
+            raise NotPermitted(
+                f"{subject} lives at broker {known.home!r}, and this broker may not hear all that "
+                "it asks for; connect to one that may"
+            )
 
-    def _not_subscribed(self, pending: _PendingSubscribe, reason: str) -> None:
+    def _subscribed(
+        self, session: Session, request: Subscribe, durable: Durable, *, has_lapsed: bool
+    ) -> None:
+        """A durable subscription is on the disk. Of one that had lapsed all that came is lost."""
+        durable.is_kept = True
+        session.say(self._core.out, Done(request.id))
+        if has_lapsed:
+            session.say(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
+        self._core.pump(durable)
+
+    def _not_subscribed(
+        self, session: Session, request: Subscribe, durable: Durable, reason: str
+    ) -> None:
         """A durable subscription could not be written: one that is new is none, or lives where it
         did before its owner came here.
         """
-        core, session, durable = self._core, pending.session, pending.durable
-        if durable.session is session and durable.key == pending.request.key:
+        core = self._core
+        if core.durability.here.get(durable.subject) is durable:  # nobody else has taken it up
             core.release(durable)
-        if not durable.is_ending:  # else it ends, here and where it lives
-            core.not_kept(durable)
-        session.say(core.out, Failed(pending.request.id, _not_stored(reason)))
+            core.durability.restore(durable.subject, core.settings.lease_s, core.at.now)
+        session.say(core.out, Failed(request.id, _not_stored(reason)))
 
     def _unsubscribe(self, session: Session, request: Unsubscribe) -> None:
         """End a subscription. One that is durable is over once that is on the disk, and waits for
@@ -415,46 +440,13 @@ class RequestHandler:
         self._cancelling.end(session, (request.key,), forget=False)
         if known is None or not known.durable or not request.forget:
             return
-        durable = core.durability.here[known.durable]
-        durable.is_ending = True
-        pending = session, request.id, durable
-        core.append(
-            (DropSubscription(durable.subject),),
-            partial(self._off_the_disk, *pending),
-            partial(self._still_there, *pending),
+        core.end_durable(
+            known.durable,
+            Waiter(
+                lambda: session.say(core.out, Done(request.id)),
+                lambda reason: session.say(core.out, Failed(request.id, _not_stored(reason))),
+            ),
         )
-
-    def _off_the_disk(self, session: Session, id: int, durable: Durable) -> None:
-        """A durable subscription is over, and all brokers are told. It is answered once that is on
-        the disk, too: so the owner asks again elsewhere should this broker stop before.
-        """
-        core = self._core
-        if core.durability.here.get(durable.subject) is durable:
-            core.append(core.durability.end(durable.subject))
-            core.settle_up()
-        core.append(
-            (),
-            partial(self._unsubscribed, session, id),
-            partial(self._not_unsubscribed, session, id),
-        )
-
-    def _unsubscribed(self, session: Session, id: int) -> None:
-        session.say(self._core.out, Done(id))
-
-    def _still_there(self, session: Session, id: int, durable: Durable, reason: str) -> None:
-        """A durable subscription could not be taken off the disk: it is not over."""
-        durable.is_ending = False
-        self._core.not_kept(durable)
-        self._not_unsubscribed(session, id, reason)
-
-    def _not_unsubscribed(self, session: Session, id: int, reason: str) -> None:
-        session.say(self._core.out, Failed(id, _not_stored(reason)))
-
-    def _put(
-        self, subject: str, visit: Visit, filter: Filter, values: Bindings, lease_s: float
-    ) -> tuple[Durable, list[Operation]]:
-        wall_us = self._core.at.wall_us
-        return self._core.durability.put(subject, filter, values, lease_s, wall_us, visit)
 
     def _change(self, session: Session, request: Replace | Update) -> None:
         """Something else under the same key; all of it or nothing."""
@@ -490,8 +482,9 @@ class RequestHandler:
         else:
             update = routing.Subscribe(key, narrowed, own)
             known.version = 0
+        follows: Sequence[Follow] = ()
         if known.durable:
-            self._update_durable(session, id, key, narrowed, own)
+            follows = self._update_durable(session, id, key, narrowed, own)
             if isinstance(update, routing.Update):
                 update = routing.Update(0, update.values, known.version)
             else:
@@ -503,6 +496,7 @@ class RequestHandler:
             self._tell_router(session.peer, update)
         session.change(key, what, own)
         known.assembled = False
+        core.perform(follows)
 
     def _assemble(
         self, session: Session, key: int, what: Filter | Pattern, values: Bindings
@@ -521,21 +515,19 @@ class RequestHandler:
 
     def _update_durable(
         self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings
-    ) -> None:
+    ) -> Sequence[Follow]:
         """Write a change; answered when it is on the disk, undone if it cannot be written."""
-        core = self._core
-        known = session.subscriptions[key]
+        core, known = self._core, session.subscriptions[key]
         subject, before = known.durable, (known.what, known.values)
+        if not core.durability.lives_here(subject):
+            raise SubscriptionEnded(f"{subject} is heard elsewhere now; subscribe again")
         durable = core.durability.here[subject]
-        was = (durable.filter, durable.values)
-        _, operations = self._put(subject, durable.visit, narrowed, values, durable.lease_s)
-
-        pending = _PendingUpdate(
-            session, id, key, known, before, durable, was, (narrowed, dict(values))
-        )
-        core.append(
-            operations, partial(self._updated, pending), partial(self._not_updated, pending)
-        )
+        was = durable.filter, durable.values
+        durable.filter, durable.values = narrowed, dict(values)
+        pending = _PendingUpdate(session, id, key, known, before, durable, was, narrowed)
+        promise = Waiter(partial(self._updated, pending), partial(self._not_updated, pending))
+        record = core.durability.record(durable)
+        return core.durability.events.change(core.at.now, record, str(durable.bound), promise)
 
     def _updated(self, pending: _PendingUpdate) -> None:
         """New values or another filter of a durable subscription are on the disk."""
@@ -547,13 +539,10 @@ class RequestHandler:
         durable = pending.durable
         session.say(core.out, Failed(pending.id, _not_stored(reason)))
         is_ours = session.subscriptions.get(pending.key) is known and durable.session is session
-        narrowed, values = pending.given
-        if is_ours and durable.filter is narrowed and durable.values == values:
+        if is_ours and durable.filter is pending.given:
             session.change(pending.key, *pending.before)
-            was = pending.was
-            _, operations = self._put(durable.subject, durable.visit, *was, durable.lease_s)
-            core.append(operations)
-            self._tell_router(durable.peer, routing.Subscribe(0, *was))
+            durable.filter, durable.values = pending.was[0], dict(pending.was[1])
+            self._tell_router(durable.peer, routing.Subscribe(0, *pending.was))
             known.version = 0
 
     def _known(self, session: Session, key: int) -> Subscription:
@@ -568,14 +557,16 @@ class RequestHandler:
         known = session.subscriptions.get(request.key)
         if known is None or not known.durable:
             return  # it was unsubscribed or moved meanwhile
-        custody = core.durability.custody
-        before = custody.lined_up(known.durable, request.entry)
-        forgets = custody.acknowledge(known.durable, request.entry, request.held, request.bookmark)
-        if forgets is None:
-            core.complain("bookmark_refused", session.principal.name, 1, subscription=known.durable)
+        durable, durability = core.durability.here[known.durable], core.durability
+        subject, bookmark = durable.subject, request.bookmark
+        if bookmark and not durability.bookmarks.keep(subject, bookmark):
+            core.complain("bookmark_refused", session.principal.name, 1, subscription=subject)
         else:
-            core.dismiss(before, forgets)
-        core.pump(core.durability.here[known.durable])
+            events = durability.events
+            core.perform(events.acknowledge(core.at.now, subject, request.entry, (), bookmark))
+        durable.acknowledged = max(durable.acknowledged, request.entry)
+        durable.held(max(request.entry, request.held))
+        core.pump(durable)
 
     def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))

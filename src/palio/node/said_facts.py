@@ -20,20 +20,20 @@ from palio.node.vouching import (
     LAPSE,
     LEAVING,
     LINKS,
+    LOG,
     PART,
     PEERS,
     PLAN,
     RETIRED,
     TOKEN,
     Vouching,
-    is_end,
     is_subscription,
 )
-from palio.protocol.messages import NO_VISIT, Fact, Visit
+from palio.protocol.messages import NO_CLAIM, NO_VISIT, ClaimNumbers, Fact, Visit
 
 __all__ = ["SaidFacts"]
 
-_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, PART, PEERS, PLAN))
+_SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, LOG, PART, PEERS, PLAN))
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 
 
@@ -96,15 +96,12 @@ class SaidFacts(KnownFacts):
         filter: str = "",
         claimed_us: int = 0,
         visit: Visit = NO_VISIT,
-        moved_to: str = "",
+        claim: ClaimNumbers = NO_CLAIM,
     ) -> None:
-        """Tell all brokers of a durable subscription here, of where it has gone, or (without a
-        filter) of its end.
-        """
+        """Tell all brokers of something here, or (without a filter) of its end."""
         known = self.fact(self.name, subject)
-        claim = claimed_us or (known.claimed_us if known is not None else 0)
-        links = (moved_to,) if moved_to else ()
-        self._say(Fact(self.name, 0, subject, links, filter, claim, visit))
+        claimed_us = claimed_us or (known.claimed_us if known is not None else 0)
+        self._say(Fact(self.name, 0, subject, (), filter, claimed_us, visit, claim))
 
     def say_links(self, subject: str, names: tuple[str, ...]) -> None:
         """Tell all brokers of some of this broker's neighbours, if that is news."""
@@ -164,10 +161,9 @@ class SaidFacts(KnownFacts):
             self._is_outdone = True
         if (self.name, fact.subject) in self._facts:
             return
-        if fact.subject == PLAN or fact.subject.startswith(RETIRED):  # which is for others to end
+        is_lasting = fact.subject == PLAN or fact.subject.startswith(RETIRED)
+        if is_lasting or is_subscription(fact.subject):  # which is for others to end
             self._say(fact)
-        elif is_end(fact) and fact.version < self._begins_at:  # it ends others by that visit
-            self.announce(fact.subject, claimed_us=fact.claimed_us, visit=fact.visit)
         else:
             self._announce(fact.subject, claimed_us=fact.claimed_us)
 

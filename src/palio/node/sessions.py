@@ -19,12 +19,13 @@ from palio.node.allowances import Allowance
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import ANSWERS_PART, FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
-from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY
+from palio.node.operations import Claim
+from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY, WINDOW_BYTES
 from palio.protocol.messages import (
     NO_VISIT,
     Assembled,
+    Carry,
     Deliver,
-    Fact,
     Forward,
     Gap,
     Gaps,
@@ -46,7 +47,7 @@ __all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscrip
 _LAST: Final = (Reached, Ready)
 """What a router says after all events that it has sent."""
 
-_Events: TypeAlias = Deliver | Assembled | Forward
+_Events: TypeAlias = Deliver | Assembled | Forward | Carry
 """What may wait in a queue, and be dropped there."""
 
 
@@ -206,6 +207,8 @@ class PeerSession:
             self._budget.parties.pop(self, None)
 
     def _lose(self, message: _Events) -> None:
+        if isinstance(message, Carry):
+            return  # its origin sends it again
         key = -1 if isinstance(message, Forward) else message.key
         if isinstance(message, Assembled):
             publisher, first, last, count, *_ = msgspec.structs.astuple(message.gap)
@@ -359,10 +362,6 @@ class Neighbour(PeerSession):
 
     MAY_SAY = ALLOWED[Speaker.NEIGHBOUR, State.ESTABLISHED]
 
-    must_begin_anew = False
-    """It carried more than may wait for the disk: its session ends with the next `tick`, and in a
-    new one that is carried again."""
-
     before: Callable[[], None] | None = None
     """Called before anything is said to it but what its router says."""
 
@@ -414,6 +413,13 @@ class Neighbour(PeerSession):
         super().send_waiting(out)
         while self._behind and not self._queue:
             super().say(out, self._behind.popleft())
+
+    def carry(self, out: list[Effect], message: Carry, limit: int) -> None:
+        """Send on what goes to another broker, or queue it; or drop it, as it is sent again, before
+        it takes the place of live events.
+        """
+        if self.queued_bytes <= limit // 2:
+            self.offer(out, message, limit)
 
     def has_dropped(self) -> bool:
         """Whether events for it were dropped since this was asked last."""
@@ -500,20 +506,40 @@ class Durable:
         self.session: Session | None = None
         self.key = -1
         self.away_since = 0.0
-        self.taken_us = 0
-        """When its owner last spoke of it here..."""
         self.visit = NO_VISIT
-        """...and in which session."""
-        self.is_ending = False
-        """Whether it is being written that it is over."""
-        self.is_written = False
-        """Whether it is on the disk..."""
-        self.ticket = 0
-        """...or else which append is to write it."""
-        self.ended: Fact | None = None
-        """What was said here of the end of an earlier one of its name."""
-        self.has_returned = False
-        """Whether it lived here before, and elsewhere since: what was taken here is its own."""
+        """In which session its owner took it up."""
+        self.is_kept = False
+        """Whether it is on the disk as it is: what an earlier one of its name was to get is not its
+        own."""
+        self.claim: Claim | None = None
+        """The last one of this broker."""
+        self.acknowledged = 0
+        """Up to which offset its owner has dealt with its queue, written or not."""
+        self.sent = 0
+        """Up to which offset that was sent to it..."""
+        self._sizes: deque[tuple[int, int]] = deque()
+        """...and how large what is on its way is."""
+        self._in_flight = 0
+
+    def follow(self, before: Durable) -> None:
+        """Its owner is here anew: what was not acknowledged is sent again."""
+        self.acknowledged = self.sent = before.acknowledged
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be on its way to its owner."""
+        return self._in_flight < WINDOW_BYTES
+
+    def send(self, offset: int, size: int) -> None:
+        """The next of its queue goes to its owner."""
+        self.sent = offset
+        self._sizes.append((offset, size))
+        self._in_flight += size
+
+    def held(self, offset: int) -> None:
+        """Its owner has what was sent up to an offset, and there is room for more."""
+        while self._sizes and self._sizes[0][0] <= offset:
+            self._in_flight -= self._sizes.popleft()[1]
 
     @property
     def peer(self) -> Peer:

@@ -1,7 +1,8 @@
 """`Settling`: questions whether all is in force, each open until all that it takes have answered.
 
-Three may have to: the routing tables, through which a wave goes to whoever is beyond; the registry,
-once brokers have what this one has said of itself; and the disk. Whoever was not reached is named.
+Three have to, one after the other: the disk; the registry, once brokers have what this one has said
+of itself; and the routing tables, through which a wave goes to whoever is beyond. Whoever was not
+reached is named.
 """
 
 from __future__ import annotations
@@ -66,21 +67,27 @@ class Settling:
             del session.waves[wave]
             then(unreached)
 
-        def in_view(unreached: tuple[str, ...]) -> None:
-            """Ask the tables only now: while the registry waited, links may have come into use,
-            and what is under way on these is theirs to answer for.
-            """
-            del session.waves[view]
-            self.answered(wave, unreached)
-            self._ask_tables(session.peer, wave)
+        def on_disk() -> None:
+            """What is on the disk is announced by now, and what could not be written refused."""
+            if wave not in self._open:
+                return  # the session is over
 
-        wave = self._begin(3, done)
-        view = self._begin(1, in_view)
-        session.waves.update({wave: None, view: None})
-        mine = frozenset(each.subject for each in session.durables.values())
-        self._registry.settle(view, mine)
-        # What could not be written was refused by itself.
-        self._ask_disk(lambda: self.answered(wave, ()))
+            def in_view(unreached: tuple[str, ...]) -> None:
+                """Ask the tables only now: while the registry waited, links may have come into
+                use, and what is under way on these is theirs to answer for.
+                """
+                del session.waves[view]
+                self.answered(wave, unreached)
+                self._ask_tables(session.peer, wave)
+
+            view = self._begin(1, in_view)
+            session.waves[view] = None
+            mine = frozenset(each.subject for each in session.durables.values())
+            self._registry.settle(view, mine)
+
+        wave = self._begin(2, done)
+        session.waves[wave] = None
+        self._ask_disk(on_disk)
 
     def when_known(self, then: Then) -> None:
         """Do something once all brokers know what this one has said of itself, but for some."""
@@ -97,7 +104,7 @@ class Settling:
         session.waves.clear()
 
     def answered(self, wave: int, unreached: Iterable[str]) -> None:
-        """Routing tables, registry or disk: one of the three has answered."""
+        """Routing tables or registry have answered."""
         state = self._open.get(wave)
         if state is None:
             return

@@ -12,8 +12,8 @@
 from __future__ import annotations
 
 from palio.node.core import Core
-from palio.node.effects import PutTime
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
+from palio.node.operations import PutTime
 
 __all__ = ["Times"]
 
@@ -52,4 +52,6 @@ class Times:
     def keep(self) -> None:
         """Have the journal remember the last time, if that is due."""
         if self._core.at.now - self._kept_at >= TIME_KEPT_S:
-            self._core.append(self.to_keep())
+            to_keep = self.to_keep()
+            if to_keep:
+                self._core.append(to_keep)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from math import inf
 
-from palio.node.vouching import is_subscription, lives
 from palio.protocol.messages import Fact
 
 __all__ = ["Untold"]
@@ -63,18 +62,11 @@ class Untold:
         return max(sure, default=self._newest_told)
 
     def write(self, version: int) -> list[Fact]:
-        """All up to a version is on the disk: what may be told, in the order of versions. A durable
-        subscription that has gone by now is not claimed any more: others would give it away.
-        """
+        """All up to a version is on the disk: what may be told, in the order of versions."""
         done = self._take(version)
         for fact in done:
             self.unwritten.pop(fact.subject, None)
-        gone = {
-            fact.subject
-            for fact in self._pending.values()
-            if is_subscription(fact.subject) and not lives(fact)
-        }
-        return self._tell([fact for fact in done if fact.subject not in gone])
+        return self._tell(done)
 
     def refuse(
         self, version: int, *, told_all_the_same: Collection[str]

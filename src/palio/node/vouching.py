@@ -34,6 +34,7 @@ __all__ = [
     "LAPSE",
     "LEAVING",
     "LINKS",
+    "LOG",
     "OF_A_LIFE",
     "PART",
     "PEERS",
@@ -41,7 +42,6 @@ __all__ = [
     "RETIRED",
     "TOKEN",
     "Vouching",
-    "is_end",
     "is_subscription",
     "lives",
 ]
@@ -59,6 +59,9 @@ LINKS: Final = "links"
 LAPSE: Final = "/lapse"
 """The subject under which a broker says that live events may have been lost: what is news is that
 it says so again."""
+
+LOG: Final = "/log"
+"""The subject under which a broker says which log it has: another one has lost what was before."""
 
 LEAVING: Final = "/leaving"
 """The subject under which a broker says that it is about to go, until it says that it is not."""
@@ -91,12 +94,7 @@ def is_subscription(subject: str) -> bool:
 
 def lives(fact: Fact) -> bool:
     """Whether a fact is about a durable subscription that lives at its origin."""
-    return is_subscription(fact.subject) and bool(fact.filter) and not fact.links
-
-
-def is_end(fact: Fact) -> bool:
-    """Whether a broker says that a durable subscription is there no longer, nor elsewhere."""
-    return is_subscription(fact.subject) and not fact.filter
+    return is_subscription(fact.subject) and bool(fact.filter)
 
 
 _NOTHING: Final = b""

@@ -15,7 +15,6 @@ from palio.node.core import Core
 from palio.node.effects import Close, Send
 from palio.node.limits import LAPSES_AT_ONCE, MAX_LAPSES_S
 from palio.node.links import Link, Links
-from palio.node.moving import Moving
 from palio.node.patience import Patience
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
@@ -43,14 +42,12 @@ class Watch:
         links: Links,
         peers: Peers,
         publishing: Publishing,
-        moving: Moving,
         patience: Patience,
     ) -> None:
         self._core = core
         self._links = links
         self._peers = peers
         self._publishing = publishing
-        self._moving = moving
         self._patience = patience
         self._neighbours_at = 0.0
         self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
@@ -81,7 +78,7 @@ class Watch:
             if neighbour.link is not None:
                 self._hear(neighbour, neighbour.link, late, core.settings.peer_heartbeat_s)
             is_over = self._is_over(neighbour, core.settings.peer_grace_s)
-            if is_over or neighbour.must_begin_anew:
+            if is_over:
                 self._peers.end_neighbour(neighbour)
             elif neighbour.has_dropped():
                 core.lapses.note()
@@ -126,14 +123,11 @@ class Watch:
             if core.durability.here.get(subject) is durable and _lease_is_over(
                 durable, core.at.now
             ):
-                waiting = core.durability.custody.line(subject)
+                waiting = len(core.durability.events.waits(subject))
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
-                core.append(core.durability.end(subject))
+                core.end_lease(subject)
                 yield LEASE_STEPS
         core.durability.registry.again(core.at)
-        core.fact_writer.again()
-        self._publishing.carrying.again()
-        self._moving.again()
         core.complain_again()
         self._publishing.times.keep()
 

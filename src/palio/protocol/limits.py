@@ -137,7 +137,7 @@ PORTION_FACTS: Final = 128
 keep a broker busy for 35 ms at the most."""
 
 MAX_SUBJECTS: Final = 100
-"""Durable subscriptions that one `Carry` names."""
+"""Durable subscriptions of one home that get something of an entry that is carried there."""
 
 MAX_PUBLISHER_CHARS: Final = 2 * MAX_NAME_BYTES + 1
 """A publisher is called after its client and the incarnation of that."""

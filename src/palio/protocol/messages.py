@@ -38,6 +38,7 @@ from palio.routing.messages import PORTION, Control, Values
 from palio.routing.patterns.messages import Parts
 
 __all__ = [
+    "NO_CLAIM",
     "NO_VISIT",
     "UNCOUNTED",
     "Accepted",
@@ -56,6 +57,7 @@ __all__ = [
     "Cancel",
     "Carry",
     "Challenge",
+    "ClaimNumbers",
     "Deliver",
     "Detour",
     "Done",
@@ -63,6 +65,7 @@ __all__ = [
     "Echo",
     "Echoed",
     "Ended",
+    "EntriesStored",
     "EventMessage",
     "Fact",
     "Facts",
@@ -91,10 +94,10 @@ __all__ = [
     "Seek",
     "Seen",
     "Settle",
+    "Share",
     "Sought",
     "Subscribe",
     "SubscribeAll",
-    "Took",
     "Unadvertise",
     "Unsubscribe",
     "Update",
@@ -588,21 +591,42 @@ class Heard(msgspec.Struct, frozen=True, tag=True):
     """As in `Addressed`."""
 
 
+class Share(NamedTuple):
+    """What a durable subscription gets of an entry."""
+
+    subject: Subject
+    number: Number
+    """Of the claim that its origin knew: `ann/orders#3`."""
+    rows: bytes | None
+    """None for all; empty if its origin cannot read its filter, and its home is to look."""
+
+
 class Carry(msgspec.Struct, frozen=True, tag=True):
-    """Durable events for durable subscriptions at some brokers, until `Took`."""
+    """An entry of durable events on its way from its origin to a home; it may be lost."""
 
     parcel: Parcel
-    flight: Number
-    """The sender's number for this carriage, never used twice."""
-    homes: tuple[str, ...]
-    subjects: Annotated[tuple[Subject, ...], msgspec.Meta(max_length=MAX_SUBJECTS)] = ()
-    """The durable subscriptions that alone they are for; none for all there that they match."""
+    origin: str
+    log: Number
+    """Which log of the origin: one that has lost its disk begins a greater one."""
+    home: str
+    home_log: Number
+    """Which log the origin believes the home to have."""
+    offset: Number
+    previous: Number
+    """The offset that the home has before that: its cursor, or the entry is not taken."""
+    shares: Annotated[tuple[Share, ...], msgspec.Meta(max_length=MAX_SUBJECTS)]
 
 
-class Took(msgspec.Struct, frozen=True, tag=True):
-    """What came in these flights is on the disk of the sender of this message."""
+class EntriesStored(msgspec.Struct, frozen=True, tag=True):
+    """A home has stored an origin's stream up to an offset; on its way to the origin."""
 
-    flights: tuple[Number, ...]
+    home: str
+    home_log: Number
+    origin: str
+    log: Number
+    offset: Number
+    is_asking: bool = False
+    """Something after it came early, so what lies between is missed."""
 
 
 class Visit(NamedTuple):
@@ -630,6 +654,20 @@ class Visit(NamedTuple):
 NO_VISIT: Final = Visit()
 
 
+class ClaimNumbers(NamedTuple):
+    """Which claim of a durable subscription a fact states; the greatest counts."""
+
+    number: Number = 0
+    """Each claim has a greater one than all that its broker knew."""
+    revision: Number = 0
+    """How often its filter was changed since."""
+    since: Number = 0
+    """The first claim since it began: what was put for an earlier one had another owner."""
+
+
+NO_CLAIM: Final = ClaimNumbers()
+
+
 class Adopt(msgspec.Struct, frozen=True, tag=True):
     """A durable subscription of the sender, whose owner is away, is to live with the receiver from
     now on. That answers with a fact, its claim, or not at all.
@@ -642,25 +680,27 @@ class Adopt(msgspec.Struct, frozen=True, tag=True):
     bookmark: Bookmark = b""
 
 
-class Fact(msgspec.Struct, frozen=True):
+class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """One thing that a broker tells all others about itself; the newest version counts."""
 
     origin: str
     version: Number
     subject: str
     """`links`, the name of a durable subscription, or that of a broker that is gone for good; or
-    `/token`, `/lapse` or `/plan`."""
+    `/token`, `/lapse`, `/log` or `/plan`."""
     links: tuple[str, ...] = ()
-    """The neighbours; or, for a durable subscription that has moved, its new home; or the token."""
+    """The neighbours; or the token."""
     filter: str = ""
     """A durable subscription's filter with its values; empty once it has ended. Or a plan of groups
     for multicast; empty where there is to be none."""
     claimed_us: Number = 0
-    """When it came to live here: of two homes that claim it the later one has it. Of a broker
-    that is gone, up to which version what it had said is over. Of a plan its epoch. Of links, from
-    which version on their broker remembers what it said: since it began with an empty disk."""
+    """When a durable subscription came to live here. Of a broker that is gone, up to which version
+    what it had said is over. Of a plan its epoch. Of links, from which version on their broker
+    remembers what it said: since it began with an empty disk. Of a log its number."""
     visit: Visit = NO_VISIT
-    """By which session of its owner it came to live here."""
+    """By which session of its owner it came to live here, or was ended."""
+    claim: ClaimNumbers = NO_CLAIM
+    """Of a durable subscription, which of its claims this is."""
     signature: bytes = b""
     """Of all that, by the key of its origin (`palio.node.vouching`)."""
 
@@ -770,7 +810,7 @@ Message: TypeAlias = (
     | FlowStands
     | Heard
     | Carry
-    | Took
+    | EntriesStored
     | Adopt
     | Facts
     | Known

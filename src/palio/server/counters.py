@@ -52,7 +52,7 @@ class JournalCounters:
     damaged: int = 0
     """Entries that failed their checksum when they were read."""
     missing: int = 0
-    """Entries that its mark knew of and it did not have when it was opened."""
+    """Offsets that its mark knew of and it did not when it was opened."""
 
 
 @dataclass(slots=True)

@@ -122,12 +122,7 @@ METRICS: Final = (
         ("durable_subscriptions", "durable_subscriptions", "Durable ones that live here"),
         ("patterns", "patterns", "Patterns that clients and neighbours have it see to"),
         ("queued_bytes", "queued_bytes", "Bytes that wait for slow receivers"),
-        ("custody_entries", "custody_entries", "Durable batches that this broker answers for"),
-        (
-            "unwritten_bytes",
-            "unwritten_bytes",
-            "Bytes of durable events that the disk refused",
-        ),
+        ("custody_entries", "custody_entries", "Durable batches that this broker keeps"),
     ),
     *_measures(
         "gauge",
@@ -158,7 +153,7 @@ METRICS: Final = (
         ("bytes_out", "bytes_out", "Bytes that were written"),
         ("messages_in", "messages_in", "Messages that were read"),
         ("messages_out", "messages_out", "Messages that were written"),
-        ("node_s", "node_seconds", "Time spent on messages: matching, routing, custody"),
+        ("node_s", "node_seconds", "Time spent on messages: matching, routing, durable events"),
         ("accepted", "connections_accepted", "Connections that were let in"),
         ("refused", "connections_refused", "Connections beyond a limit, or cut for others"),
         ("illegal", "connections_illegal", "Connections closed for bytes that are no message"),
@@ -208,7 +203,7 @@ METRICS: Final = (
         "gauge",
         _journal,
         ("waiting", "journal_waiting", "Appends not yet on the disk"),
-        ("missing", "journal_missing", "Entries that were gone when it was opened"),
+        ("missing", "journal_missing", "Offsets that it had lost when it was opened"),
     ),
 )
 

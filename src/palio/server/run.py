@@ -127,6 +127,7 @@ async def running(
         raise
     fronts: dict[str, Front] = {}
     try:
+        await server.flush()  # a broker that is new takes what is durable once its log has begun
         host, port = await _listening(server, listen.host, listen.port, accepting)
         own = Address(listen.host, port, accepting is not None)
         server.host.reachable_at(broker.url or ("" if is_any(listen.host) else str(own)))

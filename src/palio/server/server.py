@@ -31,13 +31,14 @@ from typing import Final, Protocol
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
 from palio.node.authority import ANYONE
-from palio.node.effects import Append, Moment, Report
+from palio.node.effects import Moment, Report
 from palio.node.host import Host, LinkPort, Machine
+from palio.node.operations import Append
 from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
 from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
-from palio.server.journal.answers import Answers
+from palio.server.journal.answers import WRITABLE, Answer, Answers
 from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
 from palio.server.multicast.sockets import GroupSockets
@@ -62,9 +63,14 @@ class Journaling(Protocol):
     """What writes `Append`s (`palio.server.journal.journal.Journal`)."""
 
     def start(
-        self, stored: Callable[[list[int]], None], failed: Callable[[int, str], None]
+        self,
+        stored: Callable[[list[int]], None],
+        failed: Callable[[int, str], None],
+        writable: Callable[[], None],
     ) -> None:
-        """Begin; both are called from another thread."""
+        """Begin; all three are called from another thread. After something has `failed` all is
+        refused that was appended before the node knew it (`Append.term`), until it is `writable`.
+        """
 
     def append(self, append: Append) -> None:
         """Write soon, in order."""
@@ -105,7 +111,7 @@ class Server:
             self._loop, self._dialled_connection, self._unreachable, self.traffic, dialling
         )
         self.host = Host(node, journal, self, self._report, multicast, self._dialers)
-        self._answers = Answers(self.turns, self.host.answered, self.behind)
+        self._answers = Answers(self.turns, self._answer, self.behind)
         self.places = Places(max_connections, self.traffic)
         """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
@@ -132,6 +138,7 @@ class Server:
         self.journal.start(
             lambda tickets: on_loop(self._answered, [(each, None) for each in tickets]),
             lambda ticket, reason: on_loop(self._answered, [(ticket, reason)]),
+            lambda: on_loop(self._answered, [WRITABLE]),
         )
         if self.multicast is not None:
             self.multicast.start(self)
@@ -173,6 +180,13 @@ class Server:
             self.host.accept(link.number, link.end)
         return link
 
+    async def flush(self) -> None:
+        """Return when the journal has answered all so far, and the node has been told."""
+        await asyncio.to_thread(self.journal.flush)
+        await asyncio.sleep(0)  # what it answered reaches the node and its publishers
+        while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
+            await asyncio.sleep(0)
+
     async def close(self, *, patience_s: float = GOODBYE_S) -> None:
         """Stop: accept nobody, let ways lead round, write what waits, say goodbye, close.
 
@@ -183,10 +197,7 @@ class Server:
         await self._step_aside()
         self._closing = True
         self._dialers.stop()
-        await asyncio.to_thread(self.journal.flush)
-        await asyncio.sleep(0)  # what it answered reaches the node and its publishers
-        while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
-            await asyncio.sleep(0)
+        await self.flush()
         self.host.close("the server is stopping")
         if self.multicast is not None:
             self.multicast.close()
@@ -339,7 +350,13 @@ class Server:
 
     # --- turns ---
 
-    def _answered(self, answers: list[tuple[int, str | None]]) -> None:
+    def _answer(self, ticket: int, reason: str | None) -> None:
+        if (ticket, reason) == WRITABLE:
+            self.host.writable()
+        else:
+            self.host.answered(ticket, reason)
+
+    def _answered(self, answers: list[Answer]) -> None:
         """The journal has answered: after a rest what that leads to is written at once."""
         is_turn = self.begin_turn()
         try:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from palio.errors import IllegalMessage
-from palio.node.effects import Append, Moment, Report
+from palio.node.effects import Moment, Report
 from palio.node.host import DialPort, Host, Machine, numbered_ids
+from palio.node.operations import Append
 from palio.protocol.messages import Message
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
@@ -18,6 +19,9 @@ from palio.simulation.pipes import End, Holder, NumberedReader, Planner
 from palio.simulation.processors import Processors
 
 __all__ = ["Computer"]
+
+PROBE_US: Final = US
+"""How often a disk that refuses is tried."""
 
 Started = TypeVar("Started", bound=Machine)
 
@@ -56,6 +60,7 @@ class Computer:
         self._paused_until_us = 0
         self._paused: deque[Callable[[], object]] = deque()
         """What there is to do after a pause."""
+        self._is_probing = False
         self._answered_us = 0
         """When the last of the appends is answered."""
 
@@ -147,15 +152,32 @@ class Computer:
                 return
             if not is_written:
                 host.answered(append.ticket, "the disk is full")
-            elif self.disk.sync():
+            elif self.disk.holds(append) and self.disk.sync():
                 host.answered(append.ticket, None)
             else:
                 host.answered(append.ticket, "the disk failed")
+            self._probe()
 
         # In order: a disk that gets faster overtakes nothing.
         at_us = max(self._planner.now_us + self._sync_us(), self._answered_us)
         self._answered_us = at_us
         self._planner.at(at_us, MESSAGE, partial(self._awake, synced))
+
+    def _probe(self) -> None:
+        """Once the disk has refused something, look now and then whether it takes writes again."""
+        if self._is_probing or not self.disk.is_refusing:
+            return
+        self._is_probing = True
+
+        def probe() -> None:
+            self._is_probing = False
+            host = self.host
+            if host is not None and self.disk.takes_writes():  # behind what was refused
+                at_us = max(self._planner.now_us, self._answered_us)
+                self._planner.at(at_us, MESSAGE, partial(self._awake, host.writable))
+            self._probe()
+
+        self._planner.at(self._planner.now_us + PROBE_US, TIMER, partial(self._awake, probe))
 
     def moment(self) -> Moment:
         """See `ClockPort`."""

@@ -1,8 +1,9 @@
 """`Disk`: a journal that fails as disks do, on the virtual clock.
 
-What is written is only there once it is synced. A crash keeps of what was not synced some first
-part, in whole steps, as a journal with checksums does; a torn step is recognized and dropped. A
-flipped bit is found when the entry is read.
+What is written is only there once it is synced, and what is there is a prefix of what was handed
+over (L1): behind a step that is refused all are, until its broker knows that. A crash keeps of what
+was not synced some first part, in whole steps, as a journal with checksums does; a torn step is
+recognized and dropped. A flipped bit is found when the entry is read.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from palio.errors import JournalDamaged
-from palio.node.effects import RELEASING, Append, Entry, Heading, Operation, Stored
+from palio.node.effects import Entry, Heading, Stored
 from palio.node.memory import MemoryStore
-from palio.node.prerequisites import Prerequisites
+from palio.node.operations import Append, Operation
 from palio.protocol.messages import Fact
 from palio.simulation.randomness import Randomness
 
@@ -28,8 +29,10 @@ class Disk:
         self.synced = MemoryStore()
         """What is safe."""
         self._unsynced: list[Append] = []
-        self._prerequisites = Prerequisites()
-        self._owed: list[Operation] = []
+        self._term = 0
+        """How many refusals there were: a step of an earlier term does not know of the last."""
+        self.is_refusing = False
+        """Whether a step was refused, and none has been tried since."""
         self._flipped: dict[int, None] = {}
         self.is_full = False
         self.fails_to_sync = False
@@ -39,48 +42,59 @@ class Disk:
         """Called when a step was handed over, before it is safe."""
 
     def write(self, operations: tuple[Operation, ...]) -> bool:
-        """Hand a step over that needs no other."""
-        return self.append(Append(0, operations))
+        """Hand a step over that knows of all refusals."""
+        return self.append(Append(0, self._term, operations))
 
     def append(self, append: Append) -> bool:
-        """Hand a step over, with what is over; whether there is room for it. A full disk has room
-        for what is over, and for steps that make room.
-        """
-        needs_room = not all(isinstance(each, RELEASING) for each in append.operations)
-        has_room = not (needs_room and (self.is_full or self._refuses()))
-        if not (has_room and self._prerequisites.are_met(append)):
-            self.synced.write(append.released)
-            self._prerequisites.refused(append.ticket)
+        """Hand a step over; whether there is room for it. A full disk has room for what is over."""
+        if append.term < self._term:
+            self.is_refusing = True  # its broker is told once more that this is over
+            return False
+        if append.operations and not self._has_room():
+            self._refuse()
             return False
         self._unsynced.append(append)
         self.written()
         return True
 
-    def _refuses(self) -> bool:
-        return bool(self.refusals) and self.refusals.popleft()
+    def _has_room(self) -> bool:
+        refuses = bool(self.refusals) and self.refusals.popleft()
+        return not (self.is_full or refuses)
+
+    def _refuse(self) -> None:
+        self._term += 1
+        self.is_refusing = True
 
     def sync(self) -> bool:
         """Make the oldest step safe; whether it is. A step that could not be synced is gone, and
-        what is over is owed.
+        all behind it.
         """
         append = self._unsynced.pop(0)
-        self._owed += append.released
-        if self.fails_to_sync or not self._prerequisites.are_met(append):
-            self._prerequisites.refused(append.ticket)
+        if self.fails_to_sync:
+            self._refuse()
+            self._unsynced.clear()
             return False
-        self.synced.write((*append.operations, *self._owed))
-        self._owed.clear()
+        self.synced.write((*append.released, *append.operations))
         return True
+
+    def holds(self, append: Append) -> bool:
+        """Whether a step was handed over and waits to be synced."""
+        return any(each is append for each in self._unsynced)
+
+    def takes_writes(self) -> bool:
+        """Try whether the disk takes steps again, after one that it refused."""
+        if self.is_refusing and not self.fails_to_sync and self._has_room():
+            self.is_refusing = False
+            return True
+        return False
 
     def crash(self) -> None:
         """Power is gone: a first part of what was not synced is there all the same."""
         kept = 0 if self._random is None else self._random.below(len(self._unsynced) + 1)
         for append in self._unsynced[:kept]:
-            if self._prerequisites.are_met(append):
-                self.synced.write(append.operations)
+            self.synced.write((*append.released, *append.operations))
         self._unsynced.clear()
-        self._owed.clear()
-        self._prerequisites = Prerequisites()
+        self._term, self.is_refusing = 0, False
 
     def flip(self, entry: int) -> None:
         """A bit of an entry turns round."""
@@ -106,10 +120,6 @@ class Disk:
             if number in self._flipped:
                 raise JournalDamaged(f"entry {number} fails its checksum; restore it from a copy")
         return self.synced.entries(numbers)
-
-    def assigned(self, subscription: str, numbers: Sequence[int]) -> list[bytes | None]:
-        """See `Store`."""
-        return self.synced.assigned(subscription, numbers)
 
     def heading(self, entry: int) -> Heading | None:
         """See `Store`: of an entry only its events turn."""

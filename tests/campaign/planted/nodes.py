@@ -9,18 +9,18 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from palio.model.filters import FALSE, UnreadFilter
-from palio.node import requests
-from palio.node.carrying import Carried, Carrying
-from palio.node.core import Core
-from palio.node.custody import Custody
+from palio.node import claims, requests
 from palio.node.durability import Durability
-from palio.node.effects import Forget
+from palio.node.durable import DurableEvents
+from palio.node.follows import Kept
 from palio.node.lapses import Lapses
+from palio.node.operations import Open
+from palio.node.queues import Queues
 from palio.node.registry import Registry
-from palio.node.releases import Releases
 from palio.node.requests import RequestHandler
 from palio.node.sessions import PeerSession
-from palio.protocol.messages import Facts, Visit
+from palio.node.streams import Streams
+from palio.protocol.messages import Facts
 from palio.protocol.wire import Decoder
 from tests.mutations import Mutation, nothing
 
@@ -30,61 +30,79 @@ __all__ = ["IN_NODES"]
 def _promised_before_it_is_written(right: Callable[..., Any]) -> Callable[..., Any]:
     """Acknowledge from memory what was called durable."""
 
-    def wrong(self: Core, operations: Any, then: Any = None, otherwise: Any = None) -> None:
-        right(self, operations, None, otherwise)
-        if then is not None:
-            then()
+    def wrong(self: DurableEvents, now: float, operations: Any, token: Any) -> Any:
+        follows = right(self, now, operations, None)
+        return follows if token is None else [*follows, Kept(token)]
 
     return wrong
 
 
-# --- custody and the journal ---
+# --- durable events ---
 
 
-def _nothing_stranded(right: Callable[..., Any]) -> Callable[..., Any]:
-    """A neighbour's death takes with it what it had not taken."""
+def _one_way_only(_: Callable[..., Any]) -> Callable[..., Any]:
+    """What was sent by a way that is gone does not go by another."""
 
-    def wrong(self: Custody, neighbour: str) -> None:
-        right(self, neighbour)
-        self._stranded.clear()
+    def wrong(self: Streams, _now: float, way: Any) -> list[Any]:
+        self._way = way
+        return []
 
     return wrong
 
 
 def _acknowledges_all(right: Callable[..., Any]) -> Callable[..., Any]:
-    """The first word of a subscription clears its whole line."""
+    """The first word of a subscription clears its whole queue."""
 
-    def wrong(self: Custody, subscription: str, _entry: int, *args: Any) -> Any:
-        return right(self, subscription, 1 << 60, *args)
+    def wrong(self: DurableEvents, now: float, subject: str, _upto: int, *args: Any) -> Any:
+        return right(self, now, subject, self.log.last_offset, *args)
 
     return wrong
-
-
-def _taken_at_once(right: Callable[..., Any]) -> Callable[..., Any]:
-    """Whoever took the events for one home has taken them for all."""
-
-    def wrong(table: dict[int, Any], entry: int, _homes: Any) -> None:
-        right(table, entry, table.get(entry, ()))
-
-    return staticmethod(wrong)
-
-
-def _needed_by_homes_only(_: Callable[..., Any]) -> Callable[..., Any]:
-    """What waits for subscriptions of this broker is written off once other homes have it."""
-    return lambda self, entry: entry in self._homes
 
 
 def _one_too_far(right: Callable[..., Any]) -> Callable[..., Any]:
-    """The journal forgets the entry after the one that was acknowledged, too."""
+    """The entry after the one that was acknowledged is over, too."""
 
-    def wrong(self: Releases, now: float, operations: Any) -> None:
-        further = [
-            each._replace(entry=each.entry + 1) if isinstance(each, Forget) else each
-            for each in operations
-        ]
-        right(self, now, further)
+    def wrong(self: DurableEvents, now: float, subject: str, upto: int, *args: Any) -> Any:
+        return right(self, now, subject, min(upto + 1, self.log.last_offset), *args)
 
     return wrong
+
+
+def _stored_as_sent(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A home that has stored something has stored all that was sent to it."""
+
+    def wrong(self: Streams, now: float, message: Any) -> Any:
+        flow = self._flows.get(message.home)
+        offset = message.offset if flow is None else max(message.offset, flow.sent)
+        return right(self, now, replace(message, offset=offset))
+
+    return wrong
+
+
+def _over_for_all(_: Callable[..., Any]) -> Callable[..., Any]:
+    """What one durable subscription has dealt with is written off for all."""
+
+    def wrong(self: Queues, entries: Any) -> list[int]:
+        return [each for each in entries if self._uses.pop(each, None) is not None]
+
+    return wrong
+
+
+def _takes_early(right: Callable[..., Any]) -> Callable[..., Any]:
+    """A home takes an entry though it lacks the one before it."""
+
+    def wrong(self: DurableEvents, now: float, wall_us: int, message: Any) -> Any:
+        stored = self.overlay.cursor(message.origin) or self.queues.cursors.get(message.origin)
+        if stored is not None and stored.log == message.log and message.offset > stored.offset:
+            message = replace(message, previous=stored.offset)
+        return right(self, now, wall_us, message)
+
+    return wrong
+
+
+def _stays_behind(_: Callable[..., Any]) -> Callable[..., Any]:
+    """What waits for a durable subscription does not follow it."""
+    return lambda _self, claim: [Open(claim)]
 
 
 # --- what brokers tell each other ---
@@ -139,23 +157,16 @@ def _changes_are_not_narrowed(right: Callable[..., Any]) -> Callable[..., Any]:
 def _claimed_once(right: Callable[..., Any]) -> Callable[..., Any]:
     """Other brokers are told of a durable subscription, and not of its new filter or values."""
 
-    def wrong(self: Durability, subject: str, *args: Any) -> Any:
-        if subject not in self.here:
-            return right(self, subject, *args)
-        with patch.object(self, "_claim", lambda _durable: None):
-            return right(self, subject, *args)
+    def wrong(self: Durability, claim: Any) -> None:
+        if not claim.revision:
+            right(self, claim)
 
     return wrong
 
 
-def _not_followed(right: Callable[..., Any]) -> Callable[..., Any]:
-    """What is carried to where a subscription was is matched for it no longer."""
-    return lambda self, fact: right(self, replace(fact, links=()))
-
-
 def _by_the_clock(_: Callable[..., Any]) -> Callable[..., Any]:
     """Which of two visits is the later one is left to the clocks of their brokers."""
-    return lambda _self, _other: None
+    return lambda _one, _other: False
 
 
 def _shed_in_silence(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -181,33 +192,27 @@ def _past_the_queue(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-def _begun_anew(_: Callable[..., Any]) -> Callable[..., Any]:
-    """Where a disk refuses what a neighbour carries, the neighbour's session ends."""
-
-    def wrong(_self: Carrying, carried: Carried) -> None:
-        carried.neighbour.must_begin_anew = True
-
-    return wrong
-
-
 IN_NODES: Final = (
-    Mutation("acknowledged before it is written", Core, "append", _promised_before_it_is_written),
-    Mutation("what was not taken is dropped", Custody, "detach", _nothing_stranded),
-    Mutation("one word clears the line", Custody, "acknowledge", _acknowledges_all),
-    Mutation("a full disk ends sessions", Carrying, "refused", _begun_anew),
-    Mutation("taken for one is taken for all", Custody, "_shrink", _taken_at_once),
-    Mutation("what still waits is written off", Custody, "is_needed", _needed_by_homes_only),
-    Mutation("the next entry is forgotten, too", Releases, "add", _one_too_far),
+    Mutation(
+        "acknowledged before it is written", DurableEvents, "append", _promised_before_it_is_written
+    ),
+    Mutation("what is lost does not go again", Streams, "ways_changed", _one_way_only),
+    Mutation("nothing is asked for again", Streams, "tick", lambda _: lambda _self, _now: []),
+    Mutation("one word clears the queue", DurableEvents, "acknowledge", _acknowledges_all),
+    Mutation("the next entry is over, too", DurableEvents, "acknowledge", _one_too_far),
+    Mutation("stored is what was sent", Streams, "has_stored", _stored_as_sent),
+    Mutation("over for one is over for all", Queues, "_used", _over_for_all),
+    Mutation("an early entry is taken", DurableEvents, "carry", _takes_early),
     Mutation("what a neighbour lacks is not sent", Registry, "_synchronize", _nothing_is_lacking),
     Mutation("the lost are not named", Registry, "_name_lost", _all_is_whole),
     Mutation("what cannot be read is nothing", Decoder, "_stated", _as_nothing),
     Mutation("losses are not told", Lapses, "note", nothing),
     Mutation("losses elsewhere are not told", Lapses, "hear", nothing),
     Mutation("changes are not narrowed", RequestHandler, "_update", _changes_are_not_narrowed),
-    Mutation("changes are not claimed", Durability, "put", _claimed_once),
-    Mutation("where one has gone is not followed", Durability, "_follow", _not_followed),
-    Mutation("visits go by the clock", Visit, "follows", _by_the_clock),
+    Mutation("changes are not claimed", Durability, "say", _claimed_once),
+    Mutation("what waits stays behind", DurableEvents, "_opening", _stays_behind),
+    Mutation("visits go by the clock", claims, "is_later", _by_the_clock),
     Mutation("what is shed is not told", PeerSession, "_lose", _shed_in_silence),
     Mutation("new events pass those that wait", PeerSession, "offer", _past_the_queue),
 )
-"""Of custody, journal, registry, what cannot be read, grants, moves and queues."""
+"""Of durable events, registry, what cannot be read, grants, moves and queues."""

@@ -15,14 +15,6 @@ from tests.protocol.mutations import MUTATIONS as OF_CLIENTS
 __all__ = ["IN_SESSIONS"]
 
 
-def _no_operations(right: Callable[..., Any]) -> Callable[..., Any]:
-    def wrong(*args: Any) -> list[Any]:
-        right(*args)
-        return []
-
-    return wrong
-
-
 def _keeps_the_last(right: Callable[..., Any]) -> Callable[..., Any]:
     """Of what the other end has seen the last is kept, and goes again on the next connection."""
 
@@ -50,7 +42,6 @@ def _overtakes(right: Callable[..., Any]) -> Callable[..., Any]:
 
 IN_SESSIONS: Final = (
     Mutation("numbers that came are not known", SeenNumbers, "fresh", all_fresh),
-    Mutation("windows are not written", SeenNumbers, "add", _no_operations),
     Mutation("a session resumes with too much", Stream, "seen", _keeps_the_last),
     Mutation("a frame overtakes", Pipe, "carry", _overtakes),
     *picked(

@@ -213,7 +213,7 @@ async def test_a_row_altered_under_a_right_checksum_is_a_gap(damage: str, tmp_pa
 
 def alter_second_entry(connection: sqlite3.Connection, damage: str) -> None:
     """Put something else in the place of a batch, with checksums that are right."""
-    query = "SELECT entry, homes, publisher, first_seq, last_seq, wall_us, shape, payload FROM"
+    query = "SELECT entry, publisher, first_seq, last_seq, wall_us, shape, payload FROM"
     *head, payload = connection.execute(f"{query} entries ORDER BY entry").fetchall()[1]
     if damage == "offset":
         payload = payload.replace(pack("<4i", 0, 2, 4, 6), pack("<4i", 0, 2, 4, 10**8))

@@ -8,7 +8,8 @@ import pytest
 
 from palio.errors import InvalidInput, JournalDamaged, LimitExceeded, NotStored, ParseError
 from palio.node.authority import ANYONE, Limits, Principal
-from palio.node.effects import Answered, PutRecord, Record
+from palio.node.effects import Answered
+from palio.node.operations import PutRecord, Record
 from palio.server.http import subscriptions
 from palio.server.http.subscriptions import (
     PREFIX,

@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from palio.server.journal.answers import Answers
+from palio.server.journal.answers import Answer, Answers
 from palio.server.turns import Turns
 from tests.server.test_turns import Clock
-
-Answer = tuple[int, str | None]
 
 
 def test_answers_are_told_in_slices_and_in_their_order() -> None:

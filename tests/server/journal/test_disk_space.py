@@ -6,12 +6,13 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from palio.node.effects import Append, Assign, DropEntries, Forget
+from palio.node.operations import Ack, Discard, Place
 from palio.server.journal.disk_space import (
     FILE,
     GRANT_BYTES,
@@ -22,7 +23,7 @@ from palio.server.journal.disk_space import (
 from palio.server.journal.journal import Journal
 from palio.server.limits import LOOK_S
 from tests.server.full_disk import CYCLES
-from tests.server.helpers import put
+from tests.server.helpers import append, put
 
 PATIENCE_S = 120.0
 
@@ -42,13 +43,15 @@ def test_a_disk_that_was_full_is_used_again_once_it_is_drained(tmp_path: Path) -
     assert found.returncode == 0, found.stderr
     told = json.loads(found.stdout)
     assert len(told["cycles"]) == CYCLES
-    for filled, acknowledged, _, subscribed in told["cycles"]:
+    for filled, acknowledged, is_writable, subscribed in told["cycles"]:
         assert filled > 20, "events of 100 kB"
         assert acknowledged == filled
+        assert is_writable
         assert subscribed
     assert told["kept"] == [True] * 3, "what was stored is there after the restart"
-    waiting, acknowledged, left = told["full"]
+    waiting, acknowledged, left, is_refused = told["full"]
     assert (acknowledged, left) == (waiting, 0)
+    assert is_refused, "what grows, until others have made room"
     assert told["filled"] > 20
 
 
@@ -75,9 +78,9 @@ def test_what_grows_leaves_room_for_the_log_to_move(
     (tmp_path / "journal.sqlite-wal").write_bytes(bytes(5_000))
     disk = Disk(monkeypatch, 1 << 30)
     found = DiskSpace(tmp_path, 0)
-    disk.free = 2 * 1_000 + 5_000 + SLACK_BYTES + beyond
+    disk.free = 2 * 1_000 + 5_000 + 2 * SLACK_BYTES + beyond
     assert found.admits(1_000) == (beyond >= 0)
-    disk.free -= 6_000
+    disk.free = 1_000 + SLACK_BYTES + beyond
     assert found.admits(1_000, reusable=6_000) == (beyond >= 0)
 
 
@@ -102,7 +105,7 @@ def test_where_little_is_left_each_transaction_has_a_look(
 ) -> None:
     disk = Disk(monkeypatch, 1 << 30)
     found = DiskSpace(tmp_path, 0, clock=lambda: 100.0)
-    disk.free = 2 * 1_000 + SLACK_BYTES + beyond
+    disk.free = 2 * 1_000 + 2 * SLACK_BYTES + beyond
     assert found.grants(1_000) == (beyond >= 0)
     disk.free -= 1_000
     assert not found.grants(1_000)
@@ -114,9 +117,22 @@ def test_the_reserve_is_made_where_there_is_room_for_it(
 ) -> None:
     disk = Disk(monkeypatch, 1 << 30)
     found = DiskSpace(tmp_path, 1 << 20)
-    disk.free = (1 << 20) + 2 * SLACK_BYTES + beyond
+    disk.free = (1 << 20) + SLACK_BYTES + beyond
     found.reserve()
     assert found.is_reserved == (beyond >= 0)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_what_grows_leaves_room_for_a_reserve_that_was_given_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beyond: int
+) -> None:
+    disk = Disk(monkeypatch, 1 << 30)
+    found = DiskSpace(tmp_path, 1 << 20)
+    disk.free = 2 * 1_000 + 2 * SLACK_BYTES + (1 << 20) + beyond
+    assert found.admits(1_000) == (beyond >= 0)
+    found.reserve()
+    disk.free -= 1 << 20
+    assert found.admits(1_000) == (beyond >= 0)
 
 
 def test_a_small_disk_gives_a_part_of_itself(
@@ -140,53 +156,42 @@ def test_the_reserve_goes_with_a_journal_that_is_closed_unless_the_disk_is_nearl
         assert (tmp_path / FILE).exists() == is_kept
 
 
-def test_what_makes_room_is_written_and_what_grows_is_refused(
+def waiting(journal: Journal) -> list[int]:
+    return [each.entry for each in journal.load().operations if isinstance(each, Place)]
+
+
+def test_what_lets_go_is_written_and_what_grows_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("palio.server.journal.disk_space.LOOK_S", 0.0)
+    monkeypatch.setattr("palio.server.journal.writer.PROBE_S", 0.01)
     disk = Disk(monkeypatch, 1 << 30)
     journal = Journal(tmp_path, "b1", reserve_bytes=1 << 20)
     stored: list[int] = []
-    failed: list[tuple[int, str]] = []
-    journal.start(stored.extend, lambda ticket, why: failed.append((ticket, why)))
-    journal.append(Append(1, (put(1), Assign("s", 1, None))))
+    failed: dict[int, str] = {}
+    writable = threading.Event()
+    journal.start(stored.extend, failed.__setitem__, writable.set)
+    journal.append(append(1, put(1, "b1", "s")))
     journal.flush()
     disk.free = 0
-    journal.append(Append(2, (put(2), Assign("s", 2, None))))
-    journal.append(Append(3, (Forget("s", 1), DropEntries((1,)))))
+    over = (Ack("s", 1), Discard((1,)))
+    journal.append(append(2, put(2, "b1", "s"), released=over))
     journal.flush()
-    ((ticket, why),) = failed
-    assert (stored, ticket) == ([1, 3], 2)
-    assert "the disk is full" in why
+    assert list(failed) == [2]
+    assert "the disk is full" in failed[2]
+    assert waiting(journal) == [1], "all of an append or nothing"
+    journal.append(append(3, term=1, released=over))
+    journal.flush()
+    assert stored == [1, 3]
+    assert waiting(journal) == []
+    assert journal.entries([1, 2]) == []
+    assert not writable.wait(0.1)
     disk.free = 1 << 30
-    journal.append(Append(4, (put(4), Assign("s", 4, None))))
+    assert writable.wait(20)
+    journal.append(append(4, put(4, "b1", "s"), term=1))
     journal.flush()
     assert stored == [1, 3, 4]
-    assert journal.load().waiting == {"s": [4]}
-    journal.close()
-
-
-def test_what_makes_room_is_written_though_what_comes_with_it_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("palio.server.journal.disk_space.LOOK_S", 0.0)
-    disk = Disk(monkeypatch, 1 << 30)
-    journal = Journal(tmp_path, "b1", reserve_bytes=1 << 20)
-    failed: list[int] = []
-    journal.start(lambda _: None, lambda ticket, _why: failed.append(ticket))
-    journal.append(Append(1, (put(1), Assign("s", 1, None))))
-    journal.flush()
-    disk.free = 0
-    over = (Forget("s", 1), DropEntries((1,)))
-    journal.append(Append(2, (put(2), Assign("s", 2, None), *over)))
-    journal.flush()
-    assert failed == [2]
-    assert journal.load().waiting == {"s": [1]}, "all of a step or nothing"
-    journal.append(Append(3, (put(2), Assign("s", 2, None)), over))
-    journal.flush()
-    assert failed == [2, 3]
-    assert journal.load().waiting == {}
-    assert journal.entries([1, 2]) == []
+    assert waiting(journal) == [4]
     journal.close()
 
 

@@ -4,21 +4,22 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from palio.errors import InvalidConfiguration, JournalDamaged
 from palio.server.journal import format as pages
 from palio.server.journal.format import (
-    Scribe,
     about,
     checksum,
     connect,
     create_or_check,
     payload_checksum,
     put_about,
+    put_row,
+    sound_rows,
 )
-from tests.server.helpers import put
 from tests.tables import code
 
 
@@ -67,36 +68,44 @@ def test_a_database_of_something_else_is_no_journal(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     with closing(connect(path)) as connection:
         connection.execute("CREATE TABLE mine (x)")
-        with pytest.raises(InvalidConfiguration, match="is no journal of format 2"):
+        with pytest.raises(InvalidConfiguration, match="is no journal of format 3"):
             create_or_check(connection, path, "b1")
-
-
-def test_the_last_entry_is_the_highest_ever_written(connection: sqlite3.Connection) -> None:
-    for entry in (4, 9, 2):
-        scribe = Scribe(connection)
-        scribe.write(put(entry))
-        scribe.finish()
-    assert about(connection, "last_entry") == 9
 
 
 def test_what_a_journal_says_of_itself_is_checked(connection: sqlite3.Connection) -> None:
     put_about(connection, {"epoch": 4})
     assert about(connection, "epoch") == 4
     connection.execute("UPDATE about SET value = 5 WHERE key = 'epoch'")
-    with pytest.raises(JournalDamaged, match="the journal's epoch"):
+    with pytest.raises(JournalDamaged, match="'epoch' is not what was written"):
         about(connection, "epoch")
-    with pytest.raises(JournalDamaged, match="the journal's age"):
+    with pytest.raises(JournalDamaged, match="'age' is missing"):
         about(connection, "age")
 
 
-def test_events_of_one_shape_share_its_description(connection: sqlite3.Connection) -> None:
-    scribe = Scribe(connection)
-    for entry in range(1, 5):
-        scribe.write(put(entry))
-    assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
-    scribe.forget()  # as after a transaction that failed
-    scribe.write(put(5))
-    assert connection.execute("SELECT count(*) FROM shapes").fetchone() == (1,)
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("cursors", ("b2", "x", 9)),
+        ("cursors", ("b2", -1, 9)),
+        ("streams", ("b2", 7, 2**62 + 1)),
+        ("waiting", ("b2", 1, "ann/d", 1, None, None)),
+        ("bookmarks", ("ann/d", "text")),
+        ("publishers", ("p", 1.5)),
+    ],
+)
+def test_a_row_that_is_none_is_told_though_its_checksum_is_right(
+    connection: sqlite3.Connection, table: str, row: tuple[Any, ...]
+) -> None:
+    columns = [each[1] for each in connection.execute(f"PRAGMA table_info({table})")]
+    named = ", ".join(columns)
+    connection.execute(f"CREATE TABLE loose AS SELECT * FROM {table}")  # without NOT NULL
+    connection.execute(f"DROP TABLE {table}")
+    connection.execute(f"ALTER TABLE loose RENAME TO {table}")
+    places = ", ".join("?" * (len(row) + 1))
+    query = f"INSERT INTO {table} ({named}) VALUES ({places})"
+    connection.execute(query, (*row, checksum(*row)))
+    with pytest.raises(JournalDamaged, match=f"in {table}, '.*' is no row"):
+        list(sound_rows(connection, table))
 
 
 def test_the_tables_are_those_that_the_documentation_lists(connection: sqlite3.Connection) -> None:
@@ -104,27 +113,26 @@ def test_the_tables_are_those_that_the_documentation_lists(connection: sqlite3.C
     names = {name for (name,) in tables}
     rows = [line.split("|")[1] for line in (pages.__doc__ or "").splitlines() if "|" in line]
     assert {code(row) for row in rows[2:]} == names
-
-
-def test_any_tool_for_sqlite_reads_it(tmp_path: Path) -> None:
-    path = tmp_path / "journal"
-    with closing(connect(path)) as connection:
-        create_or_check(connection, path, "b1")
-        Scribe(connection).write(put(7, "b2", "b3"))
-    with closing(sqlite3.connect(path)) as connection:
-        found = connection.execute(
-            "SELECT entry, publisher, first_seq, last_seq, homes FROM entries"
-        ).fetchall()
-    assert found == [(7, "alice", 700, 702, '[["b2", "b3"], []]')]
+    assert names == {"shapes", "entries", *pages.ROWS}
 
 
 def test_pages_that_become_free_are_not_written(tmp_path: Path) -> None:
     path, pages_of_entry = tmp_path / "journal", 64
     with closing(connect(path)) as connection:
         create_or_check(connection, path, "b1")
-        row = (1, "[]", "p", 1, 1, 0, 1, 0, 0, bytes(pages_of_entry * 4_096))
-        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        row = (1, "p", 1, 1, 0, 1, 0, 0, bytes(pages_of_entry * 4_096))
+        connection.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         connection.execute("DELETE FROM entries")
         log = path.with_name(path.name + "-wal")
         assert log.stat().st_size < pages_of_entry * 4_096 // 4
+
+
+def test_rows_are_read_one_by_one(connection: sqlite3.Connection) -> None:
+    """A journal of a million rows is not in memory while it is read."""
+    for number in range(1, 101):
+        put_row(connection, "cursors", f"b{number:03}", 1, number)
+    rows = sound_rows(connection, "cursors", "ORDER BY origin")
+    assert next(rows) == ("b001", 1, 1)
+    connection.execute("DELETE FROM cursors WHERE origin = 'b099'")
+    assert len(list(rows)) == 98

@@ -12,8 +12,23 @@ import pytest
 
 from palio import Client, Gap, connect
 from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioError
-from palio.node.effects import Append, Assign, DropSubscription, PutSubscription, PutTime
+from palio.node.notices import Notice
+from palio.node.operations import (
+    Append,
+    CaughtUp,
+    Claim,
+    Cursor,
+    DropSubscription,
+    Open,
+    Place,
+    PutSubscription,
+    PutTime,
+    Release,
+    Renew,
+)
+from palio.protocol.limits import MAX_SUBJECTS
 from palio.server.journal.journal import FILE, Journal
+from palio.server.journal.maintenance import backup
 from palio.server.journal.mark import FILE as MARK
 from palio.testing.fleet import Fleet
 from tests.server.helpers import append, put
@@ -26,7 +41,7 @@ SUBSCRIPTION: Final = PutSubscription("alice/all", "alice", "x > 0", b"\x80", 60
 def write(directory: Path, *appends: Append) -> None:
     """Each is a transaction of its own."""
     found = Journal(directory, "b1", reserve_bytes=0)
-    found.start(lambda _: None, lambda _, __: None)
+    found.start(lambda _: None, lambda _, __: None, lambda: None)
     for each in appends:
         found.append(each)
         found.flush()
@@ -36,22 +51,33 @@ def write(directory: Path, *appends: Append) -> None:
 @contextmanager
 def opened(directory: Path) -> Iterator[Journal]:
     found = Journal(directory, "b1", reserve_bytes=0)
-    found.start(lambda _: None, lambda _, __: None)
+    found.start(lambda _: None, lambda _, __: None, lambda: None)
     try:
         yield found
     finally:
         found.close()
 
 
+OPENING: Final = (
+    CaughtUp(1),
+    Open(Claim("alice/all", 3, "b1")),
+    Open(Claim("carol/all", 1, "b2")),
+    Open(Claim("dave/all", 7, "")),
+    Renew("b2", 4),
+    Cursor("b3", 1, 9),
+    SUBSCRIPTION,
+)
+
+
 def entry(number: int) -> Append:
-    return append(number, put(number, "b2"), Assign("alice/all", number, None))
+    return append(number, put(number, "b1", "alice/all"))
 
 
 @pytest.fixture
 def crashed(tmp_path: Path) -> Path:
     """What a broker that was killed leaves behind: 80 entries, most of them in the log alone."""
     with opened(tmp_path / "at work") as found:
-        found.append(append(1_000, SUBSCRIPTION))
+        found.append(append(1_000, *OPENING))
         found.flush()
         for number in range(1, ENTRIES + 1):
             found.append(entry(number))
@@ -70,7 +96,30 @@ def errors(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 
 
 def entries(journal: Journal) -> list[int]:
-    return [number for number, _ in journal.load().pending]
+    """What waits, in order, without what is told as lost."""
+    return [each.entry for each in places(journal) if not told_as_lost(journal, each.entry)]
+
+
+def log_of(journal: Journal) -> int:
+    """Which log a journal has."""
+    return next(each.log for each in journal.load().operations if isinstance(each, CaughtUp))
+
+
+def places(journal: Journal) -> list[Place]:
+    return [each for each in journal.load().operations if isinstance(each, Place)]
+
+
+def told_as_lost(journal: Journal, entry: int) -> bool:
+    return any(Notice.of(each.parcel) is not None for each in journal.entries([entry]))
+
+
+def losses(journal: Journal) -> dict[str, list[str]]:
+    """For whom a loss is told, by their homes."""
+    found: dict[str, list[str]] = {}
+    for home, _, entry, shares in places(journal):
+        if told_as_lost(journal, entry):
+            found.setdefault(home, []).extend(share.subject for share in shares)
+    return found
 
 
 def test_a_broker_that_was_killed_has_lost_nothing(
@@ -79,7 +128,8 @@ def test_a_broker_that_was_killed_has_lost_nothing(
     for _ in range(3):
         with opened(crashed) as found:
             assert entries(found) == list(range(1, ENTRIES + 1))
-            assert found.load().waiting == {"alice/all": entries(found)}
+            assert losses(found) == {}
+            assert CaughtUp(1) in found.load().operations
             assert found.counters.missing == 0
     assert not caplog.records
 
@@ -101,13 +151,29 @@ def test_a_log_that_was_cut_short_is_told_as_a_range(
         assert told["entries"] == f"{last + 1} to {ENTRIES}"
         assert told["events"] == f"'alice' {100 * (last + 1)} to {100 * ENTRIES + 2}"
         assert found.counters.missing == ENTRIES - last
+        everybody = {"b1": ["alice/all"], "b2": ["carol/all"]}
+        assert losses(found) == (everybody if held else {"b1": ["alice/all"]})
         stored = found.load()
-        assert stored.waiting == {"alice/all": [*held, ENTRIES + 1]}
-        assert found.entries([ENTRIES + 1]) == []  # so it is told as a gap
-        assert stored.last_entry == ENTRIES + 1  # numbers are used once
+        assert stored.last_offset == ENTRIES + len(losses(found)), "each is used once"
         assert stored.epoch == 1
     with opened(crashed) as again:  # it is not forgotten by another start, nor told twice
-        assert again.load().waiting == {"alice/all": [*held, ENTRIES + 1]}
+        assert entries(again) == held
+        assert len(losses(again)) == (2 if held else 1)
+    assert len(errors(caplog)) == 1
+
+
+def test_another_log_begins_where_transactions_are_lost(
+    crashed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What this broker has forgotten of its streams, others believe to be there."""
+    with (crashed / LOG).open("r+b") as log:
+        log.truncate(log.seek(0, 2) // 2)
+    with opened(crashed) as found:
+        kept = list(found.load().operations)
+    assert isinstance(kept[0], CaughtUp)
+    assert kept[0].log > 1
+    assert Release("b2", 4, 0) in kept
+    assert not any(isinstance(each, Cursor) for each in kept)
     assert len(errors(caplog)) == 1
 
 
@@ -133,14 +199,16 @@ def test_a_journal_that_is_gone_altogether_is_told(
         assert told["entries"] == f"1 to {ENTRIES}"
         assert told["subscriptions"] == "alice/all"
         assert found.load().subscriptions == []
-        assert found.load().waiting == {"alice/all": [ENTRIES + 1]}
+        assert losses(found) == {"b1": ["alice/all"]}
+        kinds = {type(each) for each in found.load().operations}
+        assert kinds == {Place}, "it has yet to hear from its network, and which log to begin"
 
 
 def test_an_old_copy_that_was_put_back_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "data"
-    write(data, append(1, SUBSCRIPTION), entry(1), entry(2))
+    write(data, append(1, *OPENING), entry(1), entry(2))
     shutil.copy(data / FILE, tmp_path / "copy")
     bob = PutSubscription("bob/some", "bob", "x > 0", b"\x80", 60.0)
     carol = PutSubscription("carol/some", "carol", "x > 0", b"\x80", 60.0)
@@ -153,7 +221,9 @@ def test_an_old_copy_that_was_put_back_is_told(
         assert told["entries"] == "3 to 4"
         assert told["events"] == "'alice' 300 to 402"
         assert told["subscriptions"] == "bob/some"
-        assert found.load().waiting == {"alice/all": [1, 2, 5], "bob/some": [5]}
+        assert entries(found) == [1, 2]
+        assert losses(found) == {"b1": ["alice/all", "bob/some"], "b2": ["carol/all"]}
+        assert log_of(found) > 1
         assert found.load().epoch == 2
         assert found.load().time_us == 77
 
@@ -162,13 +232,15 @@ def test_what_a_copy_has_not_forgotten_is_only_told_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = tmp_path / "data"
-    write(data, append(1, SUBSCRIPTION), entry(1))
+    write(data, append(1, *OPENING), entry(1))
     shutil.copy(data / FILE, tmp_path / "copy")
     write(data, append(2, SUBSCRIPTION))
     shutil.copy(tmp_path / "copy", data / FILE)
     with opened(data) as found:
         assert [each["event"] for each in errors(caplog)] == ["the journal has lost transactions"]
-        assert found.load().waiting == {"alice/all": [1]}
+        assert entries(found) == [1]
+        assert losses(found) == {}
+        assert log_of(found) > 1
 
 
 def test_a_journal_of_before_there_were_marks_is_taken_as_it_is(
@@ -180,6 +252,32 @@ def test_a_journal_of_before_there_were_marks_is_taken_as_it_is(
     with opened(crashed) as found:
         assert len(entries(found)) < ENTRIES
     assert not caplog.records
+
+
+def test_a_copy_that_is_used_twice_begins_two_logs(tmp_path: Path) -> None:
+    write(tmp_path / "data", append(1, *OPENING))
+    backup(tmp_path / "data", tmp_path / "copy")
+    logs = []
+    for name in ("once", "again"):
+        shutil.copytree(tmp_path / "copy", tmp_path / name)
+        with opened(tmp_path / name) as found:
+            logs.append(log_of(found))
+    assert 1 < logs[0] < logs[1]
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_a_loss_is_told_in_entries_that_can_be_carried(tmp_path: Path, more: int) -> None:
+    data = tmp_path / "data"
+    count = MAX_SUBJECTS + more
+    opening = [Open(Claim(f"s{each:03}", 1, "b2")) for each in range(count)]
+    write(data, append(1, CaughtUp(1), *opening))
+    shutil.copy(data / FILE, tmp_path / "copy")
+    write(data, entry(1))
+    shutil.copy(tmp_path / "copy", data / FILE)
+    with opened(data) as found:
+        assert [len(each.shares) for each in places(found)] == [
+            size for size in (min(count, MAX_SUBJECTS), max(0, more)) if size
+        ]
 
 
 def test_the_mark_of_another_broker_is_refused(tmp_path: Path) -> None:

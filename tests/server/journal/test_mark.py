@@ -20,7 +20,7 @@ from tests.server.helpers import flip
 
 def note(commits: int, *publishers: str) -> Note:
     spans = [Span(each, commits, commits, 10 * commits, 10 * commits + 9) for each in publishers]
-    return Note("b1", 1, commits, commits, 7_000 + commits, spans)
+    return Note("b1", 1, commits, commits, time_us=7_000 + commits, spans=spans)
 
 
 def noted(path: Path, *notes: Note) -> None:
@@ -211,10 +211,10 @@ def written(path: Path, notes: list[Any]) -> None:
     path.write_bytes(b"".join(b"\n%08x %b\n" % (zlib.crc32(text), text) for text in texts))
 
 
-@pytest.mark.parametrize("name", ["epochs", "commits", "last_entry", "time_us"])
+@pytest.mark.parametrize("name", ["epochs", "commits", "last_offset", "time_us"])
 @pytest.mark.parametrize("value", [-1, 2**62 + 1, 2**63, 2**70])
 def test_a_note_beyond_all_counting_is_none(tmp_path: Path, name: str, value: int) -> None:
-    sound = {"name": "b1", "epochs": 1, "commits": 1, "last_entry": 1}
+    sound = {"name": "b1", "epochs": 1, "commits": 1, "last_offset": 1}
     written(tmp_path / FILE, [sound, sound | {"commits": 2} | {name: value}])
     mark = Mark(tmp_path / FILE)
     assert mark.newest == Note("b1", 1, 1, 1)
@@ -232,7 +232,7 @@ def test_whatever_the_mark_says_the_broker_starts_or_says_why_not(tmp_path: Path
                 "name": "b1",
                 "epochs": 2,
                 "commits": 10 + each,
-                "last_entry": 5 + each,
+                "last_offset": 5 + each,
                 "time_us": 1_700_000_000_000_000,
                 "spans": [["p", 5 + each, 5 + each, 1, 3]],
                 "began": ["ann/d"],
@@ -245,8 +245,8 @@ def test_whatever_the_mark_says_the_broker_starts_or_says_why_not(tmp_path: Path
             journal = Journal(home, "b1")
         except PalioError:
             continue
-        journal.load()
-        journal.start(lambda _: None, lambda *_: None)
+        list(journal.load().operations)
+        journal.start(lambda _: None, lambda *_: None, lambda: None)
         journal.close()
         kept += 1
     assert kept > 30

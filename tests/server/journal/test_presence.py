@@ -1,15 +1,13 @@
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
 import pytest
 
-from palio.server.journal.presence import STEP_NS, Presence
+from palio.server.journal.presence import Presence
 from palio.server.limits import LOOK_S
 
 
@@ -50,31 +48,6 @@ def test_files_that_are_not_where_they_were_are_noticed(
     assert problem is not None
     assert told in problem
     assert "restart the broker" in problem
-
-
-def test_files_are_looked_at_when_their_directory_has_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "file"
-    file.write_text("x")
-    presence = Presence([file], clock=count().__next__)
-    looked: list[str] = []
-    stat = os.stat
-
-    def noted(path: str | Path) -> os.stat_result:
-        looked.append(str(path))
-        return stat(path)
-
-    monkeypatch.setattr(os, "stat", noted)
-    changed_ns = stat(tmp_path).st_mtime_ns
-    for now_ns, looks in ((changed_ns + STEP_NS, 2), (changed_ns + STEP_NS + 1, 1)):
-        monkeypatch.setattr(time, "time_ns", lambda now_ns=now_ns: now_ns)
-        assert [presence.problem() for _ in range(3)] == [None] * 3
-        assert looked.count(str(file)) == (3 if looks == 2 else 1)
-        looked.clear()
-    os.utime(tmp_path, ns=(changed_ns, changed_ns + 1))
-    assert presence.problem() is None
-    assert looked.count(str(file)) == 1
 
 
 def test_it_is_for_good(tmp_path: Path) -> None:

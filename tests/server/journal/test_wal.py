@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -74,8 +75,11 @@ def test_a_change_before_the_last_transaction_is_found_in_any_frame(
     for frame in range(last_transaction):
         log(crashed).write_bytes(sound)
         change(crashed, 32 + frame * FRAME + place)
-        with pytest.raises(JournalDamaged, match=f"frame {frame} is not what was written"):
+        with pytest.raises(JournalDamaged, match="is not what was written") as told:
             check_log(crashed)
+        first, last = map(int, re.findall(r"frames (\d+) to (\d+)", str(told.value))[0])
+        assert [end for end in (-1, *ends) if first - 2 <= end < last] == [first - 2, last - 1]
+        assert first <= frame + 1 <= last
 
 
 def test_sqlite_itself_would_lose_what_comes_after_it(crashed: Path) -> None:

@@ -34,7 +34,8 @@ from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Value
 from palio.node.authority import ANYONE, Principal
-from palio.node.effects import Answered, DropRecord, PutRecord, Record
+from palio.node.effects import Answered
+from palio.node.operations import DropRecord, PutRecord, Record
 from palio.protocol.durations import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 

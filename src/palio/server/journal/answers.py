@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from palio.server.turns import Turns
 
-__all__ = ["Answers"]
+__all__ = ["WRITABLE", "Answer", "Answers"]
+
+Answer = tuple[int, str | None]
+"""A ticket, and why it could not be written, if so."""
+
+WRITABLE: Final[Answer] = (0, None)
+"""No ticket has this number: the journal takes writes again."""
 
 
 class Answers:
-    """Answers that wait for their turn of the loop: tickets, and why one could not be written."""
+    """Answers that wait for their turn of the loop."""
 
     def __init__(
         self,
@@ -25,14 +32,14 @@ class Answers:
         self._turns = turns
         self._tell = tell
         self._wait = wait
-        self._queue: deque[tuple[int, str | None]] = deque()
+        self._queue: deque[Answer] = deque()
 
     @property
     def are_told(self) -> bool:
         """Whether none waits."""
         return not self._queue
 
-    def add(self, answers: Iterable[tuple[int, str | None]]) -> None:
+    def add(self, answers: Iterable[Answer]) -> None:
         """More of them."""
         is_first = self.are_told
         self._queue.extend(answers)

@@ -83,10 +83,13 @@ class DiskSpace:
 
     def admits(self, nbytes: int, reusable: int = 0) -> bool:
         """Whether `nbytes` may be written, into the log and later into the file, where `reusable`
-        bytes are free already.
+        bytes are free already. What grows leaves room for a reserve that was given up, and to use
+        again what will be free in the file.
         """
         growth = max(0, self.log_bytes + nbytes - reusable)
-        return self.free >= nbytes + growth + SLACK_BYTES
+        missing = 0 if self.is_reserved else self.reserve_bytes
+        slack = SLACK_BYTES * (2 if growth else 1)
+        return self.free >= nbytes + growth + missing + slack
 
     def grants(self, nbytes: int) -> bool:
         """Whether `nbytes` may be written, where little is written often."""
@@ -106,7 +109,7 @@ class DiskSpace:
         """Make the reserve, if it is not there and the disk has room for it."""
         if not self.reserve_bytes:
             return
-        if self.is_reserved or self.free < self.reserve_bytes + 2 * SLACK_BYTES:
+        if self.is_reserved or self.free < self.reserve_bytes + SLACK_BYTES:
             return
         self.release()  # a link that leads nowhere has its name and is not there
         with files.create(self._path) as file:

@@ -21,7 +21,6 @@ import os
 import time
 import zlib
 from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Final, TypeAlias
 
@@ -72,7 +71,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     """The number of times that the journal had been opened."""
     commits: Counter
     """Transactions so far."""
-    last_entry: Counter
+    last_offset: Counter
     time_us: Annotated[int, msgspec.Meta(ge=0, le=LAST_TIME)] = 0
     """Of the last publication."""
     spans: list[Span] = []
@@ -100,33 +99,34 @@ class Mark:
             self._descriptor = files.open_own(path)
         except OSError as error:
             raise InvalidConfiguration(f"{path}: {error}") from None
-        for line in self._read():
-            self._keep(line, _decoded(line))
+        for line, note in sorted(self._read(), key=lambda each: each[1].commits):
+            self._keep(line, note)
 
     # --- as it was left ---
 
-    def _read(self) -> list[bytes]:
+    def _read(self) -> list[tuple[bytes, Note]]:
         size = os.fstat(self._descriptor).st_size
         os.lseek(self._descriptor, max(0, size - _READ_BYTES), os.SEEK_SET)
         data = b""
         while piece := os.read(self._descriptor, 1 << 20):
             data += piece
         lines = [line for line in data.split(b"\n") if line]
-        sound = [line for line in lines if _decoded(line) is not None]
+        sound = [(line, note) for line in lines if (note := _decoded(line)) is not None]
         if lines and not sound:
             logger.error(
                 "the mark cannot be read: whether the journal lost something is not known",
                 extra={"details": {"file": str(self.path)}},
             )
-        return sorted(sound, key=lambda line: _commits(_decoded(line)))
+        return sound
 
     def spans_after(self, entry: int) -> list[Span]:
         """The ranges of entries after one, joined for each publisher."""
         found: dict[str, Span] = {}
-        for line in self._lines:
-            for span in _spans(_decoded(line)):
-                if span.last_entry > entry:
-                    _join(found, span)
+        notes = filter(None, map(_decoded, self._lines))
+        for span in (span for note in notes for span in note.spans):
+            if span.last_entry > entry:
+                known = found.setdefault(span.publisher, span)
+                known.last_entry, known.last_seq = span.last_entry, span.last_seq
         return list(found.values())
 
     # --- being written ---
@@ -167,9 +167,7 @@ class Mark:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _keep(self, line: bytes, note: Note | None) -> None:
-        if note is None:
-            return
+    def _keep(self, line: bytes, note: Note) -> None:
         self.newest = note
         for name in note.began:
             if len(self.names) < MAX_MARKED_NAMES:
@@ -184,7 +182,7 @@ class Mark:
         while len(self._lines) > 1 and self._bytes > MARK_BYTES // 2:
             self._bytes -= len(self._lines.popleft())
         newest = self.newest
-        base = Note(newest.name, newest.epochs, newest.commits, newest.last_entry)
+        base = Note(newest.name, newest.epochs, newest.commits, newest.last_offset)
         base.time_us, base.began = newest.time_us, list(self.names)
         line = _encoded(base)
         self._limit = self._bytes + len(line) + MARK_BYTES
@@ -217,14 +215,6 @@ class Mark:
             )
 
 
-def _join(found: dict[str, Span], span: Span) -> None:
-    known = found.setdefault(span.publisher, span)
-    if known is not span:
-        known.first_entry = min(known.first_entry, span.first_entry)
-        known.last_entry = max(known.last_entry, span.last_entry)
-        known.last_seq = span.last_seq
-
-
 def _encoded(note: Note) -> bytes:
     text = msgspec.json.encode(note)
     return b"%08x %b" % (zlib.crc32(text), text)
@@ -239,11 +229,3 @@ def _decoded(line: bytes) -> Note | None:
         return msgspec.json.decode(text, type=Note)
     except msgspec.MsgspecError:
         return None
-
-
-def _commits(note: Note | None) -> int:
-    return 0 if note is None else note.commits
-
-
-def _spans(note: Note | None) -> Iterator[Span]:
-    return iter(() if note is None else note.spans)

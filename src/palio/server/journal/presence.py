@@ -2,8 +2,7 @@
 
 A file that was removed, replaced or moved away is written to as before: whatever is acknowledged
 then is gone when the broker ends, as all that was acknowledged before. So the writer looks before
-it writes, unless it has looked less than `LOOK_S` ago. It looks at the directory, whose time
-changes with each name in it, and at the files once that has changed.
+it writes, unless it has looked less than `LOOK_S` ago.
 """
 
 from __future__ import annotations
@@ -12,14 +11,10 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
 
 from palio.server.limits import LOOK_S
 
-__all__ = ["STEP_NS", "Presence"]
-
-STEP_NS: Final = 2_000_000_000
-"""The longest step of a file system's clock: two changes within one may have the same time."""
+__all__ = ["Presence"]
 
 
 class Presence:
@@ -30,10 +25,7 @@ class Presence:
     ) -> None:
         self._clock = clock
         self._look_at = 0.0
-        self._directory = paths[0].parent
         self._held = {os.fspath(path): os.stat(path) for path in paths}
-        self._seen: tuple[int, int, int] | None = None
-        """The directory, as it was when the files were looked at."""
         self._problem: str | None = None
 
     def problem(self) -> str | None:
@@ -41,20 +33,8 @@ class Presence:
         now = self._clock()
         if now >= self._look_at and self._problem is None:
             self._look_at = now + LOOK_S
-            if self._may_have_changed():
-                self._problem = self._look()
+            self._problem = self._look()
         return self._problem
-
-    def _may_have_changed(self) -> bool:
-        try:
-            found = os.stat(self._directory)
-        except OSError:
-            return True
-        seen = found.st_ino, found.st_dev, found.st_mtime_ns
-        if seen == self._seen:
-            return False
-        self._seen = seen if time.time_ns() - found.st_mtime_ns > STEP_NS else None
-        return True
 
     def _look(self) -> str | None:
         for path, held in self._held.items():

@@ -1,14 +1,15 @@
 """`Writer`: the one thread that writes a journal. What waits is one transaction (group commit).
 
 1. An append is answered once, in the order of the appends: `stored` after the commit that holds it
-   is on the disk, or `failed` when that could not be. Of a transaction that failed each append is
-   tried by itself, and whatever fits is stored, but for what needs another that was not.
-2. What is over (`Append.released`), and an append of nothing but what makes room (`RELEASING`), is
-   written also where nothing else can be: the reserve is for that (see `DiskSpace`). What is over
-   and could not be written even so is owed: it is written before anything else once there is room.
-3. When nothing is to be written for a while, the file gives back what it no longer needs.
-4. After a commit and before its answers the mark is told (`mark`).
-5. Once the files are not where they were (`presence`), everything is refused.
+   is on the disk, or `failed` when that could not be.
+2. What is on the disk is a prefix of what was appended (L1): if a transaction fails, all of it is
+   refused, and so is all that was appended before its broker knew of that (`Append.term`).
+3. From then on it is tried once in `PROBE_S` whether the disk takes a write; then `writable`.
+4. What only lets go (appends of `released` alone) is written also where nothing else can be: the
+   reserve is for that (see `DiskSpace`).
+5. When nothing is to be written for a while, the file gives back what it no longer needs.
+6. After a commit and before its answers the mark is told (`mark`).
+7. Once the files are not where they were (`presence`), everything is refused for good.
 """
 
 from __future__ import annotations
@@ -22,15 +23,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from palio.errors import JournalDamaged
-from palio.node.effects import RELEASING, Append, Operation, PutEntry, PutRecord
-from palio.node.prerequisites import UNMET, Prerequisites
+from palio.node.operations import Append, Operation, Put, PutRecord, Retarget
 from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import DiskSpace
-from palio.server.journal.format import Scribe
 from palio.server.journal.mark import Mark
 from palio.server.journal.presence import Presence
+from palio.server.journal.scribe import Scribe
 
-__all__ = ["IDLE_S", "MAX_GROUP", "Writer"]
+__all__ = ["IDLE_S", "MAX_GROUP", "PROBE_S", "OnFailed", "OnStored", "OnWritable", "Writer"]
 
 logger: Final = logging.getLogger("palio.journal")
 
@@ -39,6 +39,10 @@ MAX_GROUP: Final = 512
 
 IDLE_S: Final = 1.0
 """So long without an append, and the file is made smaller."""
+
+PROBE_S: Final = 1.0
+"""How often a disk that refuses is tried: soon enough for publishers that try again, and several
+times `RELEASE_S`: what lets go comes by itself before something that grows comes with it."""
 
 WORTHWHILE_PAGES: Final = 4_096
 """Free pages (of 4 KiB) that are worth giving back, if they are more than half of the file; fewer
@@ -50,8 +54,12 @@ MOVABLE_PAGES: Final = 65_536
 SMALL_BYTES: Final = 8_192
 """Bytes that a row takes beside its events, with the changes of the trees above it."""
 
-Stored = Callable[[list[int]], None]
-Failed = Callable[[int, str], None]
+ROW_BYTES: Final = 512
+"""The same of a row of `waiting` with its index, of which many are written together."""
+
+OnStored = Callable[[list[int]], None]
+OnFailed = Callable[[int, str], None]
+OnWritable = Callable[[], None]
 
 
 class Writer:
@@ -71,21 +79,23 @@ class Writer:
         self._counters = counters
         self._mark = mark
         self._presence = presence
-        self._is_gone = False
         self._idle_s = idle_s
         self._room = room
         self._scribe = Scribe(connection)
         self._queue: queue.SimpleQueue[Append | threading.Event | None] = queue.SimpleQueue()
-        self._owed: list[Operation] = []
-        self._prerequisites = Prerequisites()
+        self._term = 0
+        self._problem = ""
+        self._probe_at: float | None = None
+        """When to try a disk that refuses."""
         self._grown = True
-        self._stored: Stored = lambda _: None
-        self._failed: Failed = lambda _, __: None
+        self._stored: OnStored = lambda _: None
+        self._failed: OnFailed = lambda _, __: None
+        self._writable: OnWritable = lambda: None
         self._thread = threading.Thread(target=self._run, name="palio journal", daemon=True)
 
-    def start(self, stored: Stored, failed: Failed) -> None:
-        """Begin; both are called on the writer's thread."""
-        self._stored, self._failed = stored, failed
+    def start(self, stored: OnStored, failed: OnFailed, writable: OnWritable) -> None:
+        """Begin; all three are called on the writer's thread."""
+        self._stored, self._failed, self._writable = stored, failed, writable
         self._thread.start()
 
     def append(self, append: Append) -> None:
@@ -111,14 +121,16 @@ class Writer:
     def _run(self) -> None:
         going = True
         while going:
+            if self._probe_at is not None and time.monotonic() >= self._probe_at:
+                self._probe()
             try:
-                first = self._queue.get(timeout=self._idle_s if self._grown else None)
+                item = self._queue.get(timeout=self._rest_s())
             except queue.Empty:
-                self._compact()
+                if self._probe_at is None:
+                    self._compact()
                 continue
             group: list[Append] = []
             marks: list[threading.Event] = []
-            item: Append | threading.Event | None = first
             while True:
                 if item is None:
                     going = False
@@ -138,61 +150,67 @@ class Writer:
                 mark.set()
         self._compact()
 
+    def _rest_s(self) -> float | None:
+        """How long to wait for an append until there is something else to do."""
+        if self._probe_at is not None:
+            return max(0.0, self._probe_at - time.monotonic())
+        return self._idle_s if self._grown else None
+
     def _commit(self, group: Sequence[Append]) -> None:
         self._grown = True
         started = time.perf_counter()
-        gone = self._presence.problem()
-        if gone is not None:
-            self._refuse_all(group, gone)
-        elif (problem := self._tried(group)) is None:
-            self._stored([each.ticket for each in group])
-        elif len(group) == 1:
-            self._alone(group[0], problem)
-        else:
-            for each in group:
-                self._alone(each, self._tried([each]))
+        outdated = [each for each in group if each.term < self._term]
+        due = group[len(outdated) :]
+        assert all(each.term == self._term for each in due), "L1: terms only grow"
+        self._refuse(outdated)
+        if due:
+            problem = self._presence.problem() or self._attempt(due)
+            if problem is not None and not any(each.operations for each in due):
+                problem = self._pay(due, problem)
+            if problem is None:
+                self._stored([each.ticket for each in due])
+            else:
+                self._begin_refusing(problem)
+                self._refuse(due)
         self._counters.waiting -= len(group)
         self._counters.commit_s += time.perf_counter() - started
 
-    def _tried(self, group: Sequence[Append]) -> str | None:
-        """Write some appends, unless one of them needs what was refused; why that was not done."""
-        is_due = all(map(self._prerequisites.are_met, group))
-        return self._attempt(group) if is_due else UNMET
-
-    def _alone(self, append: Append, problem: str | None) -> None:
-        """An append was tried by itself: answer it; what releases room has the reserve too."""
-        if problem is not None:
-            self._owed += append.released
-            makes_room = all(isinstance(each, RELEASING) for each in append.operations)
-            may_pay = makes_room or append.released
-            if may_pay and self._pay([append] if makes_room else []) and makes_room:
-                problem = None
-        if problem is None:
-            self._stored([append.ticket])
-        else:
-            self._counters.failures += 1
-            self._prerequisites.refused(append.ticket)
+    def _begin_refusing(self, problem: str) -> None:
+        if self._probe_at is None:  # else it has been told
             logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
-            self._failed(append.ticket, problem)
+            self._probe_at = time.monotonic() + PROBE_S
+        self._problem = problem
+        self._term += 1
 
-    def _pay(self, appends: Sequence[Append]) -> bool:
-        """Write what is owed, and what makes room, with the reserve as room; whether that could be
-        done.
-        """
+    def _refuse(self, appends: Sequence[Append]) -> None:
+        self._counters.failures += len(appends)
+        for each in appends:
+            self._failed(each.ticket, self._problem)
+
+    def _probe(self) -> None:
+        """Try whether the disk takes something that grows."""
+        if self._presence.problem() is None and self._attempt((), SMALL_BYTES) is None:
+            logger.info("the journal can be written again")
+            self._probe_at = None
+            self._writable()
+        else:
+            self._probe_at = time.monotonic() + PROBE_S
+
+    def _pay(self, appends: Sequence[Append], problem: str) -> str | None:
+        """Write what only lets go, with the reserve as room; why it failed, or None."""
         room = self._room
-        if room is None:
-            return False
+        if room is None or self._presence.problem() is not None:
+            return problem
         room.release()
-        is_paid = self._attempt(appends) is None
-        if is_paid:
+        found = self._attempt(appends)
+        if found is None:
             self._empty_log()
         room.reserve()
-        return is_paid
+        return found
 
-    def _is_too_much(self, group: Sequence[Append]) -> bool:
-        """Whether the disk has no room for some appends and for what must be written after them."""
+    def _is_too_much(self, nbytes: int) -> bool:
+        """Whether the disk has no room for so much and for what must be written after it."""
         room = self._room
-        nbytes = sum(_size(each) for append in group for each in append.operations)
         if room is None or not nbytes or room.grants(nbytes):
             return False
         self._empty_log()
@@ -209,18 +227,23 @@ class Writer:
                 "the log stays as long as it is", extra={"details": {"reason": str(error)}}
             )
 
-    def _attempt(self, group: Sequence[Append]) -> str | None:
-        """Write some appends as one transaction; why it failed, or None."""
+    def _attempt(self, group: Sequence[Append], probe_bytes: int = 0) -> str | None:
+        """Write some appends, or something that goes at once, as one transaction; why it failed, or
+        None.
+        """
         execute = self._connection.execute
+        operations = [each for append in group for each in (*append.released, *append.operations)]
+        if not operations and not probe_bytes:
+            return None
         try:
-            if self._is_too_much(group):
+            grown = sum(_size(each) for append in group for each in append.operations)
+            if self._is_too_much(grown + probe_bytes):
                 return "the disk is full, but for what is kept to write acknowledgements"
             execute("BEGIN IMMEDIATE")
-            for operation in self._owed:
+            for operation in operations:
                 self._scribe.write(operation)
-            for append in group:
-                for operation in (*append.operations, *append.released):
-                    self._scribe.write(operation)
+            if probe_bytes:
+                self._scribe.try_room(probe_bytes)
             note = self._scribe.finish()
             execute("COMMIT")
         except (sqlite3.Error, JournalDamaged) as error:
@@ -229,19 +252,9 @@ class Writer:
             self._scribe.forget()
             return str(error)
         self._mark.note(note)
-        self._owed.clear()
         self._counters.commits += 1
         self._counters.appends += len(group)
         return None
-
-    def _refuse_all(self, group: Sequence[Append], gone: str) -> None:
-        if not self._is_gone:
-            logger.error("the journal is gone", extra={"details": {"reason": gone}})
-            self._is_gone = True
-            self._owed.clear()
-        self._counters.failures += len(group)
-        for each in group:
-            self._failed(each.ticket, gone)
 
     def _compact(self) -> None:
         """Give back what the file no longer needs, and move the log into it. The log itself keeps
@@ -266,12 +279,13 @@ class Writer:
 
 
 def _size(operation: Operation) -> int:
-    """About how much an operation makes a journal grow; nothing if it makes room."""
-    if isinstance(operation, RELEASING):
-        return 0
+    """About how much an operation makes a journal grow."""
     match operation:
-        case PutEntry():
-            return SMALL_BYTES + operation.parcel.nbytes
+        case Put(_, parcel, _, targets):
+            shares = sum(len(target.shares) for target in targets)
+            return SMALL_BYTES + ROW_BYTES * shares + (0 if parcel is None else parcel.nbytes)
+        case Retarget():
+            return SMALL_BYTES + ROW_BYTES * operation.reserved
         case PutRecord(_, value):
             return SMALL_BYTES + len(value)
     return SMALL_BYTES

@@ -1,0 +1,150 @@
+"""`Scribe`: operations as statements, on the connection of the one that writes a journal."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+
+import msgspec
+import pyarrow as pa
+
+from palio.model.parcels import Shape
+from palio.node.effects import ANYBODY
+from palio.node.notices import heading_of
+from palio.node.operations import (
+    Ack,
+    Discard,
+    DropRecord,
+    DropSubscription,
+    Operation,
+    Put,
+    PutFacts,
+    PutRecord,
+    PutSubscription,
+    PutTime,
+)
+from palio.server.journal.format import (
+    about,
+    checksum,
+    payload_checksum,
+    payload_of,
+    put_about,
+    put_row,
+)
+from palio.server.journal.mark import Note, Span
+from palio.server.journal.tables import LogTables
+
+__all__ = ["Scribe"]
+
+
+class Scribe:
+    """Writes operations within transactions, and notes what each of these did."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._execute = connection.execute
+        self._name, self._epochs = str(about(connection, "name")), int(about(connection, "epoch"))
+        self._shapes: dict[Shape, tuple[int, pa.Buffer]] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """After a transaction that failed: what it added is not there."""
+        self._shapes.clear()
+        self._tables = LogTables(self._connection, self._name)
+        self._time_us = int(about(self._connection, "time_us"))
+        self._begin(int(about(self._connection, "commits")) + 1)
+
+    def _begin(self, commits: int) -> None:
+        self._spans: dict[str, Span] = {}
+        self._note = Note(self._name, self._epochs, commits, 0)
+
+    def finish(self) -> Note:
+        """Say, before the commit, how many there were and which offset was the last: each is used
+        once. What the transaction did is noted.
+        """
+        note, tables = self._note, self._tables
+        note.last_offset, note.time_us = tables.last_offset, self._time_us
+        said = {"commits": note.commits, "time_us": self._time_us}
+        put_about(self._connection, {**said, "log": tables.log, "last_offset": tables.last_offset})
+        note.spans = list(self._spans.values())
+        self._begin(note.commits + 1)
+        return note
+
+    def write(self, operation: Operation) -> None:
+        """Carry out one operation within the transaction that is open."""
+        self._tables.write(operation)
+        match operation:
+            case Put():
+                self._put(operation)
+            case Discard(entries):
+                gone = [(each,) for each in entries]
+                self._connection.executemany("DELETE FROM entries WHERE entry = ?", gone)
+            case Ack(subject, bookmark=bookmark):
+                if bookmark:
+                    put_row(self._connection, "bookmarks", subject, bookmark)
+            case PutTime(time_us):
+                self._time_us = time_us
+            case _:
+                self._write_beside(operation)
+
+    def _write_beside(self, operation: Operation) -> None:
+        """What rides in the same log, and is no part of the fold."""
+        match operation:
+            case PutSubscription(subject):
+                self._note.began.append(subject)
+                put_row(self._connection, "subscriptions", *operation)
+            case DropSubscription(subject):
+                self._note.ended.append(subject)
+                for table in ("subscriptions", "bookmarks"):
+                    self._execute(f"DELETE FROM {table} WHERE subject = ?", (subject,))
+            case PutRecord():  # in its place, since they are read in the order in which they came
+                self._execute(
+                    "INSERT INTO records VALUES (?, ?, ?) ON CONFLICT (key) "
+                    "DO UPDATE SET value = excluded.value, sum = excluded.sum",
+                    (*operation, checksum(*operation)),
+                )
+            case DropRecord(key):
+                self._execute("DELETE FROM records WHERE key = ?", (key,))
+            case PutFacts(facts):
+                for fact in facts:
+                    text = msgspec.json.encode(fact).decode()
+                    put_row(self._connection, "facts", fact.origin, fact.subject, text)
+            case _:
+                pass
+
+    def try_room(self, nbytes: int) -> None:
+        """Write something of so many bytes, which goes at once."""
+        row = "INSERT INTO entries VALUES (-1, '', NULL, NULL, 0, 0, 0, 0, zeroblob(?))"
+        self._execute(row, (nbytes,))
+        self._execute("DELETE FROM entries WHERE entry = -1")
+
+    def _put(self, put: Put) -> None:
+        entry, parcel, wall_us, _ = put
+        assert parcel is not None, f"entry {entry} is put without its events"
+        shape, schema = self._shape(parcel.shape)
+        heading = heading_of(parcel, wall_us)
+        has_numbers = heading.publisher != ANYBODY
+        first, last = (heading.first_seq, heading.last_seq) if has_numbers else (None, None)
+        payload = payload_of(parcel)
+        head = (entry, parcel.publisher, first, last, wall_us, shape)
+        self._execute(
+            "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*head, checksum(*head), payload_checksum(entry, schema, payload), payload),
+        )
+        span = self._spans.get(parcel.publisher)
+        if span is None:
+            self._spans[parcel.publisher] = Span(parcel.publisher, entry, entry, first, last)
+        else:
+            span.last_entry, span.last_seq = entry, last
+
+    def _shape(self, shape: Shape) -> tuple[int, pa.Buffer]:
+        found = self._shapes.get(shape)
+        if found is None:
+            described = shape.schema.serialize()
+            self._execute(
+                "INSERT OR IGNORE INTO shapes (schema, sum) VALUES (?, ?)",
+                (described, zlib.crc32(described)),
+            )
+            cursor = self._execute("SELECT shape FROM shapes WHERE schema = ?", (described,))
+            found = self._shapes[shape] = cursor.fetchone()[0], described
+        return found
