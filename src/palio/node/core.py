@@ -175,7 +175,7 @@ class Core:
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
-                durable.away_since, durable.claim = now, claim
+                durable.away_since = now
                 durability.enter(durable)
             durability.say(claim)  # it may have stopped before that was said
         self._learn([each for each in registry.facts() if each.origin != self.name])
@@ -530,7 +530,7 @@ class Core:
     def pump(self, durable: Durable) -> None:
         """Send what waits for a durable subscription to its owner, as far as the window allows."""
         session, events = durable.session, self.durability.events
-        if session is None:
+        if session is None or durable.claim is None:  # what waits may be for one before it
             return
         while session.link is not None and session.has_room and durable.has_room:
             delivery = events.delivery(durable.subject, durable.sent)

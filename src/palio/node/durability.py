@@ -102,12 +102,15 @@ class Durability:
         """A durable subscription that lives here, as the disk has it. One of which the disk was
         lost is known from its claim alone.
         """
-        record = self.events.records.get(claim.subject)
-        owner = claim.subject.partition("/")[0]
+        subject, record = claim.subject, self.events.records.get(claim.subject)
+        owner = subject.partition("/")[0]
         if record is None:
-            return Durable(claim.subject, owner, _known(claim), {}, lease_s)
-        values = msgspec.msgpack.decode(record.values)
-        return Durable(claim.subject, owner, parse_filter(record.filter), values, record.lease_s)
+            durable = Durable(subject, owner, _known(claim), {}, lease_s)
+        else:
+            filter, values = parse_filter(record.filter), msgspec.msgpack.decode(record.values)
+            durable = Durable(subject, owner, filter, values, record.lease_s)
+        durable.claim = claim
+        return durable
 
     @staticmethod
     def record(durable: Durable) -> PutSubscription:

@@ -405,7 +405,7 @@ class RequestHandler:
         did before its owner came here.
         """
         core = self._core
-        if durable.session is session and durable.key == request.key:
+        if core.durability.here.get(durable.subject) is durable:  # unless it was taken up anew
             core.release(durable)
             core.durability.restore(durable.subject, core.settings.lease_s, core.at.now)
         session.say(core.out, Failed(request.id, _not_stored(reason)))

@@ -509,7 +509,7 @@ class Durable:
         self.visit = NO_VISIT
         """In which session its owner took it up."""
         self.claim: Claim | None = None
-        """The last one of this broker."""
+        """The last one of this broker that is on the disk; None before there is one."""
         self.sent = 0
         """Up to which offset its queue was sent to its owner..."""
         self._sizes: deque[tuple[int, int]] = deque()
