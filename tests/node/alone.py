@@ -167,7 +167,7 @@ def lives(
     claimed_us: int = 1,
     visit: Visit = NO_VISIT,
 ) -> Facts:
-    """A broker says that it has claimed a durable subscription; without a filter that it is over."""
+    """A broker claims a durable subscription; without a filter it says that it is over."""
     numbers = ClaimNumbers(number, 0, 1)
     return Facts((Fact(home, version, subject, (), filter, claimed_us, visit, numbers),))
 

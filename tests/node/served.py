@@ -26,11 +26,11 @@ from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.protocol import Matching, SelectorFactory
 from palio.routing.reference_selector import ReferenceSelector
+from tests.node.events import begin
 
 AT = Moment(1.0, 1_000_000)
 
 SELECTORS: list[SelectorFactory] = [ReferenceSelector, lambda: Matching(Index())]
-from tests.node.events import begin
 
 
 class Served:

@@ -36,12 +36,12 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 from palio.routing.acyclic import Acyclic
+from tests.node.events import begin
 
 NOW: Final = Moment(1.0, 1_000_000)
 ONE, TWO, THREE, OTHER = range(1, 5)
 SLICE: Final = CANCEL_SLICE // 66
 """Plain subscriptions of one constraint: one look and two comparisons each."""
-from tests.node.events import begin
 
 
 class House:

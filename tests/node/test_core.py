@@ -36,10 +36,10 @@ from palio.protocol.messages import (
 from palio.routing.acyclic import Acyclic
 from palio.testing import Network, run
 from tests import strategies as our
+from tests.node.events import begin
 
 AT = Moment(0.0, 1)
 CLIENT, FIRST_LINK = 1, 10
-from tests.node.events import begin
 
 
 class Broker:

@@ -10,7 +10,7 @@ import pytest
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.notices import Notice
-from palio.node.operations import Append, CaughtUp, Claim, Open, Put, PutSubscription, Target
+from palio.node.operations import CaughtUp, Claim, Open, Put, PutSubscription, Target
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import (
     Accepted,
@@ -45,7 +45,7 @@ def numbers(alone: Alone) -> list[int]:
 
 
 def cursors(alone: Alone) -> list[tuple[int, bool]]:
-    """Up to which offset b1 says that it has what b2 carries there, and whether it asks for more."""
+    """Up to where b1 says that it has what b2 carries there, and whether it asks for more."""
     return [(each.offset, each.is_asking) for each in alone.heard(EntriesStored)]
 
 

@@ -321,7 +321,7 @@ class Near:
         done = list(effects)
         for each in effects:
             if isinstance(each, Append):
-                self.store.write((*each.operations, *each.released))
+                self.store.write((*each.released, *each.operations))
                 done += self.node.stored(each.ticket, AT)
         return done
 

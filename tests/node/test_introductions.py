@@ -22,11 +22,11 @@ from palio.routing.acyclic import Acyclic
 from palio.server.tokens import TokenAuthority
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
+from tests.node.events import begin
 from tests.node.signing import Keyring
 
 QUICK = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 AT = Moment(1.0, EPOCH_US)
-from tests.node.events import begin
 
 
 @pytest.fixture

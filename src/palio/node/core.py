@@ -298,6 +298,7 @@ class Core:
         self.route(self.router.receive(peer, Batch((), wave=wave)))
 
     def _ask_disk(self, then: Callable[[], None]) -> None:
+        self.perform(self.durability.events.flush())
         self.append((), then, lambda _reason: then())
 
     # --- saying things ---
@@ -462,6 +463,8 @@ class Core:
         """A claim is on the disk: who lives here is entered, who has gone is told."""
         durability, subject = self.durability, claim.subject
         durability.interests.learn(claim)
+        if claim.is_over:
+            durability.bookmarks.drop(subject)  # also if somebody has begun anew meanwhile
         durable = durability.here.get(subject)
         if claim.home == self.name:
             if durable is None:
@@ -483,6 +486,7 @@ class Core:
             return
         self.take_away(durable)
         durability.remove(durable.subject)
+        durability.bookmarks.drop(durable.subject)
         event = "durable_ended" if claim.is_over else "durable_moved"
         self.report("info", event, subscription=durable.subject, to=claim.home)
 

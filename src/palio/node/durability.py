@@ -83,7 +83,6 @@ class Durability:
         """It lives here no longer; what it was, if it was known here."""
         durable = self.here.pop(subject, None)
         if durable is not None:
-            self.bookmarks.drop(subject)
             self.owned[durable.owner] -= 1
             if not self.owned[durable.owner]:
                 del self.owned[durable.owner]

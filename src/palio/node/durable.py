@@ -465,6 +465,11 @@ class DurableEvents:
 
     # --- the disk, and the clock ---
 
+    def flush(self) -> list[Follow]:
+        """Write what is let go at once: somebody waits for that, or the broker stops."""
+        write = self.log.flush(inf)
+        return [] if write is None else [write]
+
     @property
     def wake_at(self) -> float:
         """When `tick` has something to do."""

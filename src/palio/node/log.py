@@ -202,7 +202,7 @@ class Log:
 
     def flush(self, now: float) -> Append | None:
         """Append what is let go if it is time: that the disk refuses is no reason not to try."""
-        if now < self.due_at:
+        if now < self.due_at or self.due_at == inf:
             return None
         return self._write((), None, with_released=True)
 

@@ -367,7 +367,7 @@ class RequestHandler:
             durability.owned[durable.owner] -= 1
         durability.enter(durable)
         bookmark = durability.bookmarks.get(subject)
-        if bookmark:
+        if bookmark and before is not None and not before.is_over:
             session.say(core.out, Bookmarked(request.key, bookmark))
         durable.session, durable.key, durable.visit = session, request.key, visit
         session.durables[request.key] = durable
