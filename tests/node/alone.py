@@ -42,18 +42,25 @@ FAR_LOG: Final = 7
 class Alone:
     """One node whose disk does what the test says, a client on link 1 and a broker on link 2."""
 
-    def __init__(self, store: Disk | None = None, *, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        store: Disk | None = None,
+        *,
+        settings: Settings | None = None,
+        known: Known | None = None,
+        now: float = 0.0,
+    ) -> None:
         self.disk = store or Disk(Randomness(0))
         self.node = Node("b1", Acyclic("b1"), self.disk, settings=settings)
         self.said: list[tuple[int, Message]] = []
         self.open: list[Append] = []
         self.reports: list[Report] = []
         self.closed: list[int] = []
-        self.now = 0.0
+        self.now = now
         self.do(self.node.start(self.at))
         self.greet(1, "client", "alice")
         self.greet(2, "broker", "b2")
-        self.tell(2, Known({}))
+        self.tell(2, known or Known({}))
         self.sync()
 
     @property

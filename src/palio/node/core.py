@@ -123,7 +123,7 @@ class Core:
         """What waits for facts of this broker that are yet to be written."""
         self._ways = router.ways
         self.caught_up_at = inf
-        """Until then a broker without its disk waits to hear from its network."""
+        """Until then a broker that has lost its disk waits to hear from its network."""
         self._ways_at = -1
         """The state of the map when durable events were last told of it."""
         self._sounder: Peer | None = None
@@ -186,6 +186,7 @@ class Core:
             log = registry.fact(self.name, LOG)
             if log is not None and 0 < log.claimed_us < events.streams.log_number:
                 registry.hear_of_log(log.claimed_us)  # the journal was cut short
+                self._tell_own_loss()
             self.say_log()
 
     def say_log(self) -> None:
@@ -197,17 +198,20 @@ class Core:
 
     def _catch_up(self) -> None:
         """A broker without its disk takes what is durable once it knows its network, or has nobody
-        to hear that from.
+        to hear that from; whom it is to tell of the loss it knows then, too.
         """
         registry, events = self.durability.registry, self.durability.events
         if not registry.has_caught_up and self.at.now < self.caught_up_at:
             return
         self.caught_up_at = inf
+        if events.is_ready:
+            self._tell_own_loss()
+            return
         claims = [claim_of(each) for each in registry.facts() if is_subscription(each.subject)]
-        log = max(self.at.wall_us, registry.lost_log + 1)
-        loss = self._loss(self.name) if registry.lost_log else None
-        registry.lost_log = 0
-        promise = Promise(self.say_log, _never_mind)
+        lost, registry.lost_log = registry.lost_log, 0
+        log = max(self.at.wall_us, lost + 1)
+        loss = self._loss(self.name) if lost else None
+        promise = Promise(self.say_log, partial(self._not_told, lost))
         now, wall_us = self.at.now, self.at.wall_us
         self.perform(events.catch_up(now, wall_us, claims, log, loss, promise))
 
@@ -342,10 +346,11 @@ class Core:
                 self._ask_disk(then)
         if registry.unbelieved:
             self._tell_unbelieved()
+        is_writable = not self.durability.events.log.is_refusing
+        if registry.lost_log and is_writable and self.caught_up_at == inf:
+            self.caught_up_at = self.at.now + self.settings.peer_grace_s
         if self.caught_up_at < inf:
             self._catch_up()
-        if registry.lost_log and self.durability.events.is_ready:
-            self._tell_own_loss()
         if registry.ways != self._ways_at:
             self._ways_at = registry.ways
             self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
@@ -409,8 +414,13 @@ class Core:
             self.tell_loss(self.name)
             return
         now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(self.name)
-        promise = Promise(self.say_log, _never_mind)
+        promise = Promise(self.say_log, partial(self._not_told, lost))
         self.perform(events.begin_log(now, wall_us, lost + 1, loss, promise))
+
+    def _not_told(self, lost: int, _reason: str) -> None:
+        """The disk refused what is lost with a log, and the log that follows: it is tried again."""
+        registry = self.durability.registry
+        registry.lost_log = max(lost, registry.lost_log)
 
     def _loss(self, broker: str) -> Parcel:
         self.report("error", "log_lost", broker=broker)

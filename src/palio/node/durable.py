@@ -326,17 +326,19 @@ class DurableEvents:
         self, now: float, wall_us: int, log: int, loss: Parcel, token: Any
     ) -> list[Follow]:
         """A broker begins another log, as an earlier one of it had a greater number."""
-        shares = self._shares(dict.fromkeys(claim.subject for claim in self.claims), {})
-        put = self._put(loss, wall_us, shares, {})
+        put = self._put(loss, wall_us, self._everybody(), {})
         return self.append(now, [*put, CaughtUp(log)], token)
 
     def tell_loss(self, now: float, wall_us: int, loss: Parcel) -> list[Follow]:
         """The disk of a broker that was removed is lost for good: every durable subscription is
         told.
         """
-        everybody = dict.fromkeys(claim.subject for claim in self.claims)
-        put = self._put(loss, wall_us, self._shares(everybody, {}), {})
+        put = self._put(loss, wall_us, self._everybody(), {})
         return self.append(now, put, _Loss(loss, wall_us)) if put else []
+
+    def _everybody(self) -> list[Share]:
+        """A share for each durable subscription, also where its claim is under way."""
+        return self._shares(self.claims.subjects(self.overlay), {})
 
     def come_back(self, home: str) -> None:
         """A broker that was thought to be gone for good is there."""
