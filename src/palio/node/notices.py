@@ -69,8 +69,8 @@ class Notice(NamedTuple):
 
     @classmethod
     def of(cls, parcel: Parcel) -> Notice | None:
-        """The notice that a parcel is; None if it is events, or nothing, as where a hop has taken it
-        out. `ValueError` if it is a broken one.
+        """The notice that a parcel is; None if it is events, or empty, as a hop has taken it out.
+        `ValueError` if it is a broken one.
         """
         if not len(parcel) or parcel.shape.names != _SHAPE.names:
             return None
