@@ -64,6 +64,9 @@ class Scripted:
     def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
         return self._answer("failed", at.now, ticket, reason)
 
+    def writable(self, at: Moment) -> Sequence[Effect]:
+        return self._answer("writable", at.now)
+
     def tick(self, at: Moment) -> Sequence[Effect]:
         self.wake_at = inf
         return self._answer("tick", at.now)

@@ -79,7 +79,7 @@ def test_a_part_that_is_all_is_the_message_itself() -> None:
         (Forward(numbered(), detour=Detour(("b1",), "session")), False),
         (Forward(numbered(), addressed=Addressed((("b1", 1),), 1)), False),
         (Deliver(numbered()), False),
-        (Carry(numbered(), 1, ("b1",)), False),
+        (Carry(numbered(), "b1", 1, "b2", 1, 2, 0, ()), False),
         (Ping(), False),
     ],
 )

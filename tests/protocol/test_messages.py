@@ -13,6 +13,7 @@ from palio.protocol.limits import MAX_NUMBER, MAX_SECONDS
 from palio.protocol.messages import (
     UNCOUNTED,
     Addressed,
+    ClaimNumbers,
     Detour,
     EventMessage,
     Fact,
@@ -22,11 +23,12 @@ from palio.protocol.messages import (
     Message,
     Parcel,
     Seen,
+    Share,
     Subscribe,
     Visit,
 )
 
-PARTS = {Addressed, Detour, Fact, Failure, Gap, Parcel, Visit}
+PARTS = {Addressed, ClaimNumbers, Detour, Fact, Failure, Gap, Parcel, Share, Visit}
 """What messages are made of, and are none themselves."""
 
 BEYOND: Final = {

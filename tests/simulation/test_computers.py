@@ -6,7 +6,7 @@ import pytest
 
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Report, Tune
-from palio.node.operations import Append, PutTime
+from palio.node.operations import Append, Discard, PutTime
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk
@@ -47,7 +47,7 @@ class Room:
         return self.computer.start(named, self.reports.append)
 
 
-STEP = Append(1, (PutTime(7),))
+STEP = Append(1, 0, (PutTime(7),))
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.25, 1 / 3, 0.1 + 0.2, 0.7, 1e-7, 1234.5678901])
@@ -81,7 +81,7 @@ def test_a_disk_that_gets_faster_answers_in_order() -> None:
     room = Room()
     node = room.start(STEP)
     room.sync_us = 1
-    room.computer.append(Append(2, (PutTime(8),)))
+    room.computer.append(Append(2, 0, (PutTime(8),)))
     room.agenda.run(2_000)
     assert node.calls[1:] == [("stored", 0.002, 1), ("stored", 0.002, 2)]
     assert room.disk.load().time_us == 8
@@ -123,10 +123,43 @@ def test_a_step_that_cannot_be_synced_is_gone_and_told() -> None:
     room.agenda.run(2_000)
     assert node.calls[1:] == [("failed", 0.002, 1, "the disk failed")]
     room.disk.fails_to_sync = False
-    room.computer.append(Append(2, ()))
+    room.computer.append(Append(2, 1, ()))
     room.agenda.run(4_000)
     assert node.calls[2:] == [("stored", 0.004, 2)]
     assert room.disk.load().time_us == 0
+
+
+def test_behind_what_was_refused_nothing_is_taken_that_does_not_know_of_that() -> None:
+    """What is on a disk is a prefix of what was handed over."""
+    room = Room()
+    room.disk.refusals.append(True)
+    node = room.start(STEP, Append(2, 0, (PutTime(8),)))
+    room.computer.append(Append(3, 1, (PutTime(9),)))
+    room.agenda.run(2_000)
+    assert [call[0] for call in node.calls[1:]] == ["failed", "failed", "stored"]
+    assert room.disk.load().time_us == 9
+
+
+def test_a_disk_that_refuses_is_tried_once_a_second_until_it_takes_writes() -> None:
+    room = Room()
+    room.disk.is_full = True
+    node = room.start(STEP)
+    room.agenda.run(3 * US)
+    assert [call[0] for call in node.calls] == ["start", "failed"]
+    room.disk.is_full = False
+    room.agenda.run(4 * US)
+    assert node.calls[2:] == [("writable", 3.002)]
+    room.agenda.run(9 * US)
+    assert len(node.calls) == 3
+
+
+def test_what_is_over_is_written_on_a_full_disk() -> None:
+    room = Room()
+    room.disk.is_full = True
+    node = room.start(Append(1, 0, (), (Discard((5,)),)))
+    room.agenda.run(2_000)
+    assert node.calls[1:] == [("stored", 0.002, 1)]
+    assert Discard((5,)) in room.disk.load().operations
 
 
 def test_a_disk_tells_that_a_step_is_written_before_it_is_safe() -> None:
@@ -152,7 +185,7 @@ def test_datagrams_too_are_heard_after_a_pause() -> None:
     room = Room()
     node = room.start()
     node.effects = [Tune(7, (0,))]
-    room.computer.append(Append(1, ()))  # it tunes in as this is answered
+    room.computer.append(Append(1, 0, ()))  # it tunes in as this is answered
     room.agenda.run(2_000)
     room.computer.pause(0.5)
     room.medium.port("b2").cast(Datagram("b2", 1, 7, 0, 1, bytes(8)))
