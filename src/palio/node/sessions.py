@@ -509,8 +509,8 @@ class Durable:
         self.visit = NO_VISIT
         """In which session its owner took it up."""
         self.claim: Claim | None = None
-        """The last one of this broker that is on the disk. What waits before there is one was for an
-        earlier one of its name."""
+        """The last one of this broker that is on the disk. What waits before there is one was for
+        an earlier one of its name."""
         self.acknowledged = 0
         """Up to which offset its owner has dealt with its queue, written or not."""
         self.sent = 0
