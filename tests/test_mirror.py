@@ -24,7 +24,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "node/effects.py": "node/test_node.py",
     "multicast/limits.py": "multicast/test_packing.py",
     "node/follows.py": "node/test_durable.py",
-    "node/durability.py": "node/test_requests.py",
     "node/limits.py": "node/test_allowances.py",
     "node/operations.py": "node/test_memory.py",
     "node/settings.py": "server/test_settings.py",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -10,9 +11,13 @@ from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.effects import Close, Effect, Moment, Report, Send
 from palio.node.node import Node
 from palio.node.operations import Append
+from palio.node.settings import Settings
+from palio.node.vouching import LOG
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
+    NO_VISIT,
     Carry,
+    ClaimNumbers,
     EntriesStored,
     Fact,
     Facts,
@@ -22,41 +27,50 @@ from palio.protocol.messages import (
     Parcel,
     Share,
     Subscribe,
+    Visit,
 )
 from palio.routing.acyclic import Acyclic
 from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness
 
-B1_LOG: Final = 1_000_000
-"""The log of b1, which it begins at that time of the wall."""
+Kind = TypeVar("Kind")
 
-B2_LOG: Final = 7
+FAR_LOG: Final = 7
+"""Which log b3 has."""
 
 
 class Alone:
     """One node whose disk does what the test says, a client on link 1 and a broker on link 2."""
 
-    def __init__(self, store: Disk | None = None, wall_us: int = B1_LOG) -> None:
+    def __init__(
+        self,
+        store: Disk | None = None,
+        *,
+        settings: Settings | None = None,
+        known: Known | None = None,
+        now: float = 0.0,
+    ) -> None:
         self.disk = store or Disk(Randomness(0))
-        self.node = Node("b1", Acyclic("b1"), self.disk)
+        self.node = Node("b1", Acyclic("b1"), self.disk, settings=settings)
         self.said: list[tuple[int, Message]] = []
         self.open: list[Append] = []
         self.reports: list[Report] = []
         self.closed: list[int] = []
-        self.now = 0.0
-        self._wall_us = wall_us
+        self.now = now
         self.do(self.node.start(self.at))
         self.greet(1, "client", "alice")
         self.greet(2, "broker", "b2")
-        self.tell(2, Known({}))
-        self.tell(
-            2, Facts((Fact("b2", 1, "links", ("b1",)), Fact("b2", 2, "/log", claimed_us=B2_LOG)))
-        )
+        self.tell(2, known or Known({}))
         self.sync()
 
     @property
     def at(self) -> Moment:
-        return Moment(self.now, self._wall_us + round(self.now * 1e6))
+        return Moment(self.now, 1_000_000 + round(self.now * 1e6))
+
+    @property
+    def log(self) -> int:
+        """Which log the node has."""
+        return self.node._core.durability.events.streams.log_number
 
     def greet(self, link: int, role: str, name: str) -> None:
         self.do(self.node.accept(link, self.at))
@@ -64,6 +78,25 @@ class Alone:
 
     def tell(self, link: int, message: Message) -> None:
         self.do(self.node.receive(link, message, self.at))
+
+    def carry(
+        self,
+        events: Parcel,
+        offset: int,
+        previous: int = 0,
+        *,
+        rows: bytes | None = None,
+        subjects: Sequence[str] = ("alice/d",),
+        number: int = 1,
+    ) -> None:
+        """The neighbour brings an entry of its own for durable subscriptions here."""
+        shares = tuple(Share(subject, number, rows) for subject in subjects)
+        self.tell(2, Carry(events, "b2", 1, "b1", self.log, offset, previous, shares))
+
+    def has_stored(self, carry: Carry) -> None:
+        """The home of what was carried from here has it."""
+        here, there = (carry.origin, carry.log), (carry.home, carry.home_log)
+        self.tell(2, EntriesStored(*there, *here, carry.offset))
 
     def tick(self) -> None:
         self.now += 1.0
@@ -96,8 +129,16 @@ class Alone:
             self.disk.refusals.append(True)
         return self.disk.append(append) and self.disk.sync()
 
+    def rest(self) -> None:
+        """Time passes until all that is over has left the disk."""
+        for _ in range(3):
+            self.sync()
+            self.tick()
+        self.sync()
+
     def recover(self) -> None:
         """The disk takes writes again, and the node is told."""
+        self.disk.refusals.clear()
         assert self.disk.takes_writes()
         self.do(self.node.writable(self.at))
 
@@ -108,19 +149,34 @@ class Alone:
         self.open.clear()
         self.disk.crash()
 
-    def heard(self, kind: type) -> list[Message]:
+    def heard(self, kind: type[Kind]) -> list[Kind]:
         return [message for _, message in self.said if isinstance(message, kind)]
 
-
-def carry(events: Parcel, offset: int = 1, previous: int = 0, *, subject: str = "alice/d") -> Carry:
-    """An entry of b2 for a durable subscription at b1."""
-    shares = (Share(subject, 1, None),)
-    return Carry(events, "b2", B2_LOG, "b1", B1_LOG, offset, previous, shares)
+    def told(self, event: str) -> list[dict[str, object]]:
+        """The details of what it said to people of one kind."""
+        return [each.details for each in self.reports if each.event == event]
 
 
-def stored(offset: int) -> EntriesStored:
-    """The answer to that."""
-    return EntriesStored("b1", B1_LOG, "b2", B2_LOG, offset)
+def far(version: int = 1) -> Facts:
+    """There is a broker b3 beyond b2."""
+    links = Fact("b3", version, "links", ("b2",))
+    log = Fact("b3", version + 1, LOG, claimed_us=FAR_LOG)
+    return Facts((links, log, Fact("b2", version + 8, "links", ("b1", "b3"))))
+
+
+def lives(
+    home: str,
+    version: int,
+    number: int = 1,
+    *,
+    subject: str = "alice/d",
+    filter: str = "x = 1",
+    claimed_us: int = 1,
+    visit: Visit = NO_VISIT,
+) -> Facts:
+    """A broker claims a durable subscription; without a filter it says that it is over."""
+    numbers = ClaimNumbers(number, 0, 1)
+    return Facts((Fact(home, version, subject, (), filter, claimed_us, visit, numbers),))
 
 
 def parcel(*numbers: int, publisher: str = "p/1") -> Parcel:
@@ -136,8 +192,9 @@ def parcel(*numbers: int, publisher: str = "p/1") -> Parcel:
     )
 
 
-def subscribed() -> Alone:
-    alone = Alone()
+def subscribed(store: Disk | None = None) -> Alone:
+    """One with a durable subscription, `alice/d`, of `x = 1`."""
+    alone = Alone(store)
     alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
     alone.sync()
     return alone

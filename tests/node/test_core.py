@@ -14,28 +14,50 @@ from hypothesis import given
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
+from palio.node import core
+from palio.node.durability import NO_DISK
 from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.limits import NEWS_AT_ONCE
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.notices import Notice
 from palio.node.operations import Append, PutTime
 from palio.node.settings import Settings
+from palio.node.vouching import LOG
 from palio.protocol.limits import PROTOCOL_VERSION, WINDOW_BYTES
 from palio.protocol.messages import (
     UNCOUNTED,
+    Accepted,
+    Acknowledge,
     Bye,
+    Carry,
+    ClaimNumbers,
     Deliver,
+    Done,
+    Ended,
+    Fact,
+    Facts,
+    Failed,
+    Gaps,
     Hello,
+    Known,
     Message,
     Ping,
     Publish,
+    Refused,
     Seen,
     Settle,
     Subscribe,
+    Unsubscribe,
 )
 from palio.routing.acyclic import Acyclic
+from palio.simulation.disks import Disk
+from palio.simulation.topologies import line
+from palio.simulation.world import World
 from palio.testing import Network, run
 from tests import strategies as our
+from tests.node.alone import Alone, far, lives, subscribed
+from tests.node.alone import event as to_event
 from tests.node.events import begin
 
 AT = Moment(0.0, 1)
@@ -187,6 +209,262 @@ def test_nothing_is_kept_for_a_session_that_ends_while_it_settles() -> None:
     assert len(broker.node._core.settling) == 6  # each asks the registry, and then the tables
     broker.receive(Bye("closed"))
     assert len(broker.node._core.settling) == 0
+
+
+# --- the window of an owner ---
+
+
+def large(seq: int) -> Publish:
+    """Half a window."""
+    return Publish(Parcel.of("", to_batch({"x": 0, "y": "y" * (WINDOW_BYTES // 2)})), seq, True)
+
+
+def test_what_is_on_its_way_to_an_owner_has_a_window_that_what_it_holds_opens() -> None:
+    broker = Broker(durables=1, window_bytes=1 << 30)
+    for seq in range(1, 7):
+        broker.receive(large(seq))
+
+    def entries() -> list[int]:
+        return [each.entry for each in broker.delivered]
+
+    first, second = entries()
+    broker.receive(Acknowledge(0, 0, held=first))  # it waits for a place in its owner's pattern
+    assert len(entries()) == 3
+    broker.receive(Acknowledge(0, second))
+    assert len(entries()) == 4
+    broker.receive(Acknowledge(0, second, held=1_000))  # of what was not sent, nothing
+    assert len(entries()) == 6
+    broker.receive(Unsubscribe(7, 0))
+    broker.delivered.clear()
+    broker.receive(Subscribe(8, 1, "x = 0", {}, "d0"))
+    assert len(entries()) == 2, "what it had not dealt with comes again"
+    assert entries()[0] > second
+    assert broker.node.status()["custody_waiting"] == {"alice/d0": 4}
+
+
+# --- a disk that is lost ---
+
+
+LOST_LOG: Final = 500_000
+
+
+def earlier_life(log: int = LOST_LOG) -> list[Message]:
+    """What b2 knows of the network, and of a life of b1 before its disk was lost."""
+    mine = (
+        Fact("b1", 10, LOG, claimed_us=log),
+        Fact("b1", 11, "alice/d", (), "x = 1", 1, claim=ClaimNumbers(1, 0, 1)),
+    )
+    return [Facts(mine), far(), lives("b3", 3, subject="far/d")]
+
+
+def losses(alone: Alone) -> list[str]:
+    """Those who are told of a loss by what is carried to b3 and what waits here."""
+    (mine,) = alone.disk.held()
+    notice = Notice.of(mine.parcel)
+    assert notice is not None
+    assert notice.publisher == "*"
+    for each in alone.heard(Carry):
+        assert Notice.of(each.parcel) == notice
+    return [share.subject for each in alone.heard(Carry) for share in each.shares]
+
+
+def say(alone: Alone, *messages: Message) -> None:
+    for each in messages:
+        alone.tell(2, each)
+    alone.sync()
+
+
+def test_a_broker_that_lost_its_disk_tells_all_that_are_durable_once() -> None:
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    alone.tell(1, Publish(to_event(), 1, durable=True))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="e"))
+    assert not alone.heard(Accepted), "it waits until the broker knows for whom it is"
+    say(alone, *earlier_life())
+    alone.rest()
+    assert alone.heard(Accepted) == [Accepted(1, "durable")]
+    assert [each.id for each in alone.heard(Done)] == [1]
+    assert alone.log > LOST_LOG
+    assert alone.told("log_lost") == [{"broker": "b1"}]
+    assert "far/d" in {share.subject for each in alone.heard(Carry) for share in each.shares}
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
+    alone.sync()
+    (gaps,) = alone.heard(Gaps)
+    assert [(gap.publisher, gap.key) for gap in gaps.gaps] == [("*", 2)]
+    again = Alone(alone.disk, known=Known({"b1": 11, "b3": 3}))
+    say(again, *earlier_life()[1:])
+    assert again.log == alone.log
+    assert not again.told("log_lost")
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_so_much_waits_for_a_broker_that_has_just_started(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "MAX_EARLY", 2)
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    for number in range(1, 3 + more):
+        alone.tell(1, Publish(to_event(), number, durable=True))
+    refused = [each.failure for each in alone.heard(Refused)]
+    assert [each.kind for each in refused] == ["NotStored"] * (more > 0)
+    assert all("has yet to hear from its network" in each.message for each in refused)
+
+
+def test_a_broker_that_hears_late_that_it_lost_its_disk_tells_it_then() -> None:
+    """It had nobody to wait for, and tells all of whom its neighbour knows."""
+    alone = Alone(known=Known({"b1": 11, "b3": 3}))
+    log = alone.log
+    say(alone, *earlier_life())
+    say(alone, *earlier_life())
+    assert alone.told("log_lost") == [{"broker": "b1"}]
+    assert alone.log == log > LOST_LOG
+    assert losses(alone) == ["far/d"]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_with_its_clock_put_back_it_has_another_log_all_the_same(waits: bool) -> None:
+    """Others believe that they have things of a log with a greater number."""
+    ahead = 9_000_000
+    settings = Settings(peers=("palio://b2",) if waits else ())
+    alone = Alone(settings=settings, known=Known({"b1": 11, "b3": 3}))
+    say(alone, *earlier_life(ahead))
+    assert alone.log == ahead + 1
+    assert alone.told("log_lost") == [{"broker": "b1"}]
+    said = [each for each in alone.disk.facts() if (each.origin, each.subject) == ("b1", LOG)]
+    assert [each.claimed_us for each in said] == [ahead + 1]
+    (carry,) = alone.heard(Carry)
+    assert (carry.log, carry.previous) == (ahead + 1, 0)
+    assert losses(alone) == ["far/d"]
+    again = Alone(alone.disk)
+    assert again.log == ahead + 1
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_loss_that_the_disk_refuses_is_told_once_it_takes_writes(waits: bool) -> None:
+    ahead = 9_000_000
+    settings = Settings(peers=("palio://b2",) if waits else ())
+    alone = Alone(settings=settings, known=Known({"b1": 11, "b3": 3}))
+    for each in earlier_life(ahead):
+        alone.tell(2, each)
+    alone.sync(fails=True)
+    alone.tick()
+    assert not alone.heard(Carry)
+    alone.recover()
+    alone.sync()
+    assert alone.log == ahead + 1
+    assert losses(alone) == ["far/d"]
+
+
+def test_a_broker_that_finds_nobody_serves_after_a_while() -> None:
+    settings = Settings(peers=("palio://b2",), peer_grace_s=2.0)
+    alone = Alone(settings=settings, known=Known({"b3": 3}))  # of which nothing comes
+    alone.tell(1, Publish(to_event(), 1, durable=True))
+    for _ in range(3):
+        alone.tick()
+        alone.sync()
+    alone.tell(1, Publish(to_event(), 2, durable=True))
+    alone.sync()
+    assert alone.heard(Accepted) == [Accepted(1, "durable"), Accepted(2, "durable")]
+    assert not alone.told("log_lost")
+
+
+def test_what_is_sent_to_a_broker_that_lost_its_disk_is_sent_again() -> None:
+    alone = Alone()
+    say(alone, far(), lives("b3", 3))
+    alone.tell(1, Publish(to_event(), 1, durable=True))
+    alone.sync()
+    (first,) = alone.heard(Carry)
+    say(alone, Facts((Fact("b3", 4, LOG, claimed_us=first.home_log + 5),)))
+    _, second = alone.heard(Carry)
+    assert (second.parcel, second.offset, second.previous) == (first.parcel, first.offset, 0)
+    assert second.home_log == first.home_log + 5
+    alone.has_stored(first)
+    alone.rest()
+    assert alone.disk.held(), "that was said of the lost one"
+    alone.has_stored(second)
+    alone.rest()
+    assert not alone.disk.held()
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_disk_that_is_lost_costs_no_more_than_was_on_it(keeps: bool) -> None:
+    """And is told to each durable subscription, wherever it lives."""
+    settings = Settings(heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
+    world = World.of(line(3), settings=settings)
+    owner, publisher = world.client("owner", "b3"), world.client("p", "b1")
+    key = owner.subscribe("x > 0", durable="d")
+    world.run(3.0)
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    world.cut("b2", "b3")
+    world.run(1.0)
+    publisher.publish({"x": 2}, durable=True)
+    world.run(1.0)
+    world.kill("b1")
+    if not keeps:
+        world.disks["b1"] = Disk()
+    world.start("b1")
+    world.run(3.0)
+    world.heal("b2", "b3")
+    world.run(10.0)
+    publisher.publish({"x": 3}, durable=True)
+    world.run(5.0)
+    assert [row["x"] for _, _, row in owner.heard] == ([1, 2, 3] if keeps else [1, 3])
+    told = [gap for gap in owner.gaps if gap.key == key]
+    assert [gap.publisher for gap in told] == ([] if keeps else ["*"])
+    assert sum(each.event == "log_lost" for _, each in world.reports) == (not keeps)
+    assert not any(node.status()["custody_entries"] for node in world.nodes.values())
+
+
+# --- no disk ---
+
+
+def test_a_broker_without_a_disk_refuses_what_is_durable_and_live_events_go_on() -> None:
+    alone = Alone(settings=Settings(has_disk=False))
+    alone.tell(1, Subscribe(1, 1, "x = 1"))
+    alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
+    alone.tell(1, Publish(to_event(), 1, durable=True))
+    alone.tell(1, Publish(to_event(), 2))
+    alone.sync()
+    (failed,) = alone.heard(Failed)
+    (refused,) = alone.heard(Refused)
+    for each in (failed, refused):
+        assert each.failure.kind == "NotStored"
+        assert NO_DISK in each.failure.message
+    assert [tuple(each.parcel.seqs) for each in alone.heard(Deliver)] == [(1,), (2,)]
+    assert alone.node.status()["durable_subscriptions"] == 0
+    assert not alone.disk.held()
+
+
+def test_a_claim_that_is_refused_is_told_of_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = subscribed()
+    registry = alone.node._core.durability.registry
+    monkeypatch.setattr(registry, "hears", lambda origin, _filter: origin != "b3")
+    say(alone, far(), lives("b3", 3, 2, claimed_us=9_000_000))
+    assert alone.told("claim_refused") == [
+        {"neighbour": "b3", "count": 1, "subscription": "alice/d"}
+    ]
+    assert not alone.heard(Ended)
+    alone.tell(1, Publish(to_event(), 1, durable=True))
+    alone.sync()
+    assert [tuple(each.parcel.seqs) for each in alone.heard(Deliver)] == [(1,)]
+
+
+def test_a_claim_is_told_when_it_is_on_the_disk_and_not_before() -> None:
+    """Else others give away what this broker may not have after a crash."""
+    alone = Alone()
+
+    def told() -> list[str]:
+        said = (fact for each in alone.heard(Facts) for fact in each.facts)
+        return [each.filter for each in said if each.subject == "alice/d"]
+
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d"))
+    assert told() == []
+    alone.sync(steps=1)
+    assert alone.heard(Done) == [Done(1)]
+    assert told() == [], "the fact is yet to be written"
+    alone.sync()
+    alone.tick()
+    assert told() == ["x = 1"]
 
 
 async def hear_while_the_network_forms(seed: int) -> None:

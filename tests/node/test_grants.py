@@ -300,10 +300,11 @@ def test_a_broker_without_the_grant_refuses_what_others_would_not_believe(
 class Near:
     """A node with a neighbour that says whatever a test likes."""
 
-    def __init__(self, hears: Filter = TRUE) -> None:
+    def __init__(self, hears: Filter = TRUE, brings: Filter = TRUE) -> None:
+        """`n` may bring, and `m` may hear what matches."""
         listed = [
-            replace(broker(name, TRUE, heard), may_monitor=True)
-            for name, heard in (("n", TRUE), ("m", hears))
+            replace(each, may_monitor=True)
+            for each in (broker("n", brings, TRUE), broker("m", TRUE, hears))
         ]
         self.store = MemoryStore()
         authority = Names(broker("b"), broker("stranger0"), *listed)
@@ -321,7 +322,7 @@ class Near:
         done = list(effects)
         for each in effects:
             if isinstance(each, Append):
-                self.store.write((*each.operations, *each.released))
+                self.store.write((*each.released, *each.operations))
                 done += self.node.stored(each.ticket, AT)
         return done
 

@@ -266,10 +266,14 @@ def test_a_full_disk_refuses_durable_events_and_live_ones_go_on() -> None:
     publisher.publish({"x": 9}, durable=True)
     world.run(1.0)
     assert [(each.first_seq, each.last_seq) for each in publisher.refused] == [(1, 1)]
+    assert heard(member) == [9], "live"
     world.disks["b1"].is_full = False
+    world.run(2.0)
     publisher.publish({"x": 8}, durable=True)
     world.run(1.0)
+    assert [(each.first_seq, each.last_seq) for each in publisher.refused] == [(1, 1)]
     assert publisher.accepted_durable == 2
+    assert heard(member) == [9, 8, 8], "live, and as what is durable"
     assert world.nodes["b1"].status()["custody_entries"] == 0
 
 

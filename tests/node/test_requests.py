@@ -33,6 +33,8 @@ from palio.protocol.messages import (
     Deliver,
     Done,
     Failed,
+    Gap,
+    Gaps,
     Hello,
     Message,
     Parcel,
@@ -80,7 +82,7 @@ class House:
 
     def say(self, link: int, message: Message) -> list[Message]:
         """What the client that says something hears at once."""
-        return heard(self.note(self.node.receive(link, message, AT)), link)
+        return heard(self.note(self.node.receive(link, message, self.at)), link)
 
     def write(self, link: int = ALICE) -> list[Message]:
         """All that waits comes to the disk; what a client hears of it."""
@@ -88,18 +90,28 @@ class House:
         while self.appends:
             append = self.appends.pop(0)
             self.store.write((*append.released, *append.operations))
-            said += heard(self.note(self.node.stored(append.ticket, AT)), link)
+            said += heard(self.note(self.node.stored(append.ticket, self.at)), link)
         return said
 
     def fill(self, link: int = ALICE) -> list[Message]:
-        """The disk is full: nothing of what waits is written; what a client hears of it. Then there
-        is room again.
-        """
+        """The disk is full: nothing of what waits is written; what a client hears of it."""
         said: list[Message] = []
         pending, self.appends = self.appends, []
         for ticket, *_ in pending:
-            said += heard(self.note(self.node.failed(ticket, "no space", AT)), link)
-        self.note(self.node.writable(AT))
+            said += heard(self.note(self.node.failed(ticket, "no space", self.at)), link)
+        return said
+
+    def recover(self) -> None:
+        """The disk takes writes again."""
+        self.note(self.node.writable(self.at))
+
+    def wait(self, seconds: float) -> list[Message]:
+        """Time passes, and all that is due is written; what Alice hears of it."""
+        until, said = self.at.now + seconds, list[Message]()
+        while self.at.now < until:
+            self.at = self.at._replace(now=max(self.at.now, min(until, self.node.wake_at)))
+            said += heard(self.note(self.node.tick(self.at)), ALICE)
+            said += self.write()
         return said
 
     def publish(self, x: int, *, by: int = BOB, durable: bool = False) -> list[Effect]:
@@ -261,6 +273,35 @@ def test_whoever_takes_a_durable_subscription_up_has_it_from_then_on() -> None:
     assert house.hears(2, link=carol) == [2]
 
 
+def test_a_durable_subscription_that_its_owner_has_ended_begins_anew() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    house.say(ALICE, Unsubscribe(2, 1, forget=True))
+    house.write()
+    house.say(ALICE, Subscribe(3, 1, "x > 0", durable="d"))
+    assert house.write() == [Done(3)], "nothing is told as lost"
+    house.publish(1, durable=True)
+    assert [type(each) for each in house.write()] == [Deliver]
+
+
+def test_a_durable_subscription_whose_lease_is_over_says_so_when_it_is_taken_up() -> None:
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d", lease_s=5.0))
+    house.write()
+    house.say(ALICE, Unsubscribe(2, 1))
+    house.publish(1, durable=True)
+    house.write()
+    house.wait(7.0)
+    assert not house.store.held()
+    assert house.node.status()["durable_subscriptions"] == 0
+    house.say(ALICE, Subscribe(3, 1, "x > 0", durable="d"))
+    assert house.write() == [Done(3), Gaps((Gap("*", 0, 0, 0, 1),))]
+    house.say(ALICE, Unsubscribe(4, 1))
+    house.say(ALICE, Subscribe(5, 1, "x > 0", durable="d"))
+    assert house.write() == [Done(5)], "that is told once"
+
+
 def test_the_end_of_a_durable_subscription_is_answered_when_it_is_on_the_disk() -> None:
     house = House()
     house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
@@ -280,6 +321,7 @@ def test_an_end_that_cannot_be_written_is_refused_and_undone() -> None:
     house.write()
     house.say(ALICE, Unsubscribe(2, 1, forget=True))
     refused(house.fill(), "NotStored")
+    house.recover()
     house.publish(1, durable=True)
     house.write()
     assert [each.subject for each in house.store.load().subscriptions] == ["alice/d"]
@@ -289,6 +331,26 @@ def test_an_end_that_cannot_be_written_is_refused_and_undone() -> None:
     house.say(ALICE, Unsubscribe(4, 2, forget=True))
     assert house.write() == [Done(4)]
     assert not house.store.load().subscriptions
+
+
+def test_an_end_of_which_the_network_is_not_told_yet_is_told_once_there_is_room() -> None:
+    """The first of two writes comes to the disk: the subscription is over, and that is not told."""
+    house = House()
+    house.say(ALICE, Subscribe(1, 1, "x > 0", durable="d"))
+    house.write()
+    house.say(ALICE, Unsubscribe(2, 1, forget=True))
+    append = house.appends.pop(0)
+    house.store.write(append.operations)
+    assert heard(house.note(house.node.stored(append.ticket, AT)), ALICE) == [Done(2)]
+    assert house.fill() == []
+    assert [each.filter for each in house.store.load().facts if each.subject == "alice/d"] == [
+        "x > 0"
+    ]
+    house.recover()
+    house.wait(10.0)
+    stored = house.store.load()
+    assert not stored.subscriptions
+    assert [each.filter for each in stored.facts if each.subject == "alice/d"] == [""]
 
 
 def test_one_that_is_let_go_and_not_forgotten_waits() -> None:
@@ -316,10 +378,10 @@ def test_what_was_acknowledged_is_not_sent_again_and_leaves_the_disk() -> None:
     house.say(ALICE, Acknowledge(1, first.entry))
     assert house.node.wake_at == AT.now + RELEASE_S
     assert not house.appends, "nobody waits for it"
-    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
-    house.write()
-    house.note(house.node.tick(AT._replace(now=AT.now + 2 * RELEASE_S)))
-    house.write()
+    house.wait(RELEASE_S)
+    assert house.node.wake_at == AT.now + 2 * RELEASE_S, "what nobody needs any more goes then"
+    house.wait(RELEASE_S)
+    assert house.node.wake_at > AT.now + 3 * RELEASE_S
     assert [each.entry for each in house.store.held()] == [second.entry]
     house.say(ALICE, Subscribe(2, 9, "x > 0", durable="d"))  # taken up anew
     again = [each.entry for each in house.write() if isinstance(each, Deliver)]
@@ -331,20 +393,26 @@ def test_an_acknowledgement_is_written_with_what_comes_next() -> None:
     house = House()
     first, second, _ = delivered(house, 1, 2, 3)
     house.say(ALICE, Acknowledge(1, first.entry))
-    for later, released in ((0.9 * RIPE_S, ()), (RIPE_S, (Ack("alice/d", first.entry),))):
+    over = Discard((first.entry,))  # once it is on the disk that nobody needs it
+    for later, written in (
+        (0.9 * RIPE_S, ()),
+        (RIPE_S, (Ack("alice/d", first.entry),)),
+        (RIPE_S, ()),
+        (2 * RIPE_S, (over,)),
+        (3 * RIPE_S, ()),
+    ):
         house.at = AT._replace(now=AT.now + later)
         house.publish(4, durable=True)
         (append,) = house.appends
         assert Put in {type(each) for each in append.operations}
-        assert append.released == released
+        assert append.released == written
         house.write()
-    house.at = AT._replace(now=AT.now + 3 * RIPE_S)
-    house.publish(4, durable=True)
-    (append,) = house.appends
-    assert append.released == (Discard((first.entry,)),), "once that is stored nobody needs it"
     house.say(ALICE, Acknowledge(1, second.entry))
     house.say(ALICE, Settle(2))
-    assert house.write()[-1] == Done(2), "settled is who is on the disk"
+    append = house.appends[0]
+    assert append.operations == ()
+    assert append.released == (Ack("alice/d", second.entry),)
+    assert house.write() == [Done(2)], "settled is who is on the disk"
 
 
 def test_a_bookmark_is_told_before_anything_else_to_who_takes_up_the_subscription() -> None:
@@ -359,6 +427,20 @@ def test_a_bookmark_is_told_before_anything_else_to_who_takes_up_the_subscriptio
     house.say(ALICE, Unsubscribe(4, 2, forget=True))
     again = [*house.say(ALICE, Subscribe(5, 3, "x > 0", durable="d")), *house.write()]
     assert Bookmarked not in {type(each) for each in again}
+    house.say(ALICE, Unsubscribe(6, 3))
+    again = [*house.say(ALICE, Subscribe(7, 4, "x > 0", durable="d")), *house.write()]
+    assert Bookmarked not in {type(each) for each in again}
+
+
+def test_a_bookmark_stays_where_the_disk_refuses_who_takes_the_subscription_up() -> None:
+    house = House()
+    delivered(house, 1)
+    house.say(ALICE, Acknowledge(1, 0, bookmark=b"here"))
+    house.say(ALICE, Unsubscribe(2, 1))
+    house.say(ALICE, Subscribe(3, 1, "x > 0", durable="d"))
+    refused(house.fill(), "NotStored")
+    house.recover()
+    assert house.say(ALICE, Subscribe(4, 1, "x > 0", durable="d")) == [Bookmarked(1, b"here")]
 
 
 def test_a_bookmark_without_room_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,20 +464,19 @@ def test_a_subscription_that_ends_takes_its_bookmark_along() -> None:
     house.say(ALICE, Acknowledge(1, 0, bookmark=b"here"))
     house.say(ALICE, Unsubscribe(2, 1, forget=True))
     house.write()
-    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
-    house.write()
+    house.wait(RELEASE_S)
     assert not house.store.load().bookmarks
 
 
-def test_many_entries_that_are_over_leave_the_disk_at_once() -> None:
+@pytest.mark.parametrize("more", [-1, 0])
+def test_of_many_entries_that_are_over_the_journal_is_told_at_once(more: int) -> None:
     house = House()
-    sent = delivered(house, *range(1, MAX_RELEASES + 1))
+    sent = delivered(house, *range(1, MAX_RELEASES + more + 1))
     house.say(ALICE, Acknowledge(1, sent[-1].entry))
-    assert not house.appends
-    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
-    house.write()
-    house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
-    house.write()
+    house.wait(RELEASE_S)
+    due_at = house.node.wake_at
+    assert due_at == pytest.approx(house.at.now + (RELEASE_S if more else 0.0))
+    house.wait(RELEASE_S)
     assert not house.store.held()
 
 
@@ -405,7 +486,11 @@ def test_a_broker_that_stops_writes_what_was_acknowledged() -> None:
     house.say(ALICE, Acknowledge(1, only.entry))
     house.note(house.node.close(AT))
     house.write()
-    assert not House(house.store).node.status()["custody_entries"]
+    again = House(house.store)
+    again.say(ALICE, Subscribe(2, 1, "x > 0", durable="d"))
+    assert again.write() == [Done(2)]
+    again.wait(RELEASE_S)
+    assert not again.store.held(), "that is found out as it starts"
 
 
 # --- grants ---
@@ -461,6 +546,8 @@ def test_a_plan_that_cannot_be_written_or_used_is_refused() -> None:
     house = House(router=Flooded("b1"))
     assert house.say(ALICE, Apply(1, PLAN_TEXT)) == []
     refused(house.fill(), "NotStored")
+    refused(house.say(ALICE, Apply(2, PLAN_TEXT)), "NotStored")
+    house.recover()
     refused(house.say(ALICE, Apply(2, "plan")), "FileDamaged")
     assert house.say(ALICE, Apply(3, PLAN_TEXT)) == []
     assert house.write() == [Done(3)]

@@ -6,7 +6,7 @@ import pytest
 
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Report, Tune
-from palio.node.operations import Append, PutTime
+from palio.node.operations import Append, Discard, PutTime
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.computers import Computer
 from palio.simulation.disks import Disk
@@ -127,6 +127,39 @@ def test_a_step_that_cannot_be_synced_is_gone_and_told() -> None:
     room.agenda.run(4_000)
     assert node.calls[2:] == [("stored", 0.004, 2)]
     assert room.disk.load().time_us == 0
+
+
+def test_behind_what_was_refused_nothing_is_taken_that_does_not_know_of_that() -> None:
+    """What is on a disk is a prefix of what was handed over."""
+    room = Room()
+    room.disk.refusals.append(True)
+    node = room.start(STEP, Append(2, 0, (PutTime(8),)))
+    room.computer.append(Append(3, 1, (PutTime(9),)))
+    room.agenda.run(2_000)
+    assert [call[0] for call in node.calls[1:]] == ["failed", "failed", "stored"]
+    assert room.disk.load().time_us == 9
+
+
+def test_a_disk_that_refuses_is_tried_once_a_second_until_it_takes_writes() -> None:
+    room = Room()
+    room.disk.is_full = True
+    node = room.start(STEP)
+    room.agenda.run(3 * US)
+    assert [call[0] for call in node.calls] == ["start", "failed"]
+    room.disk.is_full = False
+    room.agenda.run(4 * US)
+    assert node.calls[2:] == [("writable", 3.002)]
+    room.agenda.run(9 * US)
+    assert len(node.calls) == 3
+
+
+def test_what_is_over_is_written_on_a_full_disk() -> None:
+    room = Room()
+    room.disk.is_full = True
+    node = room.start(Append(1, 0, (), (Discard((5,)),)))
+    room.agenda.run(2_000)
+    assert node.calls[1:] == [("stored", 0.002, 1)]
+    assert Discard((5,)) in room.disk.load().operations
 
 
 def test_a_disk_tells_that_a_step_is_written_before_it_is_safe() -> None:

@@ -1,1 +1,1 @@
-"""One broker as a state machine round a router: sessions, custody, timers, authority."""
+"""One broker as a state machine round a router: sessions, durable events, timers, authority."""

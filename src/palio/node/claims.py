@@ -73,6 +73,10 @@ class KnownClaims:
         """The newest claim, by which what comes in is judged."""
         return overlay.claim(subject) or self._stored.get(subject)
 
+    def subjects(self, overlay: Overlay) -> dict[str, None]:
+        """All durable subscriptions that are known, also of claims that are under way."""
+        return dict.fromkeys([*self._stored, *overlay.claimed])
+
     def is_here(self, subject: str, overlay: Overlay) -> bool:
         """Whether a durable subscription lives here, and is not about to leave."""
         claim = self.newest(subject, overlay)

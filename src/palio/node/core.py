@@ -123,7 +123,7 @@ class Core:
         """What waits for facts of this broker that are yet to be written."""
         self._ways = router.ways
         self.caught_up_at = inf
-        """Until then a broker without its disk waits to hear from its network."""
+        """Until then a broker that has lost its disk waits to hear from its network."""
         self._early: list[Callable[[], None]] = []
         """What waits for that."""
         self._ways_at = -1
@@ -177,7 +177,7 @@ class Core:
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
-                durable.away_since, durable.claim = now, claim
+                durable.away_since = now
                 durability.enter(durable)
             durability.say(claim)  # it may have stopped before that was said
         self._learn([each for each in registry.facts() if each.origin != self.name])
@@ -188,6 +188,7 @@ class Core:
             log = registry.fact(self.name, LOG)
             if log is not None and 0 < log.claimed_us < events.streams.log_number:
                 registry.hear_of_log(log.claimed_us)  # the journal was cut short
+                self._tell_own_loss()
             self.say_log()
 
     def say_log(self) -> None:
@@ -207,7 +208,7 @@ class Core:
         else:
             self._early.append(action)
 
-    def _has_caught_up(self, _reason: str = "") -> None:
+    def _has_caught_up(self) -> None:
         """This broker takes what is durable, or its disk refuses that: what has waited is done."""
         if self.durability.events.is_ready:
             self.say_log()
@@ -217,17 +218,20 @@ class Core:
 
     def _catch_up(self) -> None:
         """A broker without its disk takes what is durable once it knows its network, or has nobody
-        to hear that from.
+        to hear that from; whom it is to tell of the loss it knows then, too.
         """
         registry, events = self.durability.registry, self.durability.events
         if not registry.has_caught_up and self.at.now < self.caught_up_at:
             return
         self.caught_up_at = inf
+        if events.is_ready:
+            self._tell_own_loss()
+            return
         claims = [claim_of(each) for each in registry.facts() if is_subscription(each.subject)]
-        log = max(self.at.wall_us, registry.lost_log + 1)
-        loss = self._loss(self.name) if registry.lost_log else None
-        registry.lost_log = 0
-        promise = Waiter(self._has_caught_up, self._has_caught_up)
+        lost, registry.lost_log = registry.lost_log, 0
+        log = max(self.at.wall_us, lost + 1)
+        loss = self._loss(self.name) if lost else None
+        promise = Waiter(self._has_caught_up, partial(self._not_told, lost))
         now, wall_us = self.at.now, self.at.wall_us
         self.perform(events.catch_up(now, wall_us, claims, log, loss, promise))
 
@@ -318,6 +322,7 @@ class Core:
         self.route(self.router.receive(peer, Batch((), wave=wave)))
 
     def _ask_disk(self, then: Callable[[], None]) -> None:
+        self.perform(self.durability.events.flush())
         self.append((), then, lambda _reason: then())
 
     # --- saying things ---
@@ -361,10 +366,11 @@ class Core:
                 self._ask_disk(then)
         if registry.unbelieved:
             self._tell_unbelieved()
+        is_writable = not self.durability.events.log.is_refusing
+        if registry.lost_log and is_writable and self.caught_up_at == inf:
+            self.caught_up_at = self.at.now + self.settings.peer_grace_s
         if self.caught_up_at < inf:
             self._catch_up()
-        if registry.lost_log and self.durability.events.is_ready:
-            self._tell_own_loss()
         if registry.ways != self._ways_at:
             self._ways_at = registry.ways
             self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
@@ -428,8 +434,14 @@ class Core:
             self.tell_loss(self.name)
             return
         now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(self.name)
-        promise = Waiter(self.say_log, _never_mind)
+        promise = Waiter(self.say_log, partial(self._not_told, lost))
         self.perform(events.begin_log(now, wall_us, lost + 1, loss, promise))
+
+    def _not_told(self, lost: int, _reason: str) -> None:
+        """The disk refused what is lost with a log, and the log that follows: it is tried again."""
+        registry = self.durability.registry
+        registry.lost_log = max(lost, registry.lost_log)
+        self._has_caught_up()
 
     def _loss(self, broker: str) -> Parcel:
         self.report("error", "log_lost", broker=broker)
@@ -482,6 +494,8 @@ class Core:
         """A claim is on the disk: who lives here is entered, who has gone is told."""
         durability, subject = self.durability, claim.subject
         durability.interests.learn(claim)
+        if claim.is_over:
+            durability.bookmarks.drop(subject)  # also if somebody has begun anew meanwhile
         durable = durability.here.get(subject)
         if claim.home == self.name:
             if durable is None:
@@ -503,6 +517,7 @@ class Core:
             return
         self.take_away(durable)
         durability.remove(durable.subject)
+        durability.bookmarks.drop(durable.subject)
         event = "durable_ended" if claim.is_over else "durable_moved"
         self.report("info", event, subscription=durable.subject, to=claim.home)
 
@@ -550,7 +565,7 @@ class Core:
     def pump(self, durable: Durable) -> None:
         """Send what waits for a durable subscription to its owner, as far as the window allows."""
         session, events = durable.session, self.durability.events
-        if session is None or not durable.is_kept:
+        if session is None or durable.claim is None:  # what waits may be for one before it
             return
         while session.link is not None and session.has_room and durable.has_room:
             delivery = events.delivery(durable.subject, durable.sent)

@@ -83,7 +83,6 @@ class Durability:
         """It lives here no longer; what it was, if it was known here."""
         durable = self.here.pop(subject, None)
         if durable is not None:
-            self.bookmarks.drop(subject)
             self.owned[durable.owner] -= 1
             if not self.owned[durable.owner]:
                 del self.owned[durable.owner]
@@ -102,14 +101,14 @@ class Durability:
         """A durable subscription that lives here, as the disk has it. One of which the disk was
         lost is known from its claim alone.
         """
-        record = self.events.records.get(claim.subject)
-        owner = claim.subject.partition("/")[0]
+        subject, record = claim.subject, self.events.records.get(claim.subject)
+        owner = subject.partition("/")[0]
         if record is None:
-            durable = Durable(claim.subject, owner, _known(claim), {}, lease_s)
+            durable = Durable(subject, owner, _known(claim), {}, lease_s)
         else:
             filter, values = parse_filter(record.filter), msgspec.msgpack.decode(record.values)
-            durable = Durable(claim.subject, owner, filter, values, record.lease_s)
-        durable.is_kept = True
+            durable = Durable(subject, owner, filter, values, record.lease_s)
+        durable.claim = claim
         return durable
 
     @staticmethod

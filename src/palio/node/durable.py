@@ -326,17 +326,19 @@ class DurableEvents:
         self, now: float, wall_us: int, log: int, loss: Parcel, token: Any
     ) -> list[Follow]:
         """A broker begins another log, as an earlier one of it had a greater number."""
-        shares = self._shares(dict.fromkeys(claim.subject for claim in self.claims), {})
-        put = self._put(loss, wall_us, shares, {})
+        put = self._put(loss, wall_us, self._everybody(), {})
         return self.append(now, [*put, CaughtUp(log)], token)
 
     def tell_loss(self, now: float, wall_us: int, loss: Parcel) -> list[Follow]:
         """The disk of a broker that was removed is lost for good: every durable subscription is
         told.
         """
-        everybody = dict.fromkeys(claim.subject for claim in self.claims)
-        put = self._put(loss, wall_us, self._shares(everybody, {}), {})
+        put = self._put(loss, wall_us, self._everybody(), {})
         return self.append(now, put, _Loss(loss, wall_us)) if put else []
+
+    def _everybody(self) -> list[Share]:
+        """A share for each durable subscription, also where its claim is under way."""
+        return self._shares(self.claims.subjects(self.overlay), {})
 
     def come_back(self, home: str) -> None:
         """A broker that was thought to be gone for good is there."""
@@ -465,6 +467,11 @@ class DurableEvents:
 
     # --- the disk, and the clock ---
 
+    def flush(self) -> list[Follow]:
+        """Write what is let go at once: somebody waits for that, or the broker stops."""
+        write = self.log.flush(inf)
+        return [] if write is None else [write]
+
     @property
     def wake_at(self) -> float:
         """When `tick` has something to do."""
@@ -475,11 +482,6 @@ class DurableEvents:
         write = self.log.flush(now)
         follows = self.streams.tick(now)
         return follows if write is None else [write, *follows]
-
-    def close(self) -> list[Follow]:
-        """The broker stops: what was let go is written."""
-        write = self.log.flush(inf)
-        return [] if write is None else [write]
 
     def stored(self, now: float, ticket: int) -> list[Follow]:
         """An append is on the disk: durable state changes, and what follows is said (L2, L4)."""

@@ -66,10 +66,6 @@ SHOWN_CHARS: Final = 80
 REASON_CHARS: Final = 500
 """The same of what another broker gives as a reason."""
 
-CARRIED_AT_ONCE: Final = 64
-"""Durable subscriptions that have moved, of which a look round tries again to write what goes after
-them where the disk did not take it: with all of them it might keep everybody else waiting."""
-
 MAX_EARLY: Final = 1_000
 """Durable publications and subscriptions that wait while a new broker hears from its network: that
 takes less than a second."""
@@ -197,14 +193,6 @@ some thousands behind where it is told all at once; beyond, the oldest answers n
 
 MAX_FACT_CHARS: Final = 1 << 20
 """One fact: a filter of the most characters fits several times, in canonical form."""
-
-UNWRITTEN_BYTES: Final = 8 << 20
-"""Durable events of each neighbour that wait here while the disk refuses them. What comes beyond
-comes again in a new session, so that live events are lost once."""
-
-MAX_STRANGERS: Final = 16
-"""Homes that nobody here has heard of and for which events are kept all the same: word of a new
-broker may be late. More of them are made up, or for the neighbour to keep."""
 
 MAX_HOPS: Final = 100
 """Brokers that a trace may have passed: the longest way of a large network."""

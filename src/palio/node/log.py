@@ -108,6 +108,11 @@ class Overlay:
         found = self._newest.get((Open, subject), (0, None))[1]
         return found.claim if isinstance(found, Open) else None
 
+    @property
+    def claimed(self) -> list[str]:
+        """Those durable subscriptions."""
+        return [name for kind, name in self._newest if kind is Open]
+
     def cursor(self, origin: str) -> Cursor | None:
         """The same of an origin."""
         found = self._newest.get((Cursor, origin), (0, None))[1]
@@ -171,10 +176,10 @@ class Log:
         assert not any(isinstance(each, Releasing) for each in operations)
         if self.is_refusing:
             return None
-        # What an owner has dealt with does not follow it, and is not there to be dealt with later.
-        is_move = any(isinstance(each, Retarget | Close) for each in operations)
+        # What an owner has dealt with does not follow it, and does not come to it again.
+        is_claim = any(isinstance(each, Open | Retarget | Close) for each in operations)
         is_ripe = now >= self._ripe_at
-        return self._write(tuple(operations), token, with_released=is_ripe or is_move)
+        return self._write(tuple(operations), token, with_released=is_ripe or is_claim)
 
     def barrier(self, token: Any) -> Append | None:
         """Append nothing, behind all that is under way; None if that is nothing."""

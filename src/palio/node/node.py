@@ -356,10 +356,10 @@ class Node:
             if state.party is not None:
                 state.party.send_ack(self._core.out, now=True)
             self._links.close(link, Bye("closed", "the broker is going down"))
+        self._core.perform(self._core.durability.events.flush())
         to_keep = self._publishing.times.to_keep()
         if to_keep:
             self._core.append(to_keep)
-        self._core.perform(self._core.durability.events.close())
         return self._effects()
 
     # --- connections ---

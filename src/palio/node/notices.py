@@ -69,8 +69,10 @@ class Notice(NamedTuple):
 
     @classmethod
     def of(cls, parcel: Parcel) -> Notice | None:
-        """The notice that a parcel is; None if it is events. `ValueError` if it is a broken one."""
-        if parcel.shape.names != _SHAPE.names:
+        """The notice that a parcel is; None if it is events, or empty, as a hop has taken it out.
+        `ValueError` if it is a broken one.
+        """
+        if not len(parcel) or parcel.shape.names != _SHAPE.names:
             return None
         row = parcel.rows[0] if len(parcel) == 1 else {}
         if parcel.shape != _SHAPE or len(row) != len(_SHAPE.names):

@@ -1,4 +1,4 @@
-"""`ParcelCache`: the newest parcels in custody, so that the journal is read for old ones alone."""
+"""`ParcelCache`: the newest durable events, so that the journal is read for old ones alone."""
 
 from __future__ import annotations
 

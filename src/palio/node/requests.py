@@ -371,10 +371,8 @@ class RequestHandler:
             del durability.here[subject]
             durability.owned[durable.owner] -= 1
         durability.enter(durable)
-        if before is not None and before.is_over:
-            durability.bookmarks.drop(subject)
         bookmark = durability.bookmarks.get(subject)
-        if bookmark:
+        if bookmark and before is not None and not before.is_over:
             session.say(core.out, Bookmarked(request.key, bookmark))
         durable.session, durable.key, durable.visit = session, request.key, visit
         session.durables[request.key] = durable
@@ -409,7 +407,6 @@ class RequestHandler:
         self, session: Session, request: Subscribe, durable: Durable, *, has_lapsed: bool
     ) -> None:
         """A durable subscription is on the disk. Of one that had lapsed all that came is lost."""
-        durable.is_kept = True
         session.say(self._core.out, Done(request.id))
         if has_lapsed:
             session.say(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))

@@ -508,11 +508,9 @@ class Durable:
         self.away_since = 0.0
         self.visit = NO_VISIT
         """In which session its owner took it up."""
-        self.is_kept = False
-        """Whether it is on the disk as it is: what an earlier one of its name was to get is not its
-        own."""
         self.claim: Claim | None = None
-        """The last one of this broker."""
+        """The last one of this broker that is on the disk. What waits before there is one was for
+        an earlier one of its name."""
         self.acknowledged = 0
         """Up to which offset its owner has dealt with its queue, written or not."""
         self.sent = 0

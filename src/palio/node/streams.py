@@ -106,7 +106,17 @@ def without(carry: Carry, mask: RowMask) -> Carry:
 class Flow:
     """How far a stream has been sent. Nothing of it is on the disk."""
 
-    __slots__ = ("again_at", "at", "in_flight", "patience_s", "released", "sent", "sizes", "way")
+    __slots__ = (
+        "again_at",
+        "at",
+        "damaged",
+        "in_flight",
+        "patience_s",
+        "released",
+        "sent",
+        "sizes",
+        "way",
+    )
 
     def __init__(self, base: int, sent: int) -> None:
         self.sent = max(base, sent)
@@ -119,6 +129,8 @@ class Flow:
         self.in_flight = 0
         self.again_at = inf
         self.patience_s = AGAIN_S
+        self.damaged = 0
+        """The last that the journal could not give back, and people were told of."""
         self.way: object = None
         """By which way it was sent."""
 
@@ -248,11 +260,13 @@ class Streams:
     def _carry(
         self, now: float, home: str, stream: HomeStream, offset: int, item: Outgoing
     ) -> Iterator[Follow]:
+        flow = self._flows[home]
         parcel = self._reader.read(stream.line, offset, item.entry)
         if parcel is None:
-            yield Damaged(item.entry, home)
+            if offset > flow.damaged:
+                flow.damaged = offset
+                yield Damaged(item.entry, home)
             parcel = self._lost(item).parcel
-        flow = self._flows[home]
         previous = max(stream.previous(offset), flow.released)
         assert previous < offset, f"D1: {offset} is to follow {previous}"
         flow.send(now, offset, parcel.held_bytes)

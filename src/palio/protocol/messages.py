@@ -438,8 +438,8 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """Events for a session. An event by itself names the `subscriptions` that it is for, as the
     broker knows them; of others the receiver finds that out by its own filters.
 
-    With a `key` they are for that durable subscription alone. With an `entry` they come out of
-    custody, and it is what to acknowledge; without, they were published for those who are here. An
+    With a `key` they are for that durable subscription alone. With an `entry` they come out of its
+    queue, and it is what to acknowledge; without, they were published for those who are here. An
     entry without events cannot be read any more: the gap before it tells what was in it.
     """
 
@@ -551,7 +551,7 @@ class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     parcel: Parcel
     rows: bytes | None = None
     durable: bool = False
-    """They are in custody too: durable subscriptions do not get them from here."""
+    """They are kept, too, for durable subscriptions, which do not get them from here."""
     source: str = ""
     """The broker where they were published, if the routing follows that."""
     detour: Detour | None = None

@@ -1,6 +1,6 @@
-"""What a durable subscription owes its broker: entries of custody, each until it is dealt with.
+"""What a durable subscription owes its broker: entries, each until it is dealt with.
 
-A broker numbers what it delivers out of custody. An acknowledgement covers all entries up to one,
+A broker numbers what it delivers of its queue. An acknowledgement covers all entries up to one,
 so it is said when every event of the oldest entry, and of those after it, has been dealt with.
 
 When a session is lost, the broker delivers again what it has no acknowledgement of, and after a
