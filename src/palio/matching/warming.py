@@ -111,6 +111,7 @@ def _try_all(kernels: Kernels) -> None:
     layer = _try_compiled(kernels, events)
     _try_programs(kernels, events)
     _try_texts(kernels)
+    _try_boxes(kernels)
     log = ChangeLog()
     for key in (0, 1):
         filter = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
@@ -164,6 +165,13 @@ def _try_texts(kernels: Kernels) -> None:
     assert codes.tolist() == [[1]]
     tests.code_one("ab", codes, kernels)
     assert codes.tolist() == [[1]]
+
+
+def _try_boxes(kernels: Kernels) -> None:
+    """One row of bounds that holds an interval, and lies in it."""
+    pool, found = np.array([7.0, 0.0, 1.0]), np.zeros(1, np.int64)
+    assert kernels.rows_around(pool, np.array([[0, 1, 3]]), np.array([0.0, 1.0]), found) == 1
+    assert kernels.rows_within(pool, 0, 1, 0.0, 1.0, found) == 1
 
 
 def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.routing import kernels
+from palio.matching.kernels import registry
 from palio.routing.normalized import Bounds
 
 __all__ = ["BoundsTable", "Pool", "Rows", "rows_around", "rows_within"]
@@ -139,7 +139,7 @@ def rows_around(
     regions: list[tuple[int, int, int]] = []
     flat: list[float] = []
     room = 0
-    engine = kernels.ready()
+    engine = registry.ready()
     for table, bounds in zip(tables, wanted, strict=True):
         rows = table.rows
         if not table.size:
@@ -175,7 +175,7 @@ def rows_within(table: BoundsTable, low: float, high: float) -> Rows:
             [row for row, ((least, most),) in table.rows.items() if least >= low and most <= high],
             np.int64,
         )
-    engine = kernels.ready()
+    engine = registry.ready()
     if engine is None:
         block = table.block
         lies = (block[:, 1] >= low) & (block[:, 2] <= high)

@@ -26,6 +26,7 @@ class Kernels:
         from palio.matching.kernels import (
             arrow,
             bits,
+            boxes,
             build,
             change_log,
             combine,
@@ -39,7 +40,10 @@ class Kernels:
 
         self.cache = KernelCache.of(
             "matching",
-            [arrow, bits, build, change_log, combine, count, emit, recent, simd, single, texts],
+            [
+                *(arrow, bits, boxes, build, change_log, combine),
+                *(count, emit, recent, simd, single, texts),
+            ],
             arrow.code_batch,
         )
         self.code_batch = arrow.code_batch
@@ -66,6 +70,8 @@ class Kernels:
         self.route_recent = recent.route_recent
         self.scan_recent = recent.scan_recent
         self.match_recent_event = recent.match_recent_event
+        self.rows_around = boxes.rows_around
+        self.rows_within = boxes.rows_within
 
     def telling(self, tell: Tell) -> Kernels:
         """The same functions; `tell` is called when one returns that never did before."""
