@@ -37,7 +37,6 @@ from palio.matching.subscriptions import Archive, Column, Subscriptions, Table
 from palio.model.constraints import Constraint, Residual
 from palio.model.operators import Op
 from palio.model.texts import TextTest
-from palio.model.values import Kind
 
 __all__ = ["load", "save"]
 
@@ -64,7 +63,6 @@ _DTYPES: Final[dict[str, Any]] = {
     "upper_vectors": np.uint64,
     "cuts_number_ints": np.int64,
     "cuts_number_floats": np.int64,
-    "cuts_table_lows": np.int64,
     "cuts_times": np.int64,
     "cuts_text_heads": np.uint64,
     "cuts_text_starts": np.int64,
@@ -77,7 +75,6 @@ _COLUMNS: Final = {
     "upper_entries": 5,
     "lower_vectors": 8,
     "upper_vectors": 8,
-    "cuts_bases": len(Kind),
 }
 """The columns of arrays with two dimensions."""
 
@@ -194,8 +191,8 @@ def _load_layer(
             raise loading.damaged(f"part{at}_{prefix}{problem.array}.npy", problem.what)
 
     stored = {name: array(f"cuts_{name}") for name in Universe.STORED}
+    check(checking.cut_problems(stored, len(meta.names)), "cuts_")
     universe = Universe.loaded(meta.names, _tests(loading, meta), stored)
-    check(checking.universe_problems(universe), "cuts_")
     compiled = CompiledRows(universe, *(array(name) for name in _COMPILED))
     check(checking.compiled_problems(compiled))
     layout = {name: array(name) for name in LAYOUT} if meta.laid_out else None

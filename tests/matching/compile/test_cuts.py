@@ -13,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.matching.compile.cuts import (
+    SMALL_TABLE,
+    TABLE_SHARE,
+    TABLE_SPAN,
     CutCollector,
     Numbers,
     Universe,
@@ -115,3 +118,25 @@ def test_the_largest_float_has_infinity_behind_it_and_says_nothing() -> None:
     largest = float(np.finfo(np.float64).max)
     found = past_numbers(np.array([largest, -largest, 5e-324, -5e-324, 0.0]))
     assert found.floats[0] == ordered(np.array([np.inf]))[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "span", "size"),
+    [
+        (2, SMALL_TABLE - 1, SMALL_TABLE),
+        (2, SMALL_TABLE, 0),
+        (100, TABLE_SHARE * 100 - 1, TABLE_SHARE * 100),
+        (100, TABLE_SHARE * 100, 0),
+        (5_000, TABLE_SPAN - 1, TABLE_SPAN),
+        (5_000, TABLE_SPAN, 0),
+    ],
+)
+def test_tables_take_no_more_than_their_cuts_are_worth(count: int, span: int, size: int) -> None:
+    cuts = number_cuts(np.array([*range(count - 1), span]))
+    universe = Universe.of_numbers(("x",), np.array([0, count], np.int32), cuts)
+    assert len(universe.table) == size
+    values = np.array([-1, 0, count, span - 1, span, span + 1])
+    ranks = [0, 1, count - 1, count - 1, count, count]
+    assert (universe.codes_of_numbers("x", values) - universe.bases[0, 1]).tolist() == ranks
+    if size:
+        assert universe.table[[0, count, span - 1]].tolist() == [1, count - 1, count - 1]
