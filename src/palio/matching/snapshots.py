@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from palio.matching.building import layer_of, merged_layers, tiered
-from palio.matching.change_log import ChangeLog, is_recent
 from palio.matching.compile.terms import Guard, single_templates
 from palio.matching.compiled import CompiledLayer
 from palio.matching.held import LAYER, MAX_HELD, Change, Held, work_of
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Layer
-from palio.matching.recent import RecentLayer
+from palio.matching.recent import ChangeLog, RecentLayer, is_recent
 from palio.matching.subscriptions import Subscription
 
 __all__ = [
@@ -225,16 +224,6 @@ class State:
         """The number of layers beside the largest."""
         return max(0, len(self.latest.compiled) - 1)
 
-    def until(self, count: int) -> State:
-        """The state after `count` changes, for another thread."""
-        state = State.__new__(State)
-        state.layers, state.rows, state.largest = self.layers, self.rows, self.largest
-        state.changes, state.log, state.work = self.changes[:count], self.log, self.work
-        state.most_joined = inf
-        state.latest = self.latest if self.latest.count <= count else Snapshot(0, self.layers)
-        state._lone = Lone.on(state.latest)
-        return state
-
 
 def _changed(
     layers: tuple[CompiledLayer, ...],
@@ -271,13 +260,12 @@ class MergeJob:
     """
 
     def __init__(self, state: State, kernels: Kernels | None) -> None:
-        self.count = len(state.changes)
+        self.count = 0
         """The number of changes that are in the result."""
         self.result: State | None = None
         self.has_ended = False
         """Whether it is done, or has failed and there will be no result."""
         self._whole = state
-        self._state = state.until(self.count)
         self._kernels = kernels
 
     def left(self) -> list[Change]:
@@ -292,8 +280,9 @@ class MergeJob:
             self.has_ended = True
 
     def _merged(self) -> State:
-        layers = self._state.snapshot(self._kernels).all_compiled()
-        state = State(merged_layers(layers, self._kernels))
+        snapshot = self._whole.snapshot(self._kernels)
+        self.count = snapshot.count
+        state = State(merged_layers(snapshot.all_compiled(), self._kernels))
         for _ in range(CHASES):
             more = self.left()
             if len(more) <= CHASE_CHANGES and _work_left(more) <= CHASE_WORK:

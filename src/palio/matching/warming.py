@@ -12,14 +12,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from palio.matching.change_log import ChangeLog
 from palio.matching.combining import Combiner, coded
 from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import LEAST_ROWS
 from palio.matching.kernels.registry import Kernels, Tell, is_due, load, ready
 from palio.matching.layers import CodedBatch
-from palio.matching.recent import RecentLayer
+from palio.matching.recent import ChangeLog, RecentLayer
 from palio.matching.snapshots import Snapshot
 from palio.matching.subscriptions import Subscription
 from palio.matching.texts import ColumnTests

@@ -24,11 +24,11 @@ class Kernels:
     def __init__(self) -> None:
         # The only imports of kernels: numba takes half a second, which small programs never spend.
         from palio.matching.kernels import (
+            advance,
             arrow,
             bits,
             boxes,
             build,
-            change_log,
             combine,
             count,
             emit,
@@ -41,7 +41,7 @@ class Kernels:
         self.cache = KernelCache.of(
             "matching",
             [
-                *(arrow, bits, boxes, build, change_log, combine),
+                *(advance, arrow, bits, boxes, build, combine),
                 *(count, emit, recent, simd, single, texts),
             ],
             arrow.code_batch,
@@ -62,11 +62,10 @@ class Kernels:
         self.code_texts = texts.code_texts
         self.rows_of = emit.rows_of
         self.merge_found = emit.merge_found
-        self.advance = change_log.advance
-        self.common_ranks = change_log.common_ranks
-        self.mark_tombstones = change_log.mark_tombstones
+        self.advance = advance.advance
+        self.common_ranks = advance.common_ranks
+        self.mark_tombstones = advance.mark_tombstones
         self.match_recent = recent.match_recent
-        self.count_recent = recent.count_recent
         self.route_recent = recent.route_recent
         self.scan_recent = recent.scan_recent
         self.match_recent_event = recent.match_recent_event
