@@ -25,7 +25,7 @@ from palio.matching.compile.cuts import (
     ordered,
     past_numbers,
 )
-from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, successor
+from palio.model.values import INT64_MAX, INT64_MIN, Kind, successor
 from tests.strategies import NUMBERS, POOLS, neighbours
 
 WHOLE = [number for number in NUMBERS if isinstance(number, int)]
@@ -65,11 +65,14 @@ def test_codes_agree_with_order(kind: Kind, rng: random.Random) -> None:
     universe = universe_of(cuttable(kind, places))
     values = [value for _, place in places for value in candidates(kind, place)]
     for _, cut in cuttable(kind, places):
-        start = universe.rank_of("x", kind, cut)
+        codes: dict[bool, list[int]] = {False: [], True: []}
         for value in values:
-            inside = coordinate_of(value) >= cut
-            assert (universe.code_of("x", value) >= start) is inside, (value, cut)
-    assert universe.rank_of("x", kind, TOP) <= int(universe.code_counts[0])
+            codes[coordinate_of(value) >= cut].append(universe.code_of("x", value))
+        assert max(codes[False], default=-1) < min(codes[True]), cut
+        if kind is not Kind.NUMBER:
+            written = cut.encode() if isinstance(cut, str) else cut
+            assert universe.code_at_cut("x", kind, written) == min(codes[True])
+        assert max(codes[True]) < int(universe.code_counts[0])
     assert universe.code_of("x", None) == 0
     assert universe.code_of("x", math.nan) == 1
 

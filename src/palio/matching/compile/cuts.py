@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from palio.matching.layers import Longs
 from palio.model.texts import TextTest
-from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, coordinate, is_nan, kind_of, lowest
+from palio.model.values import INT64_MAX, INT64_MIN, Kind, coordinate, is_nan, kind_of
 
 __all__ = [
     "CutCollector",
@@ -347,20 +347,6 @@ class Universe:
         slot = self.slot_of[name]
         return [*self.bases[slot].tolist(), int(self.code_counts[slot])]
 
-    def rank_of(self, name: str, kind: Kind, place: Any) -> int:
-        """The code at which an interval that begins (or ends) at a coordinate begins (or ends)."""
-        base, top = self.edges_of(name)[kind : kind + 2]
-        if place is TOP:
-            return top
-        cuts = self.cuts[name]
-        if kind is Kind.BOOL:
-            return base + int(place)
-        if place == lowest(kind):
-            return base
-        if kind is Kind.NUMBER:
-            return base + int(_number_ranks(cuts.numbers, cuts_at([place]))[0])
-        return self.code_at_cut(name, kind, place.encode() if kind is Kind.STRING else place)
-
     def code_at_cut(self, name: str, kind: Kind, cut: Any) -> int:
         """The code that begins at a cut the slot has, one of no number; texts as bytes."""
         base, cuts = int(self.bases[self.slot_of[name], kind]), self.cuts[name]
@@ -414,16 +400,6 @@ class Universe:
     def nbytes(self) -> int:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in self.arrays())
-
-
-def _number_ranks(numbers: Numbers, wanted: Numbers) -> Longs:
-    """For each of some cuts that a slot has, how many of the slot's are not above it."""
-    # Both arrays ascend, and two cuts differ in one of them, except 2**63 - 1 and 2**63.
-    places = np.maximum(
-        np.searchsorted(numbers.ints, wanted.ints),
-        np.searchsorted(numbers.floats, wanted.floats),
-    )
-    return places + (wanted.beyond & ~numbers.beyond[places]) + 1
 
 
 def _coded_sizes(sizes: Integers, tests: int) -> tuple[Integers, Integers]:
