@@ -184,7 +184,7 @@ class Tree:
         return space(self._forest.trees.values())
 
     def save(self, path: str | pathlib.Path) -> None:
-        """Write the filters and the switches to a file; `load` builds the tree again from texts."""
+        """Write the filters and the switches to a directory; `load` builds the tree from texts."""
         written = (
             Written.of(key, entry.filter, entry.values, entry.destination)
             for key, entry in self._entries.items()
