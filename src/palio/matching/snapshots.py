@@ -43,13 +43,9 @@ RECENT_SHARE: Final = 4
 """...and a quarter of the rows: what is added in bulk is worth compiling at once."""
 
 CHASES: Final = 32
-"""A merge takes in what changed meanwhile this often: each time it is less..."""
-
-CHASE_WORK: Final = 256
-"""...until no more is left than the writer compiles at once, in these units..."""
-
-CHASE_CHANGES: Final = 512
-"""...and no more changes, of any sort, than it notes again in a millisecond."""
+"""A merge takes in what changed meanwhile until nothing has, or this often: each time it is less,
+and little is left that the writer notes again and readers compile.
+"""
 
 SLICE_JOINED: Final = 4_096
 """What a reader or writer joins into one small layer if there is a thread for more, 20 ms of work:
@@ -256,7 +252,7 @@ def _compiled(
 class MergeJob:
     """Merges the layers of a state and the changes so far; the result appears when it is done.
 
-    While it works, changes go on. It takes in those too, until only few are left for the writer.
+    While it works, changes go on. It takes in those too.
     """
 
     def __init__(self, state: State, kernels: Kernels | None) -> None:
@@ -285,7 +281,7 @@ class MergeJob:
         state = State(merged_layers(snapshot.all_compiled(), self._kernels))
         for _ in range(CHASES):
             more = self.left()
-            if len(more) <= CHASE_CHANGES and _work_left(more) <= CHASE_WORK:
+            if not more:
                 break
             for key, subscription in more:
                 state.note(key, subscription)
@@ -293,8 +289,3 @@ class MergeJob:
             self.count += len(more)
         state.most_joined = self._whole.most_joined
         return state
-
-
-def _work_left(changes: Iterable[Change]) -> int:
-    """What there is to compile in some changes."""
-    return sum(work_of(each) for _, each in changes if each and not is_recent(each))
