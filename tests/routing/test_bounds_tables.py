@@ -82,7 +82,7 @@ def test_a_table_has_a_region_from_when_it_is_worth_it_until_it_is_empty() -> No
     for number in range(FEW + 1):
         table.remove(number)
     assert table.size == 0
-    assert pool.take(sizes[-1]) == start  # it is used again
+    assert pool.reserve(sizes[-1]) == start  # it is used again
 
 
 def test_a_pool_keeps_what_it_holds_when_it_grows() -> None:

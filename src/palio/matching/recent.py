@@ -25,13 +25,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.matching.coding import Columns
+from palio.matching.coding import Columns, code_batch
 from palio.matching.compile.cuts import Numbers, Universe
 from palio.matching.compile.rows import IntervalTable, assembled
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import in_pieces
 from palio.matching.kernels.records import (
-    ARROW_WORDS,
     NumberCuts,
     NumberTables,
     RecentBatch,
@@ -179,15 +178,7 @@ class RecentLayer:
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
         """See `Layer`."""
-        codes = np.empty((self.slots, events.num_rows), np.int32)
-        structure = np.zeros(ARROW_WORDS, np.uint64)
-        if not exported:
-            events._export_to_c(structure.ctypes.data)
-        self.kernels.code_batch(
-            exported or structure.ctypes.data, events.num_rows, self.columns.of(events.schema),
-            self._addresses, codes, not exported,
-        )  # fmt: skip
-        return codes
+        return code_batch(self.kernels, events, exported, self.columns, self._addresses, self.slots)
 
     @property
     def slots(self) -> int:

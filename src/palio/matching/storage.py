@@ -159,7 +159,7 @@ def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[CompiledLay
 def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _LayerMeta:
     segment, compiled = layer.segment, layer.segment.compiled
     arrays = {name: getattr(compiled, name) for name in _COMPILED}
-    arrays |= {f"cuts_{name}": array for name, array in compiled.universe.stored().items()}
+    arrays |= {f"cuts_{name}": getattr(compiled.universe, name) for name in Universe.STORED}
     arrays |= {"destinations": layer.destinations.by_rank, "dead": layer.tombstones}
     laid_out = segment.kernels is not None
     if laid_out:

@@ -61,6 +61,7 @@ _FEW_PLACES: Final = 16
 """Of so few coordinates each is worked out by itself: arrays would cost more."""
 
 _TWO_63: Final = 2.0**63
+_INT64: Final = range(INT64_MIN, INT64_MAX + 1)
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,7 @@ def cuts_at(places: Sequence[Any]) -> Numbers:
     """
     if len(places) < _FEW_PLACES:
         return Numbers.of_cuts([number_cut(place) for place in places])
-    are_ints = np.array([type(place) is int and _is_int64(place) for place in places])
+    are_ints = np.array([type(place) is int and place in _INT64 for place in places])
     are_floats = np.array([type(place) is float for place in places])
     size = len(places)
     found = Numbers(np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.bool_))
@@ -189,10 +190,6 @@ def cuts_at(places: Sequence[Any]) -> Numbers:
     for at in np.flatnonzero(~(are_ints | are_floats)).tolist():
         found[at : at + 1] = Numbers.of_cuts([number_cut(places[at])])
     return found
-
-
-def _is_int64(place: int) -> bool:
-    return INT64_MIN <= place <= INT64_MAX
 
 
 _FLOAT: Final = struct.Struct("<d")
@@ -303,10 +300,6 @@ class Universe:
         reached = (self.number_offsets, self.number_ints, self.reachable)
         self.table_lows, self.table_offsets = _tables_of(*reached)
         self.table: Integers = _table_codes(*reached, self.table_offsets)
-
-    def stored(self) -> dict[str, npt.NDArray[Any]]:
-        """These arrays by name."""
-        return {name: getattr(self, name) for name in self.STORED}
 
     @property
     def cuts(self) -> dict[str, SlotCuts]:

@@ -103,7 +103,7 @@ class Tree:
         self._slots = SourceSlots()
         self._index = [ValueSource(name, None) for name in factored]
         for source in (*self._index, *self._order.level_sources):
-            self._slots.take(source)
+            self._slots.acquire(source)
         self._forest = Forest(factored, self._order, self._slots)
         self._entries: dict[int, _Entry] = {}
 
@@ -248,13 +248,13 @@ class Tree:
     def _enter(self, path: Path, subscriber: TreeSubscriber) -> None:
         self._forest.check_size(path)
         for step in path.steps:
-            self._slots.take(step.test.source)
+            self._slots.acquire(step.test.source)
         self._forest.add(path, subscriber)
 
     def _leave(self, path: Path, subscriber: TreeSubscriber) -> None:
         self._forest.remove(path, subscriber)
         for step in path.steps:
-            self._slots.drop(step.test.source)
+            self._slots.release(step.test.source)
 
     def _keys(self, events: pa.RecordBatch) -> Iterator[set[int]]:
         """For each event, the keys of the filters it matches."""
