@@ -24,10 +24,10 @@ import numpy as np
 from benchmarks.matching_results import replace
 from benchmarks.routing_algorithms import Workload, algorithms, as_markdown, matchings, thresholds
 from palio.language.parsing import parse_advertisement, parse_filter
+from palio.matching import warming
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.relations import overlaps
-from palio.routing import kernels
 from palio.routing.acyclic import Acyclic
 from palio.routing.forwarding import Forwarding
 from palio.routing.general import General
@@ -88,7 +88,7 @@ def _quote(symbol: int, price: int, volume: int | None) -> Filter:
 
 def index(size: int) -> list[Row]:
     """Insert and remove filters one by one in the table of a broker with two neighbours."""
-    kernels.warm()  # as a broker does
+    warming.warm()  # as a broker does
     gc.set_threshold(*GC_THRESHOLDS)
     found = []
     for name, workload in (("mixed", mixed), ("tenth roots", tenth_roots)):

@@ -18,7 +18,6 @@ import numpy as np
 
 from palio.matching import warming
 from palio.model.filters import Conjunction, Constraint, Filter
-from palio.routing import kernels
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.parameters import lift
 from palio.server.limits import GC_THRESHOLDS
@@ -146,7 +145,6 @@ def _changes(workload: Workload, rng: np.random.Generator) -> Iterator[tuple[int
 def _warm() -> None:
     """Load compiled code, and seldom look for garbage, as brokers do."""
     warming.warm()
-    kernels.warm()
     gc.set_threshold(*GC_THRESHOLDS)
 
 

@@ -49,7 +49,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "testing/namespaces.py": "testing/test_relay.py",
     # compiled code: by the engines that run it, compiled and not
     "matching/kernels/": "matching/kernels/test_kernels.py",
-    "routing/kernels/": "routing/kernels/test_kernels.py",
     "matching/compile/ranges.py": ENGINES,
     "matching/compile/terms.py": ENGINES,
     "matching/layers.py": "matching/test_snapshots.py",

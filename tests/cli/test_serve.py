@@ -23,7 +23,6 @@ from palio.matching.kernels import registry
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Hello, Message, Redirect, Welcome
 from palio.protocol.wire import Decoder, Encoder
-from palio.routing import kernels as routing_kernels
 from palio.server.configuring import Setting, known_settings
 from tests.cli.brokers import PROGRAM
 from tests.cli.helpers import Palio
@@ -252,7 +251,6 @@ def test_arrow_does_not_import_pandas(first: str, is_there: bool) -> None:
 
 def test_kernels_are_compiled_and_the_time_is_told(palio: Palio) -> None:
     warming.warm()
-    routing_kernels.warm()
     outcome = palio("warm")
     assert outcome.status == 0
     assert re.fullmatch(r"The kernels are compiled and cached: \d+\.\d s\n", outcome.out)
@@ -263,17 +261,17 @@ def test_where_none_are_it_tells_how_far_it_is(
     palio: Palio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_loaded", [])
-    monkeypatch.setattr(routing_kernels, "are_on_disk", lambda: False)
+    monkeypatch.setattr(registry, "are_on_disk", lambda: False)
     first, *progress, last = palio("warm").out.splitlines()
     assert first.startswith("compiling them takes about a minute")
-    assert progress == [f"{done} of 24 kernels" for done in range(1, 25)]
+    assert progress == [f"{done} of 25 kernels" for done in range(1, 26)]
     assert last.startswith("The kernels are compiled and cached")
 
 
 def test_it_waits_for_another_process_and_says_so(
     palio: Palio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routing_kernels, "are_on_disk", lambda: False)
+    monkeypatch.setattr(registry, "are_on_disk", lambda: False)
     monkeypatch.setattr(warming, "warm_unless_busy", lambda _tell: None)
     _, waiting, last = palio("warm").out.splitlines()
     assert waiting == "another process compiles them; this one waits for it"

@@ -129,7 +129,7 @@ def alterations(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 def forged(home: Path, name: str) -> None:
     """Write the manifest anew for a file that was altered."""
-    path = home / (MANIFEST if (home / MANIFEST).exists() else "set.msgpack")
+    (path,) = home.glob("*.msgpack")
     magic, number, _, body = msgspec.msgpack.decode(path.read_bytes())
     sums, meta = msgspec.msgpack.decode(body)
     data = (home / name).read_bytes()

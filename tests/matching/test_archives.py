@@ -10,10 +10,12 @@ import pytest
 
 import palio
 from palio.errors import InvalidInput
-from palio.matching.archives import Written, read_filters, write_arrow, write_filters
+from palio.matching.archives import FILTERS, Written, read_filters, write_filters
+from palio.matching.manifest import write_arrow
 from palio.matching.tree.tree import Tree
 from palio.model import Filter, to_batch
 from palio.model.values import Value
+from tests.matching.damage import forged
 
 
 @pytest.mark.parametrize(
@@ -38,10 +40,10 @@ def test_an_empty_engine_has_a_file_too(tmp_path: Path) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "text").write_text("price < 5")
-    write_arrow(tmp_path / "arrow", to_batch({"x": 1}))
-    for name, problem in (("text", "no table that Palio saved"), ("arrow", "not of filters")):
-        with pytest.raises(InvalidInput, match=problem):
-            read_filters(tmp_path / name)
-    with pytest.raises(InvalidInput, match="no table that Palio saved"):
+    write_filters(tmp_path / "f", [])
+    write_arrow(tmp_path / "f" / FILTERS, to_batch({"x": 1}))
+    forged(tmp_path / "f", FILTERS)
+    with pytest.raises(InvalidInput, match="not of filters"):
+        read_filters(tmp_path / "f")
+    with pytest.raises(InvalidInput, match="holds no saved engine"):
         read_filters(tmp_path / "missing")

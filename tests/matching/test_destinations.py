@@ -35,7 +35,7 @@ def expected_masks(layer: CompiledLayer, batch: pa.RecordBatch) -> dict[int, lis
     """From the pairs of the fallback: the rows of each destination that is hit."""
     fallback = Segment(layer.segment.compiled, None)
     offsets, keys = fallback.match(fallback.codes_of(batch), layer.tombstones)
-    destinations = layer.destinations.of(keys)
+    destinations = layer.destinations.of_keys(keys)
     rows = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
     return {
         int(destination): np.unique(rows[destinations == destination]).tolist()

@@ -225,7 +225,6 @@ def test_a_set_that_stands_still_becomes_one_part(monkeypatch: pytest.MonkeyPatc
             engine.bind(key, {"v": 7})
     batch = pa.record_batch({"x": range(10)})
     monkeypatch.setattr(store, "REST_PAIRS", 2_500)
-    monkeypatch.setattr(store, "SMALL_SET", 0)
 
     def recent_rows() -> int:
         return index.explain_plan(10).recent
@@ -282,7 +281,6 @@ def test_readers_never_see_half_a_change(
 ) -> None:
     """Every filter matches exactly one row under any value, so that a torn read would show."""
     monkeypatch.setattr(store, "REST_PAIRS", 2_000)
-    monkeypatch.setattr(store, "SMALL_SET", 0)
     warming.warm()
     values, filters = 20, 300
     with ThreadPoolExecutor(3) as pool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from palio.routing import kernels
+from palio.matching import warming
+from palio.matching.kernels import registry
 from palio.routing.bounds_tables import FEW, BoundsTable, Pool, rows_around, rows_within
 from palio.routing.normalized import Bounds
 from palio.simulation import Randomness
@@ -28,8 +29,8 @@ def bounds(random: Randomness, width: int) -> Bounds:
 
 @pytest.fixture(params=["plain", "compiled"])
 def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready = kernels.warm() if request.param == "compiled" else None
-    monkeypatch.setattr(kernels, "ready", lambda: ready)
+    ready = warming.warm() if request.param == "compiled" else None
+    monkeypatch.setattr(registry, "ready", lambda: ready)
 
 
 @pytest.mark.usefixtures("engine")
@@ -81,7 +82,7 @@ def test_a_table_has_a_region_from_when_it_is_worth_it_until_it_is_empty() -> No
     for number in range(FEW + 1):
         table.remove(number)
     assert table.size == 0
-    assert pool.take(sizes[-1]) == start  # it is used again
+    assert pool.reserve(sizes[-1]) == start  # it is used again
 
 
 def test_a_pool_keeps_what_it_holds_when_it_grows() -> None:

@@ -7,8 +7,9 @@ import logging
 import pytest
 
 from palio.language.parsing import parse_filter
+from palio.matching import warming
+from palio.matching.kernels import registry
 from palio.protocol.limits import MAX_BATCH_ROWS
-from palio.routing import kernels
 from palio.server import engines as engines_room
 from palio.server.engines import Engines, load_kernels
 from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS, RESIDUALS
@@ -18,7 +19,7 @@ from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_P
 def pairs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """How much is matched at once: the engine is plain Python, or is not."""
     is_compiled = request.param == "compiled"
-    monkeypatch.setattr(engines_room, "ready", lambda: object() if is_compiled else None)
+    monkeypatch.setattr(registry, "ready", lambda: object() if is_compiled else None)
     monkeypatch.setattr(engines_room, "COMPILED_PAIRS", 1_000 * FEW_ROWS)
     monkeypatch.setattr(engines_room, "PLAIN_PAIRS", 100 * FEW_ROWS)
     return FEW_ROWS * (1_000 if is_compiled else 100)
@@ -89,12 +90,12 @@ def test_what_is_compiled_takes_more() -> None:
 def test_kernels_that_must_be_compiled_are_told_of(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(kernels, "warm", lambda: None)
+    monkeypatch.setattr(warming, "warm", lambda: None)
     with caplog.at_level(logging.INFO):
-        monkeypatch.setattr(kernels, "are_on_disk", lambda: True)
+        monkeypatch.setattr(registry, "are_on_disk", lambda: True)
         load_kernels()
         assert not caplog.records
-        monkeypatch.setattr(kernels, "are_on_disk", lambda: False)
+        monkeypatch.setattr(registry, "are_on_disk", lambda: False)
         load_kernels()
     assert [each.message for each in caplog.records] == [
         "compiling the engine's kernels takes a minute; plain Python until then"

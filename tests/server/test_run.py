@@ -39,7 +39,6 @@ from palio.protocol.messages import (
     Welcome,
     unpack_mask,
 )
-from palio.routing import kernels
 from palio.routing.algorithms import find_algorithm
 from palio.routing.patterns.router import Patterned
 from palio.server import run as run_module
@@ -494,7 +493,7 @@ async def test_a_broker_loads_its_kernels_once_it_has_filters(
     monkeypatch.setattr(registry, "_loaded", [])
     monkeypatch.setattr(registry, "_missed", [0])
     monkeypatch.setattr(warming, "WARM_PAIRS", warming.ADDED_PAIRS)
-    monkeypatch.setattr(kernels, "warm", warm)
+    monkeypatch.setattr(warming, "warm", warm)
     async with broker() as (_, address):
         alice = await Peer.client(address)
         assert not asked.is_set()

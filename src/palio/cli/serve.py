@@ -209,18 +209,18 @@ def warm(as_json: AsJson = False) -> int:
     Python and compile while they run, one of them for all.
     """
     from palio.matching import warming
-    from palio.routing import kernels
+    from palio.matching.kernels import registry
 
     def tell(done: int, of: int) -> None:
         show(f"{done} of {of} kernels")
 
     start = perf_counter()
-    is_told = not (as_json or kernels.are_on_disk())
+    is_told = not (as_json or registry.are_on_disk())
     if is_told:
         show("compiling them takes about a minute, once; until then engines run in plain Python")
     if warming.warm_unless_busy(tell if is_told else None) is None and is_told:
         show("another process compiles them; this one waits for it")
-    kernels.warm()
+    warming.warm()
     seconds = perf_counter() - start
     if as_json:
         show({"seconds": round(seconds, 3)})

@@ -14,21 +14,19 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.matching.compile.cuts import Universe, coded_sizes, table_codes, tables_of
 from palio.matching.compile.rows import PREFIX_DEPTH, CompiledRows, runs
 from palio.matching.kernels.records import BITMAP_ROWS
 from palio.matching.layers import Longs
-from palio.model.values import Kind
 
 __all__ = [
     "Problem",
     "bounds",
     "compiled_problems",
+    "cut_problems",
     "layout_problems",
     "length",
     "offsets",
     "order",
-    "universe_problems",
 ]
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -89,53 +87,31 @@ def _found(*pairs: tuple[str, str | None]) -> Iterator[Problem]:
 # --- cuts ---
 
 
-def universe_problems(universe: Universe) -> Iterator[Problem]:
-    """Each problem of a universe's arrays; what follows the first may be raised by it."""
-    slots, numbers = len(universe.names), len(universe.number_ints)
-    texts = len(universe.text_heads)
+def cut_problems(stored: Mapping[str, Array], slots: int) -> Iterator[Problem]:
+    """Each problem of the arrays that a universe is made of; what follows the first may be raised
+    by it.
+    """
+    numbers, texts = len(stored["number_ints"]), len(stored["text_heads"])
+    firsts = stored["number_offsets"]
     yield from _found(
-        ("number_offsets", offsets(universe.number_offsets, slots, numbers)),
-        ("number_floats", length(universe.number_floats, numbers)),
-        ("time_offsets", offsets(universe.time_offsets, slots, len(universe.times))),
-        ("text_offsets", offsets(universe.text_offsets, 2 * slots, texts)),
-        ("text_starts", offsets(universe.text_starts, texts, len(universe.text_data))),
-        ("bool_cuts", length(universe.bool_cuts, slots) or bounds(universe.bool_cuts, 0, 2)),
-        ("reachable", length(universe.reachable, slots)),
+        ("number_offsets", offsets(firsts, slots, numbers)),
+        ("number_floats", length(stored["number_floats"], numbers)),
+        ("time_offsets", offsets(stored["time_offsets"], slots, len(stored["times"]))),
+        ("text_offsets", offsets(stored["text_offsets"], 2 * slots, texts)),
+        ("text_starts", offsets(stored["text_starts"], texts, len(stored["text_data"]))),
+        ("bool_cuts", length(stored["bool_cuts"], slots) or bounds(stored["bool_cuts"], 0, 2)),
+        ("reachable", length(stored["reachable"], slots)),
     )
-    sizes = np.empty((slots, len(Kind)), np.int32)
-    sizes[:, Kind.BOOL] = universe.bool_cuts
-    sizes[:, Kind.NUMBER] = np.diff(universe.number_offsets)
-    sizes[:, Kind.TIME] = np.diff(universe.time_offsets)
-    sizes[:, [Kind.STRING, Kind.BYTES]] = np.diff(universe.text_offsets).reshape(-1, 2)
-    bases, counts = coded_sizes(sizes, len(universe.tests))
-    yield from _found(
-        ("bases", _same(universe.bases, bases)),
-        ("code_counts", _same(universe.code_counts, counts)),
-    )
-    if bool(np.any((universe.reachable < 0) | (universe.reachable > sizes[:, Kind.NUMBER]))):
+    reachable = stored["reachable"]
+    if bool(np.any((reachable < 0) | (reachable > np.diff(firsts)))):
         yield Problem("reachable", "it holds more cuts than there are")
     inside = np.ones(max(0, numbers - 1), np.bool_)
-    firsts = universe.number_offsets[1:-1]
-    inside[firsts[(firsts > 0) & (firsts < numbers)] - 1] = False
+    ends = firsts[1:-1]
+    inside[ends[(ends > 0) & (ends < numbers)] - 1] = False
     for name in ("number_ints", "number_floats"):
-        values = getattr(universe, name)
+        values = stored[name]
         if bool(np.any(values[1:][inside] < values[:-1][inside])):
             yield Problem(name, "its values do not ascend")
-    reached = (universe.number_offsets, universe.number_ints, universe.reachable)
-    lows, table_offsets = tables_of(*reached)
-    yield from _found(
-        ("table_lows", _same(universe.table_lows, lows)),
-        ("table_offsets", _same(universe.table_offsets, table_offsets)),
-        ("table", length(universe.table, int(table_offsets[-1]))),
-    )
-    table = table_codes(*reached, table_offsets)
-    yield from _found(("table", _same(universe.table, table)))
-
-
-def _same(array: Array, expected: Array) -> str | None:
-    if array.shape == expected.shape and bool(np.array_equal(array, expected)):
-        return None
-    return "it does not follow from the other arrays"
 
 
 # --- rows ---

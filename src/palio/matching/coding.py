@@ -14,21 +14,21 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidEvent, LimitExceeded
 from palio.matching.compile.cuts import NAN_CODE, Universe
+from palio.matching.kernels.records import ARROW_WORDS
+from palio.matching.kernels.registry import Kernels
+from palio.matching.layers import Codes, Longs
 from palio.model.events import attribute, width
 from palio.model.limits import MAX_ATTRIBUTES
 from palio.model.values import INT64_MAX, INT64_MIN, Kind, check_name
 
-__all__ = ["Coder", "Columns", "check_event"]
-
-Codes: TypeAlias = npt.NDArray[np.int32]
+__all__ = ["Coder", "Columns", "check_event", "code_batch"]
 
 MAX_KNOWN_NAMES: Final = 10_000
 """Names are checked once, but no more of them are remembered."""
@@ -62,7 +62,7 @@ class Columns:
         self._bound: dict[pa.Schema, Codes] = {}
         self._last: tuple[pa.Schema, Codes] | None = None
 
-    def of(self, schema: pa.Schema) -> Codes:
+    def bound_to(self, schema: pa.Schema) -> Codes:
         """(column, type, slot) of each column that some predicate names."""
         last = self._last
         if last is not None and schema.equals(last[0]):
@@ -80,6 +80,28 @@ class Columns:
             self._bound[schema] = bound
         self._last = (schema, bound)
         return bound
+
+
+def code_batch(
+    kernels: Kernels,
+    events: pa.RecordBatch,
+    exported: int,
+    columns: Columns,
+    cuts: Longs,
+    slots: int,
+) -> Codes:
+    """A code for each of some slots and every event; `exported` is the address of the batch if it
+    has one, `cuts` are those of the arrays of the slots' universe.
+    """
+    codes = np.empty((slots, events.num_rows), np.int32)
+    structure = np.zeros(ARROW_WORDS, np.uint64)
+    if not exported:
+        events._export_to_c(structure.ctypes.data)
+    bound = columns.bound_to(events.schema)
+    kernels.code_batch(
+        exported or structure.ctypes.data, events.num_rows, bound, cuts, codes, not exported
+    )
+    return codes
 
 
 class _Slot(NamedTuple):

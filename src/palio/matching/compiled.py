@@ -140,7 +140,7 @@ class CompiledLayer:
 
     def destinations_of(self, keys: Longs) -> Longs:
         """See `Layer`."""
-        return self.destinations.of(keys)
+        return self.destinations.of_keys(keys)
 
     def memory(self) -> dict[str, int]:
         """Bytes by part."""

@@ -54,7 +54,7 @@ class Destinations:
         names, numbers = np.unique(self.by_rank, return_inverse=True)
         return names, numbers
 
-    def of(self, keys: Longs) -> Longs:
+    def of_keys(self, keys: Longs) -> Longs:
         """The destinations of some keys."""
         return self.by_rank.take(np.searchsorted(self.keys, keys))
 

@@ -24,11 +24,14 @@ import pyarrow as pa
 
 from palio import files
 from palio.errors import FileDamaged, InvalidInput
-from palio.matching.archives import read_arrow, write_arrow
+from palio.model.untrusted import read_stream
 
-__all__ = ["Loading", "Saving"]
+__all__ = ["Loading", "Saving", "one_batch", "read_arrow", "write_arrow"]
 
 _MAGIC: Final = "palio"
+
+_STREAM_AT: Final = 8
+"""Where the stream begins in an Arrow file: after `ARROW1` and two bytes of nothing."""
 
 Meta = TypeVar("Meta", bound=msgspec.Struct)
 
@@ -185,3 +188,30 @@ def _sum_of(path: Path) -> _Sum:
             return _Sum(0, 0)
         with mmap(file.fileno(), size, access=ACCESS_READ) as data:
             return _Sum(size, zlib.crc32(data))
+
+
+def write_arrow(path: Path, table: pa.Table | pa.RecordBatch, mode: int = 0o600) -> None:
+    """Write a table, as one batch."""
+    with (
+        files.replaced(path, mode, sync=False) as file,
+        pa.ipc.new_file(file, table.schema) as writer,
+    ):
+        writer.write(table.combine_chunks() if isinstance(table, pa.Table) else table)
+
+
+def read_arrow(path: Path) -> pa.Table:
+    """The table of a file, mapped into memory, every value of it checked.
+
+    A file in Arrow's form is a stream between two marks; what is behind it is not needed.
+    """
+    try:
+        schema, batches = read_stream(pa.memory_map(str(path)).read_buffer()[_STREAM_AT:])
+        return pa.Table.from_batches([*batches], schema)
+    except (OSError, ValueError, MemoryError) as error:
+        raise FileDamaged(f"{path} holds no table that Palio saved: {error}") from None
+
+
+def one_batch(table: pa.Table) -> pa.RecordBatch:
+    """A table as one batch, without a copy if it is one."""
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)

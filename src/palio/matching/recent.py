@@ -4,27 +4,33 @@ Most changes of parameters leave a filter what it is, a conjunction of compariso
 Their rows are not compiled: the recent layer keeps them as intervals among cuts of its own, and
 matches them one by one. The layer after some changes costs a copy of the rows and the work for what
 changed; the compiled layers only get tombstones. A recent layer never changes.
+
+The kernel reads what changed from a log of *records*, words that it takes without asking Python for
+anything: key, destination, number of comparisons, which of their numbers are floats (a bit for
+each), then what each comparison is of, then the numbers. A key that is gone, or whose filter is
+more than comparisons with numbers, has -1 of them.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from functools import cached_property
 from math import isnan
+from struct import Struct
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.change_log import ChangeLog
-from palio.matching.coding import Columns
-from palio.matching.compile.cuts import Numbers, SlotCuts, Universe
+from palio.errors import InvalidInput
+from palio.matching.coding import Columns, code_batch
+from palio.matching.compile.cuts import Numbers, Universe
 from palio.matching.compile.rows import IntervalTable, assembled
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import in_pieces
 from palio.matching.kernels.records import (
-    ARROW_WORDS,
     NumberCuts,
     NumberTables,
     RecentBatch,
@@ -33,13 +39,24 @@ from palio.matching.kernels.records import (
 )
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed, in_room
+from palio.matching.subscriptions import Subscription, Use
 from palio.model.events import attribute
+from palio.model.operators import Op
 from palio.model.values import Kind
 
-__all__ = ["RecentLayer"]
+__all__ = ["ChangeLog", "RecentLayer", "is_recent"]
 
 FEW_EVENTS: Final = 16
 """Up to this many events are tried on each row one by one; of more, blocks are made."""
+
+MOST_COMPARISONS: Final = 60
+"""What has more is left to those who compile whole layers: one word says which are floats."""
+
+HEAD: Final = 4
+
+_OPS: Final = {op: number for number, op in enumerate((Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE))}
+_GONE: Final = Struct("<4q")
+_INTEGERS: Final = tuple(Struct(f"<{HEAD + 2 * count}q") for count in range(MOST_COMPARISONS + 1))
 
 _NO_INTEGERS: Final = np.zeros(0, np.int32)
 _NO_LONGS: Final = np.zeros(0, np.int64)
@@ -53,6 +70,70 @@ _NO_TABLES: Final = NumberTables(
 NOTHING_RECENT: Final = RecentBatch(
     np.zeros((0, 0), np.int32), _NO_ROWS, _NO_INTEGERS, np.zeros(1, np.int32)
 )
+
+
+def is_recent(subscription: Subscription) -> bool:
+    """Whether a subscription is nothing but a few comparisons with numbers."""
+    comparisons = subscription.comparisons
+    return comparisons is not None and len(comparisons[1]) <= MOST_COMPARISONS
+
+
+class ChangeLog:
+    """Records of changes, and the slots of the attributes that they compare.
+
+    Only the writer notes changes; a reader takes the records that it was told of.
+
+    >>> log = ChangeLog()
+    >>> log.note(7, None)
+    False
+    >>> log.words(0, 1).tolist()
+    [7, 0, -1, 0]
+    """
+
+    def __init__(self) -> None:
+        self.records: list[bytes] = []
+        self.slot_of: dict[str, int] = {}
+        self._codes: dict[tuple[Use, ...], tuple[int, ...]] = {}
+
+    def note(self, key: int, subscription: Subscription | None) -> bool:
+        """Write a record; whether the key is among the recent rows from now on."""
+        comparisons = None if subscription is None else subscription.comparisons
+        record = _GONE
+        fields: tuple[int | float, ...] = (key, 0, -1, 0)
+        if subscription is not None and comparisons is not None:
+            uses, numbers = comparisons
+            count, floats = len(numbers), 0
+            if count <= MOST_COMPARISONS:
+                record = _INTEGERS[count]
+                if float in map(type, numbers):
+                    kinds = ["d" if type(number) is float else "q" for number in numbers]
+                    record = Struct(f"<{HEAD + count}q{''.join(kinds)}")
+                    floats = sum(1 << place for place, kind in enumerate(kinds) if kind == "d")
+                destination = subscription.destination
+                fields = (key, destination, count, floats, *self._codes_of(uses), *numbers)
+        try:
+            self.records.append(record.pack(*fields))
+        except struct.error:
+            raise InvalidInput(f"key {key} and its destination must be 64-bit integers") from None
+        return record is not _GONE
+
+    def _codes_of(self, uses: tuple[Use, ...]) -> tuple[int, ...]:
+        """What each comparison is of, as a number."""
+        codes = self._codes.get(uses)
+        if codes is None:
+            slots = [self.slot_of.setdefault(name, len(self.slot_of)) for name, _ in uses]
+            codes = tuple(slot << 3 | _OPS[op] for slot, (_, op) in zip(slots, uses, strict=True))
+            self._codes[uses] = codes
+        return codes
+
+    def words(self, first: int, last: int) -> Longs:
+        """The words of some records."""
+        return np.frombuffer(bytearray().join(self.records[first:last]), np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the records."""
+        return sum(map(len, self.records))
 
 
 class RecentLayer:
@@ -85,12 +166,11 @@ class RecentLayer:
 
     def advanced(self, log: ChangeLog, first: int, last: int) -> tuple[RecentLayer, Longs]:
         """The layer after some records of a log, and the keys that they name, ascending."""
-        start, end = log.ends[first - 1] if first else 0, log.ends[last - 1]
-        columns = self.columns
+        words, columns = log.words(first, last), self.columns
         if len(columns.slot_of) < len(log.slot_of):  # the writer may be adding more
             columns = Columns(dict(log.slot_of))
         rows, cuts, tables, changed = self.kernels.advance(
-            self.rows, self.cuts, log.words(), start, end, len(columns.slot_of)
+            self.rows, self.cuts, words, len(columns.slot_of)
         )
         return RecentLayer(self.kernels, columns, rows, cuts, tables), changed
 
@@ -98,15 +178,7 @@ class RecentLayer:
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
         """See `Layer`."""
-        codes = np.empty((self.slots, events.num_rows), np.int32)
-        structure = np.zeros(ARROW_WORDS, np.uint64)
-        if not exported:
-            events._export_to_c(structure.ctypes.data)
-        self.kernels.code_batch(
-            exported or structure.ctypes.data, events.num_rows, self.columns.of(events.schema),
-            self._addresses, codes, not exported,
-        )  # fmt: skip
-        return codes
+        return code_batch(self.kernels, events, exported, self.columns, self._addresses, self.slots)
 
     @property
     def slots(self) -> int:
@@ -161,7 +233,8 @@ class RecentLayer:
 
     def count(self, batch: CodedBatch) -> Counts:
         """See `Layer`."""
-        return self.rows.keys, self.kernels.count_recent(batch.codes, self.rows, self.cuts.offsets)
+        places = np.searchsorted(self.rows.keys, self.match(batch)[1])
+        return self.rows.keys, np.bincount(places, minlength=len(self))
 
     def route(self, batch: CodedBatch) -> Routed:
         """See `Layer`."""
@@ -181,7 +254,9 @@ class RecentLayer:
 
     def compiled(self) -> CompiledLayer | None:
         """The rows as a compiled layer; None if there are none."""
-        universe, rows = self._universe(), self.rows
+        numbers = Numbers(*self.cuts[1:])
+        universe = Universe.of_numbers(tuple(self.columns.slot_of), self.cuts.offsets, numbers)
+        rows = self.rows
         slots = rows.slots.astype(np.int64)
         lows = universe.bases[slots, Kind.NUMBER].astype(np.int64) + rows.lows
         tops = universe.bases[slots, Kind.NUMBER + 1].astype(np.int64)
@@ -193,16 +268,6 @@ class RecentLayer:
         if not compiled.rows:
             return None
         return CompiledLayer.of(compiled, (rows.keys, rows.destinations), self.kernels)
-
-    def _universe(self) -> Universe:
-        """The cuts as a universe, slot by slot."""
-        first = self.cuts.offsets
-        found = {}
-        for name, slot in self.columns.slot_of.items():
-            here = slice(first[slot], first[slot + 1])
-            numbers = Numbers(self.cuts.ints[here], self.cuts.floats[here], self.cuts.beyond[here])
-            found[name] = SlotCuts(numbers)
-        return Universe(found, [])
 
     @property
     def nbytes(self) -> int:

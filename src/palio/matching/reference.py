@@ -112,7 +112,7 @@ class Reference:
         return {"tables": sum(map(getsizeof, (self._filters, self._values, self._destinations)))}
 
     def save(self, path: str | Path) -> None:
-        """Write the filters to a file, as texts with the values of their parameters."""
+        """Write the filters to a directory, as texts with the values of their parameters."""
         written = (
             Written.of(key, filter, self._values[key], self._destinations[key])
             for key, filter in self._filters.items()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.matching.coding import Coder, Columns
+from palio.matching.coding import Coder, Columns, code_batch
 from palio.matching.compile.rows import CompiledRows, prefixes_of, ranked_owners, shared_prefixes
 from palio.matching.counting import Counting
 from palio.matching.kernels import fallback
@@ -215,16 +215,9 @@ class Segment:
         if self.kernels is None:
             codes = fallback.code_batch(universe, events)
         else:
-            codes = np.empty((len(universe.code_counts), events.num_rows), np.int32)
-            structure: Any = None
-            if not exported:
-                structure = np.zeros(ARROW_WORDS, np.uint64)
-                exported = structure.ctypes.data
-                events._export_to_c(exported)
-            self.kernels.code_batch(
-                exported, events.num_rows, self.columns.of(events.schema), self._cut_addresses,
-                codes, structure is not None,
-            )  # fmt: skip
+            codes = code_batch(
+                self.kernels, events, exported, self.columns, self._cut_addresses, self.slots
+            )
         if universe.tests:
             self.texts.code(events, codes, self.kernels)
         return codes
@@ -252,10 +245,8 @@ class Segment:
         assert self.kernels is not None
         scratch = self._take_single()
         event._export_to_c(scratch.address)
-        self.kernels.code_batch(
-            scratch.address, 1, self.columns.of(event.schema), self._cut_addresses, scratch.codes,
-            True,
-        )  # fmt: skip
+        bound = self.columns.bound_to(event.schema)
+        self.kernels.code_batch(scratch.address, 1, bound, self._cut_addresses, scratch.codes, True)
         if self.compiled.universe.tests:
             self.texts.code(event, scratch.codes, self.kernels)
         return self._match_coded(scratch, tombstones)

@@ -16,13 +16,12 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from palio.matching.building import layer_of, merged_layers, tiered
-from palio.matching.change_log import ChangeLog, is_recent
 from palio.matching.compile.terms import Guard, single_templates
 from palio.matching.compiled import CompiledLayer
 from palio.matching.held import LAYER, MAX_HELD, Change, Held, work_of
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Layer
-from palio.matching.recent import RecentLayer
+from palio.matching.recent import ChangeLog, RecentLayer, is_recent
 from palio.matching.subscriptions import Subscription
 
 __all__ = [
@@ -44,13 +43,9 @@ RECENT_SHARE: Final = 4
 """...and a quarter of the rows: what is added in bulk is worth compiling at once."""
 
 CHASES: Final = 32
-"""A merge takes in what changed meanwhile this often: each time it is less..."""
-
-CHASE_WORK: Final = 256
-"""...until no more is left than the writer compiles at once, in these units..."""
-
-CHASE_CHANGES: Final = 512
-"""...and no more changes, of any sort, than it notes again in a millisecond."""
+"""A merge takes in what changed meanwhile until nothing has, or this often: each time it is less,
+and little is left that the writer notes again and readers compile.
+"""
 
 SLICE_JOINED: Final = 4_096
 """What a reader or writer joins into one small layer if there is a thread for more, 20 ms of work:
@@ -225,16 +220,6 @@ class State:
         """The number of layers beside the largest."""
         return max(0, len(self.latest.compiled) - 1)
 
-    def until(self, count: int) -> State:
-        """The state after `count` changes, for another thread."""
-        state = State.__new__(State)
-        state.layers, state.rows, state.largest = self.layers, self.rows, self.largest
-        state.changes, state.log, state.work = self.changes[:count], self.log, self.work
-        state.most_joined = inf
-        state.latest = self.latest if self.latest.count <= count else Snapshot(0, self.layers)
-        state._lone = Lone.on(state.latest)
-        return state
-
 
 def _changed(
     layers: tuple[CompiledLayer, ...],
@@ -267,17 +252,16 @@ def _compiled(
 class MergeJob:
     """Merges the layers of a state and the changes so far; the result appears when it is done.
 
-    While it works, changes go on. It takes in those too, until only few are left for the writer.
+    While it works, changes go on. It takes in those too.
     """
 
     def __init__(self, state: State, kernels: Kernels | None) -> None:
-        self.count = len(state.changes)
+        self.count = 0
         """The number of changes that are in the result."""
         self.result: State | None = None
         self.has_ended = False
         """Whether it is done, or has failed and there will be no result."""
         self._whole = state
-        self._state = state.until(self.count)
         self._kernels = kernels
 
     def left(self) -> list[Change]:
@@ -292,11 +276,12 @@ class MergeJob:
             self.has_ended = True
 
     def _merged(self) -> State:
-        layers = self._state.snapshot(self._kernels).all_compiled()
-        state = State(merged_layers(layers, self._kernels))
+        snapshot = self._whole.snapshot(self._kernels)
+        self.count = snapshot.count
+        state = State(merged_layers(snapshot.all_compiled(), self._kernels))
         for _ in range(CHASES):
             more = self.left()
-            if len(more) <= CHASE_CHANGES and _work_left(more) <= CHASE_WORK:
+            if not more:
                 break
             for key, subscription in more:
                 state.note(key, subscription)
@@ -304,8 +289,3 @@ class MergeJob:
             self.count += len(more)
         state.most_joined = self._whole.most_joined
         return state
-
-
-def _work_left(changes: Iterable[Change]) -> int:
-    """What there is to compile in some changes."""
-    return sum(work_of(each) for _, each in changes if each and not is_recent(each))

@@ -23,7 +23,7 @@ from palio import files
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching import checking
-from palio.matching.archives import Written, filters_batch, filters_of, one_batch
+from palio.matching.archives import Written, filters_batch, filters_of
 from palio.matching.checking import Problem
 from palio.matching.compile.cuts import Universe
 from palio.matching.compile.rows import CompiledRows
@@ -31,13 +31,12 @@ from palio.matching.compile.terms import Guard, bound_residuals
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import Destinations
 from palio.matching.guarded import GuardedLayer
-from palio.matching.manifest import Loading, Saving
+from palio.matching.manifest import Loading, Saving, one_batch
 from palio.matching.segment import LAYOUT, Segment
 from palio.matching.subscriptions import Archive, Column, Subscriptions, Table
 from palio.model.constraints import Constraint, Residual
 from palio.model.operators import Op
 from palio.model.texts import TextTest
-from palio.model.values import Kind
 
 __all__ = ["load", "save"]
 
@@ -64,7 +63,6 @@ _DTYPES: Final[dict[str, Any]] = {
     "upper_vectors": np.uint64,
     "cuts_number_ints": np.int64,
     "cuts_number_floats": np.int64,
-    "cuts_table_lows": np.int64,
     "cuts_times": np.int64,
     "cuts_text_heads": np.uint64,
     "cuts_text_starts": np.int64,
@@ -77,7 +75,6 @@ _COLUMNS: Final = {
     "upper_entries": 5,
     "lower_vectors": 8,
     "upper_vectors": 8,
-    "cuts_bases": len(Kind),
 }
 """The columns of arrays with two dimensions."""
 
@@ -162,7 +159,7 @@ def load(path: str | Path, mmap: bool) -> tuple[Subscriptions, tuple[CompiledLay
 def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _LayerMeta:
     segment, compiled = layer.segment, layer.segment.compiled
     arrays = {name: getattr(compiled, name) for name in _COMPILED}
-    arrays |= {f"cuts_{name}": array for name, array in compiled.universe.stored().items()}
+    arrays |= {f"cuts_{name}": getattr(compiled.universe, name) for name in Universe.STORED}
     arrays |= {"destinations": layer.destinations.by_rank, "dead": layer.tombstones}
     laid_out = segment.kernels is not None
     if laid_out:
@@ -194,8 +191,8 @@ def _load_layer(
             raise loading.damaged(f"part{at}_{prefix}{problem.array}.npy", problem.what)
 
     stored = {name: array(f"cuts_{name}") for name in Universe.STORED}
+    check(checking.cut_problems(stored, len(meta.names)), "cuts_")
     universe = Universe.loaded(meta.names, _tests(loading, meta), stored)
-    check(checking.universe_problems(universe), "cuts_")
     compiled = CompiledRows(universe, *(array(name) for name in _COMPILED))
     check(checking.compiled_problems(compiled))
     layout = {name: array(name) for name in LAYOUT} if meta.laid_out else None

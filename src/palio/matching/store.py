@@ -37,15 +37,12 @@ REST_PAIRS: Final = 100_000_000
 """Rows that changed lately are compiled once this many pairs of them and an event were matched, and
 nothing changed meanwhile: a set that stands still becomes one layer."""
 
-SMALL_SET: Final = 4_096
-"""A set of so many rows or fewer is merged in the time of some hundred single events, so it is
-merged once these have cost about as much..."""
-
 LONE_PAIRS: Final = 20_000
-"""...what a single event costs with a recent layer beyond the compiled ones: 20 us, as pairs..."""
+"""A small set is merged sooner: what a single event costs with a recent layer beyond the compiled
+ones, 20 us, as pairs..."""
 
 MERGED_PAIRS: Final = 40_000
-"""...what merging costs for each row, as pairs..."""
+"""...and what merging costs for each row, as pairs..."""
 
 SMALL_MERGE: Final = 100
 """...and as rows, however few there are."""
@@ -233,7 +230,7 @@ class LayerStore:
         before = self._rested_pairs
         self._rested_pairs = before + events * recent + (LONE_PAIRS if events == 1 else 0)
         rows = state.rows + recent
-        patience = REST_PAIRS if rows > SMALL_SET else MERGED_PAIRS * (SMALL_MERGE + rows)
+        patience = min(REST_PAIRS, MERGED_PAIRS * (SMALL_MERGE + rows))
         if before <= patience < self._rested_pairs:
             job = partial(state.merge, snapshot, ready())
             if self._submit is None:

@@ -12,14 +12,13 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from palio.matching.change_log import ChangeLog
 from palio.matching.combining import Combiner, coded
 from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import LEAST_ROWS
 from palio.matching.kernels.registry import Kernels, Tell, is_due, load, ready
 from palio.matching.layers import CodedBatch
-from palio.matching.recent import RecentLayer
+from palio.matching.recent import ChangeLog, RecentLayer
 from palio.matching.snapshots import Snapshot
 from palio.matching.subscriptions import Subscription
 from palio.matching.texts import ColumnTests
@@ -111,6 +110,7 @@ def _try_all(kernels: Kernels) -> None:
     layer = _try_compiled(kernels, events)
     _try_programs(kernels, events)
     _try_texts(kernels)
+    _try_boxes(kernels)
     log = ChangeLog()
     for key in (0, 1):
         filter = Filter.of([Conjunction.of([Constraint.of("x", Op.GT, 5)])])
@@ -164,6 +164,13 @@ def _try_texts(kernels: Kernels) -> None:
     assert codes.tolist() == [[1]]
     tests.code_one("ab", codes, kernels)
     assert codes.tolist() == [[1]]
+
+
+def _try_boxes(kernels: Kernels) -> None:
+    """One row of bounds that holds an interval, and lies in it."""
+    pool, found = np.array([7.0, 0.0, 1.0]), np.zeros(1, np.int64)
+    assert kernels.rows_around(pool, np.array([[0, 1, 3]]), np.array([0.0, 1.0]), found) == 1
+    assert kernels.rows_within(pool, 0, 1, 0.0, 1.0, found) == 1
 
 
 def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:

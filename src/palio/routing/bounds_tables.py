@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.routing import kernels
+from palio.matching.kernels import registry
 from palio.routing.normalized import Bounds
 
 __all__ = ["BoundsTable", "Pool", "Rows", "rows_around", "rows_within"]
@@ -28,7 +28,7 @@ _SMALLEST: Final = 16
 
 
 class Pool:
-    """Floats in regions whose sizes are powers of two; what is given back is used again."""
+    """Floats in regions whose sizes are powers of two; what is released is used again."""
 
     __slots__ = ("_free", "_size", "floats")
 
@@ -37,7 +37,7 @@ class Pool:
         self._size = 0
         self._free: dict[int, list[int]] = {}
 
-    def take(self, size: int) -> int:
+    def reserve(self, size: int) -> int:
         """The begin of a region of this size."""
         free = self._free.get(size)
         if free:
@@ -50,7 +50,7 @@ class Pool:
             self.floats = floats
         return start
 
-    def give(self, start: int, size: int) -> None:
+    def release(self, start: int, size: int) -> None:
         """A region is not needed any more."""
         self._free.setdefault(size, []).append(start)
 
@@ -89,7 +89,7 @@ class BoundsTable:
             self.size = _SMALLEST
             while self.size < len(self.rows) * self.width:
                 self.size *= 2
-            self.start = self.pool.take(self.size)
+            self.start = self.pool.reserve(self.size)
             for each, known in self.rows.items():
                 self._place(each, known)
 
@@ -106,7 +106,7 @@ class BoundsTable:
             floats[begin : begin + width] = floats[end : end + width]
             self._places[int(floats[begin])] = place
         if not last:
-            self.pool.give(self.start, self.size)
+            self.pool.release(self.start, self.size)
             self.size = 0
 
     def _place(self, number: int, bounds: Bounds) -> None:
@@ -119,9 +119,9 @@ class BoundsTable:
 
     def _grow(self) -> None:
         pool, start, size = self.pool, self.start, self.size
-        self.start, self.size = pool.take(2 * size), 2 * size
+        self.start, self.size = pool.reserve(2 * size), 2 * size
         pool.floats[self.start : self.start + size] = pool.floats[start : start + size]
-        pool.give(start, size)
+        pool.release(start, size)
 
     @property
     def block(self) -> npt.NDArray[np.float64]:
@@ -139,7 +139,7 @@ def rows_around(
     regions: list[tuple[int, int, int]] = []
     flat: list[float] = []
     room = 0
-    engine = kernels.ready()
+    engine = registry.ready()
     for table, bounds in zip(tables, wanted, strict=True):
         rows = table.rows
         if not table.size:
@@ -175,7 +175,7 @@ def rows_within(table: BoundsTable, low: float, high: float) -> Rows:
             [row for row, ((least, most),) in table.rows.items() if least >= low and most <= high],
             np.int64,
         )
-    engine = kernels.ready()
+    engine = registry.ready()
     if engine is None:
         block = table.block
         lies = (block[:, 1] >= low) & (block[:, 2] <= high)

@@ -1,10 +1,9 @@
 """`Poset`: filters partially ordered by a covering relation (siena 5.1).
 
 Generic over the relation: `covers` orders subscriptions (P_s), `covers_advertisement`
-advertisements (P_a). The filters that cover f, and those that f covers, are found by an index, so
-immediate edges and roots are derived when asked for, not stored: keeping them would cost a
-transitive reduction with every filter, and forwarding (see `forwarding`) only ever asks about the
-filters that were forwarded.
+advertisements (P_a). The filters that cover f, and those that f covers, are found by an index.
+Immediate edges are not stored: keeping them would cost a transitive reduction with every filter,
+and forwarding (see `forwarding`) only ever asks which filters cover one, or are covered by it.
 
 All answers are in the order of insertion, so two runs agree whatever the hash seed.
 """
@@ -65,15 +64,14 @@ def _on_forms(relation: Relation) -> Callable[[NormalizedFilter, NormalizedFilte
 class Poset:
     """A set of filters without variables, or of advertisements, ordered by a covering relation.
 
-    Two filters that cover each other and are not equal are ordered by insertion: the earlier is
-    above.
-
     >>> import palio
     >>> poset = Poset()
     >>> for text in ("a > 1", "a > 5", "a > 3", "b = 1"):
     ...     _ = poset.add(palio.parse(text))
-    >>> [str(f) for f in poset.roots()], [str(f) for f in poset.below(palio.parse("a > 1"))]
-    (['a > 1', 'b = 1'], ['a > 3'])
+    >>> [str(each) for each in poset.coverers(palio.parse("a > 4"))]
+    ['a > 1', 'a > 3']
+    >>> [str(each) for each in poset.covered(palio.parse("a > 1"))]
+    ['a > 5', 'a > 3']
     """
 
     def __init__(self, relation: Relation = SUBSCRIPTIONS) -> None:
@@ -200,44 +198,6 @@ class Poset:
     def _are_few(self, candidates: int) -> bool:
         """Whether to ask them one by one, rather than the index."""
         return candidates <= (_UNINDEXED if self._index is None else _SCANNED)
-
-    def roots(self) -> list[Stated]:
-        """The members that no other one is above."""
-        return [each for each in self if next(self._strictly_above(each), None) is None]
-
-    def above(self, filter: Stated) -> list[Stated]:
-        """The immediate coverers of a filter."""
-        found = list(self._strictly_above(filter))
-        return [
-            each
-            for each in found
-            if not any(self._is_above(each, other) for other in found if other is not each)
-        ]
-
-    def below(self, filter: Stated) -> list[Stated]:
-        """The filters that this one covers immediately."""
-        found = [each for each in self.covered(filter) if self._is_above(filter, each)]
-        return [
-            each
-            for each in found
-            if not any(self._is_above(other, each) for other in found if other is not each)
-        ]
-
-    def edges(self) -> list[tuple[Stated, Stated]]:
-        """Every immediate edge, as (coverer, covered)."""
-        return [(upper, each) for each in self for upper in self.above(each)]
-
-    def _strictly_above(self, filter: Stated) -> Iterator[Stated]:
-        return (each for each in self.coverers(filter) if self._is_above(each, filter))
-
-    def _is_above(self, one: Stated, other: Stated) -> bool:
-        """Strictly: of two that cover each other only the earlier is above."""
-        if not self.relation(one, other):
-            return False
-        if not self.relation(other, one):
-            return True
-        latest = self._next
-        return self._numbers.get(one, latest) < self._numbers.get(other, latest)
 
     def __contains__(self, filter: object) -> bool:
         return filter in self._numbers

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Any, Final
 from weakref import WeakSet
 
+from palio.matching import warming
 from palio.matching.index import Index
-from palio.matching.kernels.registry import ready
+from palio.matching.kernels import registry
 from palio.protocol.limits import MAX_BATCH_ROWS
-from palio.routing import kernels
 from palio.routing.protocol import Matching, Selector
 from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS, RESIDUALS
 
@@ -62,16 +62,16 @@ class Engines:
         if now - self._counted_at >= COUNT_AGAIN_S:
             self._filters, self._counted_at = sum(map(len, self._made)), now
             self._cost = sum(each.residual_cost for each in self._made)
-        pairs = PLAIN_PAIRS if ready() is None else COMPILED_PAIRS
+        pairs = PLAIN_PAIRS if registry.ready() is None else COMPILED_PAIRS
         rows = max(FEW_ROWS, min(MAX_BATCH_ROWS, pairs // max(1, self._filters)))
         return min(rows, max(1, RESIDUALS // self._cost)) if self._cost else rows
 
 
 def load_kernels() -> None:
     """Load the compiled code of matching and of routing; until then both are plain Python."""
-    if not kernels.are_on_disk():
+    if not registry.are_on_disk():
         logger.info("compiling the engine's kernels takes a minute; plain Python until then")
-    kernels.warm()
+    warming.warm()
 
 
 def _in_background(job: Callable[[], Any]) -> None:

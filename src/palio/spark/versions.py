@@ -26,9 +26,8 @@ import pyarrow as pa
 
 from palio import files
 from palio.matching import checking, storage
-from palio.matching.archives import one_batch, read_arrow, write_arrow
 from palio.matching.index import Index
-from palio.matching.manifest import Loading, Saving
+from palio.matching.manifest import Loading, Saving, one_batch, read_arrow, write_arrow
 from palio.spark.compiling import compile_rows
 from palio.spark.reading import Roster
 from palio.spark.sessions import running_session

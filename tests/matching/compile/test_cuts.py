@@ -13,6 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.matching.compile.cuts import (
+    SMALL_TABLE,
+    TABLE_SHARE,
+    TABLE_SPAN,
     CutCollector,
     Numbers,
     Universe,
@@ -22,7 +25,7 @@ from palio.matching.compile.cuts import (
     ordered,
     past_numbers,
 )
-from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, successor
+from palio.model.values import INT64_MAX, INT64_MIN, Kind, successor
 from tests.strategies import NUMBERS, POOLS, neighbours
 
 WHOLE = [number for number in NUMBERS if isinstance(number, int)]
@@ -62,11 +65,14 @@ def test_codes_agree_with_order(kind: Kind, rng: random.Random) -> None:
     universe = universe_of(cuttable(kind, places))
     values = [value for _, place in places for value in candidates(kind, place)]
     for _, cut in cuttable(kind, places):
-        start = universe.rank_of("x", kind, cut)
+        codes: dict[bool, list[int]] = {False: [], True: []}
         for value in values:
-            inside = coordinate_of(value) >= cut
-            assert (universe.code_of("x", value) >= start) is inside, (value, cut)
-    assert universe.rank_of("x", kind, TOP) <= int(universe.code_counts[0])
+            codes[coordinate_of(value) >= cut].append(universe.code_of("x", value))
+        assert max(codes[False], default=-1) < min(codes[True]), cut
+        if kind is not Kind.NUMBER:
+            written = cut.encode() if isinstance(cut, str) else cut
+            assert universe.code_at_cut("x", kind, written) == min(codes[True])
+        assert max(codes[True]) < int(universe.code_counts[0])
     assert universe.code_of("x", None) == 0
     assert universe.code_of("x", math.nan) == 1
 
@@ -115,3 +121,25 @@ def test_the_largest_float_has_infinity_behind_it_and_says_nothing() -> None:
     largest = float(np.finfo(np.float64).max)
     found = past_numbers(np.array([largest, -largest, 5e-324, -5e-324, 0.0]))
     assert found.floats[0] == ordered(np.array([np.inf]))[0]
+
+
+@pytest.mark.parametrize(
+    ("count", "span", "size"),
+    [
+        (2, SMALL_TABLE - 1, SMALL_TABLE),
+        (2, SMALL_TABLE, 0),
+        (100, TABLE_SHARE * 100 - 1, TABLE_SHARE * 100),
+        (100, TABLE_SHARE * 100, 0),
+        (5_000, TABLE_SPAN - 1, TABLE_SPAN),
+        (5_000, TABLE_SPAN, 0),
+    ],
+)
+def test_tables_take_no_more_than_their_cuts_are_worth(count: int, span: int, size: int) -> None:
+    cuts = number_cuts(np.array([*range(count - 1), span]))
+    universe = Universe.of_numbers(("x",), np.array([0, count], np.int32), cuts)
+    assert len(universe.table) == size
+    values = np.array([-1, 0, count, span - 1, span, span + 1])
+    ranks = [0, 1, count - 1, count - 1, count, count]
+    assert (universe.codes_of_numbers("x", values) - universe.bases[0, 1]).tolist() == ranks
+    if size:
+        assert universe.table[[0, count, span - 1]].tolist() == [1, count - 1, count - 1]

@@ -19,7 +19,6 @@ from palio.matching.compile.rows import CompiledRows
 from palio.matching.kernels import fallback
 from palio.model.constraints import Constraint, domain_of
 from palio.model.operators import Op
-from palio.model.values import Kind
 from tests.matching.kernels.test_kernels import some_rows
 
 
@@ -59,7 +58,7 @@ def test_only_cuts_in_use_come_along() -> None:
     assert (cuts.true, len(cuts.binaries), whole.universe.tests) == (True, 2, ())
     codes = [whole.universe.code_of("x", value) for value in (None, True, 7, "a", b"a", "c")]
     assert len(set(codes)) == 6
-    assert codes[2] == whole.universe.rank_of("x", Kind.NUMBER, 7)
+    assert codes[2] == whole.universe.code_of("x", 7)
 
 
 def test_rows_do_not_grow_with_changes_that_were_undone() -> None:

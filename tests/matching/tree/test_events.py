@@ -24,7 +24,7 @@ BATCH = pa.record_batch(
 def slots_of(*sources: tuple[str, Kind | None]) -> SourceSlots:
     slots = SourceSlots()
     for source in sources:
-        slots.take(ValueSource(*source))
+        slots.acquire(ValueSource(*source))
     return slots
 
 
@@ -64,10 +64,10 @@ def test_residuals_see_values() -> None:
 def test_a_slot_is_free_when_its_last_user_is_gone() -> None:
     slots = slots_of(("a", None), ("b", None), ("a", None))
     a, b = ValueSource("a", None), ValueSource("b", None)
-    slots.drop(a)
+    slots.release(a)
     assert (slots[a], slots[b]) == (0, 1)
-    slots.drop(a)
-    slots.take(ValueSource("c", None))
+    slots.release(a)
+    slots.acquire(ValueSource("c", None))
     assert slots[ValueSource("c", None)] == 0
     assert len(slots) == 2
     assert set(slots) == {b, ValueSource("c", None)}

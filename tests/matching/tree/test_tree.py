@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,8 @@ from palio.errors import InvalidBinding, LimitExceeded
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
-from palio.matching.tree.tree import Tree, Work
+from palio.matching.tree.events import TreeEvents
+from palio.matching.tree.tree import Tree, Work, reached, reached_by_jumps
 from palio.model import FALSE, TRUE, Filter, Value, to_batch, to_batches
 from palio.model.printing import show_value
 from tests.conftest import share
@@ -372,3 +373,36 @@ def test_attributes_leave_no_slots_behind() -> None:
 def test_is_a_matcher() -> None:
     engine: Matcher = Tree()
     assert len(engine) == 0
+
+
+# --- both searches reach the same leaves, each once; jumping visits fewer places ---
+
+
+@pytest.mark.parametrize("collapse", [False, True])
+def test_jumping_reaches_the_same_leaves_with_fewer_visits(
+    rng: random.Random, collapse: bool
+) -> None:
+    engine = Tree("abcdef", collapse=collapse)
+    for key in range(150):
+        filter: Filter = some_filter(rng)
+        engine.add(key, filter, some_values(rng, filter))
+    (tree,) = engine._forest.trees.values()
+    walked, jumped = Work(), Work()
+    for batch in to_batches(some_event(rng) for _ in range(150)):
+        for row in TreeEvents(batch).rows(engine._slots):
+            leaves, others = (
+                reached(tree.root, row, walked),
+                reached_by_jumps(tree.root, row, jumped),
+            )
+            assert len(set(leaves)) == len(leaves)
+            assert len(others) == len(leaves)
+            assert set(others) == set(leaves)
+    assert jumped.visited < walked.visited
+    assert jumped.tests < walked.tests
+
+
+@pytest.mark.parametrize("search", [reached, reached_by_jumps])
+def test_an_empty_tree_costs_nothing(search: Callable[..., list[object]]) -> None:
+    work = Work()
+    assert search(None, (), work) == []
+    assert work == Work()

@@ -28,20 +28,17 @@ import numpy.typing as npt
 
 from palio.matching.layers import Longs
 from palio.model.texts import TextTest
-from palio.model.values import INT64_MAX, INT64_MIN, TOP, Kind, coordinate, is_nan, kind_of, lowest
+from palio.model.values import INT64_MAX, INT64_MIN, Kind, coordinate, is_nan, kind_of
 
 __all__ = [
     "CutCollector",
     "Numbers",
     "SlotCuts",
     "Universe",
-    "coded_sizes",
     "cuts_at",
     "number_cut",
     "number_cuts",
     "past_numbers",
-    "table_codes",
-    "tables_of",
 ]
 
 Integers: TypeAlias = npt.NDArray[np.int32]
@@ -52,12 +49,19 @@ NAN_CODE: Final = 1
 FIRST_CODE: Final = 2
 
 TABLE_SPAN: Final = 65_536
-"""Integer cuts that lie this close together get a table of codes instead of a binary search."""
+"""Integer cuts that lie this close together get a table of codes instead of a binary search..."""
+
+SMALL_TABLE: Final = 1_024
+"""...if they lie this close, or..."""
+
+TABLE_SHARE: Final = 16
+"""...are so many times fewer at the most: tables take 64 bytes a cut, whatever is asked for."""
 
 _FEW_PLACES: Final = 16
 """Of so few coordinates each is worked out by itself: arrays would cost more."""
 
 _TWO_63: Final = 2.0**63
+_INT64: Final = range(INT64_MIN, INT64_MAX + 1)
 
 
 @dataclass(frozen=True)
@@ -177,7 +181,7 @@ def cuts_at(places: Sequence[Any]) -> Numbers:
     """
     if len(places) < _FEW_PLACES:
         return Numbers.of_cuts([number_cut(place) for place in places])
-    are_ints = np.array([type(place) is int and _is_int64(place) for place in places])
+    are_ints = np.array([type(place) is int and place in _INT64 for place in places])
     are_floats = np.array([type(place) is float for place in places])
     size = len(places)
     found = Numbers(np.zeros(size, np.int64), np.zeros(size, np.int64), np.zeros(size, np.bool_))
@@ -186,10 +190,6 @@ def cuts_at(places: Sequence[Any]) -> Numbers:
     for at in np.flatnonzero(~(are_ints | are_floats)).tolist():
         found[at : at + 1] = Numbers.of_cuts([number_cut(places[at])])
     return found
-
-
-def _is_int64(place: int) -> bool:
-    return INT64_MIN <= place <= INT64_MAX
 
 
 _FLOAT: Final = struct.Struct("<d")
@@ -230,32 +230,28 @@ class Universe:
     """All cuts of all slots, as the flat arrays that `kernels.arrow.code_batch` reads."""
 
     STORED: Final = (
-        *("code_counts", "bases", "number_offsets", "number_ints", "number_floats", "reachable"),
-        *("table_offsets", "table_lows", "table", "bool_cuts", "time_offsets", "times"),
+        *("number_offsets", "number_ints", "number_floats", "reachable"),
+        *("bool_cuts", "time_offsets", "times"),
         *("text_offsets", "text_heads", "text_starts", "text_data"),
     )
-    """The names of its arrays."""
+    """The names of the arrays from which all others follow."""
 
     def __init__(self, cuts: Mapping[str, SlotCuts], tests: Sequence[tuple[str, TextTest]]) -> None:
         self._name(tuple(cuts), tests)
         self._cuts: dict[str, SlotCuts] | None = dict(cuts)
         every = list(self._cuts.values())
         sizes = np.array([each.sizes() for each in every], np.int32).reshape(-1, len(Kind))
-        self.bases, self.code_counts = coded_sizes(sizes, len(self.tests))
-
         numbers = Numbers.joined([each.numbers for each in every])
         self.number_offsets = _offsets(sizes[:, Kind.NUMBER])
         self.number_ints, self.number_floats = numbers.ints, numbers.floats
         self.reachable: Integers = np.array(
             [len(each.numbers) - int(each.numbers.beyond.sum()) for each in every], np.int32
         )
-        reached = (self.number_offsets, self.number_ints, self.reachable)
-        self.table_lows, self.table_offsets = tables_of(*reached)
-        self.table: Integers = table_codes(*reached, self.table_offsets)
         self.bool_cuts: Integers = np.ascontiguousarray(sizes[:, Kind.BOOL])
         self.time_offsets = _offsets(sizes[:, Kind.TIME])
         self.times: Longs = np.concatenate([np.zeros(0, np.int64), *(each.times for each in every)])
         self._lay_texts([part for each in every for part in (each.strings, each.binaries)])
+        self._derive()
 
     def _name(self, names: tuple[str, ...], tests: Sequence[tuple[str, TextTest]]) -> None:
         self.names = names
@@ -270,17 +266,40 @@ class Universe:
         tests: Sequence[tuple[str, TextTest]],
         stored: Mapping[str, npt.NDArray[Any]],
     ) -> Universe:
-        """A universe from its arrays."""
+        """A universe from the arrays that are `STORED`."""
         universe = cls.__new__(cls)
         universe._name(names, tests)
         universe._cuts = None
         for name, array in stored.items():
             setattr(universe, name, array)
+        universe._derive()
         return universe
 
-    def stored(self) -> dict[str, npt.NDArray[Any]]:
-        """All arrays by name."""
-        return {name: getattr(self, name) for name in self.STORED}
+    @classmethod
+    def of_numbers(cls, names: tuple[str, ...], offsets: Integers, numbers: Numbers) -> Universe:
+        """A universe of numeric cuts alone: those of slot s are `offsets[s] : offsets[s + 1]`."""
+        slots = len(names)
+        beyond = np.concatenate([[0], np.cumsum(numbers.beyond)])
+        reachable = np.diff(offsets) - np.diff(beyond[offsets])
+        none = np.zeros(2 * slots + 1, np.int32)
+        arrays = (
+            offsets, numbers.ints, numbers.floats, reachable.astype(np.int32),
+            none[:slots], none[: slots + 1], _NO_LONGS,
+            none, np.zeros(0, np.uint64), np.zeros(1, np.int64), np.zeros(0, np.uint8),
+        )  # fmt: skip
+        return cls.loaded(names, (), dict(zip(cls.STORED, arrays, strict=True)))
+
+    def _derive(self) -> None:
+        """What follows from the cuts: where codes begin, and the tables of integers' codes."""
+        sizes = np.empty((len(self.names), len(Kind)), np.int32)
+        sizes[:, Kind.BOOL] = self.bool_cuts
+        sizes[:, Kind.NUMBER] = np.diff(self.number_offsets)
+        sizes[:, Kind.TIME] = np.diff(self.time_offsets)
+        sizes[:, [Kind.STRING, Kind.BYTES]] = np.diff(self.text_offsets).reshape(-1, 2)
+        self.bases, self.code_counts = _coded_sizes(sizes, len(self.tests))
+        reached = (self.number_offsets, self.number_ints, self.reachable)
+        self.table_lows, self.table_offsets = _tables_of(*reached)
+        self.table: Integers = _table_codes(*reached, self.table_offsets)
 
     @property
     def cuts(self) -> dict[str, SlotCuts]:
@@ -320,20 +339,6 @@ class Universe:
         """The code at which each kind of an attribute begins, and where the last one ends."""
         slot = self.slot_of[name]
         return [*self.bases[slot].tolist(), int(self.code_counts[slot])]
-
-    def rank_of(self, name: str, kind: Kind, place: Any) -> int:
-        """The code at which an interval that begins (or ends) at a coordinate begins (or ends)."""
-        base, top = self.edges_of(name)[kind : kind + 2]
-        if place is TOP:
-            return top
-        cuts = self.cuts[name]
-        if kind is Kind.BOOL:
-            return base + int(place)
-        if place == lowest(kind):
-            return base
-        if kind is Kind.NUMBER:
-            return base + int(_number_ranks(cuts.numbers, cuts_at([place]))[0])
-        return self.code_at_cut(name, kind, place.encode() if kind is Kind.STRING else place)
 
     def code_at_cut(self, name: str, kind: Kind, cut: Any) -> int:
         """The code that begins at a cut the slot has, one of no number; texts as bytes."""
@@ -390,17 +395,7 @@ class Universe:
         return sum(array.nbytes for array in self.arrays())
 
 
-def _number_ranks(numbers: Numbers, wanted: Numbers) -> Longs:
-    """For each of some cuts that a slot has, how many of the slot's are not above it."""
-    # Both arrays ascend, and two cuts differ in one of them, except 2**63 - 1 and 2**63.
-    places = np.maximum(
-        np.searchsorted(numbers.ints, wanted.ints),
-        np.searchsorted(numbers.floats, wanted.floats),
-    )
-    return places + (wanted.beyond & ~numbers.beyond[places]) + 1
-
-
-def coded_sizes(sizes: Integers, tests: int) -> tuple[Integers, Integers]:
+def _coded_sizes(sizes: Integers, tests: int) -> tuple[Integers, Integers]:
     """The first code of each attribute's kinds, and how many codes each slot has.
 
     `sizes` are the cuts of each attribute, kind by kind; slots of `tests` have two codes.
@@ -411,7 +406,7 @@ def coded_sizes(sizes: Integers, tests: int) -> tuple[Integers, Integers]:
     return bases, np.concatenate([attribute_codes, np.full(tests, 2)]).astype(np.int32)
 
 
-def tables_of(offsets: Integers, numbers: Longs, reachable: Integers) -> tuple[Longs, Integers]:
+def _tables_of(offsets: Integers, numbers: Longs, reachable: Integers) -> tuple[Longs, Integers]:
     """For slots whose integer cuts lie close together, a table has the code of every integer
     between: the first of these integers for each slot, and where its codes begin in the table.
     """
@@ -421,11 +416,12 @@ def tables_of(offsets: Integers, numbers: Longs, reachable: Integers) -> tuple[L
     lows = np.where(reachable > 0, ints[firsts], 0)
     with np.errstate(over="ignore"):  # a span that overflows is negative, and too wide
         spans = ints[lasts] - lows
-    chosen = (reachable > 0) & (spans >= 0) & (spans < TABLE_SPAN)
+    most = np.minimum(TABLE_SPAN, np.maximum(SMALL_TABLE, TABLE_SHARE * reachable))
+    chosen = (reachable > 0) & (spans >= 0) & (spans < most)
     return lows, _offsets(np.where(chosen, spans + 1, 0))
 
 
-def table_codes(
+def _table_codes(
     offsets: Integers, numbers: Longs, reachable: Integers, table_offsets: Integers
 ) -> Integers:
     """The codes of such tables, one after the other."""

@@ -219,7 +219,7 @@ def _coded(
             if end == first
             else base + 1 + next(numbers)
             if kind is Kind.NUMBER
-            else universe.rank_of(name, kind, end)
+            else universe.code_at_cut(name, kind, end.encode() if kind is Kind.STRING else end)
             for span in values.spans
             for end in span
         ]

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from numba import uint64 as word
 
+from palio.matching.kernels.advance import code_numbers
 from palio.matching.kernels.bits import FEW_CODES, all_events, run_by_code, run_by_event
-from palio.matching.kernels.change_log import code_numbers
 from palio.matching.kernels.emit import write_block
 from palio.matching.kernels.jit import compiled, inlined
 from palio.matching.kernels.records import EVENTS, FIRST_NUMBER, NumberCuts, RecentRows
@@ -24,13 +24,11 @@ from palio.matching.kernels.simd import (
     and_differences_into,
     and_into,
     array_at,
-    ones_in,
     or_into,
     vector_at,
 )
 
 __all__ = [
-    "count_recent",
     "match_recent",
     "match_recent_event",
     "note_recent",
@@ -236,20 +234,6 @@ def match_recent(
         ):  # fmt: skip
             return first
     return events
-
-
-@compiled
-def count_recent(codes: Integers, rows: RecentRows, cut_offsets: Integers) -> Longs:
-    """How many events match each row."""
-    room, ranks = _room_of(rows, cut_offsets), np.arange(len(rows.keys)).astype(np.int32)
-    notes, results = room.notes, room.results
-    totals = np.zeros(len(rows.keys), np.int64)
-    for first in range(0, codes.shape[1], EVENTS):
-        for at in range(word(_note_block(codes, first, ranks, room))):
-            rank, row = notes[at] >> _HALF, notes[at] & _LOW_HALF
-            for place in range(word(8)):
-                totals[rank] += ones_in(results[row, place])
-    return totals
 
 
 @compiled

@@ -24,10 +24,11 @@ class Kernels:
     def __init__(self) -> None:
         # The only imports of kernels: numba takes half a second, which small programs never spend.
         from palio.matching.kernels import (
+            advance,
             arrow,
             bits,
+            boxes,
             build,
-            change_log,
             combine,
             count,
             emit,
@@ -39,7 +40,10 @@ class Kernels:
 
         self.cache = KernelCache.of(
             "matching",
-            [arrow, bits, build, change_log, combine, count, emit, recent, simd, single, texts],
+            [
+                *(advance, arrow, bits, boxes, build, combine),
+                *(count, emit, recent, simd, single, texts),
+            ],
             arrow.code_batch,
         )
         self.code_batch = arrow.code_batch
@@ -58,14 +62,15 @@ class Kernels:
         self.code_texts = texts.code_texts
         self.rows_of = emit.rows_of
         self.merge_found = emit.merge_found
-        self.advance = change_log.advance
-        self.common_ranks = change_log.common_ranks
-        self.mark_tombstones = change_log.mark_tombstones
+        self.advance = advance.advance
+        self.common_ranks = advance.common_ranks
+        self.mark_tombstones = advance.mark_tombstones
         self.match_recent = recent.match_recent
-        self.count_recent = recent.count_recent
         self.route_recent = recent.route_recent
         self.scan_recent = recent.scan_recent
         self.match_recent_event = recent.match_recent_event
+        self.rows_around = boxes.rows_around
+        self.rows_within = boxes.rows_within
 
     def telling(self, tell: Tell) -> Kernels:
         """The same functions; `tell` is called when one returns that never did before."""

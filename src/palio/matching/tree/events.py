@@ -34,13 +34,13 @@ class SourceSlots:
         self._users: dict[ValueSource, int] = {}
         self._free: list[int] = []
 
-    def take(self, source: ValueSource) -> None:
+    def acquire(self, source: ValueSource) -> None:
         """Count one more user of a source."""
         if source not in self._numbers:
             self._numbers[source] = self._free.pop() if self._free else len(self._numbers)
         self._users[source] = self._users.get(source, 0) + 1
 
-    def drop(self, source: ValueSource) -> None:
+    def release(self, source: ValueSource) -> None:
         """Count one user less."""
         self._users[source] -= 1
         if not self._users[source]:

@@ -28,10 +28,9 @@ from palio.errors import InvalidBinding, LimitExceeded
 from palio.matching.archives import Written, read_filters, write_filters
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.tree.attribute_tests import Path, TotalOrder, ValueSource
-from palio.matching.tree.events import SourceSlots, TreeEvents
+from palio.matching.tree.events import Row, SourceSlots, TreeEvents
 from palio.matching.tree.factoring import Forest
-from palio.matching.tree.nodes import TreeSubscriber
-from palio.matching.tree.search import Work, reached, reached_by_jumps
+from palio.matching.tree.nodes import Leaf, TreeNode, TreePlace, TreeSubscriber
 from palio.matching.tree.successors import successors
 from palio.matching.tree.survey import Space, draw, space, weigh
 from palio.model.events import conform, to_batch
@@ -39,10 +38,19 @@ from palio.model.explaining import Explanation
 from palio.model.filters import Filter, Residual
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["Space", "Tree", "Work"]
+__all__ = ["Space", "Tree", "Work", "reached", "reached_by_jumps"]
 
 _Identity: TypeAlias = tuple[Any, ...]
 _Found: TypeAlias = tuple[set[int], list[tuple[int, Callable[[], bool]]]]
+
+
+class Work(msgspec.Struct):
+    """What matching did since these counters were last set to zero."""
+
+    events: int = 0
+    visited: int = 0
+    tests: int = 0
+    residuals: int = 0
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -95,7 +103,7 @@ class Tree:
         self._slots = SourceSlots()
         self._index = [ValueSource(name, None) for name in factored]
         for source in (*self._index, *self._order.level_sources):
-            self._slots.take(source)
+            self._slots.acquire(source)
         self._forest = Forest(factored, self._order, self._slots)
         self._entries: dict[int, _Entry] = {}
 
@@ -184,7 +192,7 @@ class Tree:
         return space(self._forest.trees.values())
 
     def save(self, path: str | pathlib.Path) -> None:
-        """Write the filters and the switches to a file; `load` builds the tree again from texts."""
+        """Write the filters and the switches to a directory; `load` builds the tree from texts."""
         written = (
             Written.of(key, entry.filter, entry.values, entry.destination)
             for key, entry in self._entries.items()
@@ -240,13 +248,13 @@ class Tree:
     def _enter(self, path: Path, subscriber: TreeSubscriber) -> None:
         self._forest.check_size(path)
         for step in path.steps:
-            self._slots.take(step.test.source)
+            self._slots.acquire(step.test.source)
         self._forest.add(path, subscriber)
 
     def _leave(self, path: Path, subscriber: TreeSubscriber) -> None:
         self._forest.remove(path, subscriber)
         for step in path.steps:
-            self._slots.drop(step.test.source)
+            self._slots.release(step.test.source)
 
     def _keys(self, events: pa.RecordBatch) -> Iterator[set[int]]:
         """For each event, the keys of the filters it matches."""
@@ -280,3 +288,55 @@ class Tree:
             if residual.truth(events.values(row, residual.attributes)) is not True:
                 return False
         return True
+
+
+# --- the search: which leaves an event reaches (gryphon 2, 4) ---
+
+
+def reached(root: TreePlace | None, row: Row, work: Work) -> list[Leaf]:
+    """The leaves whose path the event satisfies, by entering every edge that agrees with it."""
+    leaves: list[Leaf] = []
+    stack = [] if root is None else [root]
+    visited = 0
+    while stack:
+        place = stack.pop()
+        visited += 1
+        if not isinstance(place, TreeNode):
+            leaves.append(place)  # type: ignore[arg-type]  # what is no node is a leaf
+            continue
+        value = row[place.slot]
+        if place.result is not None:
+            value = place.result(value)
+        child = place.edges.get(value)
+        if place.star is not None:
+            stack.append(place.star)
+        if child is not None:
+            stack.append(child)
+    work.visited += visited
+    work.tests += visited - len(leaves)
+    return leaves
+
+
+def reached_by_jumps(root: TreePlace | None, row: Row, work: Work) -> list[Leaf]:
+    """The same leaves, by following one path to its end and going on at the successors of that."""
+    leaves: list[Leaf] = []
+    stack = [] if root is None else [root]
+    visited = 0
+    while stack:
+        place = stack.pop()
+        visited += 1
+        if isinstance(place, TreeNode):
+            value = row[place.slot]
+            if place.result is not None:
+                value = place.result(value)
+            child = place.edges.get(value)
+            if child is not None:
+                stack.append(child)
+                continue
+        else:
+            leaves.append(place)  # type: ignore[arg-type]  # what is no node is a leaf
+        known = place.successors
+        stack += successors(place) if known is None else known
+    work.visited += visited
+    work.tests += visited - len(leaves)
+    return leaves

@@ -3,7 +3,7 @@
 Compiling afresh at each match after a change takes dozens of small steps, between any two of which
 another thread may hold the interpreter's lock. `advance` is one call without the lock: it copies
 the rows that stay, takes in what the log says, and gives both a common set of cuts. `cuts.py` says
-what a cut is, `matching/change_log.py` what a record of the log holds.
+what a cut is, `matching/recent.py` what a record of the log holds.
 """
 
 # A kernel is one loop over flat arrays: in pieces it would be slower, and they are its parameters.
@@ -112,16 +112,16 @@ def _place_of(
 
 
 @compiled
-def _latest(words: Longs, start: int, end: int) -> tuple[Longs, Longs, int]:
-    """The keys in a piece of the log, ascending, the place of the last record of each, and how many
-    comparisons these have.
+def _latest(words: Longs) -> tuple[Longs, Longs, int]:
+    """The keys that some records name, ascending, the place of the last record of each, and how
+    many comparisons these have.
     """
-    count, at = 0, start
-    while at < end:
+    count, at = 0, 0
+    while at < len(words):
         count += 1
         at += HEAD + 2 * max(0, words[at + 2])
     keys, places = np.empty(count, np.int64), np.empty(count, np.int64)
-    at = start
+    at = 0
     for record in range(count):
         keys[record], places[record] = words[at], at
         at += HEAD + 2 * max(0, words[at + 2])
@@ -266,13 +266,13 @@ def _copy(
 
 @compiled
 def advance(
-    rows: RecentRows, cuts: NumberCuts, words: Longs, start: int, end: int, slots: int
+    rows: RecentRows, cuts: NumberCuts, words: Longs, slots: int
 ) -> tuple[RecentRows, NumberCuts, NumberTables, Longs]:
-    """Rows and cuts after the changes in a piece of the log, and the keys that it names, ascending.
+    """Rows and cuts after some changes, given as records, and the keys that these name, ascending.
 
     Rows stay in the order of their keys. Nothing given is changed: other readers may use it.
     """
-    changed, records, uses = _latest(words, start, end)
+    changed, records, uses = _latest(words)
     ends = _ends_of(words, records, uses)
     missing = _look_up(ends, cuts)
     if len(missing) or slots > len(cuts.offsets) - 1:

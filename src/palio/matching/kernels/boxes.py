@@ -1,7 +1,7 @@
-"""Kernels of the index over domains: whose bounds hold these, and whose lie in these?
+"""Kernels of routing's covering index: whose bounds hold these, and whose lie in these?
 
-Rows are `[number, low, high, low, high, ...]` in a pool of floats (`bounds_tables.py`, which has
-each of them in plain Python, too).
+Rows are `[number, low, high, low, high, ...]` in a pool of floats; `routing/bounds_tables.py` has
+each of them in plain Python, too.
 """
 
 from __future__ import annotations
