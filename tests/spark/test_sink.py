@@ -115,7 +115,6 @@ def test_nothing_is_published_for_nothing() -> None:
 def test_a_large_batch_is_many_publications_and_parts(
     broker: Broker, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sinks, "FRAME_ROWS", 1)
     monkeypatch.setattr(sinks, "PART_ROWS", 40)
     writer = stream_sink(broker)
     for _ in range(2):
@@ -159,7 +158,7 @@ def test_refused_events_are_an_error(broker: Broker) -> None:
     with pa.ipc.new_stream(stream, pa.schema([("$x", pa.int64())])) as file:
         file.write_batch(pa.record_batch({"$x": [1]}))
     message = TaskReport("q", 0, stream.getvalue().to_pybytes())
-    with pytest.raises(InvalidEvent, match=r"of the batch were refused: .*belong to the system"):
+    with pytest.raises(InvalidEvent, match=r"belong to the system"):
         writer.commit([message], 0)
 
 

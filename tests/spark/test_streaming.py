@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
 from palio.node.custody import Lost
-from palio.protocol.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
+from palio.protocol.messages import Ask, Deliver, Gap, Gaps, Message, Parcel
 from palio.spark import streaming
 from palio.spark.connection import Door
 from palio.spark.streaming import OpenEntries, StreamOptions, StreamReader, events_schema
@@ -169,10 +169,7 @@ def test_available_now_is_all_of_a_long_backlog(tmp_path: Path) -> None:
         broker.subscribe("d")
         connection = broker.connect("many", "1")
         batch = pa.record_batch({"x": range(30), "text": ["some text that takes room"] * 30})
-        for number in range(entries):
-            connection.say(Publish(Parcel("", batch), 1 + 30 * number, durable=True))
-        while (answer := connection.receive(PATIENCE_S)) != Accepted(30 * entries, "durable"):
-            assert isinstance(answer, Accepted)
+        connection.publish([batch] * entries, 1)
         connection.close()
         reader = StreamReader(source_at(broker, "d", "TRUE"), SCHEMA)
         at = reader.initialOffset()
@@ -231,10 +228,10 @@ def test_what_was_lost_is_told_unless_that_is_all_the_same(
     entries = StreamReader(source, SCHEMA).entries
     connection = broker.connect()
     with pytest.raises(PalioError, match=r"lost 3 events at .*failOnDataLoss"):
-        entries._heard(connection, lost)
+        entries._taken(connection, lost)
     careless = StreamReader(source._replace(fail_on_loss=False), SCHEMA).entries
-    careless._heard(connection, lost)
-    entries._heard(connection, Gaps((Gap("*", 0, 0, 0),)))  # of live events, which are not read
+    careless._taken(connection, lost)
+    entries._taken(connection, Gaps((Gap("*", 0, 0, 0),)))  # of live events, which are not read
     connection.close()
 
 
@@ -306,26 +303,20 @@ class Late:
 
     broker = "b1"
 
-    def __init__(self, *entries: int, sent: int, lost: tuple[Lost, ...] = ()) -> None:
+    def __init__(self, *entries: int, lost: tuple[Lost, ...] = ()) -> None:
         parcel = Parcel("p", pa.record_batch({"x": [1]}))
         self.lines: list[Message] = [Deliver(parcel, None, 1, entry) for entry in entries]
-        self.count = len(entries) + len(lost)
         for each in lost:
             self.lines += each.messages
-        self.sent = sent
-        self.last = max(entries)
+        self.last = max((*entries, *(each.entry for each in lost)))
 
-    def ask(self, what: str, about: int) -> dict[str, int]:
-        assert (what, about) == ("waiting", 1)
-        return {"entries": self.count, "sent": self.sent, "last": self.last}
-
-    def early(self) -> list[Message]:
-        return self.lines[: self.sent]
+    def ask(self, request: Ask) -> dict[str, int]:
+        assert request == Ask(0, "waiting", 1)
+        return {"last": self.last}
 
     def receive(self, timeout_s: float) -> Message | None:
         assert timeout_s > 0
-        self.sent += 1
-        return self.lines[self.sent - 1]
+        return self.lines.pop(0)
 
     def close(self) -> None:
         """Nothing."""
@@ -337,19 +328,24 @@ def entries_over(connection: Any, **changes: Any) -> OpenEntries:
     return entries
 
 
-@pytest.mark.parametrize("sent", [0, 1, 3])
-def test_what_waits_is_taken_whenever_it_is_delivered(sent: int) -> None:
-    entries = entries_over(Late(4, 7, 9, sent=sent))
+def test_what_waits_is_taken_whenever_it_is_delivered() -> None:
+    entries = entries_over(Late(4, 7, 9))
     entries.take()
     assert list(entries.held) == [4, 7, 9]
     assert entries.last == 9
+
+
+def test_what_comes_again_in_another_session_is_held_once() -> None:
+    entries = entries_over(Late(4, 7, 4, 7, 9))
+    entries.take()
+    assert list(entries.held) == [4, 7, 9]
 
 
 @pytest.mark.parametrize("gap", [Gap("*", 0, 0, 0, 1), Gap("p", 5, 6, 2, 1)])
 def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> None:
     """So that it is acknowledged like others, and waited for no longer."""
     lost = (Lost(8, gap), Lost(9, gap))
-    entries = entries_over(Late(4, 7, sent=1, lost=lost), fail_on_loss=False)
+    entries = entries_over(Late(4, 7, lost=lost), fail_on_loss=False)
     entries.take()
     assert {number: len(each.batch) for number, each in entries.held.items()} == {
         4: 1,
@@ -358,17 +354,17 @@ def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> 
         9: 0,
     }
     with pytest.raises(PalioError, match="failOnDataLoss"):
-        entries_over(Late(4, 7, sent=1, lost=lost)).take()
+        entries_over(Late(4, 7, lost=lost)).take()
 
 
 def test_no_more_is_taken_than_a_batch_unless_the_batch_goes_further(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streaming, "BATCH_BYTES", 1)
-    entries = entries_over(Late(4, 7, 9, sent=0))
+    entries = entries_over(Late(4, 7, 9))
     entries.take()
     assert list(entries.held) == [4]
-    entries = entries_over(Late(4, 7, 9, sent=0))
+    entries = entries_over(Late(4, 7, 9))
     entries.take(through=7)
     assert list(entries.held) == [4, 7]
 
@@ -379,5 +375,5 @@ def test_what_was_said_to_wait_and_does_not_come_is_an_error() -> None:
             assert timeout_s <= 0
             return None
 
-    with pytest.raises(Unreachable, match="1 more entries wait, and did not give them within 0 s"):
-        entries_over(Silent(4, sent=0), timeout_s=0.0).take()
+    with pytest.raises(Unreachable, match="entry 4 waits, and did not give it within 0 s"):
+        entries_over(Silent(4), timeout_s=0.0).take()

@@ -12,12 +12,13 @@ durable subscription that a pipeline reads its events from.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+from palio.client.answers import CatalogueEntry
+from palio.client.blocking import SyncClient
 from palio.protocol.addresses import parse_address
-from palio.spark.connection import TIMEOUT_S, Connection, Door
+from palio.spark.connection import TIMEOUT_S, Door
 from palio.spark.options import TOKEN_VARIABLE
 
 __all__ = ["Catalogue"]
@@ -45,22 +46,12 @@ class Catalogue:
     def __post_init__(self) -> None:
         object.__setattr__(self, "url", str(parse_address(self.url)))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[CatalogueEntry]:
         """Each subscription: `id`, `subscriber`, `filter`, `parameters`."""
-        return list(self._rows())
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
         token = self.token or os.environ.get(TOKEN_VARIABLE, "")
-        door = Door(self.url, self.name, token, self.ca)
-        connection = Connection(door, timeout_s=self.timeout_s)
-        try:
-            own = connection.publisher.rpartition("/")[0]
-            start = ""
-            while True:
-                page = connection.ask("catalogue", {"from": start})
-                yield from (row for row in page["subscriptions"] if row["subscriber"] != own)
-                start = page["next"]
-                if not start:
-                    return
-        finally:
-            connection.close()
+        tls = Door(self.url, ca=self.ca).tls
+        with SyncClient(
+            self.url, name=self.name, token=token, tls=tls, timeout=self.timeout_s
+        ) as client:
+            own = client.publisher.rpartition("/")[0]
+            return [entry for entry in client.catalogue() if entry["subscriber"] != own]

@@ -17,10 +17,8 @@ after a shuffle say by which columns rows are to be put in order (`orderBy`).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import uuid4
 
@@ -33,11 +31,9 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
+from palio.errors import InvalidEvent, InvalidInput
 from palio.model.events import is_system_name
-from palio.protocol.failures import error_of
-from palio.protocol.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES, WINDOW_BLOCKS
-from palio.protocol.messages import Accepted, Parcel, Publish, Refused
+from palio.protocol.limits import WINDOW_BLOCKS
 from palio.protocol.seen_numbers import BLOCK
 from palio.spark.attributes import arrow_schema, attributes_of, fit
 from palio.spark.connection import Connection, Door
@@ -49,18 +45,6 @@ __all__ = ["BatchSink", "Encoding", "Sink", "StreamSink", "TaskPlace", "TaskRepo
 
 PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
 """Numbers of one publisher that homes remember."""
-
-FRAME_ROWS: Final = 4_096
-"""Events of one publication..."""
-
-FRAME_BYTES: Final = MAX_FRAME_BYTES // 4
-"""...and about how many bytes, unless a single event has more."""
-
-UNDER_WAY: Final = 16
-"""Publications that are on their way before the first of them must be accepted."""
-
-RETRY_S: Final = 0.2
-"""Between two attempts to reach the broker."""
 
 Messages: TypeAlias = "list[WriterCommitMessage | None]"
 
@@ -232,47 +216,8 @@ def _publish(sink: Sink, messages: Messages, batch: int) -> None:
 
 
 def _publish_part(sink: Sink, incarnation: str, first: int, rows: pa.Table) -> None:
-    """Publish numbered events; from the beginning again where the broker is lost meanwhile."""
-    until = monotonic() + sink.timeout_s
-    while True:
-        connection = None
-        try:
-            connection = Connection(sink.door, incarnation, timeout_s=sink.timeout_s)
-            return _say(connection, first, rows, sink.timeout_s)
-        except Unreachable:
-            if monotonic() >= until:
-                raise
-            sleep(RETRY_S)
-        finally:
-            if connection is not None:
-                connection.close()
-
-
-def _say(connection: Connection, first: int, rows: pa.Table, timeout_s: float) -> None:
-    under_way: deque[int] = deque()
-    by_bytes = FRAME_BYTES * rows.num_rows // max(1, rows.nbytes)
-    by_cells = MAX_BATCH_CELLS // max(1, rows.num_columns)
-    most = max(1, min(FRAME_ROWS, by_bytes, by_cells))
-    for batch in rows.combine_chunks().to_batches(max_chunksize=most):
-        connection.say(Publish(Parcel("", batch), first, durable=True))
-        first += batch.num_rows
-        under_way.append(first - 1)
-        while len(under_way) >= UNDER_WAY:
-            _await_word(connection, under_way, timeout_s)
-    while under_way:
-        _await_word(connection, under_way, timeout_s)
-
-
-def _await_word(connection: Connection, under_way: deque[int], timeout_s: float) -> None:
-    match connection.receive(timeout_s):
-        case Accepted(seq, "durable"):
-            while under_way and under_way[0] <= seq:
-                under_way.popleft()
-        case Refused(first, last, failure):
-            error = error_of(failure)
-            error.args = (f"events {first} to {last} of the batch were refused: {error}",)
-            raise error
-        case None:
-            raise Unreachable(f"{connection.url} accepted nothing within {timeout_s:g} s")
-        case message:
-            raise PalioError(f"{connection.url} said {type(message).__name__} to a publisher")
+    connection = Connection(sink.door, incarnation, timeout_s=sink.timeout_s)
+    try:
+        connection.publish(rows.combine_chunks().to_batches(), first)
+    finally:
+        connection.close()

@@ -19,12 +19,11 @@ smaller than that, and nothing has to be put on disk here.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from time import monotonic, sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -39,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
 from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Acknowledge, Deliver, Gaps, Message, Subscribe, unpack_mask
+from palio.protocol.messages import Ask, Deliver, Gaps, Subscribe, unpack_mask
 from palio.spark.attributes import arrow_schema
 from palio.spark.connection import Connection, Door
 from palio.spark.reshaping import reshaped
@@ -57,9 +56,6 @@ entries a little otherwise; half of its window it gives again in any case."""
 
 SAMPLE_ENTRIES: Final = 100
 """Entries whose columns are looked at where no schema is given."""
-
-RETRY_S: Final = 0.2
-"""Between two attempts to reach the broker."""
 
 
 class StreamOptions(NamedTuple):
@@ -88,38 +84,42 @@ class ReceivedEntry(NamedTuple):
 
 
 class OpenEntries:
-    """Entries that came and are not acknowledged, over any number of connections."""
+    """Entries that came and are not acknowledged, in order of their numbers."""
 
     def __init__(self, source: StreamOptions) -> None:
         self.source = source
-        self.broker = ""
-        self.held: OrderedDict[int, ReceivedEntry] = OrderedDict()
+        self.held: dict[int, ReceivedEntry] = {}
         self.last = 0
         """The last entry that waited when some were taken."""
         self._connection: Connection | None = None
         self._acknowledged = 0
 
+    @property
+    def broker(self) -> str:
+        """What the broker at the other end calls itself."""
+        return self._connected().broker
+
     def take(self, through: int = 0) -> None:
         """Take in all that waits, as far as a batch goes, and at least through some entry.
 
         A broker sends deliveries when its windows allow it, before or after whatever else it says:
-        so it is asked how many are still to come, and they are counted.
+        so it is asked which entry is the last, and they are taken up to that one. One that it
+        cannot read any more comes without events, after the gap that tells of it.
         """
+        connection = self._connected()
+        self.last = connection.ask(Ask(0, "waiting", KEY))["last"]
         until = monotonic() + self.source.timeout_s
-        while True:
-            try:
-                connection = self._connected()
-                found = connection.ask("waiting", KEY)
-                for message in connection.early():
-                    self._heard(connection, message)
-                self._take_more(connection, found["entries"] - found["sent"], through, until)
-                self.last = found["last"]
+        size = sum(entry.size for entry in self.held.values())
+        while (newest := max(self.held, default=0)) < self.last:
+            if self.held and size >= BATCH_BYTES and newest >= through:
                 return
-            except Unreachable:
-                self.close()
-                if monotonic() >= until:
-                    raise
-                sleep(RETRY_S)
+            message = connection.receive(until - monotonic())
+            if message is None:
+                raise Unreachable(
+                    f"{self.source.door.url} said that entry {self.last} waits, and did not give "
+                    f"it within {self.source.timeout_s:g} s"
+                )
+            size += self._taken(connection, message)
 
     def check(self, number: int) -> None:
         """An entry that a batch ends with came again, and so did those before it."""
@@ -130,32 +130,13 @@ class OpenEntries:
                 "else, or its lease is over. Start with a new checkpoint to go on without it"
             )
 
-    def _take_more(self, connection: Connection, to_come: int, through: int, until: float) -> None:
-        """Take in `to_come` entries, or as many as the broker certainly gives at once. One that it
-        cannot read any more comes without events, after the gap that tells of it.
-        """
-        size = sum(entry.size for entry in self.held.values())
-        while to_come and (size < BATCH_BYTES or next(reversed(self.held), 0) < through):
-            message = connection.receive(until - monotonic())
-            if message is None:
-                raise Unreachable(
-                    f"{self.source.door.url} said that {to_come} more entries wait, and did not "
-                    f"give them within {self.source.timeout_s:g} s"
-                )
-            size += self._heard(connection, message)
-            to_come -= isinstance(message, Deliver)
-
     def release(self, number: int) -> None:
         """These are in the log of what is done: the broker may forget them."""
         if number <= self._acknowledged:
             return
-        for each in [each for each in self.held if each <= number]:
-            del self.held[each]
+        self.held = {entry: held for entry, held in self.held.items() if entry > number}
         self._acknowledged = number
-        try:
-            self._connected().say(Acknowledge(KEY, number))
-        except Unreachable:
-            self.close()  # they come again, and are acknowledged again
+        self._connected().acknowledge(KEY, number)
 
     def close(self) -> None:
         """Hang up; what is held comes again."""
@@ -165,30 +146,30 @@ class OpenEntries:
             connection.close()
 
     def _connected(self) -> Connection:
-        """The connection there is, or a new one, on which all that is held comes again."""
+        """The connection, opened at the first use, on which all that is held comes again."""
         if self._connection is None:
             source = self.source
             connection = Connection(source.door, timeout_s=source.timeout_s)
             request = Subscribe(
-                KEY, KEY, source.filter, source.values, source.durable, source.lease_s
+                0, KEY, source.filter, source.values, source.durable, source.lease_s
             )
             try:
                 connection.subscribe(request)
             except BaseException:
                 connection.close()
                 raise
-            self._connection, self.broker = connection, connection.broker
+            self._connection = connection
         return self._connection
 
-    def _heard(self, connection: Connection, message: Message) -> int:
+    def _taken(self, connection: Connection, message: Deliver | Gaps) -> int:
         """Take in a message; the bytes that are held more."""
         match message:
-            case Deliver(parcel, rows, entry=entry) if entry > self._acknowledged:
+            case Deliver(entry=entry) if entry <= self._acknowledged:
+                connection.acknowledge(KEY, self._acknowledged)
+            case Deliver(parcel, rows, entry=entry) if entry not in self.held:
                 chosen = parcel.select(unpack_mask(rows, len(parcel)))
                 self.held[entry] = ReceivedEntry(parcel.publisher, chosen.batch, parcel.nbytes)
                 return parcel.nbytes
-            case Deliver(entry=entry):
-                connection.say(Acknowledge(KEY, self._acknowledged))
             case Gaps(gaps) if self.source.fail_on_loss and any(gap.key == KEY for gap in gaps):
                 lost = sum(gap.count for gap in gaps if gap.key == KEY)
                 raise PalioError(
