@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 
@@ -17,7 +18,6 @@ from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
 from palio.node.custody import Lost
 from palio.protocol.messages import Ask, Deliver, Gap, Gaps, Message, Parcel
 from palio.spark import streaming
-from palio.spark.connection import Door
 from palio.spark.streaming import OpenEntries, StreamOptions, StreamReader, events_schema
 from tests.spark.brokers import PATIENCE_S, Broker, serving
 
@@ -26,8 +26,8 @@ ALL = ReadAllAvailable()
 
 
 def source_at(broker: Broker, durable: str, filter: str = "x > 0", **changes: Any) -> StreamOptions:
-    return StreamOptions(Door(broker.url), durable, filter, {}, timeout_s=PATIENCE_S)._replace(
-        **changes
+    return StreamOptions(
+        url=broker.url, durable=durable, filter=filter, timeout=PATIENCE_S, **changes
     )
 
 
@@ -97,7 +97,7 @@ def test_a_limit_divides_no_entry_and_always_goes_on(broker: Broker, source: Str
     publish(broker, source, 1, 2)
     publish(broker, source, 3)
     publish(broker, source, 4)
-    reader = StreamReader(source._replace(max_events=2), SCHEMA)
+    reader = StreamReader(replace(source, max_events_per_batch=2), SCHEMA)
     at = reader.initialOffset()
     limit: ReadLimit = reader.getDefaultReadLimit()
     found = []
@@ -128,7 +128,7 @@ def test_an_entry_is_as_large_as_it_is_for_the_broker(
     broker: Broker, source: StreamOptions
 ) -> None:
     broker.subscribe(f"all of {source.durable}", f"t = '{source.durable}'")
-    picky = source._replace(filter=f"{source.filter} AND x = 1")
+    picky = replace(source, filter=f"{source.filter} AND x = 1")
     broker.subscribe(source.durable, picky.filter)
     publish(broker, source, *range(1, 1_000))
     entries = StreamReader(picky, SCHEMA).entries
@@ -229,7 +229,7 @@ def test_what_was_lost_is_told_unless_that_is_all_the_same(
     connection = broker.connect()
     with pytest.raises(PalioError, match=r"lost 3 events at .*failOnDataLoss"):
         entries._taken(connection, lost)
-    careless = StreamReader(source._replace(fail_on_loss=False), SCHEMA).entries
+    careless = StreamReader(replace(source, fail_on_data_loss=False), SCHEMA).entries
     careless._taken(connection, lost)
     entries._taken(connection, Gaps((Gap("*", 0, 0, 0),)))  # of live events, which are not read
     connection.close()
@@ -238,7 +238,7 @@ def test_what_was_lost_is_told_unless_that_is_all_the_same(
 def test_events_are_dealt_out_in_order(broker: Broker, source: StreamOptions) -> None:
     for number in (1, 2, 3, 4):
         publish(broker, source, number)
-    reader = StreamReader(source._replace(partitions=2), SCHEMA)
+    reader = StreamReader(replace(source, partitions=2), SCHEMA)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
     shares = [
@@ -273,7 +273,7 @@ def test_a_value_that_does_not_fit_stops_the_query_or_is_null(
     with pytest.raises(InvalidEvent, match=r"'t' of events from publisher .* does not fit"):
         reader.partitions(start, end)
     reader.stop()
-    reader = StreamReader(source._replace(permissive=True), schema)
+    reader = StreamReader(replace(source, mode="permissive"), schema)
     assert read(reader, start, end) == [{"t": None, "x": 1}]
     reader.stop()
 
@@ -293,7 +293,7 @@ def test_the_schema_is_that_of_what_waits(broker: Broker, source: StreamOptions)
 
 
 def test_a_batch_is_in_the_very_schema_of_the_query() -> None:
-    source = StreamOptions(Door("palio://nowhere"), "d", "TRUE", {})
+    source = StreamOptions(url="palio://nowhere", durable="d")
     reader = StreamReader(source, StructType().add("at", "timestamp"))
     assert reader._target == pa.schema([("at", pa.timestamp("us", "UTC"))])
 
@@ -323,7 +323,7 @@ class Late:
 
 
 def entries_over(connection: Any, **changes: Any) -> OpenEntries:
-    entries = OpenEntries(StreamOptions(Door("palio://b1"), "d", "TRUE", {})._replace(**changes))
+    entries = OpenEntries(StreamOptions(url="palio://b1", durable="d", **changes))
     entries._connection = connection
     return entries
 
@@ -345,7 +345,7 @@ def test_what_comes_again_in_another_session_is_held_once() -> None:
 def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> None:
     """So that it is acknowledged like others, and waited for no longer."""
     lost = (Lost(8, gap), Lost(9, gap))
-    entries = entries_over(Late(4, 7, lost=lost), fail_on_loss=False)
+    entries = entries_over(Late(4, 7, lost=lost), fail_on_data_loss=False)
     entries.take()
     assert {number: len(each.batch) for number, each in entries.held.items()} == {
         4: 1,
@@ -376,4 +376,4 @@ def test_what_was_said_to_wait_and_does_not_come_is_an_error() -> None:
             return None
 
     with pytest.raises(Unreachable, match="entry 4 waits, and did not give it within 0 s"):
-        entries_over(Silent(4), timeout_s=0.0).take()
+        entries_over(Silent(4), timeout=0.0).take()

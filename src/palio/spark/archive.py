@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,6 +22,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.datasource import Filter as SparkFilter
 
 from palio.errors import InvalidInput
+from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.constraints import Constraint
 from palio.model.filters import TRUE, Conjunction, Filter
@@ -28,6 +30,7 @@ from palio.parquet import pieces
 from palio.parquet_header import check_header
 from palio.spark.attributes import arrow_schema, fit, is_attribute
 from palio.spark.files import opened, parquet_files
+from palio.spark.options import Options, bindings
 from palio.spark.pushdown import push
 from palio.spark.reshaping import reshaped
 from palio.spark.stored import as_stored, schema_of
@@ -35,7 +38,7 @@ from palio.spark.stored import as_stored, schema_of
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArchiveReader", "Stretch", "archive_schema", "may_match"]
+__all__ = ["ArchiveOptions", "ArchiveReader", "Stretch", "archive_schema", "may_match"]
 
 BATCH_ROWS: Final = 65_536
 """Rows that a worker reads at once."""
@@ -53,6 +56,19 @@ class Stretch(InputPartition):
 
     path: str
     groups: tuple[int, ...]
+
+
+class ArchiveOptions(Options, frozen=True, kw_only=True):
+    """The options of reading an archive."""
+
+    path: str
+    filter: str = "TRUE"
+    param: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def bound_filter(self) -> Filter:
+        """The filter, with the values of its parameters."""
+        return parse_filter(self.filter).bind(bindings(self.filter, self.param))
 
 
 class ArchiveReader(DataSourceReader):

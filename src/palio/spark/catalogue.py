@@ -11,7 +11,6 @@ durable subscription that a pipeline reads its events from.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -19,7 +18,7 @@ from palio.client.answers import CatalogueEntry
 from palio.client.blocking import SyncClient
 from palio.protocol.addresses import parse_address
 from palio.spark.connection import TIMEOUT_S, Door
-from palio.spark.options import TOKEN_VARIABLE
+from palio.spark.options import default_token
 
 __all__ = ["Catalogue"]
 
@@ -48,7 +47,7 @@ class Catalogue:
 
     def rows(self) -> list[CatalogueEntry]:
         """Each subscription: `id`, `subscriber`, `filter`, `parameters`."""
-        token = self.token or os.environ.get(TOKEN_VARIABLE, "")
+        token = self.token or default_token()
         tls = Door(self.url, ca=self.ca).tls
         with SyncClient(
             self.url, name=self.name, token=token, tls=tls, timeout=self.timeout_s

@@ -17,9 +17,9 @@ after a shuffle say by which columns rows are to be put in order (`orderBy`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
@@ -36,17 +36,25 @@ from palio.model.events import is_system_name
 from palio.protocol.limits import WINDOW_BLOCKS
 from palio.protocol.seen_numbers import BLOCK
 from palio.spark.attributes import arrow_schema, attributes_of, fit
-from palio.spark.connection import Connection, Door
+from palio.spark.connection import Connection
+from palio.spark.options import BrokerOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchSink", "Encoding", "Sink", "StreamSink", "TaskPlace", "TaskReport", "numbered"]
+__all__ = [
+    "BatchWriter",
+    "Encoding",
+    "PublishOptions",
+    "Publisher",
+    "StreamWriter",
+    "TaskPlace",
+    "TaskReport",
+    "numbered",
+]
 
 PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
 """Numbers of one publisher that homes remember."""
-
-Messages: TypeAlias = "list[WriterCommitMessage | None]"
 
 QUERY: Final = "sql.streaming.queryId"
 """The local property of a task that names its query..."""
@@ -55,12 +63,7 @@ BATCH: Final = "streaming.sql.batchId"
 """...and the one that has the number of its micro-batch."""
 
 
-class Sink(NamedTuple):
-    """The options of publishing: the broker, and how."""
-
-    door: Door
-    order: tuple[str, ...] = ()
-    timeout_s: float = 60.0
+# --- what all sinks do ---
 
 
 class TaskPlace(NamedTuple):
@@ -84,14 +87,62 @@ class TaskPlace(NamedTuple):
         )
 
 
-@dataclass
-class TaskReport(WriterCommitMessage):
-    """The report of a task: what it published."""
+class Sender(Protocol):
+    """Sends rows somewhere, where nothing is ever taken back."""
 
-    query: str
-    partition: int
-    events: bytes
-    """An Arrow stream."""
+    def send(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> WriterCommitMessage:
+        """The work of a task; what is returned goes to the driver."""
+
+    def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """The work of the driver once all tasks are done."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Sends the micro-batches of a stream."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+
+    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Called in each task."""
+        return self.sender.send(iterator, TaskPlace.here())
+
+    def commit(  # noqa: D102  # Spark's
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803  # Spark's name
+    ) -> None:
+        self.sender.finish(messages, batchId)
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803  # Spark's name
+    ) -> None:
+        """Nothing can be undone; what was sent has the same keys the next time."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Sends a static DataFrame, under a new name each time that it is written."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+        self._job = str(uuid4())
+
+    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Called in each task."""
+        return self.sender.send(iterator, TaskPlace.here()._replace(query=self._job))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Called once all tasks are done."""
+        self.sender.finish(messages, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing can be undone."""
 
 
 class Encoding:
@@ -103,17 +154,6 @@ class Encoding:
             name: path for name, path in attributes_of(arrow).items() if not is_system_name(name)
         }
         _check_columns(arrow, self.paths, order)
-
-    def encoded(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """The events of a partition."""
-        place = TaskPlace.here()
-        events = [self.events(batch) for batch in batches if batch.num_rows]
-        stream = pa.BufferOutputStream()
-        if events:
-            with pa.ipc.new_stream(stream, events[0].schema) as writer:
-                for each in events:
-                    writer.write_batch(each)
-        return TaskReport(place.query, place.partition, stream.getvalue().to_pybytes())
 
     def events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The events of a batch."""
@@ -146,48 +186,72 @@ def _check_columns(
             )
 
 
-class StreamSink(DataSourceStreamArrowWriter):
-    """Publishes the batches of a stream."""
-
-    def __init__(self, sink: Sink, schema: StructType) -> None:
-        self.sink = sink
-        self._encoding = Encoding(schema, sink.order)
-
-    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> TaskReport:
-        """What a task does."""
-        return self._encoding.encoded(iterator)
-
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
-        """All tasks are done: publish."""
-        _publish(self.sink, messages, batchId)
-
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Nothing was published, so nothing is to be undone."""
+# --- publishing ---
 
 
-class BatchSink(DataSourceArrowWriter):
-    """Publishes a static DataFrame, once for each time that it is written."""
+class PublishOptions(BrokerOptions, frozen=True, kw_only=True):
+    """The options of publishing."""
 
-    def __init__(self, sink: Sink, schema: StructType) -> None:
-        self.sink = sink
-        self._encoding = Encoding(schema, sink.order)
-        self._job = str(uuid4())
+    publisher: str = "spark"
+    order_by: str = ""
+    """Names of columns, with commas between them."""
+    checkpoint_location: str = ""
+    query_name: str = ""
+    path: str = ""
 
-    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> TaskReport:
-        """What a task does."""
-        written = self._encoding.encoded(iterator)
-        return TaskReport(self._job, written.partition, written.events)
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that rows are put in order by."""
+        return tuple(name.strip() for name in self.order_by.split(",") if name.strip())
 
-    def commit(self, messages: Messages) -> None:
-        """All tasks are done: publish."""
-        _publish(self.sink, messages, 0)
 
-    def abort(self, messages: Messages) -> None:
-        """Nothing was published, so nothing is to be undone."""
+@dataclass
+class TaskReport(WriterCommitMessage):
+    """The report of a task: what it published."""
+
+    query: str
+    partition: int
+    events: bytes
+    """An Arrow stream."""
+
+
+class Publisher:
+    """Publishes what tasks have encoded (see `Sender`)."""
+
+    def __init__(self, options: PublishOptions, schema: StructType) -> None:
+        self.order = options.order
+        self._door = options.door("publisher")
+        self._timeout_s = options.timeout
+        self._encoding = Encoding(schema, options.order)
+
+    def send(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> TaskReport:
+        """Encode the events of a partition."""
+        events = [self._encoding.events(batch) for batch in batches if batch.num_rows]
+        stream = pa.BufferOutputStream()
+        if events:
+            with pa.ipc.new_stream(stream, events[0].schema) as writer:
+                for each in events:
+                    writer.write_batch(each)
+        return TaskReport(place.query, place.partition, stream.getvalue().to_pybytes())
+
+    def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """Publish the events of all partitions."""
+        written = sorted(
+            (each for each in reports if isinstance(each, TaskReport) and each.events),
+            key=lambda each: each.partition,
+        )
+        if not written:
+            return
+        table = pa.concat_tables(pa.ipc.open_stream(each.events).read_all() for each in written)
+        if self.order:
+            table = table.sort_by([(name, "ascending") for name in self.order])
+        for part, first, rows in numbered(table, batch):
+            incarnation = f"{written[0].query}.{part}"
+            connection = Connection(self._door, incarnation, timeout_s=self._timeout_s)
+            try:
+                connection.publish(rows.combine_chunks().to_batches(), first)
+            finally:
+                connection.close()
 
 
 def numbered(table: pa.Table, batch: int) -> Iterator[tuple[int, int, pa.Table]]:
@@ -199,25 +263,3 @@ def numbered(table: pa.Table, batch: int) -> Iterator[tuple[int, int, pa.Table]]
     """
     for part, start in enumerate(range(0, table.num_rows, PART_ROWS)):
         yield part, (batch + 1) * PART_ROWS, table.slice(start, PART_ROWS)
-
-
-def _publish(sink: Sink, messages: Messages, batch: int) -> None:
-    written = sorted(
-        (each for each in messages if isinstance(each, TaskReport) and each.events),
-        key=lambda each: each.partition,
-    )
-    if not written:
-        return
-    table = pa.concat_tables(pa.ipc.open_stream(each.events).read_all() for each in written)
-    if sink.order:
-        table = table.sort_by([(name, "ascending") for name in sink.order])
-    for part, first, rows in numbered(table, batch):
-        _publish_part(sink, f"{written[0].query}.{part}", first, rows)
-
-
-def _publish_part(sink: Sink, incarnation: str, first: int, rows: pa.Table) -> None:
-    connection = Connection(sink.door, incarnation, timeout_s=sink.timeout_s)
-    try:
-        connection.publish(rows.combine_chunks().to_batches(), first)
-    finally:
-        connection.close()

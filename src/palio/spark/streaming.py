@@ -24,9 +24,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
+from msgspec import Meta
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -39,8 +41,10 @@ from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Ask, Deliver, Gaps, Subscribe, unpack_mask
+from palio.protocol.names import check_name
 from palio.spark.attributes import arrow_schema
-from palio.spark.connection import Connection, Door
+from palio.spark.connection import Connection
+from palio.spark.options import Address, BrokerOptions, Seconds, bindings
 from palio.spark.reshaping import reshaped
 
 if TYPE_CHECKING:
@@ -58,20 +62,26 @@ SAMPLE_ENTRIES: Final = 100
 """Entries whose columns are looked at where no schema is given."""
 
 
-class StreamOptions(NamedTuple):
+class StreamOptions(BrokerOptions, frozen=True, kw_only=True):
     """The options of a stream: the broker, the subscription, the pace."""
 
-    door: Door
-    durable: str
-    filter: str
-    values: dict[str, Any]
-    lease_s: float = 0.0
-    max_events: int = 0
-    """The most in one batch; 0 for what there is."""
-    partitions: int = 1
-    fail_on_loss: bool = True
-    permissive: bool = False
-    timeout_s: float = 60.0
+    client: str = "spark"
+    durable: Address
+    filter: str = "TRUE"
+    param: dict[str, str] = msgspec.field(default_factory=dict)
+    lease: Seconds = 0.0
+    max_events_per_batch: Annotated[int, Meta(ge=0)] = 0
+    """0 for what there is."""
+    partitions: Annotated[int, Meta(ge=1)] = 1
+    fail_on_data_loss: bool = True
+    mode: Literal["failfast", "permissive"] = "failfast"
+
+    @property
+    def subscription(self) -> Subscribe:
+        """What the broker is asked for."""
+        check_name(self.durable, "option 'durable': a durable subscription")
+        values = bindings(self.filter, self.param)
+        return Subscribe(0, KEY, self.filter, values, self.durable, self.lease)
 
 
 class ReceivedEntry(NamedTuple):
@@ -88,6 +98,8 @@ class OpenEntries:
 
     def __init__(self, source: StreamOptions) -> None:
         self.source = source
+        self._door = source.door("client")
+        self._subscription = source.subscription
         self.held: dict[int, ReceivedEntry] = {}
         self.last = 0
         """The last entry that waited when some were taken."""
@@ -108,7 +120,7 @@ class OpenEntries:
         """
         connection = self._connected()
         self.last = connection.ask(Ask(0, "waiting", KEY))["last"]
-        until = monotonic() + self.source.timeout_s
+        until = monotonic() + self.source.timeout
         size = sum(entry.size for entry in self.held.values())
         while (newest := max(self.held, default=0)) < self.last:
             if self.held and size >= BATCH_BYTES and newest >= through:
@@ -116,8 +128,8 @@ class OpenEntries:
             message = connection.receive(until - monotonic())
             if message is None:
                 raise Unreachable(
-                    f"{self.source.door.url} said that entry {self.last} waits, and did not give "
-                    f"it within {self.source.timeout_s:g} s"
+                    f"{self.source.url} said that entry {self.last} waits, and did not give "
+                    f"it within {self.source.timeout:g} s"
                 )
             size += self._taken(connection, message)
 
@@ -148,13 +160,9 @@ class OpenEntries:
     def _connected(self) -> Connection:
         """The connection, opened at the first use, on which all that is held comes again."""
         if self._connection is None:
-            source = self.source
-            connection = Connection(source.door, timeout_s=source.timeout_s)
-            request = Subscribe(
-                0, KEY, source.filter, source.values, source.durable, source.lease_s
-            )
+            connection = Connection(self._door, timeout_s=self.source.timeout)
             try:
-                connection.subscribe(request)
+                connection.subscribe(self._subscription)
             except BaseException:
                 connection.close()
                 raise
@@ -170,7 +178,9 @@ class OpenEntries:
                 chosen = parcel.select(unpack_mask(rows, len(parcel)))
                 self.held[entry] = ReceivedEntry(parcel.publisher, chosen.batch, parcel.nbytes)
                 return parcel.nbytes
-            case Gaps(gaps) if self.source.fail_on_loss and any(gap.key == KEY for gap in gaps):
+            case Gaps(gaps) if self.source.fail_on_data_loss and any(
+                gap.key == KEY for gap in gaps
+            ):
                 lost = sum(gap.count for gap in gaps if gap.key == KEY)
                 raise PalioError(
                     f"the durable subscription {self.source.durable!r} lost "
@@ -225,7 +235,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """`maxEventsPerBatch`, if it was given."""
-        most = self.source.max_events
+        most = self.source.max_events_per_batch
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
@@ -272,14 +282,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if PUBLISHER in self._target.names:
             batch = batch.append_column(PUBLISHER, pa.repeat(entry.publisher, batch.num_rows))
         origin = f"publisher {entry.publisher!r}"
-        shaped = reshaped(batch, self._target, origin, permissive=self.source.permissive)
+        shaped = reshaped(batch, self._target, origin, permissive=self.source.mode == "permissive")
         return bytes(shaped.serialize())
 
     def _check_broker(self, offset: dict[str, Any]) -> None:
         if offset["broker"] != self.entries.broker:
             raise InvalidInput(
                 f"this checkpoint has read from the broker {offset['broker']!r}, and "
-                f"{self.source.door.url} is {self.entries.broker!r}, which numbers its entries "
+                f"{self.source.url} is {self.entries.broker!r}, which numbers its entries "
                 "otherwise; go back to that broker, or start with a new checkpoint"
             )
 
