@@ -125,7 +125,7 @@ def test_what_is_no_source(source: Any, message: str) -> None:
 
 def test_a_file_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "subs.csv").write_text("id,filter\n")
-    with pytest.raises(InvalidInput, match="it is no Parquet"):
+    with pytest.raises(InvalidInput, match=r"cannot read .*subs.csv.*; JSON lines are known by"):
         read(tmp_path / "subs.csv")
 
 
@@ -160,6 +160,23 @@ def test_timestamps_and_directories_are_as_spark_writes_them(tmp_path: Path) -> 
     (home / "_delta_log").mkdir()
     with pytest.raises(InvalidInput, match="is a Delta table"):
         read(home)
+
+
+def test_directories_may_have_the_subscribers(tmp_path: Path) -> None:
+    for subscriber in ("ann", "bob"):
+        (tmp_path / f"subscriber={subscriber}").mkdir()
+        table = pa.table({"id": [subscriber], "filter": ["x = 1"]})
+        pq.write_table(table, tmp_path / f"subscriber={subscriber}" / "a.parquet")
+    assert read(tmp_path).table["subscriber"].to_pylist() == ["ann", "bob"]
+
+
+def test_files_of_a_directory_need_not_have_the_same_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "filter": ["x = 1"]}), tmp_path / "a")
+    more = {"id": pa.array([2], pa.int32()), "filter": ["x = 2"], "subscriber": ["ann"]}
+    pq.write_table(pa.table(more), tmp_path / "b")
+    table = read(tmp_path).table
+    assert table["id"].to_pylist() == [1, 2]
+    assert table["subscriber"].to_pylist() == [None, "ann"]
 
 
 def test_a_frame_of_pandas_is_a_table() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -24,27 +24,18 @@ from pyspark.sql.datasource import Filter as SparkFilter
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
-from palio.model.constraints import Constraint
-from palio.model.filters import TRUE, Conjunction, Filter
-from palio.parquet import pieces
-from palio.parquet_header import check_header
+from palio.model.filters import TRUE, Filter
+from palio.parquet import matching_groups
 from palio.spark.attributes import arrow_schema, fit, is_attribute
-from palio.spark.files import opened, parquet_files
 from palio.spark.options import Options, bindings
+from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
 from palio.spark.pushdown import push
 from palio.spark.reshaping import reshaped
-from palio.spark.stored import as_stored, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArchiveOptions", "ArchiveReader", "Stretch", "archive_schema", "may_match"]
-
-BATCH_ROWS: Final = 65_536
-"""Rows that a worker reads at once."""
-
-BATCH_BYTES: Final = 64 << 20
-"""Bytes of a batch, if a file has longer texts than others have."""
+__all__ = ["ArchiveOptions", "ArchiveReader", "Stretch", "archive_schema"]
 
 STRETCH_BYTES: Final = 64 << 20
 """Row groups that lie together are read by one task up to about so much."""
@@ -90,24 +81,18 @@ class ArchiveReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The row groups in which something may match, in stretches."""
         found: list[Stretch] = []
-        for file in parquet_files(Path(self.path), "the archive", deep=True):
-            with opened(file) as parquet:
-                metadata = parquet.metadata
-                bounded = _bounded(parquet, file)
-            check_header(file, metadata)
+        for path in parquet_files(Path(self.path), "the archive", deep=True):
             groups: list[int] = []
             size = 0
-            for number in range(metadata.num_row_groups):
-                group = metadata.row_group(number)
-                if not may_match(self.filter, group, bounded):
-                    continue
-                groups.append(number)
-                size += group.total_byte_size
-                if size >= STRETCH_BYTES:
-                    found.append(Stretch(str(file), tuple(groups)))
-                    groups, size = [], 0
+            with opened(path) as file:
+                for number in matching_groups(file, self.filter, _attributes(file, path)):
+                    groups.append(number)
+                    size += file.metadata.row_group(number).total_byte_size
+                    if size >= STRETCH_BYTES:
+                        found.append(Stretch(str(path), tuple(groups)))
+                        groups, size = [], 0
             if groups:
-                found.append(Stretch(str(file), tuple(groups)))
+                found.append(Stretch(str(path), tuple(groups)))
         # With no partitions at all Spark would make one of its own.
         return found or [Stretch("", ())]
 
@@ -116,19 +101,13 @@ class ArchiveReader(DataSourceReader):
         assert isinstance(partition, Stretch)
         if not partition.groups:
             return
-        wanted = {*self._target.names, *self.filter.attributes}
         with opened(partition.path) as file:
-            names = file.schema_arrow.names
-            usable = _usable(file, partition.path)
-        columns = [name for name in names if name in wanted]
-        for batch in pieces(
-            partition.path,
-            groups=partition.groups,
-            columns=columns or names[:1],
-            most_rows=BATCH_ROWS,
-            most_bytes=BATCH_BYTES,
-        ):
-            kept = self._matching(_as_stored(batch), usable)
+            usable = _attributes(file, partition.path)
+        wanted = [*{*self._target.names, *self.filter.attributes}]
+        for batch in read_groups(partition.path, partition.groups, wanted):
+            columns = [*map(as_stored, batch.columns)]
+            stored = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+            kept = self._matching(stored, usable)
             if kept.num_rows:
                 yield reshaped(kept, self._target, partition.path)
 
@@ -188,44 +167,6 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     return pa.float64()
 
 
-def _usable(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
+def _attributes(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
     """The columns that are attributes."""
     return frozenset(each.name for each in schema_of(file, path) if is_attribute(each.type))
-
-
-def _bounded(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
-    """The columns whose bounds are values of their attributes: those of half floats are bytes."""
-    halves = {each.name for each in file.schema_arrow if pa.types.is_float16(each.type)}
-    return _usable(file, path) - halves
-
-
-def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([*map(as_stored, batch.columns)], batch.schema.names)
-
-
-def may_match(filter: Filter, group: pq.RowGroupMetaData, bounded: frozenset[str]) -> bool:
-    """Whether a filter may be true of an event in a row group, by the bounds of some columns.
-
-    A column with nulls in it says nothing: an absent attribute may be just what is asked for.
-    """
-    bounds: list[Constraint] = []
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema in filter.attributes & bounded:
-            bounds += _bounds(column)
-    both = Filter.of([Conjunction.of(bounds)]) & filter
-    return not all(each.is_contradiction for each in both.conjunctions)
-
-
-def _bounds(column: Any) -> list[Constraint]:
-    statistics = column.statistics
-    if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
-        return []
-    name = column.path_in_schema
-    try:
-        return [
-            Constraint.of(name, ">=", statistics.min),
-            Constraint.of(name, "<=", statistics.max),
-        ]
-    except (InvalidInput, pa.ArrowException, ValueError, OverflowError):
-        return []  # of a type that is no attribute's, or beyond what the model holds

@@ -16,10 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from palio.errors import InvalidInput
-from palio.parquet import pieces
 from palio.spark.attributes import arrow_schema, attributes_of
-from palio.spark.files import opened, parquet_files
-from palio.spark.stored import as_stored, schema_of
+from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
 from palio.spark.workers import ColumnSlots
 
 if TYPE_CHECKING:
@@ -36,12 +34,6 @@ ROW: Final = "$row"
 
 WATERMARK: Final = "spark.watermarkDelayMs"
 """The metadata that Spark writes beside a column that `withWatermark` names."""
-
-BATCH_ROWS: Final = 131_072
-"""Rows that a task reads from Parquet at once."""
-
-BATCH_BYTES: Final = 64 << 20
-"""Bytes of a batch, if a file has longer texts than others have."""
 
 TASKS_PER_CORE: Final = 3
 """Tasks for each core that read Parquet: enough that no core waits long for the last task."""
@@ -199,19 +191,9 @@ class ReadTask:
         return self.inner(batch for piece in pieces for batch in self._read(piece))
 
     def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        stored = [path for path in self.paths if path[0] not in (FILE, ROW)]
-        wanted = [".".join(path) for path in stored]
+        stored = [".".join(path) for path in self.paths if path[0] not in (FILE, ROW)]
         first = piece.first_row
-        if not stored:
-            with opened(piece.path) as file:
-                wanted = file.schema_arrow.names[:1]
-        for batch in pieces(
-            piece.path,
-            groups=[piece.group],
-            columns=wanted,
-            most_rows=BATCH_ROWS,
-            most_bytes=BATCH_BYTES,
-        ):
+        for batch in read_groups(piece.path, [piece.group], stored):
             arrays = [self._column(batch, path, piece, first) for path in self.paths]
             first += batch.num_rows
             names = [f"c{number}" for number in range(len(arrays))]

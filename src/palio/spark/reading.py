@@ -7,7 +7,7 @@ to the rejects, and so does, later, every filter that does not compile.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import pyarrow.dataset as ds
 
-from palio.errors import InvalidInput
-from palio.parquet import check_size
+from palio.errors import InvalidInput, LimitExceeded
+from palio.parquet import opened, pieces, told
 from palio.spark.catalogue import Catalogue
-from palio.spark.files import parquet_files
+from palio.spark.parquet import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -119,22 +119,49 @@ def _from_file(path: Path) -> Roster:
         raise InvalidInput(f"cannot read subscriptions from {str(path)!r}: there is no such file")
     if path.suffix in JSON_LINES:
         return _from_lines(path.read_bytes().split(b"\n"))
-    files = [path]
-    if path.is_dir():
-        files = parquet_files(path, "subscriptions from", deep=True)
+    files = parquet_files(path, "subscriptions from", deep=True)
     try:
-        # INT96 in nanoseconds would have nothing before 1677 or after 2262.
-        names = [*map(str, files)]
-        dataset = pq.ParquetDataset(names, coerce_int96_timestamp_unit="us")
-        _check_columns(dataset.schema.names)
-        for file in dataset.files:
-            check_size(file, "the subscriptions in", "MAX_FILE_BYTES", MAX_FILE_BYTES)
-        return _roster(dataset.read())
-    except (pa.ArrowInvalid, OSError) as error:
+        tables = [_rows_of(file, each) for file, each in zip(files, _folders(files), strict=True)]
+    except LimitExceeded:
+        raise
+    except InvalidInput as error:
         raise InvalidInput(
-            f"cannot read subscriptions from {str(path)!r}: it is no Parquet ({error}); "
-            f"JSON lines are known by their suffix, {' or '.join(sorted(JSON_LINES))}"
+            f"{error}; JSON lines are known by their suffix, {' or '.join(sorted(JSON_LINES))}"
         ) from None
+    return _roster(pa.concat_tables(tables, promote_options="permissive"))
+
+
+def _rows_of(file: Path, folders: Mapping[str, Any]) -> pa.Table:
+    """The subscriptions in a file, with the columns that are in the names of its directories."""
+    with opened(file) as parquet:
+        schema = parquet.schema_arrow
+    names = [name for name in COLUMNS if name in schema.names]
+    _check_columns({*schema.names, *folders})
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in pieces(file, columns=names):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > MAX_FILE_BYTES:
+            raise LimitExceeded(
+                f"the subscriptions in {str(file)!r}, unpacked,",
+                limit="MAX_FILE_BYTES",
+                maximum=MAX_FILE_BYTES,
+                actual=size,
+            )
+    columns = [schema.field(name) for name in names]
+    table = pa.Table.from_batches(batches, None if batches else pa.schema(columns))
+    for name in folders.keys() & {*COLUMNS} - {*names}:
+        table = table.append_column(name, pa.repeat(pa.scalar(folders[name]), table.num_rows))
+    return table
+
+
+def _folders(files: list[Path]) -> Iterator[dict[str, Any]]:
+    """Of each file what the directories that it is in are called by: `subscriber=ann`."""
+    with told(files[0]):
+        dataset = ds.dataset([*map(str, files)], format="parquet", partitioning="hive")
+    for fragment in dataset.get_fragments():
+        yield ds.get_partition_keys(fragment.partition_expression)
 
 
 def _from_lines(lines: Iterable[bytes]) -> Roster:
