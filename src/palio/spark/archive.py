@@ -26,11 +26,10 @@ from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.filters import TRUE, Filter
 from palio.parquet import matching_groups
-from palio.spark.attributes import arrow_schema, fit, is_attribute
+from palio.spark.attributes import arrow_schema, fit, is_attribute, reshaped
 from palio.spark.options import Options, bindings
 from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
 from palio.spark.pushdown import push
-from palio.spark.reshaping import reshaped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

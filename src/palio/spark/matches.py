@@ -16,13 +16,13 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.spark.attributes import arrow_schema, attributes_of
+from palio.spark.attributes import arrow_schema, attributes_of, may_misfit, type_at
 from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents
 from palio.spark.reading import Source
 from palio.spark.sessions import session
 from palio.spark.sets import SubscriptionSet
 from palio.spark.sets import subscriptions as compiled_set
-from palio.spark.tally import Tally, may_misfit, tally
+from palio.spark.tally import Tally, tally
 from palio.spark.workers import MatchTask, RejectsTask
 
 if TYPE_CHECKING:
@@ -125,17 +125,9 @@ def _tally(
 ) -> Tally | None:
     """A tally of events with values that fit no attribute, where there may be some."""
     from_file = isinstance(source, ParquetEvents)
-    types = (_type_at(source.schema, known[name]) for name, _ in layout.slots.attributes)
+    types = (type_at(source.schema, known[name]) for name, _ in layout.slots.attributes)
     is_due = any(may_misfit(each, from_file=from_file) for each in types)
     return tally(source.session) if is_due else None
-
-
-def _type_at(schema: pa.Schema, path: Sequence[str]) -> Any:
-    """The type of a column, or of a field in it."""
-    given: Any = schema.field(path[0]).type
-    for name in path[1:]:
-        given = given.field(name).type
-    return given
 
 
 def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFrame:
@@ -201,7 +193,7 @@ def _check_time(
 
 def _check_instants(schema: pa.Schema, time: str) -> None:
     """A text or a number is at no time: only what holds always would match it."""
-    given = _type_at(schema, attributes_of(schema)[time])
+    given = type_at(schema, attributes_of(schema)[time])
     if not (pa.types.is_timestamp(given) or pa.types.is_date(given)):
         raise InvalidInput(
             f"the time of events, {time!r}, is {given} and no timestamp; "

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from palio.errors import InvalidInput
+from palio.spark.attributes import leaves
 from palio.spark.plan import Normalize
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 __all__ = ["normalized"]
 
@@ -55,21 +54,8 @@ def _unpacked(rows: DataFrame) -> DataFrame:
 
 def _flattened(rows: DataFrame) -> DataFrame:
     """A column with a dotted name for each field; of equal names the shortest path has it."""
-    found: dict[str, tuple[str, ...]] = {}
-    for path in _paths(rows.schema, ()):
-        name = ".".join(path)
-        if name not in found or len(path) < len(found[name]):
-            found[name] = path
-    return rows.select(*(_column(path).alias(name) for name, path in found.items()))
-
-
-def _paths(schema: StructType, prefix: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for field in schema.fields:
-        kind: Any = field.dataType
-        if kind.typeName() == "struct":
-            yield from _paths(kind, (*prefix, field.name))
-        elif kind.typeName() not in ("array", "map"):
-            yield (*prefix, field.name)
+    kept = leaves(rows.schema.fields, lambda kind: kind.typeName() not in ("array", "map"))
+    return rows.select(*(_column(path).alias(name) for name, (path, _) in kept.items()))
 
 
 def _column(path: tuple[str, ...]) -> Any:

@@ -42,10 +42,9 @@ from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Ask, Deliver, Gaps, Subscribe, unpack_mask
 from palio.protocol.names import check_name
-from palio.spark.attributes import arrow_schema
+from palio.spark.attributes import arrow_schema, reshaped
 from palio.spark.connection import Connection
 from palio.spark.options import Address, BrokerOptions, Seconds, bindings
-from palio.spark.reshaping import reshaped
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -11,22 +11,17 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
-import pyarrow as pa
-
-from palio.spark.attributes import EXACT_DIGITS, Misfit
+from palio.spark.attributes import Misfit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Counts", "Tally", "counts_of", "may_misfit", "tally"]
+__all__ = ["Counts", "Tally", "counts_of", "tally"]
 
 logger: Final = logging.getLogger("palio.spark")
 
 EVENTS: Final = ("", "")
 """The key of how many events there are: one may have several such values."""
-
-LONG_DIGITS: Final = 18
-"""All whole decimals of this number of digits are within int64."""
 
 SHOWN: Final = 5
 """Reasons that are told at once, those with most values first."""
@@ -89,15 +84,6 @@ def counts_of(misfits: Iterable[Misfit], events: int) -> Counts:
         key = (misfit.attribute, misfit.reason)
         found[key] = found.get(key, 0) + len(misfit.rows)
     return found
-
-
-def may_misfit(given: Any, *, from_file: bool) -> bool:
-    """Whether a column of a type, as Spark reads it, may have values that no attribute holds. In a
-    file timestamps may be finer than that.
-    """
-    if pa.types.is_decimal(given):
-        return bool(given.precision > (EXACT_DIGITS if given.scale > 0 else LONG_DIGITS))
-    return from_file and pa.types.is_timestamp(given)
 
 
 def tally(session: SparkSession) -> Tally | None:
