@@ -8,6 +8,7 @@ to the rejects, and so does, later, every filter that does not compile.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,17 +17,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
+from palio.client.answers import CatalogueEntry
 from palio.errors import InvalidInput, LimitExceeded
 from palio.parquet import opened, pieces, told
-from palio.spark.catalogue import Catalogue
+from palio.protocol.addresses import parse_address
+from palio.spark.connection import TIMEOUT_S, Door
+from palio.spark.options import default_token
 from palio.spark.parquet import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["COLUMNS", "Roster", "Source", "read"]
+__all__ = ["COLUMNS", "Catalogue", "Roster", "Source", "read"]
 
 Source: TypeAlias = "DataFrame | pa.Table | str | Path | Catalogue | Iterable[Mapping[str, Any]]"
 """Subscriptions as the user has them."""
@@ -158,6 +161,11 @@ def _rows_of(file: Path, folders: Mapping[str, Any]) -> pa.Table:
 
 def _folders(files: list[Path]) -> Iterator[dict[str, Any]]:
     """Of each file what the directories that it is in are called by: `subscriber=ann`."""
+    if not any("=" in file.parent.as_posix() for file in files):
+        yield from ({} for _ in files)
+        return
+    import pyarrow.dataset as ds  # which workers would load pandas for
+
     with told(files[0]):
         dataset = ds.dataset([*map(str, files)], format="parquet", partitioning="hive")
     for fragment in dataset.get_fragments():
@@ -360,3 +368,46 @@ def _instant(value: Any) -> datetime | None:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     raise ValueError(f"{value!r:.80} is of type {type(value).__name__}")
+
+
+# --- subscriptions at a broker ---
+
+
+ASKER: Final = "spark"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The subscriptions at a broker, now.
+
+    A broker tells its subscriptions to principals with the grant `monitor`
+    (docs/howto/authority.md), each filter as it runs it: with what its owner may hear. The asker's
+    own are left out, such as the durable subscription that a pipeline reads its events from.
+
+    `token` is what shows who asks, by default `$PALIO_TOKEN`; `name` is who asks where nobody needs
+    to show it; `ca` is the file of the authorities to trust, by default those of the system.
+
+    >>> Catalogue("palio://localhost").url
+    'palio://localhost:7400'
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    name: str = ASKER
+    ca: str = ""
+    timeout_s: float = TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", str(parse_address(self.url)))
+
+    def rows(self) -> list[CatalogueEntry]:
+        """Each subscription: `id`, `subscriber`, `filter`, `parameters`."""
+        from palio.client.blocking import SyncClient
+
+        token = self.token or default_token()
+        tls = Door(self.url, ca=self.ca).tls
+        with SyncClient(
+            self.url, name=self.name, token=token, tls=tls, timeout=self.timeout_s
+        ) as client:
+            own = client.publisher.rpartition("/")[0]
+            return [entry for entry in client.catalogue() if entry["subscriber"] != own]

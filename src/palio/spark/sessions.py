@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -16,7 +17,7 @@ from palio.spark.java import MissingDependency, cache_directory, java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["option_text", "running_session", "session", "stop"]
+__all__ = ["first_cause", "option_text", "running_session", "session", "stop"]
 
 SETTINGS: Final = {
     "spark.app.name": "palio",
@@ -210,3 +211,20 @@ def _logging_file() -> Path:
         fresh.write(_LOGGING)
     Path(fresh.name).replace(path)
     return path
+
+
+_OURS: Final = re.compile(r"palio\.errors\..*")
+
+
+def first_cause(trace: str) -> str:
+    """The line of a failure's trace that says what was wrong: a worker's error, or the root cause.
+
+    >>> first_cause(
+    ...     "An error occurred.\\n: Job aborted\\nCaused by: java.io.IOException: disk full"
+    ... )
+    'java.io.IOException: disk full'
+    """
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
+    told = [found[0] for line in lines if (found := _OURS.search(line))]
+    roots = [line for line in lines if line.startswith("Caused by: ")]
+    return ["", *lines[:1], *roots, *told][-1].removeprefix("Caused by: ")
