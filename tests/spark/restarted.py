@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 import palio.spark
-from palio.spark.sink import Sender, StreamWriter, TaskPlace, TaskReport
+from palio.spark.sink import Sender, StreamWriter, TaskReport
 from palio.spark.source import PalioDataSource
 from palio.spark.streaming import StreamReader
+from palio.spark.tasks import TaskPlace
 from tests.spark.cluster import QUICK_JAVA
 
 if TYPE_CHECKING:

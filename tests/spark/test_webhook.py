@@ -18,7 +18,7 @@ from palio.errors import InvalidConfiguration, PalioError, Unreachable
 from palio.language.http_events import from_binary, from_json
 from palio.spark.pipeline import run_pipeline
 from palio.spark.plan import read_plan
-from palio.spark.sink import TaskPlace
+from palio.spark.tasks import TaskPlace
 from palio.spark.webhook import Called, Hook, calls, hook_of, post_all
 
 if TYPE_CHECKING:

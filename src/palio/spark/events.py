@@ -7,7 +7,7 @@ groups itself, which is several times faster than sending rows from the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from palio.errors import InvalidInput
 from palio.spark.attributes import arrow_schema, attributes_of
 from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
+from palio.spark.tasks import context_of
 from palio.spark.workers import ColumnSlots
 
 if TYPE_CHECKING:
@@ -66,6 +67,13 @@ def _layout(schema: pa.Schema, names: Sequence[str], columns: Sequence[str]) -> 
         tuple(paths[(name,)] for name in columns),
     )
     return Layout(tuple(paths), slots)
+
+
+def check_columns(known: Sequence[str], names: Iterable[str]) -> None:
+    """Refuse what is no column of events."""
+    for name in names:
+        if name not in known:
+            raise InvalidInput(f"the events have no column {name!r}; they have {', '.join(known)}")
 
 
 class FrameEvents:
@@ -267,12 +275,8 @@ class ParquetEvents:
 
 def _most_tasks(session: SparkSession) -> int:
     """As many tasks as are worth their start; by Spark Connect one cannot see the cores."""
-    from pyspark.errors import PySparkAttributeError
-
-    try:
-        return TASKS_PER_CORE * session.sparkContext.defaultParallelism
-    except PySparkAttributeError:
-        return CONNECT_TASKS
+    context = context_of(session)
+    return CONNECT_TASKS if context is None else TASKS_PER_CORE * context.defaultParallelism
 
 
 def _spark_type(name: str, given: pa.DataType) -> DataType:

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput
 from palio.spark.attributes import arrow_schema, attributes_of, may_misfit, type_at
-from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents
+from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents, check_columns
 from palio.spark.reading import Source
 from palio.spark.sessions import session
 from palio.spark.sets import SubscriptionSet
 from palio.spark.sets import subscriptions as compiled_set
-from palio.spark.tally import Tally, tally
+from palio.spark.tasks import Tally, tally
 from palio.spark.workers import MatchTask, RejectsTask
 
 if TYPE_CHECKING:
@@ -233,12 +233,8 @@ def _columns(
     if columns is not None and len({*wanted}) < len(wanted):
         twice = next(name for name in wanted if wanted.count(name) > 1)
         raise InvalidInput(f"columns names {twice!r} twice; a result has each column once")
-    known = {*source.columns, *((FILE, ROW) if isinstance(source, ParquetEvents) else ())}
-    for name in wanted:
-        if name not in known:
-            raise InvalidInput(
-                f"the events have no column {name!r}; they have {', '.join(source.columns)}"
-            )
+    system = (FILE, ROW) if isinstance(source, ParquetEvents) else ()
+    check_columns(source.columns, [name for name in wanted if name not in system])
     return wanted
 
 

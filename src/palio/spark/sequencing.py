@@ -16,7 +16,7 @@ from palio.errors import InvalidInput
 from palio.language.parsing import parse
 from palio.model.patterns import Pattern
 from palio.spark.attributes import arrow_schema, attributes_of
-from palio.spark.events import WATERMARK, FrameEvents, Layout
+from palio.spark.events import WATERMARK, FrameEvents, Layout, check_columns
 from palio.spark.following import FindSteps, Follow
 from palio.spark.live import FollowLive, Kinds, PackHits, Unpack, pattern_name
 
@@ -105,11 +105,7 @@ def _standing(patterns: Any, within: timedelta | None) -> _Standing:
 
 
 def _check_names(source: FrameEvents, keys: list[str], time: str, others: list[str]) -> None:
-    for name in [*keys, time, *others]:
-        if name not in source.columns:
-            raise InvalidInput(
-                f"the events have no column {name!r}; they have {', '.join(source.columns)}"
-            )
+    check_columns(source.columns, [*keys, time, *others])
     if not keys:
         raise InvalidInput("by names no column; sequences need a key")
     given = source.schema.field(time).type

@@ -7,10 +7,10 @@ import os
 import re
 import sys
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from palio import files
 from palio.errors import InvalidInput
 from palio.spark.java import MissingDependency, cache_directory, java_home
 
@@ -202,14 +202,10 @@ def option_text(value: Any) -> str:
 def _logging_file() -> Path:
     """The settings of Spark's logger as a file, which it needs them in."""
     path = cache_directory() / "spark-log4j2.properties"
-    try:
-        if path.read_text(encoding="utf-8") == _LOGGING:
-            return path
-    except OSError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as fresh:
-        fresh.write(_LOGGING)
-    Path(fresh.name).replace(path)
+    if not path.is_file() or path.read_text(encoding="utf-8") != _LOGGING:
+        files.make_directory(path.parent)
+        with files.replaced(path, shared=True, sync=False) as file:
+            file.write(_LOGGING.encode())
     return path
 
 

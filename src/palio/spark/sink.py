@@ -19,12 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -38,6 +37,7 @@ from palio.protocol.seen_numbers import BLOCK
 from palio.spark.attributes import arrow_schema, attributes_of, fit
 from palio.spark.connection import Connection
 from palio.spark.options import BrokerOptions
+from palio.spark.tasks import TaskPlace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -48,7 +48,6 @@ __all__ = [
     "PublishOptions",
     "Publisher",
     "StreamWriter",
-    "TaskPlace",
     "TaskReport",
     "numbered",
 ]
@@ -56,35 +55,7 @@ __all__ = [
 PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
 """Numbers of one publisher that homes remember."""
 
-QUERY: Final = "sql.streaming.queryId"
-"""The local property of a task that names its query..."""
-
-BATCH: Final = "streaming.sql.batchId"
-"""...and the one that has the number of its micro-batch."""
-
-
 # --- what all sinks do ---
-
-
-class TaskPlace(NamedTuple):
-    """The place of a task in its query: the same when it is tried again."""
-
-    query: str
-    """Empty where it is of no stream."""
-    batch: int
-    partition: int
-
-    @classmethod
-    def here(cls) -> TaskPlace:
-        """That of the task that is running."""
-        context = TaskContext.get()
-        if context is None:
-            return cls("", 0, 0)
-        return cls(
-            context.getLocalProperty(QUERY) or "",
-            int(context.getLocalProperty(BATCH) or 0),
-            context.partitionId(),
-        )
 
 
 class Sender(Protocol):

@@ -38,7 +38,8 @@ from palio.language.webhooks import Delay, Verdict, structured, verdict
 from palio.model.events import SEQ, rows
 from palio.model.hiding import shown_without
 from palio.spark.options import Address, Options, Seconds, read_options
-from palio.spark.sink import BatchWriter, Encoding, StreamWriter, TaskPlace
+from palio.spark.sink import BatchWriter, Encoding, StreamWriter
+from palio.spark.tasks import TaskPlace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

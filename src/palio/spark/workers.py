@@ -26,7 +26,7 @@ from palio.multicast.broker_sets import MAX_BROKERS, masks_of, words_of
 from palio.multicast.tally import SetTally
 from palio.spark.attributes import Fitted, fit
 from palio.spark.sets import SubscriptionSet
-from palio.spark.tally import Tally, counts_of
+from palio.spark.tasks import Tally, TaskPlace, counts_of
 from palio.spark.versions import Version
 
 __all__ = ["ColumnSlots", "MatchTask", "RejectsTask", "mapped"]
@@ -206,15 +206,8 @@ def _shard(version: Version, number: int, keep: int) -> Index:
 
 def _version_now(path: str) -> str:
     """The version for this micro-batch, or the one in force where there is none."""
-    from pyspark import TaskContext
-
-    found = SubscriptionSet(path)
-    task = TaskContext.get()
-    batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
-    query = task.getLocalProperty("sql.streaming.queryId") if task is not None else None
-    if batch is None or query is None:
-        return found.version
-    return found.pinned(query, int(batch))
+    found, task = SubscriptionSet(path), TaskPlace.here()
+    return found.pinned(task.query, task.batch) if task.query else found.version
 
 
 def _passes(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from palio.spark.attributes import Misfit
-from palio.spark.tally import EVENTS, Counts, Sum, counts_of
+from palio.spark.tasks import EVENTS, Counts, Sum, counts_of
 
 
 def misfit(attribute: str, reason: str, *rows: int) -> Misfit:
