@@ -111,7 +111,7 @@ def test_times_in_texts_and_dates_are_utc() -> None:
         ([{"id": 1.5, "filter": "x"}], "holds float"),
         ([{"id": True, "filter": "x"}], "holds bool"),
         ([{"id": 2**63, "filter": "x"}], "column 'id'"),
-        (pa.table({"id": [1.5], "filter": ["x"]}), "holds double"),
+        (pa.table({"id": [1.5], "filter": ["x"]}), "holds float"),
         (pa.table({"id": pa.array([2**63], pa.uint64()), "filter": ["x"]}), "column 'id'"),
         (pa.table({"id": [1], "filter": [2]}), "it takes the text of filters"),
         ("nowhere.parquet", "there is no such file"),

@@ -87,14 +87,14 @@ def read(source: Source) -> Roster:
     if isinstance(source, str | Path):
         return _from_file(Path(source))
     if isinstance(source, pa.Table):
-        return _roster(source)
+        return _from_table(source)
     if hasattr(source, "toArrow"):  # a DataFrame, of whichever of Spark's two classes
         frame: Any = source
         _check_columns(frame.columns)
         wanted = [name for name in COLUMNS if name in frame.columns]
-        return _roster(frame.select(*wanted).toArrow())
+        return _from_table(frame.select(*wanted).toArrow())
     if hasattr(source, "__arrow_c_stream__"):  # a frame of pandas or Polars
-        return _roster(pa.table(source))
+        return _from_table(pa.table(source))
     rows = [*source] if isinstance(source, Iterable) else [source]
     for row in rows:
         if not isinstance(row, Mapping):
@@ -107,14 +107,15 @@ def read(source: Source) -> Roster:
 
 def _from_catalogue(catalogue: Catalogue) -> Roster:
     """The same columns however many subscriptions there are: there may be none at first."""
-    rows = catalogue.rows()
-    bad: dict[int, str] = {}
-    columns: dict[str, Any] = {
-        name: pa.array([row[name] for row in rows], pa.utf8())
-        for name in ("id", "subscriber", "filter")
-    }
-    objects = _objects([row["parameters"] for row in rows], bad)
-    return _checked(pa.table(columns | {"parameters": pa.array(objects, pa.binary())}), bad)
+    entries = catalogue.rows()
+    return _roster(
+        {
+            "id": pa.array([entry["id"] for entry in entries], pa.utf8()),
+            "subscriber": pa.array([entry["subscriber"] for entry in entries], pa.utf8()),
+            "filter": pa.array([entry["filter"] for entry in entries], pa.utf8()),
+            "parameters": [entry["parameters"] for entry in entries],
+        }
+    )
 
 
 def _from_file(path: Path) -> Roster:
@@ -131,7 +132,7 @@ def _from_file(path: Path) -> Roster:
         raise InvalidInput(
             f"{error}; JSON lines are known by their suffix, {' or '.join(sorted(JSON_LINES))}"
         ) from None
-    return _roster(pa.concat_tables(tables, promote_options="permissive"))
+    return _from_table(pa.concat_tables(tables, promote_options="permissive"))
 
 
 def _rows_of(file: Path, folders: Mapping[str, Any]) -> pa.Table:
@@ -194,65 +195,22 @@ def _from_lines(lines: Iterable[bytes]) -> Roster:
 
 
 def _from_rows(rows: list[Mapping[str, Any]]) -> Roster:
-    named = {name for row in rows for name in row}
-    if rows:
-        _check_columns(named)
-    columns: dict[str, Any] = {}
+    names = {name for row in rows for name in row} if rows else {"id", "filter"}
+    return _roster({name: [row.get(name) for row in rows] for name in names})
+
+
+def _from_table(table: pa.Table) -> Roster:
+    names = table.column_names
+    return _roster({name: table[name].combine_chunks() for name in names if name in COLUMNS})
+
+
+def _roster(given: Mapping[str, Any]) -> Roster:
+    """Columns, lists or arrays of any type, in the types of a roster; the rows that are
+    subscriptions, and the others with their reasons.
+    """
+    _check_columns(given)
     bad: dict[int, str] = {}
-    for name in COLUMNS:
-        if name not in named and name not in ("id", "filter"):
-            continue
-        values = [row.get(name) for row in rows]
-        match name:
-            case "id" | "subscriber":
-                columns[name] = _names(name, values)
-            case "filter":
-                columns[name] = _texts(values, bad)
-            case "parameters":
-                columns[name] = pa.array(_objects(values, bad), pa.binary())
-            case _:
-                columns[name] = _instants(name, values, bad)
-    return _checked(pa.table(columns), bad)
-
-
-def _roster(table: pa.Table) -> Roster:
-    """A table of any types in the types of a roster."""
-    _check_columns(table.column_names)
-    columns: dict[str, Any] = {}
-    bad: dict[int, str] = {}
-    for name in COLUMNS:
-        if name not in table.column_names:
-            continue
-        column = table[name].combine_chunks()
-        given = column.type
-        if name in ("id", "subscriber"):
-            columns[name] = _name_column(name, column)
-        elif name == "filter":
-            if not (pa.types.is_string(given) or pa.types.is_large_string(given)):
-                raise InvalidInput(
-                    f"the column 'filter' holds {given}; it takes the text of filters"
-                )
-            columns[name] = column.cast(pa.utf8())
-        elif name == "parameters":
-            columns[name] = pa.array(_objects(_plain_rows(column), bad), pa.binary())
-        elif pa.types.is_timestamp(given) or pa.types.is_date(given):
-            columns[name] = column.cast(pa.timestamp("us")).cast(_TIMESTAMP)
-        else:
-            columns[name] = _instants(name, column.to_pylist(), bad)
-    return _checked(pa.table(columns), bad)
-
-
-def _check_columns(names: Iterable[str]) -> None:
-    listed = sorted(names)
-    for name in ("id", "filter"):
-        if name not in listed:
-            raise InvalidInput(
-                f"subscriptions have no column {name!r}; they have {', '.join(listed) or 'none'}"
-            )
-
-
-def _checked(table: pa.Table, bad: dict[int, str]) -> Roster:
-    """The rows that are subscriptions, numbered, and the others with their reasons."""
+    table = pa.table({name: _column(name, given[name], bad) for name in COLUMNS if name in given})
     for name, reason in (("filter", "there is no filter"), ("id", "there is no id")):
         for place in np.flatnonzero(table[name].is_null().to_numpy()).tolist():
             bad.setdefault(place, reason)
@@ -269,6 +227,15 @@ def _checked(table: pa.Table, bad: dict[int, str]) -> Roster:
     return Roster(table.combine_chunks(), rejects)
 
 
+def _check_columns(names: Iterable[str]) -> None:
+    listed = sorted(names)
+    for name in ("id", "filter"):
+        if name not in listed:
+            raise InvalidInput(
+                f"subscriptions have no column {name!r}; they have {', '.join(listed) or 'none'}"
+            )
+
+
 def _inverted(table: pa.Table) -> list[int]:
     """The rows that end before they begin."""
     if not {"valid_from", "valid_to"} <= {*table.column_names}:
@@ -281,33 +248,38 @@ def _inverted(table: pa.Table) -> list[int]:
 # --- columns ---
 
 
+def _column(name: str, given: Any, bad: dict[int, str]) -> Any:
+    """A column in the type of its name. Most arrays need a cast, and nobody to look at values."""
+    kind = given.type if isinstance(given, pa.Array) else pa.null()
+    types = pa.types
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    try:
+        match name:
+            case "id" | "subscriber":
+                if types.is_integer(kind) or is_text:
+                    return given.cast(pa.utf8() if is_text else pa.int64())
+                return _names(name, _values(given))
+            case "filter":
+                if is_text or not isinstance(given, pa.Array):
+                    return given.cast(pa.utf8()) if is_text else _texts(given, bad)
+                raise InvalidInput(f"column 'filter' holds {kind}; it takes the text of filters")
+            case "parameters":
+                return pa.array(_objects(_values(given), bad), pa.binary())
+            case _:
+                if types.is_timestamp(kind) or types.is_date(kind):
+                    return given.cast(pa.timestamp("us")).cast(_TIMESTAMP)
+                return _instants(name, _values(given), bad)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise InvalidInput(f"column {name!r}: {error}") from None
+
+
 def _names(name: str, values: list[Any]) -> Any:
     """Ids or subscribers: all integers or all strings."""
     kinds = {type(value) for value in values if value is not None}
     if not kinds <= {int} and not kinds <= {str}:
         listed = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise InvalidInput(f"column {name!r} holds {listed}; give integers or strings, not both")
-    try:
-        return pa.array(values, pa.utf8() if str in kinds else pa.int64())
-    except (pa.ArrowInvalid, OverflowError) as error:
-        raise InvalidInput(f"column {name!r}: {error}") from None
-
-
-def _name_column(name: str, column: Any) -> Any:
-    types = pa.types
-    target: pa.DataType
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if types.is_integer(column.type):
-        target = pa.int64()
-    elif types.is_string(column.type) or types.is_large_string(column.type):
-        target = pa.utf8()
-    else:
-        raise InvalidInput(f"column {name!r} holds {column.type}; it takes integers or strings")
-    try:
-        return column.cast(target)
-    except pa.ArrowInvalid as error:
-        raise InvalidInput(f"column {name!r}: {error}") from None
+    return pa.array(values, pa.utf8() if str in kinds else pa.int64())
 
 
 def _texts(values: list[Any], bad: dict[int, str]) -> Any:
@@ -317,12 +289,14 @@ def _texts(values: list[Any], bad: dict[int, str]) -> Any:
     return pa.array([value if isinstance(value, str) else None for value in values], pa.utf8())
 
 
-def _plain_rows(column: Any) -> list[Any]:
-    """Parameters as Python has them: the fields of a struct that are null have no value."""
-    rows: list[Any] = column.to_pylist()
-    if pa.types.is_map(column.type):
+def _values(given: Any) -> list[Any]:
+    """A column as Python has it: the fields of a struct that are null have no value."""
+    if not isinstance(given, pa.Array):
+        return list(given)
+    rows: list[Any] = given.to_pylist()
+    if pa.types.is_map(given.type):
         return [None if row is None else dict(row) for row in rows]
-    if pa.types.is_struct(column.type):
+    if pa.types.is_struct(given.type):
         return [
             None if row is None else {name: each for name, each in row.items() if each is not None}
             for row in rows
