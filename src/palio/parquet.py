@@ -38,9 +38,9 @@ __all__ = [
     "PIECE_BYTES",
     "PIECE_ROWS",
     "matching_groups",
+    "named_errors",
     "opened",
     "pieces",
-    "told",
 ]
 
 PIECE_ROWS: Final = 1 << 16
@@ -61,7 +61,7 @@ _CONTINUED: Final = "DELTA_BYTE_ARRAY"
 
 
 @contextmanager
-def told(path: str | Path) -> Iterator[None]:
+def named_errors(path: str | Path) -> Iterator[None]:
     """What Arrow says of a file that it cannot read, with the file's name."""
     try:
         yield
@@ -77,7 +77,7 @@ def opened(path: str | Path) -> Iterator[pq.ParquetFile]:
     """A file whose header is in order, of which INT96 is read as microseconds: in nanoseconds there
     would be nothing before 1677 or after 2262.
     """
-    with told(path), pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+    with named_errors(path), pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
         check_header(path, file.metadata)
         yield file
 
@@ -117,7 +117,7 @@ def pieces(
     Of `columns`, which may be paths of fields, those that the file lacks are left out; a file that
     has none of them gives its first column, so that there are as many rows.
     """
-    with told(path), _packed(path) as file:
+    with named_errors(path), _packed(path) as file:
         wanted = None if columns is None else _present(file, columns)
         for group in range(file.num_row_groups) if groups is None else groups:
             step = _rows_at_once(file.metadata.row_group(group), wanted, most_rows, most_bytes)

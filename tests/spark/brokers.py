@@ -15,7 +15,7 @@ import numpy as np
 
 from palio.model.events import rows, to_batches
 from palio.protocol.messages import Ask, Deliver, Message, Subscribe, unpack_mask
-from palio.spark.connection import Connection, Door
+from palio.spark.connection import BrokerLogin, Connection
 from tests.cli.brokers import PROGRAM
 
 PATIENCE_S: Final = 60.0
@@ -63,7 +63,7 @@ class Broker:
             self.process = None
 
     def connect(self, name: str = "tests", incarnation: str = "") -> Connection:
-        return Connection(Door(self.url, name), incarnation, timeout_s=PATIENCE_S)
+        return Connection(BrokerLogin(self.url, name), incarnation, timeout_s=PATIENCE_S)
 
     def publish(self, *events: Mapping[str, Any], first: int = 1, name: str = "tests") -> None:
         """Publish events durably, numbered on from the first."""

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.spark import archive as archives
-from palio.spark.archive import ArchiveReader, Stretch, archive_schema
+from palio.spark.archive import ArchiveReader, RowGroups, archive_schema
 
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
 NOON = datetime(2026, 1, 1, 12)  # noqa: DTZ001  # as INT96 has it, without a zone
@@ -101,7 +101,7 @@ def test_row_groups_in_which_nothing_can_match_are_passed_over(
     home: Path, filter: str, groups: tuple[int, ...]
 ) -> None:
     archive = reader(home / "day=2026-01-01", filter)
-    found = [each.groups for each in archive.partitions() if isinstance(each, Stretch)]
+    found = [each.groups for each in archive.partitions() if isinstance(each, RowGroups)]
     assert found == [groups]
 
 

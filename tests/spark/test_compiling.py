@@ -1,4 +1,4 @@
-"""Compiled rosters match what their rows say, however the rows are sorted into tables."""
+"""Compiled subscriptions match what their rows say, however these are sorted into tables."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ import pytest
 import palio
 from palio.matching import Index, Reference
 from palio.model import Filter, to_batch
-from palio.spark.compiling import MAX_COLUMNS, MIN_TABLE_ROWS, CompiledRoster, Wide, compile_rows
+from palio.spark.compiling import (
+    MAX_COLUMNS,
+    MIN_TABLE_ROWS,
+    CompiledSubscriptions,
+    Wide,
+    compile_rows,
+)
 from palio.spark.reading import read
 
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def compiled(rows: list[dict[str, Any]], time: str | None = None) -> CompiledRoster:
-    roster = read(rows)
-    assert not roster.rejects
-    return compile_rows(roster.table, np.arange(len(roster)), time)
+def compiled(rows: list[dict[str, Any]], time: str | None = None) -> CompiledSubscriptions:
+    subscriptions = read(rows)
+    assert not subscriptions.rejects
+    return compile_rows(subscriptions.table, np.arange(len(subscriptions)), time)
 
 
 def hour(number: int) -> dt.datetime:
@@ -135,9 +141,9 @@ def test_attributes_are_those_that_filters_name() -> None:
 
 
 def test_only_some_rows(rng: random.Random) -> None:
-    roster = read([{"id": each, "filter": f"n >= {each}"} for each in range(20)])
+    subscriptions = read([{"id": each, "filter": f"n >= {each}"} for each in range(20)])
     some = np.array(sorted(rng.sample(range(20), 8)))
-    found = compile_rows(roster.table, some)
+    found = compile_rows(subscriptions.table, some)
     matches = found.engine.match(EVENTS.slice(4, 1)).keys.tolist()
     assert matches == [each for each in some.tolist() if each <= 12]
 
@@ -158,7 +164,7 @@ def test_rows_of_many_shapes_mean_what_they_meant(rng: random.Random) -> None:
         filter = palio.parse_filter(" AND ".join(parts))
         names = sorted(filter.variables)
         row = tuple(values[name] for name in names)
-        if wide.take(filter, names, tuple(map(type, row)), [place], [row]):
+        if wide.add(filter, names, tuple(map(type, row)), [place], [row]):
             oracle.add(place, filter, values)
     assert len(wide.places) > 50
     engine = Index()
@@ -185,7 +191,7 @@ def test_rows_of_many_shapes_mean_what_they_meant(rng: random.Random) -> None:
 def test_what_is_no_conjunction_of_plain_comparisons(text: str) -> None:
     wide = Wide()
     names = sorted(palio.parse_filter(text).variables)
-    assert not wide.take(
+    assert not wide.add(
         palio.parse_filter(text), names, [int] * len(names), [0], [(1,) * len(names)]
     )
     assert wide.places == []
@@ -193,8 +199,8 @@ def test_what_is_no_conjunction_of_plain_comparisons(text: str) -> None:
 
 def test_an_attribute_may_be_compared_several_times() -> None:
     wide = Wide()
-    assert wide.take(palio.parse_filter("x > :a AND x > :b"), ["a", "b"], (int, int), [0], [(3, 5)])
-    assert wide.take(palio.parse_filter("x > :a"), ["a"], (int,), [1], [(4,)])
+    assert wide.add(palio.parse_filter("x > :a AND x > :b"), ["a", "b"], (int, int), [0], [(3, 5)])
+    assert wide.add(palio.parse_filter("x > :a"), ["a"], (int,), [1], [(4,)])
     engine = Index()
     engine.add_many([0, 1], wide.skeleton, wide.columns())
     assert engine.match(to_batch({"x": 5})).keys.tolist() == [1]
@@ -204,9 +210,9 @@ def test_an_attribute_may_be_compared_several_times() -> None:
 def test_the_limit_of_columns() -> None:
     wide = Wide()
     taken = [
-        wide.take(palio.parse_filter(f"x{number} < :a"), ["a"], (int,), [number], [(1,)])
+        wide.add(palio.parse_filter(f"x{number} < :a"), ["a"], (int,), [number], [(1,)])
         for number in range(MAX_COLUMNS + 1)
     ]
     assert taken == [True] * MAX_COLUMNS + [False]
-    assert wide.take(palio.parse_filter("x0 < :a"), ["a"], (int,), [MAX_COLUMNS], [(2,)])
+    assert wide.add(palio.parse_filter("x0 < :a"), ["a"], (int,), [MAX_COLUMNS], [(2,)])
     assert len(wide.columns()) == MAX_COLUMNS

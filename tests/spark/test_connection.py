@@ -9,7 +9,7 @@ from palio.client.blocking import SyncClient
 from palio.errors import InvalidConfiguration, PalioError, ParseError, Unreachable
 from palio.protocol.failures import error_of
 from palio.protocol.messages import Ask, Failure, Subscribe
-from palio.spark.connection import Connection, Door
+from palio.spark.connection import BrokerLogin, Connection
 from tests.spark.brokers import PATIENCE_S, Broker, deliveries, events_of, serving
 
 
@@ -57,13 +57,13 @@ def test_a_refusal_is_raised_as_what_it_is_and_the_connection_goes_on(broker: Br
 
 def test_nobody_at_an_address_is_unreachable() -> None:
     with pytest.raises(Unreachable, match=r"no broker answers: palio://127.0.0.1:1"):
-        Connection(Door("palio://127.0.0.1:1"), timeout_s=0.01)
+        Connection(BrokerLogin("palio://127.0.0.1:1"), timeout_s=0.01)
 
 
 @pytest.mark.parametrize("url", ["http://localhost", "palio://", "palio://x:y", "localhost:7400"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InvalidConfiguration, match="is no address of a broker"):
-        Connection(Door(url))
+        Connection(BrokerLogin(url))
 
 
 def test_a_broker_that_comes_back_goes_on(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_a_broker_that_comes_back_goes_on(tmp_path: Path) -> None:
 
 def test_a_broker_that_stays_away_answers_nothing(tmp_path: Path) -> None:
     with serving(tmp_path) as broker:
-        connection = Connection(Door(broker.url), timeout_s=0.2)
+        connection = Connection(BrokerLogin(broker.url), timeout_s=0.2)
         broker.kill()
         with pytest.raises(Unreachable, match=r"did not answer within 0.2 s"):
             connection.ask(Ask(0, "status"))

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from palio.errors import InvalidConfiguration, InvalidInput, ParseError
 from palio.protocol.limits import MAX_SECONDS
-from palio.spark.connection import Door
+from palio.spark.connection import BrokerLogin
 from palio.spark.options import BrokerOptions, Options, Seconds, bindings, read_options
 from palio.spark.streaming import StreamOptions
 
@@ -79,7 +79,7 @@ def test_seconds_go_up_to_ten_years() -> None:
 def test_a_client_has_a_name(name: str) -> None:
     options = read_options(StreamOptions, {"url": "palio://b", "durable": "d", "client": name})
     with pytest.raises(InvalidInput, match="option 'client': a client cannot be called"):
-        options.door("client")
+        options.login("client")
 
 
 def test_a_truth_is_true_or_false() -> None:
@@ -109,19 +109,19 @@ def test_a_door_takes_its_token_from_an_option_a_file_or_the_environment(
     monkeypatch.setenv("PALIO_TOKEN", "from-environment")
     given = {"url": "palio://x", "durable": "d", "client": "me"}
 
-    def door(**more: str) -> Door:
-        return read_options(StreamOptions, given | more).door("client")
+    def login(**more: str) -> BrokerLogin:
+        return read_options(StreamOptions, given | more).login("client")
 
-    assert door() == Door("palio://x", "me", "from-environment")
-    assert door(token="given").token == "given"
+    assert login() == BrokerLogin("palio://x", "me", "from-environment")
+    assert login(token="given").token == "given"
     (tmp_path / "token").write_text("from-file\n")
     (tmp_path / "token").chmod(0o600)
-    assert door(tokenfile=str(tmp_path / "token")).token == "from-file"
+    assert login(tokenfile=str(tmp_path / "token")).token == "from-file"
     (tmp_path / "token").chmod(0o644)
     with pytest.raises(InvalidConfiguration, match="may be read by others"):
-        door(tokenfile=str(tmp_path / "token"))
+        login(tokenfile=str(tmp_path / "token"))
     with pytest.raises(InvalidConfiguration, match="tokenFile"):
-        door(tokenfile=str(tmp_path / "none"))
+        login(tokenfile=str(tmp_path / "none"))
 
 
 def test_a_token_is_not_printed() -> None:

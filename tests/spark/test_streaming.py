@@ -132,7 +132,7 @@ def test_an_entry_is_as_large_as_it_is_for_the_broker(
     broker.subscribe(source.durable, picky.filter)
     publish(broker, source, *range(1, 1_000))
     entries = StreamReader(picky, SCHEMA).entries
-    entries.take()
+    entries.receive()
     (entry,) = entries.held.values()
     assert entry.batch.num_rows == 1
     assert entry.size > 1_000 * 8
@@ -228,10 +228,12 @@ def test_what_was_lost_is_told_unless_that_is_all_the_same(
     entries = StreamReader(source, SCHEMA).entries
     connection = broker.connect()
     with pytest.raises(PalioError, match=r"lost 3 events at .*failOnDataLoss"):
-        entries._taken(connection, lost)
+        entries._receive_one(connection, lost)
     careless = StreamReader(replace(source, fail_on_data_loss=False), SCHEMA).entries
-    careless._taken(connection, lost)
-    entries._taken(connection, Gaps((Gap("*", 0, 0, 0),)))  # of live events, which are not read
+    careless._receive_one(connection, lost)
+    entries._receive_one(
+        connection, Gaps((Gap("*", 0, 0, 0),))
+    )  # of live events, which are not read
     connection.close()
 
 
@@ -330,14 +332,14 @@ def entries_over(connection: Any, **changes: Any) -> OpenEntries:
 
 def test_what_waits_is_taken_whenever_it_is_delivered() -> None:
     entries = entries_over(Late(4, 7, 9))
-    entries.take()
+    entries.receive()
     assert list(entries.held) == [4, 7, 9]
     assert entries.last == 9
 
 
 def test_what_comes_again_in_another_session_is_held_once() -> None:
     entries = entries_over(Late(4, 7, 4, 7, 9))
-    entries.take()
+    entries.receive()
     assert list(entries.held) == [4, 7, 9]
 
 
@@ -346,7 +348,7 @@ def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> 
     """So that it is acknowledged like others, and waited for no longer."""
     lost = (Lost(8, gap), Lost(9, gap))
     entries = entries_over(Late(4, 7, lost=lost), fail_on_data_loss=False)
-    entries.take()
+    entries.receive()
     assert {number: len(each.batch) for number, each in entries.held.items()} == {
         4: 1,
         7: 1,
@@ -354,7 +356,7 @@ def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> 
         9: 0,
     }
     with pytest.raises(PalioError, match="failOnDataLoss"):
-        entries_over(Late(4, 7, lost=lost)).take()
+        entries_over(Late(4, 7, lost=lost)).receive()
 
 
 def test_no_more_is_taken_than_a_batch_unless_the_batch_goes_further(
@@ -362,10 +364,10 @@ def test_no_more_is_taken_than_a_batch_unless_the_batch_goes_further(
 ) -> None:
     monkeypatch.setattr(streaming, "BATCH_BYTES", 1)
     entries = entries_over(Late(4, 7, 9))
-    entries.take()
+    entries.receive()
     assert list(entries.held) == [4]
     entries = entries_over(Late(4, 7, 9))
-    entries.take(through=7)
+    entries.receive(through=7)
     assert list(entries.held) == [4, 7]
 
 
@@ -376,4 +378,4 @@ def test_what_was_said_to_wait_and_does_not_come_is_an_error() -> None:
             return None
 
     with pytest.raises(Unreachable, match="entry 4 waits, and did not give it within 0 s"):
-        entries_over(Silent(4), timeout=0.0).take()
+        entries_over(Silent(4), timeout=0.0).receive()

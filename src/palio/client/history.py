@@ -26,7 +26,7 @@ from palio.model.constraints import Constraint
 from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op
-from palio.parquet import PIECE_BYTES, matching_groups, opened, pieces, told
+from palio.parquet import PIECE_BYTES, matching_groups, named_errors, opened, pieces
 
 __all__ = ["history"]
 
@@ -90,7 +90,7 @@ class _Selection:
         with opened(path) as file:
             groups = matching_groups(file, self._filter, file.schema_arrow.names)
         for piece in pieces(path, groups=groups, most_rows=PIECE_ROWS, most_bytes=most_bytes):
-            with told(path):
+            with named_errors(path):
                 batch = as_events(piece, PUBLISHER, SEQ, TIME)
             rows = np.unique(self._engine.match(batch).rows)
             if len(rows):
@@ -165,7 +165,7 @@ class _Cursor:
 
 def _first_time(path: Path) -> int:
     """When the first event of a file was published."""
-    with told(path):
+    with named_errors(path):
         first = next(pieces(path, columns=[TIME], most_rows=1), None)
         if first is None:
             raise ValueError("it holds no event; remove it")

@@ -34,14 +34,14 @@ from palio.spark.pushdown import push
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArchiveOptions", "ArchiveReader", "Stretch", "archive_schema"]
+__all__ = ["ArchiveOptions", "ArchiveReader", "RowGroups", "archive_schema"]
 
 STRETCH_BYTES: Final = 64 << 20
 """Row groups that lie together are read by one task up to about so much."""
 
 
 @dataclass(frozen=True)
-class Stretch(InputPartition):
+class RowGroups(InputPartition):
     """Row groups of one file, for one task."""
 
     path: str
@@ -79,7 +79,7 @@ class ArchiveReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The row groups in which something may match, in stretches."""
-        found: list[Stretch] = []
+        found: list[RowGroups] = []
         for path in parquet_files(Path(self.path), "the archive", deep=True):
             groups: list[int] = []
             size = 0
@@ -88,16 +88,16 @@ class ArchiveReader(DataSourceReader):
                     groups.append(number)
                     size += file.metadata.row_group(number).total_byte_size
                     if size >= STRETCH_BYTES:
-                        found.append(Stretch(str(path), tuple(groups)))
+                        found.append(RowGroups(str(path), tuple(groups)))
                         groups, size = [], 0
             if groups:
-                found.append(Stretch(str(path), tuple(groups)))
+                found.append(RowGroups(str(path), tuple(groups)))
         # With no partitions at all Spark would make one of its own.
-        return found or [Stretch("", ())]
+        return found or [RowGroups("", ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a stretch that match, in Spark's schema."""
-        assert isinstance(partition, Stretch)
+        assert isinstance(partition, RowGroups)
         if not partition.groups:
             return
         with opened(partition.path) as file:

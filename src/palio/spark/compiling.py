@@ -1,4 +1,4 @@
-"""From a roster to a compiled index: many texts at once, and no bad one spoils the others.
+"""From subscriptions to a compiled index: many texts at once, and no bad one spoils the others.
 
 Texts are read by their shapes (`palio.language.bulk`). Plain comparisons of all shapes together
 make one wide table (`Wide`); every other shape makes one of its own: a skeleton filter with a
@@ -37,7 +37,7 @@ from palio.model.limits import MAX_STRING_CHARS
 from palio.model.operators import MEMBERSHIP, Op
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = ["MAX_COLUMNS", "CompiledRoster", "Wide", "compile_rows"]
+__all__ = ["MAX_COLUMNS", "CompiledSubscriptions", "Wide", "compile_rows"]
 
 BOUNDS: Final = {"valid_from": ">=", "valid_to": "<"}
 """The columns that say when a row holds, each with what the event's time must be to it."""
@@ -48,7 +48,7 @@ MIN_TABLE_ROWS: Final = 4
 Row: TypeAlias = dict[str, Any]
 
 
-class CompiledRoster(NamedTuple):
+class CompiledSubscriptions(NamedTuple):
     """An index by row, the attributes that its filters name, and rows that are in it no more."""
 
     engine: Index
@@ -58,12 +58,12 @@ class CompiledRoster(NamedTuple):
 
 def compile_rows(
     table: pa.Table, rows: npt.NDArray[np.int64], time: str | None = None
-) -> CompiledRoster:
-    """Compile some rows of a roster's table; their numbers are the keys of the index.
+) -> CompiledSubscriptions:
+    """Compile some rows of a table of subscriptions; their numbers are the keys of the index.
 
     >>> from palio.spark.reading import read
-    >>> roster = read([{"id": "a", "filter": "x < 5"}, {"id": "b", "filter": "x <"}])
-    >>> compiled = compile_rows(roster.table, np.arange(2))
+    >>> subscriptions = read([{"id": "a", "filter": "x < 5"}, {"id": "b", "filter": "x <"}])
+    >>> compiled = compile_rows(subscriptions.table, np.arange(2))
     >>> len(compiled.engine), sorted(compiled.attributes), [row for row, _ in compiled.rejects]
     (1, ['x'], [1])
     """
@@ -89,7 +89,7 @@ class _Compiler:
     def _column(table: pa.Table, name: str) -> list[Any] | None:
         return table[name].to_pylist() if name in table.column_names else None
 
-    def compiled(self) -> CompiledRoster:
+    def compiled(self) -> CompiledSubscriptions:
         bulk = parse_many(self.texts)
         self.rejects += [(int(self.keys[place]), str(error)) for place, error in bulk.rejects]
         wide = Wide()
@@ -98,7 +98,7 @@ class _Compiler:
         singles = list(bulk.singles)
         for group in bulk.groups:
             for batch in self._batches(group):
-                if wide.take(batch.skeleton, batch.names, batch.kinds, batch.places, batch.values):
+                if wide.add(batch.skeleton, batch.names, batch.kinds, batch.places, batch.values):
                     widened.append(batch)
                 elif len(batch.places) < MIN_TABLE_ROWS:
                     singles += batch.filters()
@@ -109,7 +109,7 @@ class _Compiler:
         self._add_tables(tables)
         for place, filter in singles:
             self._add(place, filter)
-        return CompiledRoster(self.index, frozenset(self.attributes), self.rejects)
+        return CompiledSubscriptions(self.index, frozenset(self.attributes), self.rejects)
 
     # --- tables ---
 
@@ -283,9 +283,9 @@ class Wide:
 
     >>> import palio
     >>> wide = Wide()
-    >>> wide.take(palio.parse("x < :a"), ["a"], (int,), [0], [(5,)])
+    >>> wide.add(palio.parse("x < :a"), ["a"], (int,), [0], [(5,)])
     True
-    >>> wide.take(palio.parse("x < :a AND y = :b"), ["a", "b"], (int, str), [1], [(7, "q")])
+    >>> wide.add(palio.parse("x < :a AND y = :b"), ["a", "b"], (int, str), [1], [(7, "q")])
     True
     >>> str(wide.skeleton), [column.to_pylist() for column in wide.columns().values()]
     ('x < :v0 AND y = :v1', [[5, 7], [None, 'q']])
@@ -293,10 +293,10 @@ class Wide:
 
     def __init__(self) -> None:
         self.places: list[int] = []
-        """The rows of the roster, in the order of the table."""
+        """The numbers of its rows among those that are compiled."""
         self._cells: dict[_Comparison, tuple[list[int], list[Any]]] = {}
 
-    def take(
+    def add(
         self,
         skeleton: Filter,
         names: Sequence[str],

@@ -31,7 +31,7 @@ from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Answer, Deliver, Gap, Gaps, Hello, Subscribe
 from palio.protocol.requests import Request
 
-__all__ = ["TIMEOUT_S", "Connection", "Door"]
+__all__ = ["TIMEOUT_S", "BrokerLogin", "Connection"]
 
 TIMEOUT_S: Final = 60.0
 """Seconds that a broker may take to be reached, to answer a request, to accept a publication."""
@@ -42,7 +42,7 @@ RETRY_S: Final = 0.2
 Result = TypeVar("Result")
 
 
-class Door(NamedTuple):
+class BrokerLogin(NamedTuple):
     """The address of a broker, the client's name and token, and the authorities to trust."""
 
     url: str
@@ -66,15 +66,17 @@ class Connection:
     `incarnation` is the second half of the name that publications are numbered under.
     """
 
-    def __init__(self, door: Door, incarnation: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
-        parse_address(door.url)
-        self.url = door.url
+    def __init__(
+        self, login: BrokerLogin, incarnation: str = "", *, timeout_s: float = TIMEOUT_S
+    ) -> None:
+        parse_address(login.url)
+        self.url = login.url
         self.timeout_s = timeout_s
         self._received: SimpleQueue[Deliver | Gaps | PalioError] = SimpleQueue()
         self._subscription: Subscribe | None = None
         self._core = ClientCore(self)
-        hello = Hello("client", door.name, PROTOCOL_VERSION, door.token, incarnation)
-        self._session = Session(self._core, tcp(door.tls), [door.url], hello, random.Random())
+        hello = Hello("client", login.name, PROTOCOL_VERSION, login.token, incarnation)
+        self._session = Session(self._core, tcp(login.tls), [login.url], hello, random.Random())
         self._core.session = self._session.core
         self._outbox = Outbox(self._core.publications, self._core.may_publish, self._session.flush)
         self._portal = Portal("palio-spark")

@@ -175,7 +175,7 @@ def _is_known(given: Any) -> bool:
 # --- Parquet ---
 
 
-class Piece(NamedTuple):
+class RowGroup(NamedTuple):
     """One row group of a file, and the number of its first row."""
 
     path: str
@@ -190,7 +190,7 @@ class ReadTask:
 
     inner: Task
     paths: tuple[tuple[str, ...], ...]
-    shares: tuple[tuple[Piece, ...], ...]
+    shares: tuple[tuple[RowGroup, ...], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the row groups of this partition, and run the inner task on them."""
@@ -198,7 +198,7 @@ class ReadTask:
         pieces = [piece for number in shares for piece in self.shares[number]]
         return self.inner(batch for piece in pieces for batch in self._read(piece))
 
-    def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _read(self, piece: RowGroup) -> Iterator[pa.RecordBatch]:
         stored = [".".join(path) for path in self.paths if path[0] not in (FILE, ROW)]
         first = piece.first_row
         for batch in read_groups(piece.path, [piece.group], stored):
@@ -211,7 +211,7 @@ class ReadTask:
                 yield pa.record_batch({"c0": pa.nulls(batch.num_rows)})
 
     @staticmethod
-    def _column(batch: pa.RecordBatch, path: tuple[str, ...], piece: Piece, first: int) -> Any:
+    def _column(batch: pa.RecordBatch, path: tuple[str, ...], piece: RowGroup, first: int) -> Any:
         if path == (FILE,):
             return pa.repeat(piece.path, batch.num_rows)
         if path == (ROW,):
@@ -228,7 +228,7 @@ class ParquetEvents:
     def __init__(self, path: str | Path, session: SparkSession) -> None:
         self.session = session
         files = parquet_files(Path(path), "events from")
-        self.pieces: list[Piece] = []
+        self.pieces: list[RowGroup] = []
         self.schema: pa.Schema = pa.schema([])
         like: tuple[Any, Any] | None = None
         for number, each in enumerate(files):
@@ -241,7 +241,7 @@ class ParquetEvents:
                 first = 0
                 for group in range(file.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows
-                    self.pieces.append(Piece(str(each), group, first, rows))
+                    self.pieces.append(RowGroup(str(each), group, first, rows))
                     first += rows
         self.columns: list[str] = self.schema.names
 
@@ -306,9 +306,9 @@ def _check_same(schema: pa.Schema, other: pa.Schema, first: Path, path: Path) ->
         )
 
 
-def _shares(pieces: Sequence[Piece], count: int) -> tuple[tuple[Piece, ...], ...]:
+def _shares(pieces: Sequence[RowGroup], count: int) -> tuple[tuple[RowGroup, ...], ...]:
     """Row groups dealt out so that every share has about as many rows; the largest first."""
-    shares: list[list[Piece]] = [[] for _ in range(count)]
+    shares: list[list[RowGroup]] = [[] for _ in range(count)]
     rows = [0] * count
     for piece in sorted(pieces, key=lambda each: -each.rows):
         least = rows.index(min(rows))

@@ -21,7 +21,7 @@ from palio.errors import InvalidConfiguration, UnsafeFile
 from palio.language.parsing import parse_filter
 from palio.protocol.limits import MAX_SECONDS
 from palio.protocol.names import check_name
-from palio.spark.connection import TIMEOUT_S, Door
+from palio.spark.connection import TIMEOUT_S, BrokerLogin
 
 __all__ = [
     "Address",
@@ -58,10 +58,10 @@ class BrokerOptions(Options, frozen=True, kw_only=True):
     ca: str = ""
     timeout: Seconds = TIMEOUT_S
 
-    def door(self, option: str) -> Door:
+    def login(self, option: str) -> BrokerLogin:
         """The address of the broker; `option` has the client's name."""
         name = check_name(getattr(self, option), f"option {option!r}: a client")
-        return Door(self.url, name, self.token or default_token(), self.ca)
+        return BrokerLogin(self.url, name, self.token or default_token(), self.ca)
 
 
 def default_token() -> str:

@@ -1,8 +1,8 @@
 """The sources of subscriptions: DataFrames, Parquet, JSON lines, Arrow tables, dictionaries.
 
-All become a `Roster`: one row a subscription, or a period of one, in a fixed schema. A row that is
-no subscription (no id, no filter, parameters that are no object) does not spoil the others: it goes
-to the rejects, and so does, later, every filter that does not compile.
+All become a `SubscriptionTable`: one row a subscription, or a period of one, in a fixed schema. A
+row that is no subscription (no id, no filter, parameters that are no object) does not spoil the
+others: it goes to the rejects, and so does, later, every filter that does not compile.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ import pyarrow.compute as pc
 
 from palio.client.answers import CatalogueEntry
 from palio.errors import InvalidInput, LimitExceeded
-from palio.parquet import opened, pieces, told
+from palio.parquet import named_errors, opened, pieces
 from palio.protocol.addresses import parse_address
-from palio.spark.connection import TIMEOUT_S, Door
+from palio.spark.connection import TIMEOUT_S, BrokerLogin
 from palio.spark.options import default_token
 from palio.spark.parquet import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["COLUMNS", "Catalogue", "Roster", "Source", "read"]
+__all__ = ["COLUMNS", "Catalogue", "Source", "SubscriptionTable", "read"]
 
 Source: TypeAlias = "DataFrame | pa.Table | str | Path | Catalogue | Iterable[Mapping[str, Any]]"
 """Subscriptions as the user has them."""
@@ -48,7 +48,7 @@ JSON_LINES: Final = frozenset({".jsonl", ".ndjson", ".json"})
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
-class Roster:
+class SubscriptionTable:
     """Subscriptions in columns, and the rows that are none.
 
     `table` has the columns `id` (int64 or utf8), `filter` (utf8),
@@ -73,11 +73,11 @@ class Roster:
         )
 
 
-def read(source: Source) -> Roster:
+def read(source: Source) -> SubscriptionTable:
     """The subscriptions of a source.
 
-    >>> roster = read([{"id": 1, "filter": "price < 5"}, {"id": 2, "filter": None}])
-    >>> roster.table["id"].to_pylist(), roster.rejects
+    >>> subscriptions = read([{"id": 1, "filter": "price < 5"}, {"id": 2, "filter": None}])
+    >>> subscriptions.table["id"].to_pylist(), subscriptions.rejects
     ([1], [(2, None, 'there is no filter')])
     """
     if isinstance(source, str) and source.startswith(ADDRESSES):
@@ -105,10 +105,10 @@ def read(source: Source) -> Roster:
     return _from_rows(rows)
 
 
-def _from_catalogue(catalogue: Catalogue) -> Roster:
+def _from_catalogue(catalogue: Catalogue) -> SubscriptionTable:
     """The same columns however many subscriptions there are: there may be none at first."""
     entries = catalogue.rows()
-    return _roster(
+    return _table(
         {
             "id": pa.array([entry["id"] for entry in entries], pa.utf8()),
             "subscriber": pa.array([entry["subscriber"] for entry in entries], pa.utf8()),
@@ -118,7 +118,7 @@ def _from_catalogue(catalogue: Catalogue) -> Roster:
     )
 
 
-def _from_file(path: Path) -> Roster:
+def _from_file(path: Path) -> SubscriptionTable:
     if not path.exists():
         raise InvalidInput(f"cannot read subscriptions from {str(path)!r}: there is no such file")
     if path.suffix in JSON_LINES:
@@ -167,13 +167,13 @@ def _folders(files: list[Path]) -> Iterator[dict[str, Any]]:
         return
     import pyarrow.dataset as ds  # which workers would load pandas for
 
-    with told(files[0]):
+    with named_errors(files[0]):
         dataset = ds.dataset([*map(str, files)], format="parquet", partitioning="hive")
     for fragment in dataset.get_fragments():
         yield ds.get_partition_keys(fragment.partition_expression)
 
 
-def _from_lines(lines: Iterable[bytes]) -> Roster:
+def _from_lines(lines: Iterable[bytes]) -> SubscriptionTable:
     decode = msgspec.json.Decoder().decode
     rows: list[Any] = []
     bad: list[tuple[Any, Any, str]] = []
@@ -190,23 +190,23 @@ def _from_lines(lines: Iterable[bytes]) -> Roster:
         else:
             text = line.decode(errors="replace")
             bad.append((None, text, f"line {number} is no JSON object"))
-    roster = _from_rows(rows)
-    return Roster(roster.table, bad + roster.rejects)
+    subscriptions = _from_rows(rows)
+    return SubscriptionTable(subscriptions.table, bad + subscriptions.rejects)
 
 
-def _from_rows(rows: list[Mapping[str, Any]]) -> Roster:
+def _from_rows(rows: list[Mapping[str, Any]]) -> SubscriptionTable:
     names = {name for row in rows for name in row} if rows else {"id", "filter"}
-    return _roster({name: [row.get(name) for row in rows] for name in names})
+    return _table({name: [row.get(name) for row in rows] for name in names})
 
 
-def _from_table(table: pa.Table) -> Roster:
+def _from_table(table: pa.Table) -> SubscriptionTable:
     names = table.column_names
-    return _roster({name: table[name].combine_chunks() for name in names if name in COLUMNS})
+    return _table({name: table[name].combine_chunks() for name in names if name in COLUMNS})
 
 
-def _roster(given: Mapping[str, Any]) -> Roster:
-    """Columns, lists or arrays of any type, in the types of a roster; the rows that are
-    subscriptions, and the others with their reasons.
+def _table(given: Mapping[str, Any]) -> SubscriptionTable:
+    """Columns, lists or arrays of any type, in the fixed schema: the rows that are subscriptions,
+    and the others with their reasons.
     """
     _check_columns(given)
     bad: dict[int, str] = {}
@@ -224,7 +224,7 @@ def _roster(given: Mapping[str, Any]) -> Roster:
         keep = np.ones(table.num_rows, np.bool_)
         keep[list(bad)] = False
         table = table.filter(pa.array(keep))
-    return Roster(table.combine_chunks(), rejects)
+    return SubscriptionTable(table.combine_chunks(), rejects)
 
 
 def _check_columns(names: Iterable[str]) -> None:
@@ -379,7 +379,7 @@ class Catalogue:
         from palio.client.blocking import SyncClient
 
         token = self.token or default_token()
-        tls = Door(self.url, ca=self.ca).tls
+        tls = BrokerLogin(self.url, ca=self.ca).tls
         with SyncClient(
             self.url, name=self.name, token=token, tls=tls, timeout=self.timeout_s
         ) as client:

@@ -18,7 +18,7 @@ from palio.model.patterns import Pattern
 from palio.spark.attributes import arrow_schema, attributes_of
 from palio.spark.events import WATERMARK, FrameEvents, Layout, check_columns
 from palio.spark.following import FindSteps, Follow
-from palio.spark.live import FollowLive, Kinds, PackHits, Unpack, pattern_name
+from palio.spark.live import FollowLive, HitTypes, PackHits, Unpack, pattern_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -173,7 +173,7 @@ class _Plan(NamedTuple):
         patterns, ids = tuple(standing.patterns), tuple(standing.ids)
         names = tuple(map(pattern_name, ids, patterns))
         kept = self._kept()
-        kinds = Kinds(arrow_schema(kept), keys, len(self.order))
+        kinds = HitTypes(arrow_schema(kept), keys, len(self.order))
         # The column is the event time still: Spark knows it by what stands beside it.
         watermark = {WATERMARK: self.source.watermark_ms(self.time)}
         hits = type(kept)(kept.fields[:keys])

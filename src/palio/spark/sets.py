@@ -2,14 +2,14 @@
 
     path/
       current                  the name of the version in force; replaced in one step
-      versions/<digest>/       one compiled roster (versions.py); never changed once it is there
+      versions/<digest>/       one compiled table (versions.py); never changed once it is there
       pins/<query>-<batch>     the version that a micro-batch of a stream was matched with
 
-A version's name is a digest of what it holds, so the same roster is compiled once, and jobs that
-come later find it there. `refresh` compiles another and moves `current`; a running stream takes it
-up with its next micro-batch. The first worker that a micro-batch reaches *pins* it to a version, by
-a file that can be made only once: all partitions of a batch agree, and so does a batch that is run
-again after a failure.
+A version's name is a digest of what it holds, so the same subscriptions are compiled once, and jobs
+that come later find it there. `refresh` compiles another and moves `current`; a running stream
+takes it up with its next micro-batch. The first worker that a micro-batch reaches *pins* it to a
+version, by a file that can be made only once: all partitions of a batch agree, and so does a batch
+that is run again after a failure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from palio import files
 from palio.errors import FileDamaged, InvalidInput
 from palio.model.values import check_name
 from palio.spark.java import cache_directory
-from palio.spark.reading import Roster, Source, read
+from palio.spark.reading import Source, SubscriptionTable, read
 from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, save
 
 __all__ = ["Refreshing", "SubscriptionSet", "subscriptions"]
@@ -92,7 +92,7 @@ class SubscriptionSet:
 
         Streams that match with this set take the new version with their next micro-batch.
         """
-        return self._take(read(source))
+        return self._put_in_force(read(source))
 
     def follow(self, source: Source, every_s: float = 5.0) -> Refreshing:
         """Refresh this set from a source again and again, until what this returns is closed.
@@ -101,16 +101,16 @@ class SubscriptionSet:
         """
         return Refreshing(self, source, every_s)
 
-    def _take(self, roster: Roster) -> bool:
-        if self.time is None and roster.has_history:
+    def _put_in_force(self, table: SubscriptionTable) -> bool:
+        if self.time is None and table.has_history:
             raise InvalidInput(
                 "these subscriptions hold from and to some time (valid_from, valid_to); "
                 "say which column is the events' time: time='...'"
             )
-        digest = digest_of(roster, self.time, self._shards)
+        digest = digest_of(table, self.time, self._shards)
         home = self.path / "versions" / digest
         if not (home / "set.msgpack").exists():
-            self._compile(roster, home)
+            self._compile(table, home)
         before = self.version if (self.path / "current").exists() else None
         if before == digest:
             return False
@@ -123,12 +123,12 @@ class SubscriptionSet:
         self._clear(digest)
         return True
 
-    def _compile(self, roster: Roster, home: Path) -> None:
+    def _compile(self, table: SubscriptionTable, home: Path) -> None:
         """Compile into a directory of its own and give it its name in one step."""
         versions = files.make_inside(files.make_directory(self.path), home.parent.name)
         fresh = files.fresh_directory(versions)
         try:
-            save(roster, fresh, self.time, self._shards)
+            save(table, fresh, self.time, self._shards)
             fresh.rename(home)
         except OSError:
             if not (home / "set.msgpack").exists():  # not just that another process was faster
@@ -191,11 +191,11 @@ def subscriptions(
         check_name(time, InvalidInput)
     if shards is not None and (type(shards) is not int or shards < 1):
         raise InvalidInput(f"a set has a whole number of shards, 1 at least, not {shards!r:.40}")
-    roster = read(source)
+    table = read(source)
     if path is None:
-        path = cache_directory() / "sets" / digest_of(roster, time, shards)
+        path = cache_directory() / "sets" / digest_of(table, time, shards)
     made = SubscriptionSet(path, time, shards)
-    made._take(roster)
+    made._put_in_force(table)
     return made
 
 

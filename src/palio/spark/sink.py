@@ -191,7 +191,7 @@ class Publisher:
 
     def __init__(self, options: PublishOptions, schema: StructType) -> None:
         self.order = options.order
-        self._door = options.door("publisher")
+        self._login = options.login("publisher")
         self._timeout_s = options.timeout
         self._encoding = Encoding(schema, options.order)
 
@@ -218,7 +218,7 @@ class Publisher:
             table = table.sort_by([(name, "ascending") for name in self.order])
         for part, first, rows in numbered(table, batch):
             incarnation = f"{written[0].query}.{part}"
-            connection = Connection(self._door, incarnation, timeout_s=self._timeout_s)
+            connection = Connection(self._login, incarnation, timeout_s=self._timeout_s)
             try:
                 connection.publish(rows.combine_chunks().to_batches(), first)
             finally:

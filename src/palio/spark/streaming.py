@@ -97,7 +97,7 @@ class OpenEntries:
 
     def __init__(self, source: StreamOptions) -> None:
         self.source = source
-        self._door = source.door("client")
+        self._login = source.login("client")
         self._subscription = source.subscription
         self.held: dict[int, ReceivedEntry] = {}
         self.last = 0
@@ -110,7 +110,7 @@ class OpenEntries:
         """What the broker at the other end calls itself."""
         return self._connected().broker
 
-    def take(self, through: int = 0) -> None:
+    def receive(self, through: int = 0) -> None:
         """Take in all that waits, as far as a batch goes, and at least through some entry.
 
         A broker sends deliveries when its windows allow it, before or after whatever else it says:
@@ -130,7 +130,7 @@ class OpenEntries:
                     f"{self.source.url} said that entry {self.last} waits, and did not give "
                     f"it within {self.source.timeout:g} s"
                 )
-            size += self._taken(connection, message)
+            size += self._receive_one(connection, message)
 
     def check(self, number: int) -> None:
         """An entry that a batch ends with came again, and so did those before it."""
@@ -159,7 +159,7 @@ class OpenEntries:
     def _connected(self) -> Connection:
         """The connection, opened at the first use, on which all that is held comes again."""
         if self._connection is None:
-            connection = Connection(self._door, timeout_s=self.source.timeout)
+            connection = Connection(self._login, timeout_s=self.source.timeout)
             try:
                 connection.subscribe(self._subscription)
             except BaseException:
@@ -168,7 +168,7 @@ class OpenEntries:
             self._connection = connection
         return self._connection
 
-    def _taken(self, connection: Connection, message: Deliver | Gaps) -> int:
+    def _receive_one(self, connection: Connection, message: Deliver | Gaps) -> int:
         """Take in a message; the bytes that are held more."""
         match message:
             case Deliver(entry=entry) if entry <= self._acknowledged:
@@ -190,7 +190,7 @@ class OpenEntries:
 
 
 @dataclass(frozen=True)
-class Portion(InputPartition):
+class EntryShare(InputPartition):
     """Events of a batch for one task, in the schema of the query."""
 
     batches: tuple[bytes, ...]
@@ -210,17 +210,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Before everything that waits."""
-        self.entries.take()
+        self.entries.receive()
         return {"broker": self.entries.broker, "entry": 0}
 
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
         """The end of what may be read from `start`; entries are not divided."""
-        self.entries.take()
+        self.entries.receive()
         self._check_broker(start)
         self.entries.release(start["entry"])
-        self.entries.take()
+        self.entries.receive()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         end, rows, size = start["entry"], 0, 0
         for number, entry in self.entries.held.items():
@@ -239,16 +239,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Read only the events that wait now."""
-        self.entries.take()
+        self.entries.receive()
         self._last = self.entries.last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The events between two offsets, dealt out to tasks in order."""
-        self.entries.take()
+        self.entries.receive()
         self._check_broker(end)
         first, last = start["entry"], end["entry"]
         self.entries.release(first)
-        self.entries.take(through=last)
+        self.entries.receive(through=last)
         if last > first:
             self.entries.check(last)
         chosen = [
@@ -256,11 +256,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, entry in self.entries.held.items()
             if first < number <= last
         ]
-        return [Portion(tuple(share)) for share in _shares(chosen, self.source.partitions)]
+        return [EntryShare(tuple(share)) for share in _shares(chosen, self.source.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a portion."""
-        assert isinstance(partition, Portion)
+        assert isinstance(partition, EntryShare)
         for each in partition.batches:
             yield pa.ipc.read_record_batch(pa.py_buffer(each), self._target)
 
@@ -312,7 +312,7 @@ def events_schema(source: StreamOptions) -> StructType:
 
     entries = OpenEntries(source)
     try:
-        entries.take()
+        entries.receive()
         held = islice(entries.held.values(), SAMPLE_ENTRIES)
         schemas = [entry.batch.schema for entry in held]
     finally:
