@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -120,13 +119,9 @@ class ArchiveReader(DataSourceReader):
         index = Index()
         index.add(0, self.filter)
         names = [name for name in batch.schema.names if name in self.filter.attributes & usable]
-        if names:
-            events, misfits = fit(batch.select(names))
-        else:  # a column of nulls is no attribute, but it has a length
-            events, misfits = fit(pa.record_batch({"absent": pa.nulls(batch.num_rows)}))
-        rows = index.match(events).rows
-        for misfit in misfits:  # such an event matches nothing
-            rows = np.setdiff1d(rows, misfit.rows)
+        fitted = fit(batch.select(names))
+        rows = index.match(fitted.events).rows
+        rows = rows[fitted.fits[rows]]
         return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
 
 

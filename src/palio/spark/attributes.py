@@ -30,6 +30,7 @@ __all__ = [
     "Misfit",
     "arrow_schema",
     "attributes_of",
+    "column_at",
     "fit",
     "is_attribute",
     "leaves",
@@ -62,6 +63,14 @@ class Fitted(NamedTuple):
 
     events: pa.RecordBatch
     misfits: list[Misfit]
+
+    @property
+    def fits(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no misfit: the others match nothing."""
+        mask = np.ones(self.events.num_rows, np.bool_)
+        for misfit in self.misfits:
+            mask[misfit.rows] = False
+        return mask
 
 
 def is_attribute(given: pa.DataType) -> bool:
@@ -148,6 +157,12 @@ def may_misfit(given: Any, *, from_file: bool) -> bool:
     return from_file and pa.types.is_timestamp(given)
 
 
+def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> Any:
+    """A column, or a field in it."""
+    column: Any = batch.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
 def fit(batch: pa.RecordBatch) -> Fitted:
     """A batch of attributes in the model's types.
 
@@ -155,6 +170,8 @@ def fit(batch: pa.RecordBatch) -> Fitted:
     >>> fit(pa.record_batch({"price": pa.array([Decimal("9.50")])})).events.column(0).to_pylist()
     [9.5]
     """
+    if not batch.num_columns:  # a column of nulls is no attribute, but it has a length
+        batch = pa.record_batch({"absent": pa.nulls(batch.num_rows)})
     misfits: list[Misfit] = []
     names, columns = batch.schema.names, batch.columns
     arrays = [_fitted(name, column, misfits) for name, column in zip(names, columns, strict=True)]

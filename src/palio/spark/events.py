@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from palio.errors import InvalidInput
-from palio.spark.attributes import arrow_schema, attributes_of
+from palio.spark.attributes import arrow_schema, attributes_of, column_at
 from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
 from palio.spark.tasks import context_of
 from palio.spark.workers import ColumnSlots
@@ -216,8 +215,7 @@ class ReadTask:
             return pa.repeat(piece.path, batch.num_rows)
         if path == (ROW,):
             return pa.array(range(first, first + batch.num_rows), pa.int64())
-        column = batch.column(path[0])
-        return as_stored(pc.struct_field(column, list(path[1:])) if len(path) > 1 else column)
+        return as_stored(column_at(batch, path))
 
 
 class ParquetEvents:

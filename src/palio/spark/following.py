@@ -78,10 +78,10 @@ class FindSteps:
             for step, filter in enumerate(pattern.steps):
                 index.add(number * STEPS + step, filter)
         for batch in batches:
-            events, misfits = self.slots.fitted(batch)
-            rows, keys = index.match(events)
-            for misfit in misfits:
-                fits = ~np.isin(rows, misfit.rows)
+            fitted = self.slots.fitted(batch)
+            rows, keys = index.match(fitted.events)
+            if fitted.misfits:
+                fits = fitted.fits[rows]
                 rows, keys = rows[fits], keys[fits]
             pairs, places = np.unique(
                 rows * len(self.patterns) + keys // STEPS, return_inverse=True

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
@@ -34,7 +33,7 @@ from palio.errors import InvalidEvent, InvalidInput
 from palio.model.events import is_system_name
 from palio.protocol.limits import WINDOW_BLOCKS
 from palio.protocol.seen_numbers import BLOCK
-from palio.spark.attributes import arrow_schema, attributes_of, fit
+from palio.spark.attributes import arrow_schema, attributes_of, column_at, fit
 from palio.spark.connection import Connection
 from palio.spark.options import BrokerOptions
 from palio.spark.tasks import TaskPlace
@@ -128,12 +127,7 @@ class Encoding:
 
     def events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The events of a batch."""
-        arrays = []
-        for path in self.paths.values():
-            column: Any = batch.column(path[0])
-            for name in path[1:]:
-                column = pc.struct_field(column, name)
-            arrays.append(column)
+        arrays = [column_at(batch, path) for path in self.paths.values()]
         events, misfits = fit(pa.RecordBatch.from_arrays(arrays, list(self.paths)))
         for misfit in misfits:
             raise InvalidEvent(f"a row has no value for {misfit.attribute!r}: {misfit.reason}")
