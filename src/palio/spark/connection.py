@@ -158,9 +158,15 @@ class Connection:
 
     async def _published(self, batches: Sequence[pa.RecordBatch], first: int) -> None:
         self._core.publications.next = first
-        for receipt in [self._outbox.offer(batch, durable=True) for batch in batches]:
-            async with asyncio.timeout(self.timeout_s):
-                await receipt
+        receipts = [self._outbox.offer(batch, durable=True) for batch in batches]
+        try:
+            for receipt in receipts:
+                async with asyncio.timeout(self.timeout_s):
+                    await receipt
+        finally:
+            for receipt in receipts:
+                if not receipt.cancel() and not receipt.cancelled():
+                    receipt.exception()  # so that nobody misses it: the first is raised
 
     def close(self) -> None:
         """Leave the broker."""
