@@ -32,7 +32,7 @@ import palio.spark
 from benchmarks.spark_streaming import Stream, measure
 from benchmarks.workloads import Workload, tell, workload
 from palio.matching import Index
-from palio.spark.compiling import CompiledRoster
+from palio.spark.compiling import CompiledSubscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -189,11 +189,11 @@ def compiled(count: int, texts: list[str], home: Path) -> tuple[SubscriptionSet,
 def from_columns(load: Workload, home: Path) -> SubscriptionSet:
     """A set whose filters are taken from columns: as texts they would be as many shapes as rows."""
 
-    def compile_rows(table: pa.Table, rows: Any, _: str | None = None) -> CompiledRoster:
+    def compile_rows(table: pa.Table, rows: Any, _: str | None = None) -> CompiledSubscriptions:
         assert len(table) == len(rows)
         engine = Index()
         engine.add_many(rows, load.skeleton, load.columns)
-        return CompiledRoster(engine, load.skeleton.attributes, [])
+        return CompiledSubscriptions(engine, load.skeleton.attributes, [])
 
     table = pa.table({"id": np.arange(load.filters), "filter": pa.repeat("TRUE", load.filters)})
     with patch("palio.spark.versions.compile_rows", compile_rows):

@@ -41,7 +41,7 @@ MAY_ASK: Final[Mapping[str, str]] = {
     "client/history.py": "a piece of Parquet that `palio.parquet` has validated",
     "cli/archive.py": "parcels",
     "parquet.py": "a piece of Parquet, validated",
-    "spark/sink.py": "rows of the same job",
+    "spark/reading.py": "a piece of Parquet that `palio.parquet` has validated",
     "spark/workers.py": "a batch of the same job",
 }
 """Who may ask for the bytes of something that is called neither `parcel` nor `self`."""

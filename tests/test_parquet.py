@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
 
 from palio import parquet
 from palio.errors import InvalidInput, LimitExceeded
-from palio.parquet import PIECE_BYTES, pieces
+from palio.language.parsing import parse_filter
+from palio.model.events import rows, to_batches
+from palio.parquet import PIECE_BYTES, matching_groups, opened, pieces
 
 
 def repeated(text: str, count: int) -> pa.Array[Any]:
@@ -113,6 +120,81 @@ def test_int96_is_read_to_the_microsecond_in_any_year(tmp_path: Path) -> None:
     pq.write_table(pa.table({"at": late}), path, use_deprecated_int96_timestamps=True)
     (piece,) = pieces(path)
     assert piece.column(0).equals(late)
+
+
+def test_columns_that_a_file_lacks_are_left_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [1, 2], "s": [{"y": 3}, {"y": 4}]}), tmp_path / "f")
+    (piece,) = pieces(tmp_path / "f", columns=["none", "s.y"])
+    assert piece.schema.names == ["s"]
+    (piece,) = pieces(tmp_path / "f", columns=["none"])
+    assert (piece.schema.names, piece.num_rows) == (["x"], 2)
+
+
+NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("text", "attributes", "groups"),
+    [
+        ("TRUE", "x", [0, 1, 2]),
+        ("x < 2", "x", [0, 2]),
+        ("x < 2", "", []),
+        ("x IS NULL", "", [0, 1, 2]),
+        ("x IS NULL", "x", [2]),
+        ("x = 4 OR LENGTH(s) = 1", "xs", [0, 1, 2]),
+        ("x = 4 AND LENGTH(s) = 1", "xs", [1, 2]),
+        ("s > 'b'", "s", [1, 2]),
+        ("h > 2", "h", [0, 1, 2]),
+        ("at >= TIMESTAMP '2026-01-01T13:00:00Z'", ["at"], [1, 2]),
+    ],
+)
+def test_row_groups_in_which_nothing_can_match_are_passed_over(
+    tmp_path: Path, text: str, attributes: Collection[str], groups: list[int]
+) -> None:
+    """A column with nulls in it says nothing: an absent attribute may be just what is asked for."""
+    times = [NOON + timedelta(minutes=30 * number) for number in range(6)]
+    table = pa.table(
+        {
+            "x": [1, 2, 3, 4, 5, None],
+            "s": ["a", "b", "b", "c", "d", "e"],
+            "h": pa.array(np.arange(6, dtype=np.float16)),
+            "at": pa.array(times, pa.timestamp("us", "UTC")),
+        }
+    )
+    pq.write_table(table, tmp_path / "f", row_group_size=2)
+    with opened(tmp_path / "f") as file:
+        assert matching_groups(file, parse_filter(text), attributes) == groups
+
+
+VALUES: Final = st.one_of(
+    st.integers(-3, 3),
+    st.sampled_from([-0.0, 0.0, 1.0, 2.5, float("nan"), float("inf"), 2.0**53]),
+    st.sampled_from([2**53, 2**53 + 1, -(2**63)]),
+    st.sampled_from(["", "a", "b", "é"]),
+    st.booleans(),
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("xy"), VALUES), min_size=1, max_size=8),
+    st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
+    VALUES.filter(lambda value: str(value) != "nan"),
+    st.sampled_from(["x {} :v", "NOT x {} :v", "x {} :v OR y = 1", "x {} :v AND y IS NULL"]),
+)
+def test_no_row_group_is_passed_over_that_has_a_match(
+    events: list[dict[str, Any]], operator: str, value: Any, text: str
+) -> None:
+    try:
+        filter = parse_filter(text.format(operator)).bind({"v": value})
+    except InvalidInput:
+        return
+    for batch in to_batches(events):
+        target = BytesIO()
+        pq.write_table(pa.Table.from_batches([batch]), target, row_group_size=1)
+        with pq.ParquetFile(target) as file:
+            groups = matching_groups(file, filter, batch.schema.names)
+        wanted = [number for number, row in enumerate(rows(batch)) if filter.matches(row)]
+        assert set(wanted) <= set(groups)
 
 
 TEXT = pa.utf8()

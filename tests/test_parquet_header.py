@@ -23,6 +23,9 @@ STEP = 1 if NIGHTLY else 7
 LEVELS = b"\x29\x06\x19\x26\x02\x04"
 """Of `SizeStatistics`: field 2, an empty list; field 3, a list of two numbers, 1 null, 2 values."""
 
+TYPE = b"\x15\x04\x19\x35"
+"""Of `ColumnMetaData`: field 1, INT64; field 2, a list of three encodings."""
+
 
 @pytest.mark.parametrize("mode", WRITTEN)
 def test_what_was_written_is_in_order(tmp_path: Path, mode: str) -> None:
@@ -106,3 +109,12 @@ def test_a_name_that_is_no_text_is_told(tmp_path: Path) -> None:
     path.write_bytes(data.replace(b"name", b"n\xffme"))
     with pytest.raises(InvalidInput, match="cannot read"):
         list(pieces(path))
+
+
+def test_a_column_of_another_type_than_its_schema_is_refused(tmp_path: Path) -> None:
+    """Arrow ends the process where its statistics are asked for."""
+    path = tmp_path / "f"
+    pq.write_table(pa.table({"n": [1, None, 3]}), path)
+    altered(path, TYPE, b"\x15\x00" + TYPE[2:])
+    with pytest.raises(InvalidInput, match="column 'n' is said to be of type 0, and INT64"):
+        check_header(path, pq.read_metadata(path))

@@ -71,7 +71,7 @@ def explain(error: msgspec.ValidationError, kind: Any) -> tuple[str, str]:
     unknown = re.search(r"unknown field `([^`]+)`", message)
     if unknown is None:
         return key, message
-    known = sorted(_kind_at(kind, path).__struct_fields__)
+    known = sorted(_kind_at(kind, path).__struct_encode_fields__)
     words = hint(unknown[1], known, f"there are {', '.join(known)}")
     return f"{key}.{unknown[1]}".lstrip("."), f"there is no such key; {words}"
 
@@ -101,7 +101,7 @@ def _kind_at(kind: Any, path: str) -> Any:
         kind = bare(kind)
         if name:
             fields = msgspec.structs.fields(kind)
-            kind = next(field.type for field in fields if field.name == name)
+            kind = next(field.type for field in fields if field.encode_name == name)
         else:
             kind = get_args(kind)[0 if get_origin(kind) is tuple else -1]
     return bare(kind)

@@ -35,6 +35,7 @@ __all__ = [
     "fresh_directory",
     "held",
     "is_open_to_others",
+    "locked",
     "make_directory",
     "make_inside",
     "open_new",
@@ -204,23 +205,30 @@ def replaced(
 # --- turns ---
 
 
-@contextmanager
-def held(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """A lock among processes and threads that name the same file, held while the block runs.
+def locked(path: Path, *, wait: bool = True) -> int | None:
+    """A descriptor that holds a lock among processes and threads that name the same file.
 
-    False if another has it and nobody shall wait. It is the system's: who ends gives it back,
-    however that ends.
+    None if another has it and nobody shall wait. The lock is the system's: it ends when the
+    descriptor is closed, or with its process, however that ends.
     """
     descriptor = open_own(path)
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-    finally:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
         os.close(descriptor)
+        return None
+    return descriptor
+
+
+@contextmanager
+def held(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """A lock (see `locked`) for the time of the block; False if it was not to be had."""
+    descriptor = locked(path, wait=wait)
+    try:
+        yield descriptor is not None
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 # --- secrets ---

@@ -1,4 +1,4 @@
-"""Parquet files read in pieces of bounded size, whatever they unpack to.
+"""The one reader of Parquet: in pieces of bounded size, whatever a file unpacks to.
 
 A column of Parquet may hold each text once and name it a million times: 14 kilobytes that are 20
 gigabytes of events. So, whoever wrote a file:
@@ -9,11 +9,15 @@ gigabytes of events. So, whoever wrote a file:
    encoding in which a text continues the one before counts for all it may come to.
 3. A row that is larger than any event, and a column of a row group that is larger than
    `MAX_COLUMN_BYTES`, are refused with a `LimitExceeded`.
+4. A header that would end the process is refused before Arrow looks at it (parquet_header.py).
+
+Row groups in which a filter can match nothing are passed over (`matching_groups`): their bounds are
+a filter too, and both together contradict themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +27,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, PalioError
+from palio.model.constraints import Constraint
+from palio.model.filters import Conjunction, Filter
+from palio.model.operators import Op
 from palio.parquet_header import check_header
 
 __all__ = [
@@ -30,9 +37,10 @@ __all__ = [
     "MAX_ROW_BYTES",
     "PIECE_BYTES",
     "PIECE_ROWS",
-    "check_size",
+    "matching_groups",
+    "named_errors",
+    "opened",
     "pieces",
-    "told",
 ]
 
 PIECE_ROWS: Final = 1 << 16
@@ -52,13 +60,32 @@ _CONTINUED: Final = "DELTA_BYTE_ARRAY"
 """The encoding in which a text is the beginning of the one before, and what follows."""
 
 
-def _opened(path: str | Path) -> pq.ParquetFile:
-    """A file whose texts are read as places in dictionaries, and whose INT96 as microseconds: in
-    nanoseconds there would be nothing before 1677 or after 2262.
+@contextmanager
+def named_errors(path: str | Path) -> Iterator[None]:
+    """What Arrow says of a file that it cannot read, with the file's name."""
+    try:
+        yield
+    except Exception as error:  # whatever parsers make of hostile bytes
+        if isinstance(error, PalioError) and not isinstance(error, InvalidEvent):
+            raise
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise InvalidInput(f"cannot read {str(path)!r:.200}: {reason}") from None
+
+
+@contextmanager
+def opened(path: str | Path) -> Iterator[pq.ParquetFile]:
+    """A file whose header is in order, of which INT96 is read as microseconds: in nanoseconds there
+    would be nothing before 1677 or after 2262.
     """
-    with pq.ParquetFile(path) as file:
+    with named_errors(path), pq.ParquetFile(path, coerce_int96_timestamp_unit="us") as file:
+        check_header(path, file.metadata)
+        yield file
+
+
+def _packed(path: str | Path) -> pq.ParquetFile:
+    """A file whose texts are read as places in dictionaries."""
+    with opened(path) as file:
         metadata = file.metadata
-    check_header(path, metadata)
     texts = {
         column.path
         for column in (metadata.schema.column(at) for at in range(metadata.num_columns))
@@ -77,18 +104,6 @@ def _opened(path: str | Path) -> pq.ParquetFile:
     )
 
 
-@contextmanager
-def told(path: str | Path) -> Iterator[None]:
-    """What Arrow says of a file that it cannot read, with the file's name."""
-    try:
-        yield
-    except Exception as error:  # whatever parsers make of hostile bytes
-        if isinstance(error, PalioError) and not isinstance(error, InvalidEvent):
-            raise
-        reason = str(error).partition("\n")[0] or type(error).__name__
-        raise InvalidInput(f"cannot read {str(path)!r:.200}: {reason}") from None
-
-
 def pieces(
     path: str | Path,
     *,
@@ -97,9 +112,13 @@ def pieces(
     most_rows: int = PIECE_ROWS,
     most_bytes: int = PIECE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, in order, in batches of the types of its columns."""
-    wanted = None if columns is None else [*columns]
-    with told(path), _opened(path) as file:
+    """The rows of a file, in order, in batches of the types of its columns.
+
+    Of `columns`, which may be paths of fields, those that the file lacks are left out; a file that
+    has none of them gives its first column, so that there are as many rows.
+    """
+    with named_errors(path), _packed(path) as file:
+        wanted = None if columns is None else _present(file, columns)
         for group in range(file.num_row_groups) if groups is None else groups:
             step = _rows_at_once(file.metadata.row_group(group), wanted, most_rows, most_bytes)
             for batch in file.iter_batches(
@@ -107,6 +126,50 @@ def pieces(
             ):
                 batch.validate(full=True)  # before anything follows offsets, or reads a text
                 yield from _split(batch, most_bytes)
+
+
+def _present(file: pq.ParquetFile, columns: Sequence[str]) -> list[str]:
+    leaves = [file.schema.column(at).path for at in range(len(file.schema))]
+    return [each for each in columns if any(_is_within(leaf, [each]) for leaf in leaves)] or [
+        *file.schema_arrow.names[:1]
+    ]
+
+
+def matching_groups(file: pq.ParquetFile, filter: Filter, attributes: Collection[str]) -> list[int]:
+    """The row groups in which a filter may be true of an event, by the bounds of their columns.
+
+    `attributes` are the columns that are attributes: others are absent, whatever is in them.
+    """
+    halves = {each.name for each in file.schema_arrow if pa.types.is_float16(each.type)}
+    bounded = filter.attributes.intersection(attributes) - halves  # whose bounds are bytes
+    absent = [Constraint.of(name, Op.ABSENT) for name in filter.attributes.difference(attributes)]
+    found = []
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        columns = [group.column(at) for at in range(group.num_columns)]
+        bounds = [each for column in columns for each in _bounds(column, bounded)]
+        both = Filter.of([Conjunction.of(absent + bounds)]) & filter
+        if not all(each.is_contradiction for each in both.conjunctions):
+            found.append(number)
+    return found
+
+
+def _bounds(column: Any, bounded: Collection[str]) -> list[Constraint]:
+    """The least and the greatest value of a column, unless one is absent: that may be just what is
+    asked for.
+    """
+    name, statistics = column.path_in_schema, column.statistics
+    if name not in bounded or not statistics or statistics.null_count != 0:
+        return []
+    try:
+        if not statistics.has_min_max:
+            return []
+        return [
+            Constraint.of(name, Op.GE, statistics.min),
+            Constraint.of(name, Op.LE, statistics.max),
+        ]
+    except (InvalidInput, pa.ArrowException, ValueError, OverflowError):
+        return []  # of a type that is no attribute's, or beyond what the model holds
 
 
 def _rows_at_once(group: Any, wanted: Sequence[str] | None, most_rows: int, most_bytes: int) -> int:
@@ -126,21 +189,6 @@ def _rows_at_once(group: Any, wanted: Sequence[str] | None, most_rows: int, most
             )
         row_bytes += size if _CONTINUED in column.encodings else size / max(1, group.num_rows)
     return max(1, min(most_rows, int(most_bytes / max(1.0, row_bytes))))
-
-
-def check_size(path: str | Path, what: str, limit: str, most_bytes: int) -> None:
-    """Refuse a file to be read as a whole that is larger than a limit once it is unpacked."""
-    size = 0
-    with told(path), _opened(path) as file:
-        for group in range(file.num_row_groups):
-            step = _rows_at_once(file.metadata.row_group(group), None, PIECE_ROWS, PIECE_BYTES)
-            for batch in file.iter_batches(step, row_groups=[group], use_threads=False):
-                batch.validate(full=True)
-                size += sum(map(_unpacked_bytes, batch.columns))
-                if size > most_bytes:
-                    raise LimitExceeded(
-                        f"{what} {str(path)!r}, unpacked,", limit=limit, maximum=most_bytes
-                    )
 
 
 def _is_within(path: str, wanted: Sequence[str]) -> bool:

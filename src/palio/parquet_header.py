@@ -2,13 +2,13 @@
 
 Arrow compares some of it when a column of a row group is asked about, and ends the process where
 they differ: its exception has nobody to go to. So before anybody asks, `check_header` reads what
-Arrow would compare (the sizes of `SizeStatistics`) and raises an error.
+Arrow would compare (types, and the sizes of `SizeStatistics`) and raises an error.
 
-A header is a structure of Thrift in its compact protocol. All but the way to these sizes is passed
-over:
+A header is a structure of Thrift in its compact protocol. All but the way to these is passed over:
 
     FileMetaData 4: row groups -> RowGroup 1: columns -> ColumnChunk 3: meta_data
-    -> ColumnMetaData 16: size_statistics -> 1: bytes of texts, 2: repetition, 3: definition levels
+    -> ColumnMetaData 1: type, 16: size_statistics
+    -> 1: bytes of texts, 2: repetition, 3: definition levels
 """
 
 from __future__ import annotations
@@ -42,6 +42,12 @@ _FIXED: Final = {3: 1, 7: 8, 13: 16}
 """Types of a fixed number of bytes: a byte, a double, a UUID."""
 _BOOLEANS: Final = (1, 2)
 _INTEGERS: Final = (4, 5, 6)
+
+_PHYSICAL: Final = (
+    *("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY"),
+    "FIXED_LEN_BYTE_ARRAY",
+)
+"""Types of columns by their numbers."""
 
 
 def check_header(path: str | Path, metadata: Any) -> None:
@@ -107,7 +113,21 @@ class _Header:
         self._fields({3: lambda type_: self._column(type_, number)})
 
     def _column(self, type_: int, number: int) -> None:
-        self._struct(type_, {16: lambda type_: self._sizes(type_, number)})
+        self._struct(
+            type_,
+            {
+                1: lambda type_: self._physical(type_, number),
+                16: lambda type_: self._sizes(type_, number),
+            },
+        )
+
+    def _physical(self, type_: int, number: int) -> None:
+        path, _, _, physical = self.levels[number]
+        said = self._zigzag() if type_ in _INTEGERS else -1
+        if said != _PHYSICAL.index(physical):
+            raise _Contradiction(
+                f"column {path!r:.100} is said to be of type {said}, and {physical}"
+            )
 
     def _sizes(self, type_: int, number: int) -> None:
         path, repetition, definition, physical = self.levels[number]

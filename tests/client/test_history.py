@@ -7,19 +7,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-import hypothesis.strategies as st
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
 
 from palio.client import history as module
 from palio.client.archive import DAY, Archive, part_files
-from palio.client.history import history, pushed_down
+from palio.client.history import history
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse_filter
-from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP, rows, stamped, to_batches
+from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP, stamped, to_batches
 from palio.protocol.messages import Parcel
 
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -174,65 +172,6 @@ def test_a_filter_leaves_what_it_matches(tmp_path: Path, text: str) -> None:
     filter = parse_filter(text)
     expected = [("p", n) for n, event in enumerate(events) if filter.matches(event)]
     assert read(tmp_path, text) == expected
-
-
-VALUES: Final = st.one_of(
-    st.integers(-3, 3),
-    st.sampled_from([-0.0, 0.0, 1.0, 2.5, float("nan"), float("inf"), 2.0**53]),
-    st.sampled_from([2**53, 2**53 + 1, -(2**63)]),
-    st.sampled_from(["", "a", "b", "é"]),
-    st.booleans(),
-)
-
-
-@given(
-    st.lists(st.dictionaries(st.sampled_from("xy"), VALUES), min_size=1, max_size=8),
-    st.sampled_from(["=", "!=", "<", "<=", ">", ">="]),
-    VALUES.filter(lambda value: str(value) != "nan"),
-    st.sampled_from(["x {} :v", "NOT x {} :v", "x {} :v OR y = 1", "x {} :v AND y IS NULL"]),
-)
-def test_what_is_pushed_down_never_hides_a_match(
-    events: list[dict[str, Any]], operator: str, value: Any, text: str
-) -> None:
-    try:
-        filter = parse_filter(text.format(operator)).bind({"v": value})
-    except InvalidInput:
-        return
-    for batch in to_batches(events):
-        condition = pushed_down(filter, batch.schema)
-        table = pa.Table.from_batches([batch])
-        left = table.slice(0, 0) if condition is None else table.filter(condition)
-        found = [row for part in left.to_batches() for row in rows(part)]
-        wanted = [row for row in rows(batch) if filter.matches(row)]
-        assert all(str(row) in map(str, found) for row in wanted)
-
-
-@pytest.mark.parametrize(
-    ("text", "column", "expected"),
-    [
-        ("x = 5", pa.float64(), "(x == 5)"),
-        ("x < 2.5", pa.float64(), "(x < 2.5)"),
-        ("x <= 5", pa.int64(), "(x <= 5)"),
-        ("x > 9007199254740993", pa.float64(), "true"),
-        ("x < 2.5", pa.int64(), "true"),
-        ("x > 'a'", pa.utf8(), '(x > "a")'),
-        ("x = 'a' IGNORE CASE", pa.utf8(), "true"),
-        ("x = 1", pa.utf8(), "true"),
-        ("x IS NOT NULL", pa.int64(), "is_valid(x)"),
-        ("x != 1", pa.int64(), "true"),
-        ("LENGTH(x) > 1 AND x > 'a'", pa.utf8(), '(x > "a")'),
-    ],
-)
-def test_what_is_pushed_down(text: str, column: pa.DataType, expected: str) -> None:
-    assert str(pushed_down(parse_filter(text), pa.schema({"x": column}))) == expected
-
-
-def test_what_a_shape_cannot_have_is_not_read() -> None:
-    schema = pa.schema({"x": pa.int64()})
-    assert pushed_down(parse_filter("y = 1"), schema) is None
-    possible = pushed_down(parse_filter("y = 1 OR x < 2"), schema)
-    assert possible is not None
-    assert str(possible) == "(x < 2)"
 
 
 # --- files from elsewhere ---

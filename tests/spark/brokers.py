@@ -14,17 +14,8 @@ from typing import Any, Final
 import numpy as np
 
 from palio.model.events import rows, to_batches
-from palio.protocol.messages import (
-    Accepted,
-    Acknowledge,
-    Deliver,
-    Message,
-    Parcel,
-    Publish,
-    Subscribe,
-    unpack_mask,
-)
-from palio.spark.connection import Connection, Door
+from palio.protocol.messages import Ask, Deliver, Message, Subscribe, unpack_mask
+from palio.spark.connection import BrokerLogin, Connection
 from tests.cli.brokers import PROGRAM
 
 PATIENCE_S: Final = 60.0
@@ -72,21 +63,18 @@ class Broker:
             self.process = None
 
     def connect(self, name: str = "tests", incarnation: str = "") -> Connection:
-        return Connection(Door(self.url, name), incarnation, timeout_s=PATIENCE_S)
+        return Connection(BrokerLogin(self.url, name), incarnation, timeout_s=PATIENCE_S)
 
     def publish(self, *events: Mapping[str, Any], first: int = 1, name: str = "tests") -> None:
         """Publish events durably, numbered on from the first."""
         connection = self.connect(name, "1")
-        for batch in to_batches(events):
-            connection.say(Publish(Parcel("", batch), first, durable=True))
-            first += batch.num_rows
-            assert connection.receive(PATIENCE_S) == Accepted(first - 1, "durable")
+        connection.publish(to_batches(events), first)
         connection.close()
 
     def subscribe(self, durable: str, filter: str = "TRUE", name: str = "spark") -> None:
         """Make a durable subscription."""
         connection = self.connect(name)
-        connection.subscribe(Subscribe(1, 1, filter, {}, durable))
+        connection.subscribe(Subscribe(0, 1, filter, {}, durable))
         connection.close()
 
     def waiting(self, durable: str, filter: str = "TRUE", name: str = "spark") -> list[Any]:
@@ -101,13 +89,13 @@ class Broker:
         self, durable: str, filter: str, name: str, *, acknowledge: bool
     ) -> list[tuple[str, dict[str, Any]]]:
         connection = self.connect(name)
-        connection.subscribe(Subscribe(1, 1, filter, {}, durable))
+        connection.subscribe(Subscribe(0, 1, filter, {}, durable))
         found = []
         while given := deliveries(connection):
             for each in given:
                 found += [(each.parcel.publisher, event) for event in events_of(each)]
                 if acknowledge:
-                    connection.say(Acknowledge(1, each.entry))
+                    connection.acknowledge(1, each.entry)
             if not acknowledge:
                 break
         connection.close()
@@ -118,14 +106,13 @@ def deliveries(connection: Connection) -> list[Deliver]:
     """What waits for the durable subscription of key 1, up to the broker's window, and was not
     handed out before.
     """
-    found = connection.ask("waiting", 1)
-    given: list[Message] = connection.early()
-    for _ in range(found["entries"] - found["sent"]):
+    waiting = connection.ask(Ask(0, "waiting", 1))
+    given: list[Deliver] = []
+    while waiting["entries"] and (not given or given[-1].entry < waiting["last"]):
         message = connection.receive(PATIENCE_S)
-        assert message is not None
+        assert isinstance(message, Deliver)
         given.append(message)
-    assert all(isinstance(each, Deliver) for each in given)
-    return [each for each in given if isinstance(each, Deliver)]
+    return given
 
 
 def events_of(message: Message) -> Iterable[dict[str, Any]]:

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 import palio.spark
-from palio.spark.sink import Messages, StreamSink, TaskReport
+from palio.spark.sink import Sender, StreamWriter, TaskReport
 from palio.spark.source import PalioDataSource
 from palio.spark.streaming import StreamReader
+from palio.spark.tasks import TaskPlace
 from tests.spark.cluster import QUICK_JAVA
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import InputPartition
+    from pyspark.sql.datasource import InputPartition, WriterCommitMessage
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
@@ -106,25 +107,25 @@ class DoomedReader(StreamReader):
         self.doom.at("acknowledged")
 
 
-class DoomedSink(StreamSink):
+@dataclass
+class DoomedSender:
     """The sink, dying."""
 
+    inner: Sender
     doom: Doom
 
-    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> TaskReport:
+    def send(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> WriterCommitMessage:
         self.doom.at("encoding")
-        found = super().write(iterator)
+        report = self.inner.send(batches, place)
         self.doom.at("encoded")
-        return found
+        return report
 
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
+    def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
         self.doom.at("publishing")
         if self.doom.comes_to("half published"):
-            super().commit([_half(each) for each in messages], batchId)
+            self.inner.finish([_half(each) for each in reports], batch)
             self.doom.die()
-        super().commit(messages, batchId)
+        self.inner.finish(reports, batch)
         self.doom.at("published")
 
 
@@ -147,10 +148,9 @@ def doomed(doom: Doom) -> type[PalioDataSource]:
 
         def streamWriter(  # noqa: N802  # Spark's name
             self, schema: StructType, overwrite: bool
-        ) -> StreamSink:
-            sink = DoomedSink(super().streamWriter(schema, overwrite).sink, schema)
-            sink.doom = doom
-            return sink
+        ) -> StreamWriter:
+            sender = super().streamWriter(schema, overwrite).sender
+            return StreamWriter(DoomedSender(sender, doom))
 
     return Doomed
 

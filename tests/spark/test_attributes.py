@@ -9,7 +9,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pytest
 
-from palio.spark.attributes import EXACT_DIGITS, attributes_of, fit, is_attribute
+from palio.errors import InvalidEvent
+from palio.spark.attributes import (
+    EXACT_DIGITS,
+    attributes_of,
+    fit,
+    is_attribute,
+    may_misfit,
+    reshaped,
+)
 from tests.strategies import shown
 
 DOCUMENT: Final = Path(__file__).parents[2] / "docs" / "reference" / "spark.md"
@@ -140,3 +148,59 @@ def test_fields_have_dotted_names_and_a_columns_own_name_goes_first() -> None:
         "data.x": ("data.x",),
         "data.deep.y": ("data", "deep", "y"),
     }
+
+
+# --- columns of another schema ---
+
+
+BATCH = pa.record_batch({"n": [1, 2], "x": [1.0, 2.5], "s": ["3", "b"]})
+
+
+def schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema(list(columns.items()))
+
+
+def test_columns_come_in_the_order_of_the_schema_and_missing_ones_are_null() -> None:
+    target = schema(s=pa.utf8(), new=pa.int64(), n=pa.int64())
+    found = reshaped(BATCH, target, "b1")
+    assert found.schema == target
+    assert found.to_pydict() == {"s": ["3", "b"], "new": [None, None], "n": [1, 2]}
+
+
+def test_values_that_fit_another_type_take_it() -> None:
+    target = schema(n=pa.int32(), x=pa.float32())
+    assert reshaped(BATCH, target, "b1").to_pydict() == {"n": [1, 2], "x": [1.0, 2.5]}
+
+
+@pytest.mark.parametrize("name", ["x", "s"])
+def test_a_value_that_does_not_fit_is_an_error(name: str) -> None:
+    with pytest.raises(InvalidEvent, match=f"{name!r} of events from b1 .* does not fit"):
+        reshaped(BATCH, pa.schema([(name, pa.int64())]), "b1")
+
+
+def test_or_null_by_itself_where_that_is_asked_for() -> None:
+    target = pa.schema([("x", pa.int64()), ("s", pa.int64())])
+    found = reshaped(BATCH, target, "b1", permissive=True)
+    assert found.to_pydict() == {"x": [1, None], "s": [3, None]}
+
+
+def test_no_rows_are_no_rows() -> None:
+    target = pa.schema([("x", pa.int64())])
+    assert reshaped(BATCH.slice(0, 0), target, "b1", permissive=True).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "by_frame", "by_file"),
+    [
+        (pa.decimal128(15, 2), False, False),
+        (pa.decimal128(16, 2), True, True),
+        (pa.decimal128(18, 0), False, False),
+        (pa.decimal128(19, 0), True, True),
+        (pa.timestamp("us", "UTC"), False, True),
+        (pa.int64(), False, False),
+    ],
+    ids=str,
+)
+def test_most_types_fit_and_need_no_tally(given: Any, by_frame: bool, by_file: bool) -> None:
+    assert may_misfit(given, from_file=False) == by_frame
+    assert may_misfit(given, from_file=True) == by_file

@@ -1,4 +1,4 @@
-"""Compiled rosters match what their rows say, however the rows are sorted into tables."""
+"""Compiled subscriptions match what their rows say, however these are sorted into tables."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ import pyarrow as pa
 import pytest
 
 import palio
-from palio.model import Filter
-from palio.spark.compiling import MIN_TABLE_ROWS, CompiledRoster, compile_rows
+from palio.matching import Index, Reference
+from palio.model import Filter, to_batch
+from palio.spark.compiling import (
+    MAX_COLUMNS,
+    MIN_TABLE_ROWS,
+    CompiledSubscriptions,
+    Wide,
+    compile_rows,
+)
 from palio.spark.reading import read
 
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
-def compiled(rows: list[dict[str, Any]], time: str | None = None) -> CompiledRoster:
-    roster = read(rows)
-    assert not roster.rejects
-    return compile_rows(roster.table, np.arange(len(roster)), time)
+def compiled(rows: list[dict[str, Any]], time: str | None = None) -> CompiledSubscriptions:
+    subscriptions = read(rows)
+    assert not subscriptions.rejects
+    return compile_rows(subscriptions.table, np.arange(len(subscriptions)), time)
 
 
 def hour(number: int) -> dt.datetime:
@@ -134,8 +141,78 @@ def test_attributes_are_those_that_filters_name() -> None:
 
 
 def test_only_some_rows(rng: random.Random) -> None:
-    roster = read([{"id": each, "filter": f"n >= {each}"} for each in range(20)])
+    subscriptions = read([{"id": each, "filter": f"n >= {each}"} for each in range(20)])
     some = np.array(sorted(rng.sample(range(20), 8)))
-    found = compile_rows(roster.table, some)
+    found = compile_rows(subscriptions.table, some)
     matches = found.engine.match(EVENTS.slice(4, 1)).keys.tolist()
     assert matches == [each for each in some.tolist() if each <= 12]
+
+
+# --- one table of many shapes ---
+
+
+def test_rows_of_many_shapes_mean_what_they_meant(rng: random.Random) -> None:
+    wide, oracle = Wide(), Reference()
+    operators = ["<", ">=", "=", "!=", "STARTS WITH", "ENDS WITH"]
+    for place in range(80):
+        parts, values = [], {}
+        for number in range(rng.randint(1, 4)):
+            operator = rng.choice(operators)
+            text = operator.endswith("WITH") or rng.random() < 0.3
+            parts.append(f"{'st'[number % 2] if text else 'xy'[number % 2]} {operator} :p{number}")
+            values[f"p{number}"] = rng.choice(["a", "ab"]) if text else rng.choice([1, 2, 2.5])
+        filter = palio.parse_filter(" AND ".join(parts))
+        names = sorted(filter.variables)
+        row = tuple(values[name] for name in names)
+        if wide.add(filter, names, tuple(map(type, row)), [place], [row]):
+            oracle.add(place, filter, values)
+    assert len(wide.places) > 50
+    engine = Index()
+    engine.add_many(np.array(wide.places), wide.skeleton, wide.columns())
+    for _ in range(60):
+        event = {name: rng.choice([0, 1, 2, 2.5, 3]) for name in "xy" if rng.random() < 0.8}
+        event |= {name: rng.choice(["a", "ab", "ba"]) for name in "st" if rng.random() < 0.8}  # type: ignore[misc]  # values of two kinds
+        batch = to_batch(event)
+        assert engine.match(batch).keys.tolist() == oracle.match(batch).keys.tolist()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x < :a OR y < :a",
+        "x + 1 < :a",
+        "x IN :a",
+        "x NOT IN :a",
+        "x < :a AND y IS NULL",
+        "x < :a AND y < 5",
+        "TRUE",
+    ],
+)
+def test_what_is_no_conjunction_of_plain_comparisons(text: str) -> None:
+    wide = Wide()
+    names = sorted(palio.parse_filter(text).variables)
+    assert not wide.add(
+        palio.parse_filter(text), names, [int] * len(names), [0], [(1,) * len(names)]
+    )
+    assert wide.places == []
+
+
+def test_an_attribute_may_be_compared_several_times() -> None:
+    wide = Wide()
+    assert wide.add(palio.parse_filter("x > :a AND x > :b"), ["a", "b"], (int, int), [0], [(3, 5)])
+    assert wide.add(palio.parse_filter("x > :a"), ["a"], (int,), [1], [(4,)])
+    engine = Index()
+    engine.add_many([0, 1], wide.skeleton, wide.columns())
+    assert engine.match(to_batch({"x": 5})).keys.tolist() == [1]
+    assert engine.match(to_batch({"x": 6})).keys.tolist() == [0, 1]
+
+
+def test_the_limit_of_columns() -> None:
+    wide = Wide()
+    taken = [
+        wide.add(palio.parse_filter(f"x{number} < :a"), ["a"], (int,), [number], [(1,)])
+        for number in range(MAX_COLUMNS + 1)
+    ]
+    assert taken == [True] * MAX_COLUMNS + [False]
+    assert wide.add(palio.parse_filter("x0 < :a"), ["a"], (int,), [MAX_COLUMNS], [(2,)])
+    assert len(wide.columns()) == MAX_COLUMNS

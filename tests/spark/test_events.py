@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from palio.errors import InvalidInput
-from palio.spark.events import FILE, ROW, ParquetEvents, Piece, ReadTask, _shares
+from palio.spark.events import FILE, ROW, ParquetEvents, ReadTask, RowGroup, _shares
 
 
 def write(path: Path, rows: int = 10, group: int = 4) -> Path:
@@ -30,9 +30,9 @@ def test_a_file_is_its_row_groups(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet")
     source = opened(path)
     assert source.pieces == [
-        Piece(str(path), 0, 0, 4),
-        Piece(str(path), 1, 4, 4),
-        Piece(str(path), 2, 8, 2),
+        RowGroup(str(path), 0, 0, 4),
+        RowGroup(str(path), 1, 4, 4),
+        RowGroup(str(path), 2, 8, 2),
     ]
     assert source.rows == 10
 
@@ -75,7 +75,7 @@ def test_rows_are_counted_when_nothing_is_read(tmp_path: Path) -> None:
 
 
 def test_shares_have_about_as_many_rows() -> None:
-    pieces = [Piece("f", group, 0, rows) for group, rows in enumerate([5, 1, 9, 3, 3, 1])]
+    pieces = [RowGroup("f", group, 0, rows) for group, rows in enumerate([5, 1, 9, 3, 3, 1])]
     shares = _shares(pieces, 3)
     assert sorted(piece for share in shares for piece in share) == pieces
     assert sorted(sum(piece.rows for piece in share) for share in shares) == [6, 7, 9]

@@ -61,14 +61,14 @@ def test_a_value_that_no_attribute_holds_is_no_hit() -> None:
 def test_a_follower_that_resumes_is_where_the_other_was() -> None:
     patterns = stepwise([palio.parse_pattern("a = 1 THEN b = 1 THEN c = 1 WITHIN 9s"), PATTERNS[0]])
     first = Follower(patterns)
-    assert first.take(0, 0b001, step(0)) == []
-    assert first.take(0, 0b010, step(1)) == []
-    assert first.take(1, 0b10, step(1)) == []  # no step that is awaited
+    assert first.advance(0, 0b001, step(0)) == []
+    assert first.advance(0, 0b010, step(1)) == []
+    assert first.advance(1, 0b10, step(1)) == []  # no step that is awaited
     assert first.progress() == {0: (step(0), step(1))}
     second = Follower(patterns)
     second.resume(0, first.progress()[0])
     assert second.progress() == first.progress()
-    assert second.take(0, 0b100, step(9)) == [(step(0), step(1), step(9))]
+    assert second.advance(0, 0b100, step(9)) == [(step(0), step(1), step(9))]
     assert second.progress() == {}
 
 

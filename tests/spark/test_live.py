@@ -21,7 +21,7 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.model import Pattern
 from palio.spark import live
 from palio.spark.following import Completed, FindSteps, Follow, StepEvent
-from palio.spark.live import FollowLive, Hit, Kinds, Memory, PackHits, Unpack, pattern_name
+from palio.spark.live import FollowLive, Hit, HitTypes, KeyState, PackHits, Unpack, pattern_name
 from palio.spark.workers import ColumnSlots
 
 INSTANT: Final = pa.timestamp("us", tz="UTC")
@@ -81,7 +81,7 @@ class Stream:
         kept = pa.schema([EVENTS.field(name) for name in ("host", "at", "n", "what")])
         ids, found = tuple(texts), patterns(texts)
         names = tuple(map(pattern_name, ids, found))
-        kinds = Kinds(kept, 1, 0)
+        kinds = HitTypes(kept, 1, 0)
         slots = ColumnSlots((("n", 2), ("what", 3)), (0, 1, 2, 3))
         fields: list[Any] = [("k0", pa.utf8()), ("at", INSTANT), ("hit", pa.binary())]
         hits = pa.schema(fields)
@@ -287,13 +287,13 @@ def test_values_come_back_as_they_were(kind: pa.DataType, value: Any) -> None:
     ]
     arrays[-1] = pa.array([None], kind)
     batch = pa.RecordBatch.from_arrays([*arrays, pa.array([1])], [*names, "x"])
-    kinds = Kinds(schema, 1, 1)
+    kinds = HitTypes(schema, 1, 1)
     packed = pa.schema([("k0", kind), ("at", INSTANT), ("hit", pa.binary())])
     (hits,) = PackHits(find, kinds, (1,), packed)(iter([batch]))
     follow = FollowLive(find.patterns, (1,), (1,), kinds)
     memory = follow._with(None, hits.column(2)[0].as_py())
     again = follow._decode_memory(follow._encode(memory))
-    assert again == memory == Memory((value,), [Hit(START, (value,), (value, None), {1: 3})], {})
+    assert again == memory == KeyState((value,), [Hit(START, (value,), (value, None), {1: 3})], {})
     completed = Completed((value,), 1, (StepEvent(START, (value, None)),) * 2)
     events = pa.list_(pa.struct([("at", INSTANT), ("g0", kind), ("g1", kind)]))
     times = [("started", INSTANT), ("ended", INSTANT)]
@@ -308,7 +308,7 @@ def test_a_type_that_cannot_go_along_is_refused() -> None:
     fields: list[tuple[str, pa.DataType]] = [("k0", pa.month_day_nano_interval()), ("at", INSTANT)]
     schema = pa.schema(fields)
     with pytest.raises(InvalidInput, match="type month_day_nano_interval cannot go along"):
-        _ = Kinds(schema, 1, 0).key
+        _ = HitTypes(schema, 1, 0).key
 
 
 def test_events_of_one_instant_are_in_sparks_order() -> None:

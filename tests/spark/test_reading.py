@@ -11,7 +11,7 @@ import pytest
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.spark import reading
-from palio.spark.reading import Roster, read
+from palio.spark.reading import SubscriptionTable, read
 
 ROWS: Final[list[dict[str, Any]]] = [
     {"id": 1, "subscriber": "ann", "filter": "x < :a", "parameters": {"a": 5}, "valid_from": None},
@@ -20,8 +20,8 @@ ROWS: Final[list[dict[str, Any]]] = [
 ]  # fmt: skip
 
 
-def contents(roster: Roster) -> list[dict[str, Any]]:
-    rows = roster.table.to_pylist()
+def contents(subscriptions: SubscriptionTable) -> list[dict[str, Any]]:
+    rows = subscriptions.table.to_pylist()
     for row in rows:
         if row.get("parameters") is not None:
             row["parameters"] = msgspec.msgpack.decode(row["parameters"])
@@ -56,8 +56,8 @@ def test_parameters_as_json_map_or_struct(parameters: list[Any], type_: pa.DataT
 
 def test_instants_and_bytes_of_parameters_keep_their_type() -> None:
     values = {"at": dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "raw": b"\xff", "s": "2026-01-01"}
-    roster = read([{"id": 1, "filter": "x", "parameters": values}])
-    assert contents(roster)[0]["parameters"] == values
+    subscriptions = read([{"id": 1, "filter": "x", "parameters": values}])
+    assert contents(subscriptions)[0]["parameters"] == values
 
 
 @pytest.mark.parametrize(
@@ -75,19 +75,19 @@ def test_instants_and_bytes_of_parameters_keep_their_type() -> None:
     ],
 )
 def test_a_row_that_is_none_spoils_nothing(row: dict[str, Any], reason: str) -> None:
-    roster = read([{"id": 7, "filter": "x = 1"}, row])
-    assert roster.table["id"].to_pylist() == [7]
-    assert len(roster.rejects) == 1
-    assert reason in roster.rejects[0][2]
+    subscriptions = read([{"id": 7, "filter": "x = 1"}, row])
+    assert subscriptions.table["id"].to_pylist() == [7]
+    assert len(subscriptions.rejects) == 1
+    assert reason in subscriptions.rejects[0][2]
 
 
 @pytest.mark.parametrize("line", [b"{", b"5", b"\xff"])
 def test_a_line_that_is_no_object_spoils_nothing(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "subs.ndjson"
     path.write_bytes(b'{"id": "a", "filter": "x"}\n' + line)
-    roster = read(path)
-    assert roster.table["id"].to_pylist() == ["a"]
-    assert "line 2 is no JSON" in roster.rejects[0][2]
+    subscriptions = read(path)
+    assert subscriptions.table["id"].to_pylist() == ["a"]
+    assert "line 2 is no JSON" in subscriptions.rejects[0][2]
 
 
 def test_times_in_texts_and_dates_are_utc() -> None:
@@ -111,7 +111,7 @@ def test_times_in_texts_and_dates_are_utc() -> None:
         ([{"id": 1.5, "filter": "x"}], "holds float"),
         ([{"id": True, "filter": "x"}], "holds bool"),
         ([{"id": 2**63, "filter": "x"}], "column 'id'"),
-        (pa.table({"id": [1.5], "filter": ["x"]}), "holds double"),
+        (pa.table({"id": [1.5], "filter": ["x"]}), "holds float"),
         (pa.table({"id": pa.array([2**63], pa.uint64()), "filter": ["x"]}), "column 'id'"),
         (pa.table({"id": [1], "filter": [2]}), "it takes the text of filters"),
         ("nowhere.parquet", "there is no such file"),
@@ -125,7 +125,7 @@ def test_what_is_no_source(source: Any, message: str) -> None:
 
 def test_a_file_of_another_kind(tmp_path: Path) -> None:
     (tmp_path / "subs.csv").write_text("id,filter\n")
-    with pytest.raises(InvalidInput, match="it is no Parquet"):
+    with pytest.raises(InvalidInput, match=r"cannot read .*subs.csv.*; JSON lines are known by"):
         read(tmp_path / "subs.csv")
 
 
@@ -162,6 +162,23 @@ def test_timestamps_and_directories_are_as_spark_writes_them(tmp_path: Path) -> 
         read(home)
 
 
+def test_directories_may_have_the_subscribers(tmp_path: Path) -> None:
+    for subscriber in ("ann", "bob"):
+        (tmp_path / f"subscriber={subscriber}").mkdir()
+        table = pa.table({"id": [subscriber], "filter": ["x = 1"]})
+        pq.write_table(table, tmp_path / f"subscriber={subscriber}" / "a.parquet")
+    assert read(tmp_path).table["subscriber"].to_pylist() == ["ann", "bob"]
+
+
+def test_files_of_a_directory_need_not_have_the_same_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": [1], "filter": ["x = 1"]}), tmp_path / "a")
+    more = {"id": pa.array([2], pa.int32()), "filter": ["x = 2"], "subscriber": ["ann"]}
+    pq.write_table(pa.table(more), tmp_path / "b")
+    table = read(tmp_path).table
+    assert table["id"].to_pylist() == [1, 2]
+    assert table["subscriber"].to_pylist() == [None, "ann"]
+
+
 def test_a_frame_of_pandas_is_a_table() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"id": [1, 2], "filter": ["x = 1", None]})
@@ -184,9 +201,11 @@ def test_what_ends_before_it_begins_is_told(as_table: bool) -> None:
         {"id": place, "filter": "x = 1", "valid_from": begin, "valid_to": end}
         for place, (begin, end) in enumerate(zip(begins, [*ends, None], strict=True))
     ]
-    roster = read(pa.Table.from_pylist(rows) if as_table else rows)
-    assert roster.rejects == [(0, "x = 1", "valid_from is after valid_to: it holds at no time")]
-    assert roster.table["id"].to_pylist() == [1, 2, 3]
+    subscriptions = read(pa.Table.from_pylist(rows) if as_table else rows)
+    assert subscriptions.rejects == [
+        (0, "x = 1", "valid_from is after valid_to: it holds at no time")
+    ]
+    assert subscriptions.table["id"].to_pylist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("given", [None, 5, 2.5])

@@ -9,6 +9,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.spark import MissingDependency, session, sessions
+from palio.spark.sessions import first_cause
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,3 +88,23 @@ def test_importing_the_room_loads_no_spark() -> None:
         "assert 'palio.spark.sets' in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(
+    ("trace", "cause"),
+    [
+        ("one line", "one line"),
+        ("x\n: y\n  at z\nCaused by: a: b\n  at c\nCaused by: d: e\n  at f", "d: e"),
+        (
+            "x\n  palio.errors.InvalidInput: no set\nCaused by: d",
+            "palio.errors.InvalidInput: no set",
+        ),
+        (
+            "a.B: Traceback\n b.C: palio.errors.InvalidInput: no set",
+            "palio.errors.InvalidInput: no set",
+        ),
+        ("", ""),
+    ],
+)
+def test_the_line_of_a_trace_that_tells(trace: str, cause: str) -> None:
+    assert first_cause(trace) == cause

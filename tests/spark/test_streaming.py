@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 pytest.importorskip("pyspark")
 
-from palio.node.custody import Lost
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
-from palio.protocol.messages import Accepted, Deliver, Gap, Gaps, Message, Parcel, Publish
+from palio.protocol.messages import Ask, Deliver, Gap, Gaps, Message, Parcel
 from palio.spark import streaming
-from palio.spark.connection import Door
 from palio.spark.streaming import OpenEntries, StreamOptions, StreamReader, events_schema
 from tests.spark.brokers import PATIENCE_S, Broker, serving
 
@@ -26,8 +26,8 @@ ALL = ReadAllAvailable()
 
 
 def source_at(broker: Broker, durable: str, filter: str = "x > 0", **changes: Any) -> StreamOptions:
-    return StreamOptions(Door(broker.url), durable, filter, {}, timeout_s=PATIENCE_S)._replace(
-        **changes
+    return StreamOptions(
+        url=broker.url, durable=durable, filter=filter, timeout=PATIENCE_S, **changes
     )
 
 
@@ -97,7 +97,7 @@ def test_a_limit_divides_no_entry_and_always_goes_on(broker: Broker, source: Str
     publish(broker, source, 1, 2)
     publish(broker, source, 3)
     publish(broker, source, 4)
-    reader = StreamReader(source._replace(max_events=2), SCHEMA)
+    reader = StreamReader(replace(source, max_events_per_batch=2), SCHEMA)
     at = reader.initialOffset()
     limit: ReadLimit = reader.getDefaultReadLimit()
     found = []
@@ -128,11 +128,11 @@ def test_an_entry_is_as_large_as_it_is_for_the_broker(
     broker: Broker, source: StreamOptions
 ) -> None:
     broker.subscribe(f"all of {source.durable}", f"t = '{source.durable}'")
-    picky = source._replace(filter=f"{source.filter} AND x = 1")
+    picky = replace(source, filter=f"{source.filter} AND x = 1")
     broker.subscribe(source.durable, picky.filter)
     publish(broker, source, *range(1, 1_000))
     entries = StreamReader(picky, SCHEMA).entries
-    entries.take()
+    entries.receive()
     (entry,) = entries.held.values()
     assert entry.batch.num_rows == 1
     assert entry.size > 1_000 * 8
@@ -169,10 +169,7 @@ def test_available_now_is_all_of_a_long_backlog(tmp_path: Path) -> None:
         broker.subscribe("d")
         connection = broker.connect("many", "1")
         batch = pa.record_batch({"x": range(30), "text": ["some text that takes room"] * 30})
-        for number in range(entries):
-            connection.say(Publish(Parcel("", batch), 1 + 30 * number, durable=True))
-        while (answer := connection.receive(PATIENCE_S)) != Accepted(30 * entries, "durable"):
-            assert isinstance(answer, Accepted)
+        connection.publish([batch] * entries, 1)
         connection.close()
         reader = StreamReader(source_at(broker, "d", "TRUE"), SCHEMA)
         at = reader.initialOffset()
@@ -231,17 +228,19 @@ def test_what_was_lost_is_told_unless_that_is_all_the_same(
     entries = StreamReader(source, SCHEMA).entries
     connection = broker.connect()
     with pytest.raises(PalioError, match=r"lost 3 events at .*failOnDataLoss"):
-        entries._heard(connection, lost)
-    careless = StreamReader(source._replace(fail_on_loss=False), SCHEMA).entries
-    careless._heard(connection, lost)
-    entries._heard(connection, Gaps((Gap("*", 0, 0, 0),)))  # of live events, which are not read
+        entries._receive_one(connection, lost)
+    careless = StreamReader(replace(source, fail_on_data_loss=False), SCHEMA).entries
+    careless._receive_one(connection, lost)
+    entries._receive_one(
+        connection, Gaps((Gap("*", 0, 0, 0),))
+    )  # of live events, which are not read
     connection.close()
 
 
 def test_events_are_dealt_out_in_order(broker: Broker, source: StreamOptions) -> None:
     for number in (1, 2, 3, 4):
         publish(broker, source, number)
-    reader = StreamReader(source._replace(partitions=2), SCHEMA)
+    reader = StreamReader(replace(source, partitions=2), SCHEMA)
     start = reader.initialOffset()
     end = reader.latestOffset(start, ALL)
     shares = [
@@ -276,7 +275,7 @@ def test_a_value_that_does_not_fit_stops_the_query_or_is_null(
     with pytest.raises(InvalidEvent, match=r"'t' of events from publisher .* does not fit"):
         reader.partitions(start, end)
     reader.stop()
-    reader = StreamReader(source._replace(permissive=True), schema)
+    reader = StreamReader(replace(source, mode="permissive"), schema)
     assert read(reader, start, end) == [{"t": None, "x": 1}]
     reader.stop()
 
@@ -296,9 +295,12 @@ def test_the_schema_is_that_of_what_waits(broker: Broker, source: StreamOptions)
 
 
 def test_a_batch_is_in_the_very_schema_of_the_query() -> None:
-    source = StreamOptions(Door("palio://nowhere"), "d", "TRUE", {})
+    source = StreamOptions(url="palio://nowhere", durable="d")
     reader = StreamReader(source, StructType().add("at", "timestamp"))
     assert reader._target == pa.schema([("at", pa.timestamp("us", "UTC"))])
+
+
+NO_GAP: Final = Gap("*", 0, 0, 0, 1)
 
 
 class Late:
@@ -306,51 +308,50 @@ class Late:
 
     broker = "b1"
 
-    def __init__(self, *entries: int, sent: int, lost: tuple[Lost, ...] = ()) -> None:
+    def __init__(self, *entries: int, lost: tuple[int, ...] = (), gap: Gap = NO_GAP) -> None:
         parcel = Parcel("p", pa.record_batch({"x": [1]}))
         self.lines: list[Message] = [Deliver(parcel, None, 1, entry) for entry in entries]
-        self.count = len(entries) + len(lost)
-        for each in lost:
-            self.lines += each.messages
-        self.sent = sent
-        self.last = max(entries)
+        nothing = parcel.select(np.array([False]))
+        for entry in lost:
+            self.lines += [Gaps((gap,)), Deliver(nothing, None, 1, entry)]
+        self.last = max((*entries, *lost))
 
-    def ask(self, what: str, about: int) -> dict[str, int]:
-        assert (what, about) == ("waiting", 1)
-        return {"entries": self.count, "sent": self.sent, "last": self.last}
-
-    def early(self) -> list[Message]:
-        return self.lines[: self.sent]
+    def ask(self, request: Ask) -> dict[str, int]:
+        assert request == Ask(0, "waiting", 1)
+        return {"last": self.last}
 
     def receive(self, timeout_s: float) -> Message | None:
         assert timeout_s > 0
-        self.sent += 1
-        return self.lines[self.sent - 1]
+        return self.lines.pop(0)
 
     def close(self) -> None:
         """Nothing."""
 
 
 def entries_over(connection: Any, **changes: Any) -> OpenEntries:
-    entries = OpenEntries(StreamOptions(Door("palio://b1"), "d", "TRUE", {})._replace(**changes))
+    entries = OpenEntries(StreamOptions(url="palio://b1", durable="d", **changes))
     entries._connection = connection
     return entries
 
 
-@pytest.mark.parametrize("sent", [0, 1, 3])
-def test_what_waits_is_taken_whenever_it_is_delivered(sent: int) -> None:
-    entries = entries_over(Late(4, 7, 9, sent=sent))
-    entries.take()
+def test_what_waits_is_taken_whenever_it_is_delivered() -> None:
+    entries = entries_over(Late(4, 7, 9))
+    entries.receive()
     assert list(entries.held) == [4, 7, 9]
     assert entries.last == 9
+
+
+def test_what_comes_again_in_another_session_is_held_once() -> None:
+    entries = entries_over(Late(4, 7, 4, 7, 9))
+    entries.receive()
+    assert list(entries.held) == [4, 7, 9]
 
 
 @pytest.mark.parametrize("gap", [Gap("*", 0, 0, 0, 1), Gap("p", 5, 6, 2, 1)])
 def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> None:
     """So that it is acknowledged like others, and waited for no longer."""
-    lost = (Lost(8, gap), Lost(9, gap))
-    entries = entries_over(Late(4, 7, sent=1, lost=lost), fail_on_loss=False)
-    entries.take()
+    entries = entries_over(Late(4, 7, lost=(8, 9), gap=gap), fail_on_data_loss=False)
+    entries.receive()
     assert {number: len(each.batch) for number, each in entries.held.items()} == {
         4: 1,
         7: 1,
@@ -358,18 +359,18 @@ def test_an_entry_that_the_broker_cannot_read_comes_without_events(gap: Gap) -> 
         9: 0,
     }
     with pytest.raises(PalioError, match="failOnDataLoss"):
-        entries_over(Late(4, 7, sent=1, lost=lost)).take()
+        entries_over(Late(4, 7, lost=(8, 9), gap=gap)).receive()
 
 
 def test_no_more_is_taken_than_a_batch_unless_the_batch_goes_further(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streaming, "BATCH_BYTES", 1)
-    entries = entries_over(Late(4, 7, 9, sent=0))
-    entries.take()
+    entries = entries_over(Late(4, 7, 9))
+    entries.receive()
     assert list(entries.held) == [4]
-    entries = entries_over(Late(4, 7, 9, sent=0))
-    entries.take(through=7)
+    entries = entries_over(Late(4, 7, 9))
+    entries.receive(through=7)
     assert list(entries.held) == [4, 7]
 
 
@@ -379,5 +380,5 @@ def test_what_was_said_to_wait_and_does_not_come_is_an_error() -> None:
             assert timeout_s <= 0
             return None
 
-    with pytest.raises(Unreachable, match="1 more entries wait, and did not give them within 0 s"):
-        entries_over(Silent(4, sent=0), timeout_s=0.0).take()
+    with pytest.raises(Unreachable, match="entry 4 waits, and did not give it within 0 s"):
+        entries_over(Silent(4), timeout=0.0).receive()

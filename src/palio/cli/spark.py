@@ -134,8 +134,8 @@ def _written(
     from pyspark.errors import PySparkException
 
     import palio.spark
-    from palio.spark.failures import first_cause
     from palio.spark.reading import JSON_LINES
+    from palio.spark.sessions import first_cause
 
     source: DataFrame | Path = events
     if events.suffix in JSON_LINES:

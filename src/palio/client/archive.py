@@ -20,7 +20,6 @@ Where there are very many shapes at once, the rare ones share files (`MAX_SHAPES
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import struct
@@ -164,15 +163,12 @@ class Archive:
         self._recover()
 
     def _locked(self) -> int:
-        lock = files.open_own(self._staging / "lock")
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
+        lock = files.locked(self._staging / "lock", wait=False)
+        if lock is None:
             raise InvalidInput(
                 f"another process writes to the archive {str(self.path)!r} as {self.name!r}; "
                 "stop it, or take another --name"
-            ) from None
+            )
         return lock
 
     # --- opening ---

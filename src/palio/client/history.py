@@ -9,34 +9,26 @@ decided exactly by the matching engine.
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import reduce
 from itertools import groupby, pairwise
-from operator import and_, or_
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from palio.client.archive import DAY, as_events, part_files
 from palio.errors import InvalidInput, LimitExceeded
 from palio.matching.index import Index
 from palio.model.constraints import Constraint
-from palio.model.events import PUBLISHER, SEQ, TIME, TIMESTAMP
-from palio.model.expressions import Literal
+from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op
-from palio.model.values import Value
-from palio.parquet import PIECE_BYTES, pieces, told
-from palio.parquet_header import check_header
+from palio.parquet import PIECE_BYTES, matching_groups, named_errors, opened, pieces
 
-__all__ = ["history", "pushed_down"]
+__all__ = ["history"]
 
 PIECE_ROWS: Final = 1 << 16
 """Rows of a file that are read at once."""
@@ -84,114 +76,25 @@ class _Selection:
     """Which events of a file are wanted."""
 
     def __init__(self, filter: Filter, since: datetime | None, until: datetime | None) -> None:
-        self._filter = filter
+        span = [
+            Constraint.of(TIME, op, end.astimezone(UTC))
+            for op, end in ((Op.GE, since), (Op.LT, until))
+            if end is not None
+        ]
+        self._filter = Filter.of([Conjunction.of(span)]) & filter
         self._engine = Index()
-        self._engine.add(0, filter)
-        field = pc.field(TIME)
-        self._span: list[pc.Expression] = []
-        if since is not None:
-            self._span.append(field >= pa.scalar(since, TIMESTAMP))
-        if until is not None:
-            self._span.append(field < pa.scalar(until, TIMESTAMP))
+        self._engine.add(0, self._filter)
 
     def pieces(self, path: Path, most_bytes: int) -> Iterator[pa.RecordBatch]:
         """The wanted events of a file, in its order, so many bytes at a time."""
-        with told(path):
-            (fragment,) = ds.dataset(str(path), format="parquet").get_fragments()
-            wanted = pushed_down(self._filter, fragment.physical_schema)
-            if wanted is None:
-                return
-            wanted = reduce(and_, self._span, wanted)
-            check_header(path, fragment.metadata)
-            groups = [each.id for each in fragment.subset(wanted).row_groups]
+        with opened(path) as file:
+            groups = matching_groups(file, self._filter, file.schema_arrow.names)
         for piece in pieces(path, groups=groups, most_rows=PIECE_ROWS, most_bytes=most_bytes):
-            with told(path):
-                table = pa.Table.from_batches([piece]).filter(wanted).combine_chunks()
-                batches = [as_events(each, PUBLISHER, SEQ, TIME) for each in table.to_batches()]
-            for batch in batches:
-                rows = np.unique(self._engine.match(batch).rows)
-                if len(rows):
-                    yield batch if len(rows) == batch.num_rows else batch.take(rows)
-
-
-def pushed_down(filter: Filter, schema: pa.Schema) -> pc.Expression | None:
-    """A condition that holds wherever a filter does, for columns of a shape; None if it cannot.
-
-    >>> import palio
-    >>> schema = pa.schema({"price": pa.float64()})
-    >>> pushed_down(palio.parse("price < 5.0 AND LENGTH(name) > 3"), schema)
-    <pyarrow.compute.Expression (price < 5)>
-    >>> pushed_down(palio.parse("symbol = 'IBM'"), schema) is None
-    True
-    """
-    ways = []
-    for conjunction in filter.conjunctions:
-        parts = _parts_of(conjunction, schema)
-        if parts is not None:
-            ways.append(reduce(and_, parts) if parts else pc.scalar(True))
-    return reduce(or_, ways) if ways else None
-
-
-def _parts_of(conjunction: Conjunction, schema: pa.Schema) -> list[pc.Expression] | None:
-    parts = []
-    for constraint in conjunction.constraints:
-        if constraint.name in schema.names:
-            part = _condition(constraint, schema.field(constraint.name).type)
-            parts += [] if part is None else [part]
-        elif constraint.op is not Op.ABSENT:
-            return None  # nothing but absence holds of an attribute that is not there
-    return parts
-
-
-_TYPES: Final[dict[type, pa.DataType]] = {
-    bool: pa.bool_(),
-    int: pa.int64(),
-    float: pa.float64(),
-    str: pa.utf8(),
-    datetime: TIMESTAMP,
-}
-
-
-def _condition(constraint: Constraint, column: pa.DataType) -> pc.Expression | None:
-    """A constraint as Arrow has it; None where the two could differ."""
-    field: Any = pc.field(constraint.name)  # whose stubs take what it makes for booleans
-    op, operand = constraint.op, constraint.operand
-    listed = operand if isinstance(operand, tuple) else (operand,)
-    values = [_fitting(each.value, column) for each in listed if isinstance(each, Literal)]
-    condition: pc.Expression | None = None
-    if op is Op.EXISTS:
-        condition = field.is_valid()
-    elif constraint.ignore_case or len(values) < len(listed) or None in values:
-        condition = None
-    elif op is Op.IN:
-        condition = field.isin(pa.array(values, column))
-    elif op in _COMPARISONS:
-        condition = _COMPARISONS[op](field, pa.scalar(values[0], column))
-    return condition
-
-
-_COMPARISONS: Final[dict[Op, Callable[[Any, Any], pc.Expression]]] = {
-    Op.EQ: operator.eq,
-    Op.LT: operator.lt,
-    Op.LE: operator.le,
-    Op.GT: operator.gt,
-    Op.GE: operator.ge,
-}
-
-
-def _fitting(value: Value, column: pa.DataType) -> Value | None:
-    """A constant of a column's own type, None where there is none that compares the same.
-
-    >>> _fitting(5, pa.float64()), _fitting(2**53 + 1, pa.float64()), _fitting(2.5, pa.int64())
-    (5.0, None, None)
-    """
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    if _TYPES.get(type(value)) == column:
-        return value
-    if type(value) is int and column == pa.float64() and int(float(value)) == value:
-        return float(value)
-    return None
+            with named_errors(path):
+                batch = as_events(piece, PUBLISHER, SEQ, TIME)
+            rows = np.unique(self._engine.match(batch).rows)
+            if len(rows):
+                yield batch if len(rows) == batch.num_rows else batch.take(rows)
 
 
 # --- merging ---
@@ -262,7 +165,7 @@ class _Cursor:
 
 def _first_time(path: Path) -> int:
     """When the first event of a file was published."""
-    with told(path):
+    with named_errors(path):
         first = next(pieces(path, columns=[TIME], most_rows=1), None)
         if first is None:
             raise ValueError("it holds no event; remove it")

@@ -14,10 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from palio.spark.catalogue import Catalogue
     from palio.spark.grouping import plan_groups
     from palio.spark.java import MissingDependency
     from palio.spark.matches import match, rejects
+    from palio.spark.reading import Catalogue
     from palio.spark.sequencing import sequences
     from palio.spark.sessions import session, stop
     from palio.spark.sets import SubscriptionSet, subscriptions
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Catalogue": "palio.spark.catalogue",
+    "Catalogue": "palio.spark.reading",
     "MissingDependency": "palio.spark.java",
     "SubscriptionSet": "palio.spark.sets",
     "match": "palio.spark.matches",

@@ -12,47 +12,52 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.datasource import Filter as SparkFilter
 
 from palio.errors import InvalidInput
+from palio.language.parsing import parse_filter
 from palio.matching.index import Index
-from palio.model.constraints import Constraint
-from palio.model.filters import TRUE, Conjunction, Filter
-from palio.parquet import pieces
-from palio.parquet_header import check_header
-from palio.spark.attributes import arrow_schema, fit, is_attribute
-from palio.spark.files import opened, parquet_files
+from palio.model.filters import TRUE, Filter
+from palio.parquet import matching_groups
+from palio.spark.attributes import arrow_schema, fit, is_attribute, reshaped
+from palio.spark.options import Options, bindings
+from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
 from palio.spark.pushdown import push
-from palio.spark.reshaping import reshaped
-from palio.spark.stored import as_stored, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArchiveReader", "Stretch", "archive_schema", "may_match"]
-
-BATCH_ROWS: Final = 65_536
-"""Rows that a worker reads at once."""
-
-BATCH_BYTES: Final = 64 << 20
-"""Bytes of a batch, if a file has longer texts than others have."""
+__all__ = ["ArchiveOptions", "ArchiveReader", "RowGroups", "archive_schema"]
 
 STRETCH_BYTES: Final = 64 << 20
 """Row groups that lie together are read by one task up to about so much."""
 
 
 @dataclass(frozen=True)
-class Stretch(InputPartition):
+class RowGroups(InputPartition):
     """Row groups of one file, for one task."""
 
     path: str
     groups: tuple[int, ...]
+
+
+class ArchiveOptions(Options, frozen=True, kw_only=True):
+    """The options of reading an archive."""
+
+    path: str
+    filter: str = "TRUE"
+    param: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def bound_filter(self) -> Filter:
+        """The filter, with the values of its parameters."""
+        return parse_filter(self.filter).bind(bindings(self.filter, self.param))
 
 
 class ArchiveReader(DataSourceReader):
@@ -73,46 +78,34 @@ class ArchiveReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """The row groups in which something may match, in stretches."""
-        found: list[Stretch] = []
-        for file in parquet_files(Path(self.path), "the archive", deep=True):
-            with opened(file) as parquet:
-                metadata = parquet.metadata
-                bounded = _bounded(parquet, file)
-            check_header(file, metadata)
+        found: list[RowGroups] = []
+        for path in parquet_files(Path(self.path), "the archive", deep=True):
             groups: list[int] = []
             size = 0
-            for number in range(metadata.num_row_groups):
-                group = metadata.row_group(number)
-                if not may_match(self.filter, group, bounded):
-                    continue
-                groups.append(number)
-                size += group.total_byte_size
-                if size >= STRETCH_BYTES:
-                    found.append(Stretch(str(file), tuple(groups)))
-                    groups, size = [], 0
+            with opened(path) as file:
+                for number in matching_groups(file, self.filter, _attributes(file, path)):
+                    groups.append(number)
+                    size += file.metadata.row_group(number).total_byte_size
+                    if size >= STRETCH_BYTES:
+                        found.append(RowGroups(str(path), tuple(groups)))
+                        groups, size = [], 0
             if groups:
-                found.append(Stretch(str(file), tuple(groups)))
+                found.append(RowGroups(str(path), tuple(groups)))
         # With no partitions at all Spark would make one of its own.
-        return found or [Stretch("", ())]
+        return found or [RowGroups("", ())]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a stretch that match, in Spark's schema."""
-        assert isinstance(partition, Stretch)
+        assert isinstance(partition, RowGroups)
         if not partition.groups:
             return
-        wanted = {*self._target.names, *self.filter.attributes}
         with opened(partition.path) as file:
-            names = file.schema_arrow.names
-            usable = _usable(file, partition.path)
-        columns = [name for name in names if name in wanted]
-        for batch in pieces(
-            partition.path,
-            groups=partition.groups,
-            columns=columns or names[:1],
-            most_rows=BATCH_ROWS,
-            most_bytes=BATCH_BYTES,
-        ):
-            kept = self._matching(_as_stored(batch), usable)
+            usable = _attributes(file, partition.path)
+        wanted = [*{*self._target.names, *self.filter.attributes}]
+        for batch in read_groups(partition.path, partition.groups, wanted):
+            columns = [*map(as_stored, batch.columns)]
+            stored = pa.RecordBatch.from_arrays(columns, batch.schema.names)
+            kept = self._matching(stored, usable)
             if kept.num_rows:
                 yield reshaped(kept, self._target, partition.path)
 
@@ -126,13 +119,9 @@ class ArchiveReader(DataSourceReader):
         index = Index()
         index.add(0, self.filter)
         names = [name for name in batch.schema.names if name in self.filter.attributes & usable]
-        if names:
-            events, misfits = fit(batch.select(names))
-        else:  # a column of nulls is no attribute, but it has a length
-            events, misfits = fit(pa.record_batch({"absent": pa.nulls(batch.num_rows)}))
-        rows = index.match(events).rows
-        for misfit in misfits:  # such an event matches nothing
-            rows = np.setdiff1d(rows, misfit.rows)
+        fitted = fit(batch.select(names))
+        rows = index.match(fitted.events).rows
+        rows = rows[fitted.fits[rows]]
         return batch if len(rows) == batch.num_rows else batch.take(pa.array(rows, pa.int64()))
 
 
@@ -172,44 +161,6 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType:
     return pa.float64()
 
 
-def _usable(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
+def _attributes(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
     """The columns that are attributes."""
     return frozenset(each.name for each in schema_of(file, path) if is_attribute(each.type))
-
-
-def _bounded(file: pq.ParquetFile, path: str | Path) -> frozenset[str]:
-    """The columns whose bounds are values of their attributes: those of half floats are bytes."""
-    halves = {each.name for each in file.schema_arrow if pa.types.is_float16(each.type)}
-    return _usable(file, path) - halves
-
-
-def _as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([*map(as_stored, batch.columns)], batch.schema.names)
-
-
-def may_match(filter: Filter, group: pq.RowGroupMetaData, bounded: frozenset[str]) -> bool:
-    """Whether a filter may be true of an event in a row group, by the bounds of some columns.
-
-    A column with nulls in it says nothing: an absent attribute may be just what is asked for.
-    """
-    bounds: list[Constraint] = []
-    for number in range(group.num_columns):
-        column = group.column(number)
-        if column.path_in_schema in filter.attributes & bounded:
-            bounds += _bounds(column)
-    both = Filter.of([Conjunction.of(bounds)]) & filter
-    return not all(each.is_contradiction for each in both.conjunctions)
-
-
-def _bounds(column: Any) -> list[Constraint]:
-    statistics = column.statistics
-    if statistics is None or not statistics.has_min_max or statistics.null_count != 0:
-        return []
-    name = column.path_in_schema
-    try:
-        return [
-            Constraint.of(name, ">=", statistics.min),
-            Constraint.of(name, "<=", statistics.max),
-        ]
-    except (InvalidInput, pa.ArrowException, ValueError, OverflowError):
-        return []  # of a type that is no attribute's, or beyond what the model holds

@@ -11,7 +11,7 @@ it matches nothing, and `palio.spark.rejects` lists it with the reason.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -19,17 +19,35 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from palio.errors import InvalidEvent
 from palio.model.events import conform
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Fitted", "Misfit", "arrow_schema", "attributes_of", "fit", "is_attribute"]
+__all__ = [
+    "Fitted",
+    "Misfit",
+    "arrow_schema",
+    "attributes_of",
+    "column_at",
+    "fit",
+    "is_attribute",
+    "leaves",
+    "may_misfit",
+    "reshaped",
+    "type_at",
+]
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 EXACT_DIGITS: Final = 15
 """Digits up to which decimals and floats are in one-to-one order: IEEE 754 promises no more."""
+
+LONG_DIGITS: Final = 18
+"""All whole decimals of this number of digits are within int64."""
+
+_CANNOT_CAST: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
 
 class Misfit(NamedTuple):
@@ -45,6 +63,14 @@ class Fitted(NamedTuple):
 
     events: pa.RecordBatch
     misfits: list[Misfit]
+
+    @property
+    def fits(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no misfit: the others match nothing."""
+        mask = np.ones(self.events.num_rows, np.bool_)
+        for misfit in self.misfits:
+            mask[misfit.rows] = False
+        return mask
 
 
 def is_attribute(given: pa.DataType) -> bool:
@@ -83,23 +109,58 @@ def attributes_of(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
     >>> attributes_of(pa.schema([("id", pa.int64()), ("data", inner)]))
     {'id': ('id',), 'data.x': ('data', 'x')}
     """
-    found: dict[str, tuple[str, ...]] = {}
-    for path, given in _leaves((), list(schema)):
+    return {name: path for name, (path, _) in leaves(schema, is_attribute).items()}
+
+
+def leaves(
+    fields: Iterable[Any], keep: Callable[[Any], bool] = lambda _: True
+) -> dict[str, tuple[tuple[str, ...], Any]]:
+    """Columns and fields of structs under dotted names, of Arrow or of Spark: path and type each.
+
+    Of those to `keep` that are called the same the shortest path has the name.
+    """
+    found: dict[str, tuple[tuple[str, ...], Any]] = {}
+    for path, kind in _leaves((), fields):
         name = ".".join(path)
-        if is_attribute(given) and (name not in found or len(path) < len(found[name])):
-            found[name] = path
+        if keep(kind) and (name not in found or len(path) < len(found[name][0])):
+            found[name] = path, kind
     return found
 
 
 def _leaves(
-    prefix: tuple[str, ...], fields: list[pa.Field[Any]]
-) -> Iterator[tuple[tuple[str, ...], pa.DataType]]:
+    prefix: tuple[str, ...], fields: Iterable[Any]
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     for field in fields:
         path = (*prefix, field.name)
-        if pa.types.is_struct(field.type):
-            yield from _leaves(path, list(field.type))
+        kind = field.type if isinstance(field, pa.Field) else field.dataType
+        is_struct = isinstance(kind, pa.StructType) or type(kind).__name__ == "StructType"
+        if is_struct:
+            yield from _leaves(path, kind)
         else:
-            yield path, field.type
+            yield path, kind
+
+
+def type_at(schema: pa.Schema, path: Sequence[str]) -> Any:
+    """The type of a column, or of a field in it."""
+    given: Any = schema.field(path[0]).type
+    for name in path[1:]:
+        given = given.field(name).type
+    return given
+
+
+def may_misfit(given: Any, *, from_file: bool) -> bool:
+    """Whether a column of a type, as Spark reads it, may have values that no attribute holds. In a
+    file timestamps may be finer than that.
+    """
+    if pa.types.is_decimal(given):
+        return bool(given.precision > (EXACT_DIGITS if given.scale > 0 else LONG_DIGITS))
+    return from_file and pa.types.is_timestamp(given)
+
+
+def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> Any:
+    """A column, or a field in it."""
+    column: Any = batch.column(path[0])
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
 def fit(batch: pa.RecordBatch) -> Fitted:
@@ -109,6 +170,8 @@ def fit(batch: pa.RecordBatch) -> Fitted:
     >>> fit(pa.record_batch({"price": pa.array([Decimal("9.50")])})).events.column(0).to_pylist()
     [9.5]
     """
+    if not batch.num_columns:  # a column of nulls is no attribute, but it has a length
+        batch = pa.record_batch({"absent": pa.nulls(batch.num_rows)})
     misfits: list[Misfit] = []
     names, columns = batch.schema.names, batch.columns
     arrays = [_fitted(name, column, misfits) for name, column in zip(names, columns, strict=True)]
@@ -154,20 +217,34 @@ def _instants(name: str, column: Any, misfits: list[Misfit]) -> Any:
 
 
 def _cast(name: str, column: Any, target: pa.DataType, reason: str, misfits: list[Misfit]) -> Any:
-    """A column cast, or if some of it does not fit the rest of it cast."""
+    """A column cast, with null for what does not fit, which is noted."""
+    array, bad = _cast_as_far(column, target)
+    if bad is not None:
+        misfits.append(Misfit(np.flatnonzero(bad), name, reason))
+    return array
+
+
+def _cast_as_far(column: Any, target: Any) -> tuple[Any, npt.NDArray[np.bool_] | None]:
+    """A column cast, with null for what does not fit, and a mask of that if there is any."""
     try:
-        return column.cast(target)
-    except pa.ArrowInvalid:
-        bad = pa.array([not _casts(column[row : row + 1], target) for row in range(len(column))])
-        return _without(name, column, bad, reason, misfits).cast(target)
+        return column.cast(target), None
+    except _CANNOT_CAST:
+        bad = np.array([not _casts(column[row : row + 1], target) for row in range(len(column))])
+    if bad.all():  # perhaps there is no such cast at all
+        return pa.nulls(len(column), target), bad
+    return _nulled(column, bad).cast(target), bad
 
 
 def _casts(one: Any, target: pa.DataType) -> bool:
     try:
         one.cast(target)
-    except pa.ArrowInvalid:
+    except _CANNOT_CAST:
         return False
     return True
+
+
+def _nulled(column: Any, bad: npt.NDArray[np.bool_]) -> Any:
+    return pc.if_else(pa.array(bad), pa.scalar(None, column.type), column)
 
 
 def _without(name: str, column: Any, bad: Any, reason: str, misfits: list[Misfit]) -> Any:
@@ -176,4 +253,45 @@ def _without(name: str, column: Any, bad: Any, reason: str, misfits: list[Misfit
     if not mask.any():
         return column
     misfits.append(Misfit(np.flatnonzero(mask), name, reason))
-    return pc.if_else(pa.array(mask), pa.scalar(None, column.type), column)
+    return _nulled(column, mask)
+
+
+# --- columns of another schema ---
+
+
+def reshaped(
+    batch: pa.RecordBatch, target: pa.Schema, origin: str, *, permissive: bool = False
+) -> pa.RecordBatch:
+    """The columns of a schema, in its types: null where the batch has none, others left out.
+
+    A value that its column's type cannot hold exactly is an error that names `origin`; with
+    `permissive` it is null.
+
+    >>> batch = pa.record_batch({"y": [1.0, 2.5], "z": ["a", "b"]})
+    >>> target = pa.schema([("x", pa.utf8()), ("y", pa.int64())])
+    >>> reshaped(batch, target, "b1", permissive=True).to_pydict()
+    {'x': [None, None], 'y': [1, None]}
+    """
+    known = set(batch.schema.names)
+    arrays = [
+        _reshaped(batch.column(field.name), field, origin, permissive)
+        if field.name in known
+        else pa.nulls(batch.num_rows, field.type)
+        for field in target
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=target)
+
+
+def _reshaped(column: Any, field: pa.Field[Any], origin: str, permissive: bool) -> Any:
+    if column.type == field.type:
+        return column
+    if permissive:
+        return _cast_as_far(column, field.type)[0]
+    try:
+        return column.cast(field.type)
+    except _CANNOT_CAST as error:
+        raise InvalidEvent(
+            f"attribute {field.name!r} of events from {origin} is {column.type}, and some of it "
+            f"does not fit the column's type {field.type}: {error}; change the schema, or read "
+            "such values as null with option('mode', 'permissive')"
+        ) from None

@@ -1,7 +1,7 @@
-"""From a roster to a compiled index: many texts at once, and no bad one spoils the others.
+"""From subscriptions to a compiled index: many texts at once, and no bad one spoils the others.
 
 Texts are read by their shapes (`palio.language.bulk`). Plain comparisons of all shapes together
-make one wide table (widening.py); every other shape makes one of its own: a skeleton filter with a
+make one wide table (`Wide`); every other shape makes one of its own: a skeleton filter with a
 column for each constant, each parameter, and the bounds of the time that a row holds for. A column
 has one type, so rows with values of other types are kept apart. What does not go into a table is
 added one by one, and what cannot be added is rejected with its reason.
@@ -13,6 +13,7 @@ serves rows without a beginning or an end.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC
 from itertools import chain
@@ -33,10 +34,10 @@ from palio.model.constraints import Constraint
 from palio.model.expressions import Variable
 from palio.model.filters import Conjunction, Filter
 from palio.model.limits import MAX_STRING_CHARS
+from palio.model.operators import MEMBERSHIP, Op
 from palio.model.values import INT64_MAX, INT64_MIN
-from palio.spark.widening import Wide
 
-__all__ = ["CompiledRoster", "compile_rows"]
+__all__ = ["MAX_COLUMNS", "CompiledSubscriptions", "Wide", "compile_rows"]
 
 BOUNDS: Final = {"valid_from": ">=", "valid_to": "<"}
 """The columns that say when a row holds, each with what the event's time must be to it."""
@@ -47,7 +48,7 @@ MIN_TABLE_ROWS: Final = 4
 Row: TypeAlias = dict[str, Any]
 
 
-class CompiledRoster(NamedTuple):
+class CompiledSubscriptions(NamedTuple):
     """An index by row, the attributes that its filters name, and rows that are in it no more."""
 
     engine: Index
@@ -57,12 +58,12 @@ class CompiledRoster(NamedTuple):
 
 def compile_rows(
     table: pa.Table, rows: npt.NDArray[np.int64], time: str | None = None
-) -> CompiledRoster:
-    """Compile some rows of a roster's table; their numbers are the keys of the index.
+) -> CompiledSubscriptions:
+    """Compile some rows of a table of subscriptions; their numbers are the keys of the index.
 
     >>> from palio.spark.reading import read
-    >>> roster = read([{"id": "a", "filter": "x < 5"}, {"id": "b", "filter": "x <"}])
-    >>> compiled = compile_rows(roster.table, np.arange(2))
+    >>> subscriptions = read([{"id": "a", "filter": "x < 5"}, {"id": "b", "filter": "x <"}])
+    >>> compiled = compile_rows(subscriptions.table, np.arange(2))
     >>> len(compiled.engine), sorted(compiled.attributes), [row for row, _ in compiled.rejects]
     (1, ['x'], [1])
     """
@@ -88,7 +89,7 @@ class _Compiler:
     def _column(table: pa.Table, name: str) -> list[Any] | None:
         return table[name].to_pylist() if name in table.column_names else None
 
-    def compiled(self) -> CompiledRoster:
+    def compiled(self) -> CompiledSubscriptions:
         bulk = parse_many(self.texts)
         self.rejects += [(int(self.keys[place]), str(error)) for place, error in bulk.rejects]
         wide = Wide()
@@ -97,7 +98,7 @@ class _Compiler:
         singles = list(bulk.singles)
         for group in bulk.groups:
             for batch in self._batches(group):
-                if wide.take(batch.skeleton, batch.names, batch.kinds, batch.places, batch.values):
+                if wide.add(batch.skeleton, batch.names, batch.kinds, batch.places, batch.values):
                     widened.append(batch)
                 elif len(batch.places) < MIN_TABLE_ROWS:
                     singles += batch.filters()
@@ -108,7 +109,7 @@ class _Compiler:
         self._add_tables(tables)
         for place, filter in singles:
             self._add(place, filter)
-        return CompiledRoster(self.index, frozenset(self.attributes), self.rejects)
+        return CompiledSubscriptions(self.index, frozenset(self.attributes), self.rejects)
 
     # --- tables ---
 
@@ -258,3 +259,103 @@ def _bound(time: str, bound: str, variable: str) -> Filter:
     """`time >= :valid_from`, or `time < :valid_to`."""
     constraint = Constraint.of(time, BOUNDS[bound], Variable(variable))
     return Filter.of([Conjunction.of([constraint])])
+
+
+# --- one table of many shapes ---
+
+
+MAX_COLUMNS: Final = 1_024
+"""Comparisons that one table is wide: building it takes a pass over all rows for each."""
+
+_Comparison: TypeAlias = tuple[str, Op, bool, type, int]
+"""Attribute, operator, whether case is ignored, type of the constant, and which of them it is
+where a row compares one attribute so several times."""
+
+
+class Wide:
+    """Many shapes as one table: a column for every comparison that any of them makes.
+
+    Filters that choose their attributes freely have thousands of shapes with a few rows each, and a
+    table costs what it costs however small it is. But a table drops the constraints whose value is
+    null. So rows of one conjunction of plain comparisons (`x < 5 AND s = 'a'`), whatever their
+    shapes, go into one wide table: `x < :v0 AND s = :v1 AND ...`, with nulls for what a row does
+    not ask.
+
+    >>> import palio
+    >>> wide = Wide()
+    >>> wide.add(palio.parse("x < :a"), ["a"], (int,), [0], [(5,)])
+    True
+    >>> wide.add(palio.parse("x < :a AND y = :b"), ["a", "b"], (int, str), [1], [(7, "q")])
+    True
+    >>> str(wide.skeleton), [column.to_pylist() for column in wide.columns().values()]
+    ('x < :v0 AND y = :v1', [[5, 7], [None, 'q']])
+    """
+
+    def __init__(self) -> None:
+        self.places: list[int] = []
+        """The numbers of its rows among those that are compiled."""
+        self._cells: dict[_Comparison, tuple[list[int], list[Any]]] = {}
+
+    def add(
+        self,
+        skeleton: Filter,
+        names: Sequence[str],
+        kinds: Sequence[type],
+        places: Sequence[int],
+        values: Sequence[tuple[Any, ...]],
+    ) -> bool:
+        """Take in rows of one shape, with the values of its variables; False if they do not fit."""
+        comparisons = _comparisons(skeleton, names, kinds)
+        if comparisons is None:
+            return False
+        fresh = [each for each, _ in comparisons if each not in self._cells]
+        if len(self._cells) + len(fresh) > MAX_COLUMNS:
+            return False
+        first = len(self.places)
+        self.places.extend(places)
+        for comparison, at in comparisons:
+            rows, constants = self._cells.setdefault(comparison, ([], []))
+            rows.extend(range(first, first + len(values)))
+            constants.extend(row[at] for row in values)
+        return True
+
+    @property
+    def skeleton(self) -> Filter:
+        """The conjunction of all comparisons, each with a variable of its own."""
+        constraints = [
+            Constraint.of(name, op, Variable(f"v{number}"), ignore_case)
+            for number, (name, op, ignore_case, _, _) in enumerate(self._cells)
+        ]
+        return Filter.of([Conjunction.of(constraints)])
+
+    def columns(self) -> dict[str, Any]:
+        """A column for each variable, null where a row makes no such comparison."""
+        found = {}
+        for number, (rows, constants) in enumerate(self._cells.values()):
+            places = np.full(len(self.places), -1)
+            places[rows] = np.arange(len(rows))
+            found[f"v{number}"] = pa.array(constants).take(
+                pa.array(places, pa.int64(), mask=places < 0)
+            )
+        return found
+
+
+def _comparisons(
+    skeleton: Filter, names: Sequence[str], kinds: Sequence[type]
+) -> list[tuple[_Comparison, int]] | None:
+    """The comparisons of a shape with the numbers of their variables; None if it has others."""
+    if len(skeleton.conjunctions) != 1 or skeleton.conjunctions[0].residuals:
+        return None
+    seen: Counter[tuple[str, Op, bool, type]] = Counter()
+    found = []
+    for constraint in skeleton.conjunctions[0].constraints:
+        operand = constraint.operand
+        if not isinstance(operand, Variable) or constraint.op in MEMBERSHIP:
+            return None
+        at = names.index(operand.name)
+        key = (constraint.name, constraint.op, constraint.ignore_case, kinds[at])
+        if constraint.op is Op.NE and seen[key]:  # two of them would become one NOT IN
+            return None
+        found.append(((*key, seen[key]), at))
+        seen[key] += 1
+    return found or None

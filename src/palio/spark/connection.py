@@ -1,53 +1,48 @@
 """`Connection`: a blocking client of a broker, for processes in which Spark runs sources and sinks.
 
-Spark calls a source or a sink from threads of its own, now and then, and kills it when it likes.
-So this is the smallest shell round a `ClientSession`: one connection, one thread that reads and
-answers the broker's heartbeat, nothing resumed. What must survive a break is not kept here: entries
-wait in the broker's custody, and publications have numbers under which they can be sent again.
+Spark calls a source or a sink from threads of its own, now and then, and kills it when it likes. So
+this is an ordinary session of a client, on an event loop in a thread of its own: a connection that
+breaks is dialled again, requests that were not answered are asked again, durable publications go
+again under their numbers, and entries that were not acknowledged come again. What must survive the
+process is not kept here.
 """
 
 from __future__ import annotations
 
-import socket
-import ssl
-from contextlib import suppress
+import asyncio
+import random
+from collections.abc import Coroutine, Iterable, Sequence
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
-from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from palio.errors import IllegalMessage, PalioError, Unreachable
+import pyarrow as pa
+
+from palio.client.answering import answers
+from palio.client.blocking import Portal
+from palio.client.outbox import Outbox
+from palio.client.session import CLOSE_S, Session
+from palio.client.transport import tcp
+from palio.errors import PalioError, Unreachable
 from palio.model.hiding import shown_without
 from palio.protocol.addresses import parse_address
-from palio.protocol.client_session import ClientSession
-from palio.protocol.failures import error_of
+from palio.protocol.batches import parts
+from palio.protocol.client import ClientCore
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import (
-    Answer,
-    Ask,
-    Deliver,
-    Done,
-    Failed,
-    Hello,
-    Message,
-    Subscribe,
-)
-from palio.protocol.unreached import why_not
-from palio.protocol.wire import Decoder, Encoder
+from palio.protocol.messages import Answer, Deliver, Gap, Gaps, Hello, Subscribe
+from palio.protocol.requests import Request
 
-__all__ = ["Connection", "Door"]
-
-READ_BYTES: Final = 1 << 18
+__all__ = ["TIMEOUT_S", "BrokerLogin", "Connection"]
 
 TIMEOUT_S: Final = 60.0
-"""Seconds that a broker may take to greet, to answer a request, or to take what is written."""
+"""Seconds that a broker may take to be reached, to answer a request, to accept a publication."""
+
+RETRY_S: Final = 0.2
+"""Between two attempts to reach the broker for the first time."""
+
+Result = TypeVar("Result")
 
 
-QUESTIONS: Final = 1 << 20
-"""Questions have numbers from here on, so that no caller's own number is among them."""
-
-
-class Door(NamedTuple):
+class BrokerLogin(NamedTuple):
     """The address of a broker, the client's name and token, and the authorities to trust."""
 
     url: str
@@ -59,279 +54,168 @@ class Door(NamedTuple):
     def __repr__(self) -> str:
         return shown_without(self, "token")
 
-    def socket(self, timeout_s: float) -> socket.socket:
-        """An open connection, over TLS for `palios://`."""
-        host, port, is_secure = parse_address(self.url)
-        try:
-            plain = socket.create_connection((host, port), timeout_s)
-        except OSError as error:
-            raise self._unreachable(error) from None
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if not is_secure:
-            return plain
-        try:
-            context = ssl.create_default_context(cafile=self.ca or None)
-            return context.wrap_socket(plain, server_hostname=host)
-        except OSError as error:
-            plain.close()
-            raise self._unreachable(error) from None
-
-    def _unreachable(self, error: OSError) -> Unreachable:
-        return Unreachable(f"no broker answers at {self.url}: {why_not(error, self.url)}")
+    @property
+    def tls(self) -> str | None:
+        """The authorities to trust where the address says TLS, and they are not the system's."""
+        return self.ca if self.ca and parse_address(self.url).is_secure else None
 
 
 class Connection:
-    """A session with a broker, which ends with its connection.
+    """A session with a broker, for one durable subscription or for publications.
 
-    `incarnation` is the second half of the name that publications are numbered under; `broker` and
-    `publisher` are what the broker calls itself and the publisher.
-    """
-
-    def __init__(self, door: Door, incarnation: str = "", *, timeout_s: float = TIMEOUT_S) -> None:
-        self.url = door.url
-        self.timeout_s = timeout_s
-        self._heard: SimpleQueue[Message | PalioError] = SimpleQueue()
-        self._early: list[Message] = []
-        self._asked = QUESTIONS
-        self._is_closed = False
-        self._line = _Line(door, incarnation, self._heard, timeout_s)
-        try:
-            self._line.open(timeout_s)
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def broker(self) -> str:
-        """What the broker calls itself."""
-        return self._line.session.broker
-
-    @property
-    def publisher(self) -> str:
-        """What the broker calls this publisher."""
-        return self._line.session.publisher
-
-    def subscribe(self, request: Subscribe) -> None:
-        """Put a subscription in force; what the broker says against it is raised."""
-        self.say(request)
-        self._answered(request.id)
-
-    def ask(self, what: str, about: Any = None) -> Any:
-        """Ask a broker; return its answer, or raise its refusal."""
-        self._asked += 1
-        self.say(Ask(self._asked, what, about))
-        return self._answered(self._asked)
-
-    def _answered(self, request: int) -> Any:
-        """The answer to a request, None where it has no more to say than that it was done."""
-        until = monotonic() + self.timeout_s
-        while (left := until - monotonic()) > 0:
-            match self._next(left):
-                case Done(id) if id == request:
-                    return None
-                case Answer(id, data) if id == request:
-                    return data
-                case Failed(id, failure) if id == request:
-                    raise error_of(failure)
-                case None:
-                    break
-                case message:
-                    self._early.append(message)
-        raise Unreachable(f"{self.url} did not answer within {self.timeout_s:g} s")
-
-    def say(self, message: Message) -> None:
-        """Send a message."""
-        self._line.say(message)
-
-    def early(self) -> list[Message]:
-        """What came before the answer to the last request."""
-        found, self._early = self._early, []
-        return found
-
-    def receive(self, timeout_s: float) -> Message | None:
-        """The next message that is not about the connection; None if there is none so soon."""
-        if self._early:
-            return self._early.pop(0)
-        return self._next(timeout_s)
-
-    def close(self) -> None:
-        """Hang up."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._line.hang_up()
-
-    def _next(self, timeout_s: float) -> Message | None:
-        try:
-            heard = (
-                self._heard.get(timeout=timeout_s) if timeout_s > 0 else self._heard.get_nowait()
-            )
-        except Empty:
-            return None
-        if isinstance(heard, PalioError):
-            self._heard.put(heard)  # whoever asks again is told again
-            raise heard
-        return heard
-
-
-class _Line:
-    """A socket, the thread that reads from it, and the session on it (see `client_session`).
-
-    `_session_lock` guards the session and what it wants written, `_writing` the socket: a thread
-    that writes keeps no other from reading.
+    `incarnation` is the second half of the name that publications are numbered under.
     """
 
     def __init__(
-        self,
-        door: Door,
-        incarnation: str,
-        heard: SimpleQueue[Message | PalioError],
-        timeout_s: float,
+        self, login: BrokerLogin, incarnation: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> None:
-        hello = Hello("client", door.name, PROTOCOL_VERSION, door.token, incarnation)
-        self.session = ClientSession(
-            self, self, [door.url], hello, _no_chance, returns=False, paced=_not_yet
-        )
-        self._heard = heard
-        self._url = door.url
-        self._timeout_s = timeout_s
-        self._socket = door.socket(timeout_s)
-        self._encoder = Encoder()
-        self._out: list[bytes] = []
-        self._session_lock = Lock()
-        self._writing = Lock()
-        self._opened: SimpleQueue[PalioError | None] = SimpleQueue()
-        self._reader = Thread(target=self._read, name="palio-connection", daemon=True)
-
-    def open(self, timeout_s: float) -> None:
-        """Be welcomed."""
-        self._reader.start()
-        with self._session_lock:
-            self.session.connect(monotonic())
-        self._flush()
+        parse_address(login.url)
+        self.url = login.url
+        self.timeout_s = timeout_s
+        self._received: SimpleQueue[Deliver | Gaps | PalioError] = SimpleQueue()
+        self._subscription: Subscribe | None = None
+        self._core = ClientCore(self)
+        hello = Hello("client", login.name, PROTOCOL_VERSION, login.token, incarnation)
+        self._session = Session(self._core, tcp(login.tls), [login.url], hello, random.Random())
+        self._core.session = self._session.core
+        self._outbox = Outbox(self._core.publications, self._core.may_publish, self._session.flush)
+        self._portal = Portal("palio-spark")
         try:
-            error = self._opened.get(timeout=timeout_s)
-        except Empty:
-            raise Unreachable(f"{self._url} did not greet within {timeout_s:g} s") from None
-        if error is not None:
-            raise error
+            self._portal.call(self._opened())
+        except BaseException:
+            self._portal.close()
+            raise
 
-    def say(self, message: Message) -> None:
-        """Send a message."""
-        with self._session_lock:
-            if not self.session.is_connected:
-                raise Unreachable(f"the connection to {self._url} is over")
-            self.session.send(message)
-        self._flush()
-
-    def hang_up(self) -> None:
-        """End the session."""
-        with self._session_lock:
-            self.session.end()
-        with suppress(Unreachable):
-            self._flush()
-        with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
-        self._socket.close()
-        if self._reader.ident is not None:
-            self._reader.join(timeout=self._timeout_s)
-
-    def _flush(self) -> None:
-        try:
-            with self._writing:
-                with self._session_lock:
-                    data, self._out = b"".join(self._out), []
-                if data:
-                    self._socket.sendall(data)
-        except OSError as error:
-            raise Unreachable(f"the connection to {self._url} broke: {error}") from None
-
-    def _read(self) -> None:
-        """What the thread does: everything that comes, until nothing more does."""
-        decoder = Decoder(self._url)
-        try:
-            while True:
-                try:
-                    data = self._socket.recv(READ_BYTES)
-                except TimeoutError:
-                    continue  # the time is for writing; a broker that has died closes
-                if not data:
-                    break
-                self._take(decoder, data)
-                self._flush()
-            end: Exception = Unreachable(f"{self._url} closed the connection")
-        except OSError as error:
-            end = Unreachable(f"the connection to {self._url} broke: {error}")
-        except PalioError as error:
-            end = error
-        with self._session_lock:
-            self.session.lost(end, monotonic())
-
-    def _take(self, decoder: Decoder, data: bytes) -> None:
-        with self._session_lock:
-            before = self.session.stream.received
+    async def _opened(self) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self.timeout_s
+        while True:
             try:
-                for message in decoder.feed(data):
-                    self.session.receive(message, monotonic())
-            except IllegalMessage as error:
-                self.session.illegal(error, monotonic())
-            if self.session.stream.received > before:
-                self.session.say_seen(self.session.stream.received)
+                await self._session.open()
+            except Unreachable:
+                if loop.time() >= until:
+                    raise
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
-    # --- `client_session.Connector` ---
+    @property
+    def broker(self) -> str:
+        """The broker's own name for itself."""
+        return self._session.core.broker
 
-    def dial(self, url: str) -> None:
-        """See `Connector`: the socket is there."""
-        del url
-        self.session.dialled(monotonic())
+    @property
+    def publisher(self) -> str:
+        """The name that the events published here bear."""
+        return self._session.core.publisher
 
-    def send(self, message: Message) -> None:
-        """See `Connector`."""
-        self._out += map(bytes, self._encoder.encode(message))
+    def subscribe(self, request: Subscribe) -> None:
+        """Put a durable subscription in force; the broker's refusal is raised."""
+        self._subscription = request
+        self.ask(request)
+
+    def ask(self, request: Request) -> Any:
+        """Send a request; return the data of its answer, or raise its refusal."""
+        return self._call(self._answered(request))
+
+    async def _answered(self, request: Request) -> Any:
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._core.ask(request, answers(answered))
+        async with asyncio.timeout(self.timeout_s):
+            answer = await answered
+        return answer.data if isinstance(answer, Answer) else None
+
+    def receive(self, timeout_s: float) -> Deliver | Gaps | None:
+        """The next entry of the durable subscription, or what is known to be lost; None if neither
+        comes in time.
+        """
+        try:
+            received = (
+                self._received.get(timeout=timeout_s)
+                if timeout_s > 0
+                else self._received.get_nowait()
+            )
+        except Empty:
+            return None
+        if isinstance(received, PalioError):
+            self._received.put(received)  # for the next call too
+            raise received
+        return received
+
+    def acknowledge(self, key: int, entry: int) -> None:
+        """Let the broker forget the entries of a durable subscription up to one."""
+        self._call(self._acknowledged(key, entry))
+
+    async def _acknowledged(self, key: int, entry: int) -> None:
+        self._core.acknowledge(key, entry)
+
+    def publish(self, batches: Iterable[pa.RecordBatch], first: int) -> None:
+        """Publish events durably under the numbers from `first` on; return once all are accepted.
+
+        `Unreachable` if the broker accepts nothing for `timeout_s` seconds.
+        """
+        self._call(self._published([part for batch in batches for part in parts(batch)], first))
+
+    async def _published(self, batches: Sequence[pa.RecordBatch], first: int) -> None:
+        self._core.publications.next = first
+        receipts = [self._outbox.offer(batch, durable=True) for batch in batches]
+        try:
+            for receipt in receipts:
+                async with asyncio.timeout(self.timeout_s):
+                    await receipt
+        finally:
+            for receipt in receipts:
+                if not receipt.cancel() and not receipt.cancelled():
+                    receipt.exception()  # so that nobody misses it: the first is raised
 
     def close(self) -> None:
-        """See `Connector`: nothing more is heard, and `hang_up` closes the socket."""
+        """Leave the broker."""
+        if self._portal.is_open:
+            self._portal.call(self._closed())
+            self._portal.close()
 
-    def opened(self, *, resumed: bool) -> None:
-        """See `Connector`."""
-        del resumed
-        self._opened.put(None)
+    async def _closed(self) -> None:
+        self._core.end()
+        await self._session.closed(CLOSE_S)
 
-    def unopened(self, error: PalioError, *, again: bool) -> None:
-        """See `Connector`."""
-        del again
-        self._opened.put(error)
+    def _call(self, work: Coroutine[Any, Any, Result]) -> Result:
+        try:
+            return self._portal.call(work)
+        except TimeoutError:
+            raise Unreachable(f"{self.url} did not answer within {self.timeout_s:g} s") from None
 
-    def broke(self, error: Exception) -> None:
-        """See `Connector`: the session ends with its connection."""
+    # --- what the broker says (`client.Application`) ---
 
-    # --- `client_session.Owner` ---
+    def described(self, _key: int, /) -> Subscribe | None:
+        """The subscription, to be put in force in a new session."""
+        return self._subscription
 
-    def renewed(self, session: ClientSession, *, is_first: bool) -> None:
-        """See `Owner`: nothing was said before."""
+    def deliver_durable(self, message: Deliver) -> None:
+        """An entry; what was published for those who were here could not be read again."""
+        if message.entry:
+            self._received.put(message)
 
-    def hear(self, session: ClientSession, message: Message) -> None:
-        """See `Owner`."""
-        del session
-        if not isinstance(message, Deliver) or message.entry:
-            self._heard.put(message)
-        # What was published for those who were here could not be read a second time.
+    def lose(self, gaps: Sequence[Gap]) -> None:
+        """Events that are lost."""
+        self._received.put(Gaps(tuple(gaps)))
 
-    def flow(self, session: ClientSession) -> None:
-        """See `Owner`."""
+    def withdrawn(self, _key: int, error: PalioError, /) -> None:
+        """The subscription is over."""
+        self._received.put(error)
 
-    def lost(self, session: ClientSession) -> None:
-        """See `Owner`."""
+    def flow(self) -> None:
+        """There may be room for what waits to be published."""
+        self._outbox.go_on()
 
-    def ended(self, session: ClientSession, error: PalioError) -> None:
-        """See `Owner`."""
-        del session
-        self._heard.put(error)
+    def ended(self, error: PalioError) -> None:
+        """There will be no further connection."""
+        self._outbox.end(error)
+        self._received.put(error)
 
+    def _ignore(self, *_: Any, **__: Any) -> None:
+        """Events of live subscriptions and patterns, which are not made here; and of the session
+        what it mends by itself.
+        """
 
-def _no_chance() -> float:
-    """Pauses between attempts are left to chance; this client makes one attempt."""
-    return 0.0
-
-
-def _not_yet() -> None:
-    """`Seen` is said for all that one read has brought."""
+    deliver = deliver_named = deliver_assembled = bookmarked = _ignore
+    renewed = disconnected = redirected = _ignore

@@ -7,19 +7,17 @@ groups itself, which is several times faster than sending rows from the JVM.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from palio.errors import InvalidInput
-from palio.parquet import pieces
-from palio.spark.attributes import arrow_schema, attributes_of
-from palio.spark.files import opened, parquet_files
-from palio.spark.stored import as_stored, schema_of
+from palio.spark.attributes import arrow_schema, attributes_of, column_at
+from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
+from palio.spark.tasks import context_of
 from palio.spark.workers import ColumnSlots
 
 if TYPE_CHECKING:
@@ -36,12 +34,6 @@ ROW: Final = "$row"
 
 WATERMARK: Final = "spark.watermarkDelayMs"
 """The metadata that Spark writes beside a column that `withWatermark` names."""
-
-BATCH_ROWS: Final = 131_072
-"""Rows that a task reads from Parquet at once."""
-
-BATCH_BYTES: Final = 64 << 20
-"""Bytes of a batch, if a file has longer texts than others have."""
 
 TASKS_PER_CORE: Final = 3
 """Tasks for each core that read Parquet: enough that no core waits long for the last task."""
@@ -74,6 +66,13 @@ def _layout(schema: pa.Schema, names: Sequence[str], columns: Sequence[str]) -> 
         tuple(paths[(name,)] for name in columns),
     )
     return Layout(tuple(paths), slots)
+
+
+def check_columns(known: Sequence[str], names: Iterable[str]) -> None:
+    """Refuse what is no column of events."""
+    for name in names:
+        if name not in known:
+            raise InvalidInput(f"the events have no column {name!r}; they have {', '.join(known)}")
 
 
 class FrameEvents:
@@ -175,7 +174,7 @@ def _is_known(given: Any) -> bool:
 # --- Parquet ---
 
 
-class Piece(NamedTuple):
+class RowGroup(NamedTuple):
     """One row group of a file, and the number of its first row."""
 
     path: str
@@ -190,7 +189,7 @@ class ReadTask:
 
     inner: Task
     paths: tuple[tuple[str, ...], ...]
-    shares: tuple[tuple[Piece, ...], ...]
+    shares: tuple[tuple[RowGroup, ...], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the row groups of this partition, and run the inner task on them."""
@@ -198,20 +197,10 @@ class ReadTask:
         pieces = [piece for number in shares for piece in self.shares[number]]
         return self.inner(batch for piece in pieces for batch in self._read(piece))
 
-    def _read(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        stored = [path for path in self.paths if path[0] not in (FILE, ROW)]
-        wanted = [".".join(path) for path in stored]
+    def _read(self, piece: RowGroup) -> Iterator[pa.RecordBatch]:
+        stored = [".".join(path) for path in self.paths if path[0] not in (FILE, ROW)]
         first = piece.first_row
-        if not stored:
-            with opened(piece.path) as file:
-                wanted = file.schema_arrow.names[:1]
-        for batch in pieces(
-            piece.path,
-            groups=[piece.group],
-            columns=wanted,
-            most_rows=BATCH_ROWS,
-            most_bytes=BATCH_BYTES,
-        ):
+        for batch in read_groups(piece.path, [piece.group], stored):
             arrays = [self._column(batch, path, piece, first) for path in self.paths]
             first += batch.num_rows
             names = [f"c{number}" for number in range(len(arrays))]
@@ -221,13 +210,12 @@ class ReadTask:
                 yield pa.record_batch({"c0": pa.nulls(batch.num_rows)})
 
     @staticmethod
-    def _column(batch: pa.RecordBatch, path: tuple[str, ...], piece: Piece, first: int) -> Any:
+    def _column(batch: pa.RecordBatch, path: tuple[str, ...], piece: RowGroup, first: int) -> Any:
         if path == (FILE,):
             return pa.repeat(piece.path, batch.num_rows)
         if path == (ROW,):
             return pa.array(range(first, first + batch.num_rows), pa.int64())
-        column = batch.column(path[0])
-        return as_stored(pc.struct_field(column, list(path[1:])) if len(path) > 1 else column)
+        return as_stored(column_at(batch, path))
 
 
 class ParquetEvents:
@@ -238,7 +226,7 @@ class ParquetEvents:
     def __init__(self, path: str | Path, session: SparkSession) -> None:
         self.session = session
         files = parquet_files(Path(path), "events from")
-        self.pieces: list[Piece] = []
+        self.pieces: list[RowGroup] = []
         self.schema: pa.Schema = pa.schema([])
         like: tuple[Any, Any] | None = None
         for number, each in enumerate(files):
@@ -251,7 +239,7 @@ class ParquetEvents:
                 first = 0
                 for group in range(file.num_row_groups):
                     rows = file.metadata.row_group(group).num_rows
-                    self.pieces.append(Piece(str(each), group, first, rows))
+                    self.pieces.append(RowGroup(str(each), group, first, rows))
                     first += rows
         self.columns: list[str] = self.schema.names
 
@@ -285,12 +273,8 @@ class ParquetEvents:
 
 def _most_tasks(session: SparkSession) -> int:
     """As many tasks as are worth their start; by Spark Connect one cannot see the cores."""
-    from pyspark.errors import PySparkAttributeError
-
-    try:
-        return TASKS_PER_CORE * session.sparkContext.defaultParallelism
-    except PySparkAttributeError:
-        return CONNECT_TASKS
+    context = context_of(session)
+    return CONNECT_TASKS if context is None else TASKS_PER_CORE * context.defaultParallelism
 
 
 def _spark_type(name: str, given: pa.DataType) -> DataType:
@@ -320,9 +304,9 @@ def _check_same(schema: pa.Schema, other: pa.Schema, first: Path, path: Path) ->
         )
 
 
-def _shares(pieces: Sequence[Piece], count: int) -> tuple[tuple[Piece, ...], ...]:
+def _shares(pieces: Sequence[RowGroup], count: int) -> tuple[tuple[RowGroup, ...], ...]:
     """Row groups dealt out so that every share has about as many rows; the largest first."""
-    shares: list[list[Piece]] = [[] for _ in range(count)]
+    shares: list[list[RowGroup]] = [[] for _ in range(count)]
     rows = [0] * count
     for piece in sorted(pieces, key=lambda each: -each.rows):
         least = rows.index(min(rows))

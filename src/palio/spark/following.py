@@ -78,10 +78,10 @@ class FindSteps:
             for step, filter in enumerate(pattern.steps):
                 index.add(number * STEPS + step, filter)
         for batch in batches:
-            events, misfits = self.slots.fitted(batch)
-            rows, keys = index.match(events)
-            for misfit in misfits:
-                fits = ~np.isin(rows, misfit.rows)
+            fitted = self.slots.fitted(batch)
+            rows, keys = index.match(fitted.events)
+            if fitted.misfits:
+                fits = fitted.fits[rows]
                 rows, keys = rows[fits], keys[fits]
             pairs, places = np.unique(
                 rows * len(self.patterns) + keys // STEPS, return_inverse=True
@@ -122,9 +122,9 @@ class Follower:
     >>> import palio
     >>> follower = Follower(stepwise([palio.parse("a = 1 THEN b = 2")]))
     >>> first, second = (StepEvent(datetime(2026, 1, day), (day,)) for day in (1, 2))
-    >>> follower.take(0, 0b01, first)
+    >>> follower.advance(0, 0b01, first)
     []
-    >>> follower.take(0, 0b10, second) == [(first, second)]
+    >>> follower.advance(0, 0b10, second) == [(first, second)]
     True
     """
 
@@ -133,7 +133,7 @@ class Follower:
         self._monitors: dict[int, Monitor] = {}
         self._seq = 0
 
-    def take(self, pattern: int, steps: int, step: StepEvent) -> list[tuple[StepEvent, ...]]:
+    def advance(self, pattern: int, steps: int, step: StepEvent) -> list[tuple[StepEvent, ...]]:
         """An event matched these steps of a pattern; the sequences that it completes."""
         monitor = self._monitors.get(pattern)
         if monitor is None:
@@ -146,7 +146,7 @@ class Follower:
     def resume(self, pattern: int, progress: Iterable[StepEvent]) -> None:
         """Begin where another follower was."""
         for number, step in enumerate(progress):
-            self.take(pattern, 1 << number, step)
+            self.advance(pattern, 1 << number, step)
 
     def progress(self) -> dict[int, tuple[StepEvent, ...]]:
         """Of each pattern the events that wait for others to follow."""
@@ -176,7 +176,7 @@ class Follow:
             if hit.key != key:
                 key = hit.key
                 follower = Follower(patterns)
-            matches = follower.take(hit.pattern, hit.steps, hit.step)
+            matches = follower.advance(hit.pattern, hit.steps, hit.step)
             rows += [Completed(key, self.ids[hit.pattern], match) for match in matches]
             if len(rows) >= MAX_BATCH_ROWS:
                 yield result_batch(rows, self.schema)

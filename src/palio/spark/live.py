@@ -49,7 +49,7 @@ from palio.spark.following import (
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["MAX_HELD_EVENTS", "FollowLive", "Hit", "Kinds", "Memory", "PackHits", "Unpack"]
+__all__ = ["MAX_HELD_EVENTS", "FollowLive", "Hit", "HitTypes", "KeyState", "PackHits", "Unpack"]
 
 MAX_HELD_EVENTS: Final = 100_000
 """Events of one key that wait for the watermark: its state is written anew with every micro-batch
@@ -81,7 +81,7 @@ class Hit(msgspec.Struct, Generic[D, G], array_like=True):
         return self.time, _rank(self.order), _rank(self.given)
 
 
-class Memory(msgspec.Struct, Generic[K, D, G], array_like=True):
+class KeyState(msgspec.Struct, Generic[K, D, G], array_like=True):
     """The state of a key."""
 
     key: K
@@ -92,11 +92,11 @@ class Memory(msgspec.Struct, Generic[K, D, G], array_like=True):
 
 
 _HIT: Final[Any] = Hit
-_MEMORY: Final[Any] = Memory
+_MEMORY: Final[Any] = KeyState
 
 
 @dataclass(frozen=True)
-class Kinds:
+class HitTypes:
     """The columns that hits have: keys, then the time, then those of `order` and those given back.
 
     Says what they are in msgpack, so that every value comes back as it was.
@@ -143,7 +143,7 @@ class PackHits:
     """The first stage over a stream: key, time and hit of each event that matches any step."""
 
     find: FindSteps
-    kinds: Kinds
+    kinds: HitTypes
     names: tuple[int, ...]
     """Of the patterns."""
     schema: pa.Schema
@@ -186,7 +186,7 @@ class FollowLive:
     patterns: tuple[Pattern, ...]
     ids: tuple[Any, ...]
     names: tuple[int, ...]
-    kinds: Kinds
+    kinds: HitTypes
 
     def __call__(self, _key: Any, frames: Iterable[Any], state: GroupState) -> Iterator[Any]:
         """Called by Spark: the sequences that the watermark completes, as msgpack."""
@@ -209,7 +209,7 @@ class FollowLive:
         if found:
             yield pd.DataFrame({"found": list(map(self._encode, found))})
 
-    def advance(self, memory: Memory[Any, Any, Any], until: dt.datetime) -> list[Completed]:
+    def advance(self, memory: KeyState[Any, Any, Any], until: dt.datetime) -> list[Completed]:
         """Let the hits up to the watermark take their part; the sequences that they complete."""
         due = sorted((hit for hit in memory.held if hit.time <= until), key=Hit.place)
         memory.held = [hit for hit in memory.held if hit.time > until]
@@ -231,7 +231,7 @@ class FollowLive:
             for name, bits in hit.steps.items():
                 number = self._numbers.get(name)
                 if number is not None:
-                    matches = follower.take(number, bits, step)
+                    matches = follower.advance(number, bits, step)
                     found += [Completed(memory.key, self.ids[number], each) for each in matches]
         memory.progress = {
             self.names[number]: [(step.time, step.given) for step in steps]
@@ -240,7 +240,7 @@ class FollowLive:
         }
         return found
 
-    def wake_ms(self, memory: Memory[Any, Any, Any]) -> int | None:
+    def wake_ms(self, memory: KeyState[Any, Any, Any]) -> int | None:
         """The latest watermark at which there is nothing to do; None if there never will be.
 
         Spark calls a key once the watermark is past the time that it asked for.
@@ -258,15 +258,17 @@ class FollowLive:
         assert within is not None
         return _us(start) + within // dt.timedelta(microseconds=1)
 
-    def _remembered(self, state: GroupState) -> Memory[Any, Any, Any] | None:
+    def _remembered(self, state: GroupState) -> KeyState[Any, Any, Any] | None:
         if not state.exists:
             return None
-        memory: Memory[Any, Any, Any] = self._decode_memory(state.get[0])
+        memory: KeyState[Any, Any, Any] = self._decode_memory(state.get[0])
         return memory
 
-    def _with(self, memory: Memory[Any, Any, Any] | None, packed: bytes) -> Memory[Any, Any, Any]:
+    def _with(
+        self, memory: KeyState[Any, Any, Any] | None, packed: bytes
+    ) -> KeyState[Any, Any, Any]:
         key, hit = self._decode_hit(packed)
-        memory = memory or Memory(key, [], {})
+        memory = memory or KeyState(key, [], {})
         memory.held.append(hit)
         return memory
 
@@ -295,7 +297,7 @@ class FollowLive:
 class Unpack:
     """The third stage over a stream: completed sequences as rows of the result."""
 
-    kinds: Kinds
+    kinds: HitTypes
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -16,13 +16,13 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.spark.attributes import arrow_schema, attributes_of
-from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents
+from palio.spark.attributes import arrow_schema, attributes_of, may_misfit, type_at
+from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents, check_columns
 from palio.spark.reading import Source
 from palio.spark.sessions import session
 from palio.spark.sets import SubscriptionSet
 from palio.spark.sets import subscriptions as compiled_set
-from palio.spark.tally import Tally, may_misfit, tally
+from palio.spark.tasks import Tally, tally
 from palio.spark.workers import MatchTask, RejectsTask
 
 if TYPE_CHECKING:
@@ -125,17 +125,9 @@ def _tally(
 ) -> Tally | None:
     """A tally of events with values that fit no attribute, where there may be some."""
     from_file = isinstance(source, ParquetEvents)
-    types = (_type_at(source.schema, known[name]) for name, _ in layout.slots.attributes)
+    types = (type_at(source.schema, known[name]) for name, _ in layout.slots.attributes)
     is_due = any(may_misfit(each, from_file=from_file) for each in types)
     return tally(source.session) if is_due else None
-
-
-def _type_at(schema: pa.Schema, path: Sequence[str]) -> Any:
-    """The type of a column, or of a field in it."""
-    given: Any = schema.field(path[0]).type
-    for name in path[1:]:
-        given = given.field(name).type
-    return given
 
 
 def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFrame:
@@ -201,7 +193,7 @@ def _check_time(
 
 def _check_instants(schema: pa.Schema, time: str) -> None:
     """A text or a number is at no time: only what holds always would match it."""
-    given = _type_at(schema, attributes_of(schema)[time])
+    given = type_at(schema, attributes_of(schema)[time])
     if not (pa.types.is_timestamp(given) or pa.types.is_date(given)):
         raise InvalidInput(
             f"the time of events, {time!r}, is {given} and no timestamp; "
@@ -241,12 +233,8 @@ def _columns(
     if columns is not None and len({*wanted}) < len(wanted):
         twice = next(name for name in wanted if wanted.count(name) > 1)
         raise InvalidInput(f"columns names {twice!r} twice; a result has each column once")
-    known = {*source.columns, *((FILE, ROW) if isinstance(source, ParquetEvents) else ())}
-    for name in wanted:
-        if name not in known:
-            raise InvalidInput(
-                f"the events have no column {name!r}; they have {', '.join(source.columns)}"
-            )
+    system = (FILE, ROW) if isinstance(source, ParquetEvents) else ()
+    check_columns(source.columns, [name for name in wanted if name not in system])
     return wanted
 
 

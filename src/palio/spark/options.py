@@ -1,130 +1,138 @@
-"""The options of the data source `palio`, read and checked: a wrong one is refused by its name.
+"""The options of data sources, read into structs: a wrong one is refused by its name.
 
-Spark hands options over as texts and does not keep the case of their names.
+Spark hands options over as texts, and does not keep the case of their names. Those with a dot, such
+as `param.limit`, are a table.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_origin
 
 import msgspec
+from msgspec import Meta
 
 from palio import files
+from palio.config import bare, explain
 from palio.errors import InvalidConfiguration, UnsafeFile
 from palio.language.parsing import parse_filter
-from palio.model.filters import TRUE, Filter
 from palio.protocol.limits import MAX_SECONDS
 from palio.protocol.names import check_name
-from palio.spark.connection import Door
+from palio.spark.connection import TIMEOUT_S, BrokerLogin
 
-__all__ = ["Options"]
-
-PARAMETER: Final = "param."
+__all__ = [
+    "Address",
+    "BrokerOptions",
+    "Options",
+    "Seconds",
+    "bindings",
+    "default_token",
+    "read_options",
+]
 
 TOKEN_VARIABLE: Final = "PALIO_TOKEN"
 
-_TRUTHS: Final = {"true": True, "false": False}
+Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]
+
+Address: TypeAlias = Annotated[str, Meta(min_length=1)]
 
 
-class Options:
-    """Options by their names, whatever their case.
+class Options(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
+    """The options of a source or a sink."""
 
-    >>> options = Options({"filter": "price < :Limit", "param.limit": "10"})
-    >>> str(options.filter), options.values
-    ('price < :Limit', {'Limit': 10})
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"  # there may be a token among them
+
+
+class BrokerOptions(Options, frozen=True, kw_only=True):
+    """The options by which a broker is reached."""
+
+    url: Address
+    token: str = ""
+    token_file: str = ""
+    ca: str = ""
+    timeout: Seconds = TIMEOUT_S
+
+    def login(self, option: str) -> BrokerLogin:
+        """The address of the broker; `option` has the client's name."""
+        name = check_name(getattr(self, option), f"option {option!r}: a client")
+        return BrokerLogin(self.url, name, self.token or default_token(), self.ca)
+
+
+def default_token() -> str:
+    """The token of a client that is given none."""
+    return os.environ.get(TOKEN_VARIABLE, "")
+
+
+Kind = TypeVar("Kind", bound=Options)
+
+
+def read_options(kind: type[Kind], given: Mapping[str, str]) -> Kind:
+    """Options as a struct; `InvalidConfiguration` names one that does not fit.
+
+    A token comes from `token`, or the file that `tokenFile` names.
+
+    >>> read_options(BrokerOptions, {"URL": "palio://b", "timeout": "2.5"}).timeout
+    2.5
     """
+    fields = {field.encode_name.lower(): field for field in msgspec.structs.fields(kind)}
+    values: dict[str, Any] = {}
+    for option, text in given.items():
+        name, dot, key = option.lower().partition(".")
+        field = fields.get(name)
+        kind_of = None if field is None else get_origin(bare(field.type))
+        if field is None or bool(dot) != (kind_of is dict):
+            values[option] = text
+        elif dot:
+            values.setdefault(field.encode_name, {})[key] = text
+        else:
+            values[field.encode_name] = text.lower() if kind_of is Literal else text
+    if values.get("tokenFile") and "tokenfile" in fields:
+        values["token"] = _token_in(values["tokenFile"])
+    try:
+        return msgspec.convert(values, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise _refused(*explain(error, kind), values) from None
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {name.lower(): value for name, value in given.items()}
 
-    def check(self, known: Iterable[str]) -> None:
-        """Refuse what is none of the names known, which may be a slip of the pen."""
-        names = {name.lower() for name in known}
-        for name in self._given:
-            if name not in names and not (name.startswith(PARAMETER) and "filter" in names):
-                listed = ", ".join(sorted(known))
-                raise InvalidConfiguration(f"option {name!r} is none of those there are: {listed}")
+def _refused(option: str, problem: str, values: Mapping[str, Any]) -> InvalidConfiguration:
+    missing = re.search(r"missing required field `(.+)`", problem)
+    if missing is not None:
+        return InvalidConfiguration(f"option {missing[1]!r} is missing")
+    value = values.get(option, "")
+    return InvalidConfiguration(f"option {option!r} is {value!r:.200}: {problem}")
 
-    def text(self, name: str, default: str | None = None) -> str:
-        """A text; without a default it must be there."""
-        found = self._given.get(name.lower(), default)
-        if not found and default is None:
-            raise InvalidConfiguration(f"option {name!r} is missing")
-        return found or ""
 
-    def number(self, name: str, default: int, least: int = 1) -> int:
-        """A whole number, not below some least one."""
-        text = self._given.get(name.lower(), str(default))
-        if not text.strip().isdecimal() or int(text) < least:
+def _token_in(file: str) -> str:
+    try:
+        return files.read_secret(Path(file), "the token").decode().strip()
+    except (OSError, UnicodeDecodeError, UnsafeFile) as error:
+        raise InvalidConfiguration(f"option 'tokenFile': {error}") from None
+
+
+def bindings(filter: str, param: Mapping[str, str]) -> dict[str, Any]:
+    """The values of a filter's parameters, which are JSON, or else texts as they are.
+
+    >>> bindings("price < :Limit", {"limit": "10"})
+    {'Limit': 10}
+    """
+    names = sorted(parse_filter(filter).variables)
+    unknown = param.keys() - {name.lower() for name in names}
+    if unknown:
+        raise InvalidConfiguration(
+            f"option 'param.{min(unknown)}': the filter has no such parameter"
+        )
+    for name in names:
+        if name.lower() not in param:
             raise InvalidConfiguration(
-                f"option {name!r} is {text!r}; it takes a number, at least {least}"
+                f"the filter has a parameter :{name}, and there is no option 'param.{name}'"
             )
-        return int(text)
-
-    def seconds(self, name: str, default: float) -> float:
-        """A time in seconds, which is above 0 if it is given."""
-        text = self._given.get(name.lower())
-        if text is None:
-            return default
-        try:
-            seconds = float(text)
-        except ValueError:
-            seconds = -1.0
-        if not 0 < seconds <= MAX_SECONDS:
-            raise InvalidConfiguration(
-                f"option {name!r} is {text!r}; it takes seconds, above 0 and no more than "
-                f"{MAX_SECONDS:.0f} (MAX_SECONDS)"
-            )
-        return seconds
-
-    def truth(self, name: str, *, default: bool) -> bool:
-        """True or false."""
-        text = self._given.get(name.lower(), str(default)).lower()
-        if text not in _TRUTHS:
-            raise InvalidConfiguration(f"option {name!r} is {text!r}; it takes true or false")
-        return _TRUTHS[text]
-
-    @property
-    def filter(self) -> Filter:
-        """The filter, its parameters open; without one, all events."""
-        text = self._given.get("filter")
-        return TRUE if text is None else parse_filter(text)
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """The values of the filter's parameters, which are JSON, or else texts as they are."""
-        found: dict[str, Any] = {}
-        for name in sorted(self.filter.variables):
-            text = self._given.get(PARAMETER + name.lower())
-            if text is None:
-                raise InvalidConfiguration(
-                    f"the filter has a parameter :{name}, and there is no option 'param.{name}'"
-                )
-            found[name] = _value(text)
-        known = {name.lower() for name in found}
-        for option in self._given:
-            if option.startswith(PARAMETER) and option.removeprefix(PARAMETER) not in known:
-                raise InvalidConfiguration(f"option {option!r}: the filter has no such parameter")
-        return found
-
-    def door(self, name: str) -> Door:
-        """The address of the broker; `name` is the option with the client's name."""
-        token = self.token() or os.environ.get(TOKEN_VARIABLE, "")
-        who = check_name(self.text(name, "spark"), f"option {name!r}: a client")
-        return Door(self.text("url"), who, token, self.text("ca", ""))
-
-    def token(self) -> str:
-        """The token, from `token` or the file that `tokenFile` names; empty without either."""
-        file = self.text("tokenFile", "")
-        if not file:
-            return self.text("token", "")
-        try:
-            return files.read_secret(Path(file), "the token").decode().strip()
-        except (OSError, UnicodeDecodeError, UnsafeFile) as error:
-            raise InvalidConfiguration(f"option 'tokenFile': {error}") from None
+    return {name: _value(param[name.lower()]) for name in names}
 
 
 def _value(text: str) -> Any:

@@ -19,14 +19,13 @@ from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from palio.errors import PalioError
-from palio.spark.failures import first_cause
+from palio.errors import InvalidInput, PalioError
+from palio.spark.attributes import leaves
 from palio.spark.matches import match
-from palio.spark.normalizing import normalized
-from palio.spark.plan import Plan, SinkPlan, duration
+from palio.spark.plan import Normalize, Plan, SinkPlan, duration
 from palio.spark.report import DRAWN_SUBSCRIPTIONS, RankedCount, RunReport, StageTime
 from palio.spark.sequencing import sequences
-from palio.spark.sessions import option_text
+from palio.spark.sessions import first_cause, option_text
 from palio.spark.sets import SubscriptionSet, subscriptions
 from palio.spark.versions import Version
 
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["explain", "run_pipeline"]
+__all__ = ["explain", "normalized", "run_pipeline"]
 
 POLL_S: Final = 1
 """Seconds between two looks at a stream's progress."""
@@ -413,3 +412,65 @@ def _interval(text: str) -> str:
 
 def _options(given: dict[str, Any]) -> dict[str, str]:
     return {name: option_text(value) for name, value in given.items()}
+
+
+# --- rows as events: JSON read, CloudEvents checked, structs flattened to attributes ---
+
+
+REQUIRED: Final = ("id", "source", "type")
+"""The attributes of every CloudEvent."""
+
+
+def normalized(rows: DataFrame, how: Normalize) -> DataFrame:
+    """Rows of a source as events, one column for each attribute."""
+    for name, schema in how.json.items():
+        rows = _with_json(rows, name, schema)
+    if how.cloudevents:
+        rows = _unpacked(rows)
+    return _flattened(rows) if how.flatten else rows
+
+
+def _with_json(rows: DataFrame, name: str, schema: str) -> DataFrame:
+    """A column of JSON read; a text that is none, or is otherwise, is null."""
+    from pyspark.sql import functions
+
+    _check(rows, [name], "normalize.json")
+    if dict(rows.dtypes)[name] != "string":
+        raise InvalidInput(
+            f"normalize.json: column {name!r} is {dict(rows.dtypes)[name]}, no text; leave it out"
+        )
+    return rows.withColumn(name, functions.from_json(_column((name,)), schema))
+
+
+def _unpacked(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions
+
+    _check(rows, REQUIRED, "normalize.cloudevents")
+    types = dict(rows.dtypes)
+    if types.get("data") == "string":
+        raise InvalidInput(
+            "normalize.cloudevents: column 'data' is text; give its schema under normalize.json"
+        )
+    if types.get("time") == "string":
+        rows = rows.withColumn("time", functions.to_timestamp(functions.col("time")))
+    return rows
+
+
+def _flattened(rows: DataFrame) -> DataFrame:
+    """A column with a dotted name for each field; of equal names the shortest path has it."""
+    kept = leaves(rows.schema.fields, lambda kind: kind.typeName() not in ("array", "map"))
+    return rows.select(*(_column(path).alias(name) for name, (path, _) in kept.items()))
+
+
+def _column(path: tuple[str, ...]) -> Any:
+    from pyspark.sql import functions
+
+    return functions.col(".".join(f"`{part.replace('`', '``')}`" for part in path))
+
+
+def _check(rows: DataFrame, names: Any, key: str) -> None:
+    for name in names:
+        if name not in rows.columns:
+            raise InvalidInput(
+                f"{key}: the source has no column {name!r}; it has {', '.join(rows.columns)}"
+            )

@@ -17,10 +17,11 @@ from palio.errors import InvalidInput
 from palio.model.constraints import Constraint
 from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op
+from palio.spark.attributes import leaves
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter as SparkFilter
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import StructType
 
 __all__ = ["Pushed", "push"]
 
@@ -65,7 +66,7 @@ def push(filters: Iterable[SparkFilter], schema: StructType) -> Pushed:
     >>> push([EqualNullSafe(("price",), 5.0)], schema).left
     [EqualNullSafe(attribute=('price',), value=5.0)]
     """
-    types = _types(schema)
+    types = {name: kind.simpleString() for name, (_, kind) in leaves(schema.fields).items()}
     whole, left = TRUE, []
     for each in filters:
         found = _translated(each, types)
@@ -107,16 +108,3 @@ def _operand(value: Any) -> Any:
     if value is None or (isinstance(value, datetime) and value.tzinfo is None):
         raise TypeError("no single value of the model")
     return bytes(value) if isinstance(value, bytearray) else value
-
-
-def _types(schema: StructType, prefix: str = "") -> dict[str, str]:
-    """The name of each attribute's type; of equal names the shortest path has it."""
-    found: dict[str, str] = {}
-    nested: dict[str, str] = {}
-    for field in schema.fields:
-        kind: DataType = field.dataType
-        if kind.typeName() == "struct":
-            nested |= _types(kind, f"{prefix}{field.name}.")  # type: ignore[arg-type]  # a struct
-        else:
-            found[prefix + field.name] = kind.simpleString()
-    return nested | found

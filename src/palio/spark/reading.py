@@ -1,13 +1,14 @@
 """The sources of subscriptions: DataFrames, Parquet, JSON lines, Arrow tables, dictionaries.
 
-All become a `Roster`: one row a subscription, or a period of one, in a fixed schema. A row that is
-no subscription (no id, no filter, parameters that are no object) does not spoil the others: it goes
-to the rejects, and so does, later, every filter that does not compile.
+All become a `SubscriptionTable`: one row a subscription, or a period of one, in a fixed schema. A
+row that is no subscription (no id, no filter, parameters that are no object) does not spoil the
+others: it goes to the rejects, and so does, later, every filter that does not compile.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -16,17 +17,19 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from palio.errors import InvalidInput
-from palio.parquet import check_size
-from palio.spark.catalogue import Catalogue
-from palio.spark.files import parquet_files
+from palio.client.answers import CatalogueEntry
+from palio.errors import InvalidInput, LimitExceeded
+from palio.parquet import named_errors, opened, pieces
+from palio.protocol.addresses import parse_address
+from palio.spark.connection import TIMEOUT_S, BrokerLogin
+from palio.spark.options import default_token
+from palio.spark.parquet import parquet_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["COLUMNS", "Roster", "Source", "read"]
+__all__ = ["COLUMNS", "Catalogue", "Source", "SubscriptionTable", "read"]
 
 Source: TypeAlias = "DataFrame | pa.Table | str | Path | Catalogue | Iterable[Mapping[str, Any]]"
 """Subscriptions as the user has them."""
@@ -45,7 +48,7 @@ JSON_LINES: Final = frozenset({".jsonl", ".ndjson", ".json"})
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
-class Roster:
+class SubscriptionTable:
     """Subscriptions in columns, and the rows that are none.
 
     `table` has the columns `id` (int64 or utf8), `filter` (utf8),
@@ -70,11 +73,11 @@ class Roster:
         )
 
 
-def read(source: Source) -> Roster:
+def read(source: Source) -> SubscriptionTable:
     """The subscriptions of a source.
 
-    >>> roster = read([{"id": 1, "filter": "price < 5"}, {"id": 2, "filter": None}])
-    >>> roster.table["id"].to_pylist(), roster.rejects
+    >>> subscriptions = read([{"id": 1, "filter": "price < 5"}, {"id": 2, "filter": None}])
+    >>> subscriptions.table["id"].to_pylist(), subscriptions.rejects
     ([1], [(2, None, 'there is no filter')])
     """
     if isinstance(source, str) and source.startswith(ADDRESSES):
@@ -84,14 +87,14 @@ def read(source: Source) -> Roster:
     if isinstance(source, str | Path):
         return _from_file(Path(source))
     if isinstance(source, pa.Table):
-        return _roster(source)
+        return _from_table(source)
     if hasattr(source, "toArrow"):  # a DataFrame, of whichever of Spark's two classes
         frame: Any = source
         _check_columns(frame.columns)
         wanted = [name for name in COLUMNS if name in frame.columns]
-        return _roster(frame.select(*wanted).toArrow())
+        return _from_table(frame.select(*wanted).toArrow())
     if hasattr(source, "__arrow_c_stream__"):  # a frame of pandas or Polars
-        return _roster(pa.table(source))
+        return _from_table(pa.table(source))
     rows = [*source] if isinstance(source, Iterable) else [source]
     for row in rows:
         if not isinstance(row, Mapping):
@@ -102,42 +105,75 @@ def read(source: Source) -> Roster:
     return _from_rows(rows)
 
 
-def _from_catalogue(catalogue: Catalogue) -> Roster:
+def _from_catalogue(catalogue: Catalogue) -> SubscriptionTable:
     """The same columns however many subscriptions there are: there may be none at first."""
-    rows = catalogue.rows()
-    bad: dict[int, str] = {}
-    columns: dict[str, Any] = {
-        name: pa.array([row[name] for row in rows], pa.utf8())
-        for name in ("id", "subscriber", "filter")
-    }
-    objects = _objects([row["parameters"] for row in rows], bad)
-    return _checked(pa.table(columns | {"parameters": pa.array(objects, pa.binary())}), bad)
+    entries = catalogue.rows()
+    return _table(
+        {
+            "id": pa.array([entry["id"] for entry in entries], pa.utf8()),
+            "subscriber": pa.array([entry["subscriber"] for entry in entries], pa.utf8()),
+            "filter": pa.array([entry["filter"] for entry in entries], pa.utf8()),
+            "parameters": [entry["parameters"] for entry in entries],
+        }
+    )
 
 
-def _from_file(path: Path) -> Roster:
+def _from_file(path: Path) -> SubscriptionTable:
     if not path.exists():
         raise InvalidInput(f"cannot read subscriptions from {str(path)!r}: there is no such file")
     if path.suffix in JSON_LINES:
         return _from_lines(path.read_bytes().split(b"\n"))
-    files = [path]
-    if path.is_dir():
-        files = parquet_files(path, "subscriptions from", deep=True)
+    files = parquet_files(path, "subscriptions from", deep=True)
     try:
-        # INT96 in nanoseconds would have nothing before 1677 or after 2262.
-        names = [*map(str, files)]
-        dataset = pq.ParquetDataset(names, coerce_int96_timestamp_unit="us")
-        _check_columns(dataset.schema.names)
-        for file in dataset.files:
-            check_size(file, "the subscriptions in", "MAX_FILE_BYTES", MAX_FILE_BYTES)
-        return _roster(dataset.read())
-    except (pa.ArrowInvalid, OSError) as error:
+        tables = [_rows_of(file, each) for file, each in zip(files, _folders(files), strict=True)]
+    except LimitExceeded:
+        raise
+    except InvalidInput as error:
         raise InvalidInput(
-            f"cannot read subscriptions from {str(path)!r}: it is no Parquet ({error}); "
-            f"JSON lines are known by their suffix, {' or '.join(sorted(JSON_LINES))}"
+            f"{error}; JSON lines are known by their suffix, {' or '.join(sorted(JSON_LINES))}"
         ) from None
+    return _from_table(pa.concat_tables(tables, promote_options="permissive"))
 
 
-def _from_lines(lines: Iterable[bytes]) -> Roster:
+def _rows_of(file: Path, folders: Mapping[str, Any]) -> pa.Table:
+    """The subscriptions in a file, with the columns that are in the names of its directories."""
+    with opened(file) as parquet:
+        schema = parquet.schema_arrow
+    names = [name for name in COLUMNS if name in schema.names]
+    _check_columns({*schema.names, *folders})
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in pieces(file, columns=names):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > MAX_FILE_BYTES:
+            raise LimitExceeded(
+                f"the subscriptions in {str(file)!r}, unpacked,",
+                limit="MAX_FILE_BYTES",
+                maximum=MAX_FILE_BYTES,
+                actual=size,
+            )
+    columns = [schema.field(name) for name in names]
+    table = pa.Table.from_batches(batches, None if batches else pa.schema(columns))
+    for name in folders.keys() & {*COLUMNS} - {*names}:
+        table = table.append_column(name, pa.repeat(pa.scalar(folders[name]), table.num_rows))
+    return table
+
+
+def _folders(files: list[Path]) -> Iterator[dict[str, Any]]:
+    """Of each file what the directories that it is in are called by: `subscriber=ann`."""
+    if not any("=" in file.parent.as_posix() for file in files):
+        yield from ({} for _ in files)
+        return
+    import pyarrow.dataset as ds  # which workers would load pandas for
+
+    with named_errors(files[0]):
+        dataset = ds.dataset([*map(str, files)], format="parquet", partitioning="hive")
+    for fragment in dataset.get_fragments():
+        yield ds.get_partition_keys(fragment.partition_expression)
+
+
+def _from_lines(lines: Iterable[bytes]) -> SubscriptionTable:
     decode = msgspec.json.Decoder().decode
     rows: list[Any] = []
     bad: list[tuple[Any, Any, str]] = []
@@ -154,70 +190,27 @@ def _from_lines(lines: Iterable[bytes]) -> Roster:
         else:
             text = line.decode(errors="replace")
             bad.append((None, text, f"line {number} is no JSON object"))
-    roster = _from_rows(rows)
-    return Roster(roster.table, bad + roster.rejects)
+    subscriptions = _from_rows(rows)
+    return SubscriptionTable(subscriptions.table, bad + subscriptions.rejects)
 
 
-def _from_rows(rows: list[Mapping[str, Any]]) -> Roster:
-    named = {name for row in rows for name in row}
-    if rows:
-        _check_columns(named)
-    columns: dict[str, Any] = {}
+def _from_rows(rows: list[Mapping[str, Any]]) -> SubscriptionTable:
+    names = {name for row in rows for name in row} if rows else {"id", "filter"}
+    return _table({name: [row.get(name) for row in rows] for name in names})
+
+
+def _from_table(table: pa.Table) -> SubscriptionTable:
+    names = table.column_names
+    return _table({name: table[name].combine_chunks() for name in names if name in COLUMNS})
+
+
+def _table(given: Mapping[str, Any]) -> SubscriptionTable:
+    """Columns, lists or arrays of any type, in the fixed schema: the rows that are subscriptions,
+    and the others with their reasons.
+    """
+    _check_columns(given)
     bad: dict[int, str] = {}
-    for name in COLUMNS:
-        if name not in named and name not in ("id", "filter"):
-            continue
-        values = [row.get(name) for row in rows]
-        match name:
-            case "id" | "subscriber":
-                columns[name] = _names(name, values)
-            case "filter":
-                columns[name] = _texts(values, bad)
-            case "parameters":
-                columns[name] = pa.array(_objects(values, bad), pa.binary())
-            case _:
-                columns[name] = _instants(name, values, bad)
-    return _checked(pa.table(columns), bad)
-
-
-def _roster(table: pa.Table) -> Roster:
-    """A table of any types in the types of a roster."""
-    _check_columns(table.column_names)
-    columns: dict[str, Any] = {}
-    bad: dict[int, str] = {}
-    for name in COLUMNS:
-        if name not in table.column_names:
-            continue
-        column = table[name].combine_chunks()
-        given = column.type
-        if name in ("id", "subscriber"):
-            columns[name] = _name_column(name, column)
-        elif name == "filter":
-            if not (pa.types.is_string(given) or pa.types.is_large_string(given)):
-                raise InvalidInput(
-                    f"the column 'filter' holds {given}; it takes the text of filters"
-                )
-            columns[name] = column.cast(pa.utf8())
-        elif name == "parameters":
-            columns[name] = pa.array(_objects(_plain_rows(column), bad), pa.binary())
-        elif pa.types.is_timestamp(given) or pa.types.is_date(given):
-            columns[name] = column.cast(pa.timestamp("us")).cast(_TIMESTAMP)
-        else:
-            columns[name] = _instants(name, column.to_pylist(), bad)
-    return _checked(pa.table(columns), bad)
-
-
-def _check_columns(names: Iterable[str]) -> None:
-    listed = sorted(names)
-    for name in ("id", "filter"):
-        if name not in listed:
-            raise InvalidInput(
-                f"subscriptions have no column {name!r}; they have {', '.join(listed) or 'none'}"
-            )
-
-
-def _checked(table: pa.Table, bad: dict[int, str]) -> Roster:
-    """The rows that are subscriptions, numbered, and the others with their reasons."""
+    table = pa.table({name: _column(name, given[name], bad) for name in COLUMNS if name in given})
     for name, reason in (("filter", "there is no filter"), ("id", "there is no id")):
         for place in np.flatnonzero(table[name].is_null().to_numpy()).tolist():
             bad.setdefault(place, reason)
@@ -231,7 +224,16 @@ def _checked(table: pa.Table, bad: dict[int, str]) -> Roster:
         keep = np.ones(table.num_rows, np.bool_)
         keep[list(bad)] = False
         table = table.filter(pa.array(keep))
-    return Roster(table.combine_chunks(), rejects)
+    return SubscriptionTable(table.combine_chunks(), rejects)
+
+
+def _check_columns(names: Iterable[str]) -> None:
+    listed = sorted(names)
+    for name in ("id", "filter"):
+        if name not in listed:
+            raise InvalidInput(
+                f"subscriptions have no column {name!r}; they have {', '.join(listed) or 'none'}"
+            )
 
 
 def _inverted(table: pa.Table) -> list[int]:
@@ -246,33 +248,38 @@ def _inverted(table: pa.Table) -> list[int]:
 # --- columns ---
 
 
+def _column(name: str, given: Any, bad: dict[int, str]) -> Any:
+    """A column in the type of its name. Most arrays need a cast, and nobody to look at values."""
+    kind = given.type if isinstance(given, pa.Array) else pa.null()
+    types = pa.types
+    is_text = types.is_string(kind) or types.is_large_string(kind)
+    try:
+        match name:
+            case "id" | "subscriber":
+                if types.is_integer(kind) or is_text:
+                    return given.cast(pa.utf8() if is_text else pa.int64())
+                return _names(name, _values(given))
+            case "filter":
+                if is_text or not isinstance(given, pa.Array):
+                    return given.cast(pa.utf8()) if is_text else _texts(given, bad)
+                raise InvalidInput(f"column 'filter' holds {kind}; it takes the text of filters")
+            case "parameters":
+                return pa.array(_objects(_values(given), bad), pa.binary())
+            case _:
+                if types.is_timestamp(kind) or types.is_date(kind):
+                    return given.cast(pa.timestamp("us")).cast(_TIMESTAMP)
+                return _instants(name, _values(given), bad)
+    except (pa.ArrowInvalid, OverflowError) as error:
+        raise InvalidInput(f"column {name!r}: {error}") from None
+
+
 def _names(name: str, values: list[Any]) -> Any:
     """Ids or subscribers: all integers or all strings."""
     kinds = {type(value) for value in values if value is not None}
     if not kinds <= {int} and not kinds <= {str}:
         listed = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise InvalidInput(f"column {name!r} holds {listed}; give integers or strings, not both")
-    try:
-        return pa.array(values, pa.utf8() if str in kinds else pa.int64())
-    except (pa.ArrowInvalid, OverflowError) as error:
-        raise InvalidInput(f"column {name!r}: {error}") from None
-
-
-def _name_column(name: str, column: Any) -> Any:
-    types = pa.types
-    target: pa.DataType
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if types.is_integer(column.type):
-        target = pa.int64()
-    elif types.is_string(column.type) or types.is_large_string(column.type):
-        target = pa.utf8()
-    else:
-        raise InvalidInput(f"column {name!r} holds {column.type}; it takes integers or strings")
-    try:
-        return column.cast(target)
-    except pa.ArrowInvalid as error:
-        raise InvalidInput(f"column {name!r}: {error}") from None
+    return pa.array(values, pa.utf8() if str in kinds else pa.int64())
 
 
 def _texts(values: list[Any], bad: dict[int, str]) -> Any:
@@ -282,12 +289,14 @@ def _texts(values: list[Any], bad: dict[int, str]) -> Any:
     return pa.array([value if isinstance(value, str) else None for value in values], pa.utf8())
 
 
-def _plain_rows(column: Any) -> list[Any]:
-    """Parameters as Python has them: the fields of a struct that are null have no value."""
-    rows: list[Any] = column.to_pylist()
-    if pa.types.is_map(column.type):
+def _values(given: Any) -> list[Any]:
+    """A column as Python has it: the fields of a struct that are null have no value."""
+    if not isinstance(given, pa.Array):
+        return list(given)
+    rows: list[Any] = given.to_pylist()
+    if pa.types.is_map(given.type):
         return [None if row is None else dict(row) for row in rows]
-    if pa.types.is_struct(column.type):
+    if pa.types.is_struct(given.type):
         return [
             None if row is None else {name: each for name, each in row.items() if each is not None}
             for row in rows
@@ -333,3 +342,46 @@ def _instant(value: Any) -> datetime | None:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day, tzinfo=UTC)
     raise ValueError(f"{value!r:.80} is of type {type(value).__name__}")
+
+
+# --- subscriptions at a broker ---
+
+
+ASKER: Final = "spark"
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The subscriptions at a broker, now.
+
+    A broker tells its subscriptions to principals with the grant `monitor`
+    (docs/howto/authority.md), each filter as it runs it: with what its owner may hear. The asker's
+    own are left out, such as the durable subscription that a pipeline reads its events from.
+
+    `token` is what shows who asks, by default `$PALIO_TOKEN`; `name` is who asks where nobody needs
+    to show it; `ca` is the file of the authorities to trust, by default those of the system.
+
+    >>> Catalogue("palio://localhost").url
+    'palio://localhost:7400'
+    """
+
+    url: str
+    token: str = field(default="", repr=False)
+    name: str = ASKER
+    ca: str = ""
+    timeout_s: float = TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "url", str(parse_address(self.url)))
+
+    def rows(self) -> list[CatalogueEntry]:
+        """Each subscription: `id`, `subscriber`, `filter`, `parameters`."""
+        from palio.client.blocking import SyncClient
+
+        token = self.token or default_token()
+        tls = BrokerLogin(self.url, ca=self.ca).tls
+        with SyncClient(
+            self.url, name=self.name, token=token, tls=tls, timeout=self.timeout_s
+        ) as client:
+            own = client.publisher.rpartition("/")[0]
+            return [entry for entry in client.catalogue() if entry["subscriber"] != own]

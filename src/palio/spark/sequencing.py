@@ -16,9 +16,9 @@ from palio.errors import InvalidInput
 from palio.language.parsing import parse
 from palio.model.patterns import Pattern
 from palio.spark.attributes import arrow_schema, attributes_of
-from palio.spark.events import WATERMARK, FrameEvents, Layout
+from palio.spark.events import WATERMARK, FrameEvents, Layout, check_columns
 from palio.spark.following import FindSteps, Follow
-from palio.spark.live import FollowLive, Kinds, PackHits, Unpack, pattern_name
+from palio.spark.live import FollowLive, HitTypes, PackHits, Unpack, pattern_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,11 +105,7 @@ def _standing(patterns: Any, within: timedelta | None) -> _Standing:
 
 
 def _check_names(source: FrameEvents, keys: list[str], time: str, others: list[str]) -> None:
-    for name in [*keys, time, *others]:
-        if name not in source.columns:
-            raise InvalidInput(
-                f"the events have no column {name!r}; they have {', '.join(source.columns)}"
-            )
+    check_columns(source.columns, [*keys, time, *others])
     if not keys:
         raise InvalidInput("by names no column; sequences need a key")
     given = source.schema.field(time).type
@@ -177,7 +173,7 @@ class _Plan(NamedTuple):
         patterns, ids = tuple(standing.patterns), tuple(standing.ids)
         names = tuple(map(pattern_name, ids, patterns))
         kept = self._kept()
-        kinds = Kinds(arrow_schema(kept), keys, len(self.order))
+        kinds = HitTypes(arrow_schema(kept), keys, len(self.order))
         # The column is the event time still: Spark knows it by what stands beside it.
         watermark = {WATERMARK: self.source.watermark_ms(self.time)}
         hits = type(kept)(kept.fields[:keys])

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from palio import files
 from palio.errors import InvalidInput
 from palio.spark.java import MissingDependency, cache_directory, java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["option_text", "running_session", "session", "stop"]
+__all__ = ["first_cause", "option_text", "running_session", "session", "stop"]
 
 SETTINGS: Final = {
     "spark.app.name": "palio",
@@ -201,12 +202,25 @@ def option_text(value: Any) -> str:
 def _logging_file() -> Path:
     """The settings of Spark's logger as a file, which it needs them in."""
     path = cache_directory() / "spark-log4j2.properties"
-    try:
-        if path.read_text(encoding="utf-8") == _LOGGING:
-            return path
-    except OSError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as fresh:
-        fresh.write(_LOGGING)
-    Path(fresh.name).replace(path)
+    if not path.is_file() or path.read_text(encoding="utf-8") != _LOGGING:
+        files.make_directory(path.parent)
+        with files.replaced(path, shared=True, sync=False) as file:
+            file.write(_LOGGING.encode())
     return path
+
+
+_OURS: Final = re.compile(r"palio\.errors\..*")
+
+
+def first_cause(trace: str) -> str:
+    """The line of a failure's trace that says what was wrong: a worker's error, or the root cause.
+
+    >>> first_cause(
+    ...     "An error occurred.\\n: Job aborted\\nCaused by: java.io.IOException: disk full"
+    ... )
+    'java.io.IOException: disk full'
+    """
+    lines = [line.strip() for line in trace.splitlines() if line.strip()]
+    told = [found[0] for line in lines if (found := _OURS.search(line))]
+    roots = [line for line in lines if line.startswith("Caused by: ")]
+    return ["", *lines[:1], *roots, *told][-1].removeprefix("Caused by: ")

@@ -2,24 +2,27 @@
 
     path/
       current                  the name of the version in force; replaced in one step
-      versions/<digest>/       one compiled roster (versions.py); never changed once it is there
+      versions/<digest>/       one compiled table (versions.py); never changed once it is there
       pins/<query>-<batch>     the version that a micro-batch of a stream was matched with
 
-A version's name is a digest of what it holds, so the same roster is compiled once, and jobs that
-come later find it there. `refresh` compiles another and moves `current`; a running stream takes it
-up with its next micro-batch. The first worker that a micro-batch reaches *pins* it to a version, by
-a file that can be made only once: all partitions of a batch agree, and so does a batch that is run
-again after a failure.
+A version's name is a digest of what it holds, so the same subscriptions are compiled once, and jobs
+that come later find it there. `refresh` compiles another and moves `current`; a running stream
+takes it up with its next micro-batch. The first worker that a micro-batch reaches *pins* it to a
+version, by a file that can be made only once: all partitions of a batch agree, and so does a batch
+that is run again after a failure.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
 import time as clock
 from pathlib import Path
-from typing import Final
+from threading import Event, Thread
+from types import TracebackType
+from typing import Final, Self
 
 import pyarrow as pa
 
@@ -27,11 +30,10 @@ from palio import files
 from palio.errors import FileDamaged, InvalidInput
 from palio.model.values import check_name
 from palio.spark.java import cache_directory
-from palio.spark.reading import Roster, Source, read
-from palio.spark.refreshing import Refreshing
+from palio.spark.reading import Source, SubscriptionTable, read
 from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, save
 
-__all__ = ["SubscriptionSet", "subscriptions"]
+__all__ = ["Refreshing", "SubscriptionSet", "subscriptions"]
 
 _VERSION: Final = re.compile(rb"[0-9a-f]{32}")
 """The names of versions: digests."""
@@ -90,7 +92,7 @@ class SubscriptionSet:
 
         Streams that match with this set take the new version with their next micro-batch.
         """
-        return self._take(read(source))
+        return self._put_in_force(read(source))
 
     def follow(self, source: Source, every_s: float = 5.0) -> Refreshing:
         """Refresh this set from a source again and again, until what this returns is closed.
@@ -99,16 +101,16 @@ class SubscriptionSet:
         """
         return Refreshing(self, source, every_s)
 
-    def _take(self, roster: Roster) -> bool:
-        if self.time is None and roster.has_history:
+    def _put_in_force(self, table: SubscriptionTable) -> bool:
+        if self.time is None and table.has_history:
             raise InvalidInput(
                 "these subscriptions hold from and to some time (valid_from, valid_to); "
                 "say which column is the events' time: time='...'"
             )
-        digest = digest_of(roster, self.time, self._shards)
+        digest = digest_of(table, self.time, self._shards)
         home = self.path / "versions" / digest
         if not (home / "set.msgpack").exists():
-            self._compile(roster, home)
+            self._compile(table, home)
         before = self.version if (self.path / "current").exists() else None
         if before == digest:
             return False
@@ -121,12 +123,12 @@ class SubscriptionSet:
         self._clear(digest)
         return True
 
-    def _compile(self, roster: Roster, home: Path) -> None:
+    def _compile(self, table: SubscriptionTable, home: Path) -> None:
         """Compile into a directory of its own and give it its name in one step."""
         versions = files.make_inside(files.make_directory(self.path), home.parent.name)
         fresh = files.fresh_directory(versions)
         try:
-            save(roster, fresh, self.time, self._shards)
+            save(table, fresh, self.time, self._shards)
             fresh.rename(home)
         except OSError:
             if not (home / "set.msgpack").exists():  # not just that another process was faster
@@ -189,11 +191,11 @@ def subscriptions(
         check_name(time, InvalidInput)
     if shards is not None and (type(shards) is not int or shards < 1):
         raise InvalidInput(f"a set has a whole number of shards, 1 at least, not {shards!r:.40}")
-    roster = read(source)
+    table = read(source)
     if path is None:
-        path = cache_directory() / "sets" / digest_of(roster, time, shards)
+        path = cache_directory() / "sets" / digest_of(table, time, shards)
     made = SubscriptionSet(path, time, shards)
-    made._take(roster)
+    made._put_in_force(table)
     return made
 
 
@@ -215,3 +217,66 @@ def _first_word(path: Path, text: str) -> str:
     except FileExistsError:
         return _name_in(path)
     return text
+
+
+# --- keeping up with a source ---
+
+
+logger: Final = logging.getLogger("palio.spark")
+
+
+class Refreshing:
+    """Refreshes a set until it is closed; a context manager. Made by `SubscriptionSet.follow`.
+
+    A thread of the driver reads the source now and then and puts a version in force when it has
+    changed; running streams take that with their next micro-batch. While the source cannot be read
+    the set stays as it was: a broker that is away has changed nothing.
+    """
+
+    def __init__(self, standing: SubscriptionSet, source: Source, every_s: float) -> None:
+        if not every_s > 0:
+            raise InvalidInput(
+                f"a source is read again after a number of seconds above 0, not {every_s}"
+            )
+        if standing.path.is_relative_to(cache_directory()):
+            raise InvalidInput(
+                "this set is named after what it holds, and other programs may use it: give it a "
+                "path of its own, palio.spark.subscriptions(source, path)"
+            )
+        self.changes = 0
+        """The number of times that another version was put in force."""
+        self.error: Exception | None = None
+        """Why the source could not be read the last time."""
+        self._standing = standing
+        self._source = source
+        self._every_s = every_s
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="palio-refreshing", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; returns when no more will change."""
+        self._closed.set()
+        self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self) -> None:
+        while not self._closed.wait(self._every_s):
+            try:
+                self.changes += self._standing.refresh(self._source)
+            except Exception as error:  # noqa: BLE001  # of a disk, of Spark: the next time may do
+                if self.error is None:
+                    logger.warning("subscriptions stay as they are: %s", error)
+                self.error = error
+            else:
+                self.error = None

@@ -17,97 +17,102 @@ after a shuffle say by which columns rows are to be put in order (`orderBy`).
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
+from palio.errors import InvalidEvent, InvalidInput
 from palio.model.events import is_system_name
-from palio.protocol.failures import error_of
-from palio.protocol.limits import MAX_BATCH_CELLS, MAX_FRAME_BYTES, WINDOW_BLOCKS
-from palio.protocol.messages import Accepted, Parcel, Publish, Refused
+from palio.protocol.limits import WINDOW_BLOCKS
 from palio.protocol.seen_numbers import BLOCK
-from palio.spark.attributes import arrow_schema, attributes_of, fit
-from palio.spark.connection import Connection, Door
+from palio.spark.attributes import arrow_schema, attributes_of, column_at, fit
+from palio.spark.connection import Connection
+from palio.spark.options import BrokerOptions
+from palio.spark.tasks import TaskPlace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchSink", "Encoding", "Sink", "StreamSink", "TaskPlace", "TaskReport", "numbered"]
+__all__ = [
+    "BatchWriter",
+    "Encoding",
+    "PublishOptions",
+    "Publisher",
+    "StreamWriter",
+    "TaskReport",
+    "numbered",
+]
 
 PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
 """Numbers of one publisher that homes remember."""
 
-FRAME_ROWS: Final = 4_096
-"""Events of one publication..."""
-
-FRAME_BYTES: Final = MAX_FRAME_BYTES // 4
-"""...and about how many bytes, unless a single event has more."""
-
-UNDER_WAY: Final = 16
-"""Publications that are on their way before the first of them must be accepted."""
-
-RETRY_S: Final = 0.2
-"""Between two attempts to reach the broker."""
-
-Messages: TypeAlias = "list[WriterCommitMessage | None]"
-
-QUERY: Final = "sql.streaming.queryId"
-"""The local property of a task that names its query..."""
-
-BATCH: Final = "streaming.sql.batchId"
-"""...and the one that has the number of its micro-batch."""
+# --- what all sinks do ---
 
 
-class Sink(NamedTuple):
-    """The options of publishing: the broker, and how."""
+class Sender(Protocol):
+    """Sends rows somewhere, where nothing is ever taken back."""
 
-    door: Door
-    order: tuple[str, ...] = ()
-    timeout_s: float = 60.0
+    def send(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> WriterCommitMessage:
+        """The work of a task; what is returned goes to the driver."""
 
-
-class TaskPlace(NamedTuple):
-    """The place of a task in its query: the same when it is tried again."""
-
-    query: str
-    """Empty where it is of no stream."""
-    batch: int
-    partition: int
-
-    @classmethod
-    def here(cls) -> TaskPlace:
-        """That of the task that is running."""
-        context = TaskContext.get()
-        if context is None:
-            return cls("", 0, 0)
-        return cls(
-            context.getLocalProperty(QUERY) or "",
-            int(context.getLocalProperty(BATCH) or 0),
-            context.partitionId(),
-        )
+    def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """The work of the driver once all tasks are done."""
 
 
-@dataclass
-class TaskReport(WriterCommitMessage):
-    """The report of a task: what it published."""
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Sends the micro-batches of a stream."""
 
-    query: str
-    partition: int
-    events: bytes
-    """An Arrow stream."""
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+
+    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Called in each task."""
+        return self.sender.send(iterator, TaskPlace.here())
+
+    def commit(  # noqa: D102  # Spark's
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803  # Spark's name
+    ) -> None:
+        self.sender.finish(messages, batchId)
+
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803  # Spark's name
+    ) -> None:
+        """Nothing can be undone; what was sent has the same keys the next time."""
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Sends a static DataFrame, under a new name each time that it is written."""
+
+    def __init__(self, sender: Sender) -> None:
+        self.sender = sender
+        self._job = str(uuid4())
+
+    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
+        self, iterator: Iterator[pa.RecordBatch]
+    ) -> WriterCommitMessage:
+        """Called in each task."""
+        return self.sender.send(iterator, TaskPlace.here()._replace(query=self._job))
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Called once all tasks are done."""
+        self.sender.finish(messages, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Nothing can be undone."""
 
 
 class Encoding:
@@ -120,25 +125,9 @@ class Encoding:
         }
         _check_columns(arrow, self.paths, order)
 
-    def encoded(self, batches: Iterator[pa.RecordBatch]) -> TaskReport:
-        """The events of a partition."""
-        place = TaskPlace.here()
-        events = [self.events(batch) for batch in batches if batch.num_rows]
-        stream = pa.BufferOutputStream()
-        if events:
-            with pa.ipc.new_stream(stream, events[0].schema) as writer:
-                for each in events:
-                    writer.write_batch(each)
-        return TaskReport(place.query, place.partition, stream.getvalue().to_pybytes())
-
     def events(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The events of a batch."""
-        arrays = []
-        for path in self.paths.values():
-            column: Any = batch.column(path[0])
-            for name in path[1:]:
-                column = pc.struct_field(column, name)
-            arrays.append(column)
+        arrays = [column_at(batch, path) for path in self.paths.values()]
         events, misfits = fit(pa.RecordBatch.from_arrays(arrays, list(self.paths)))
         for misfit in misfits:
             raise InvalidEvent(f"a row has no value for {misfit.attribute!r}: {misfit.reason}")
@@ -162,48 +151,72 @@ def _check_columns(
             )
 
 
-class StreamSink(DataSourceStreamArrowWriter):
-    """Publishes the batches of a stream."""
-
-    def __init__(self, sink: Sink, schema: StructType) -> None:
-        self.sink = sink
-        self._encoding = Encoding(schema, sink.order)
-
-    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> TaskReport:
-        """What a task does."""
-        return self._encoding.encoded(iterator)
-
-    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
-        """All tasks are done: publish."""
-        _publish(self.sink, messages, batchId)
-
-    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803  # Spark's name
-        """Nothing was published, so nothing is to be undone."""
+# --- publishing ---
 
 
-class BatchSink(DataSourceArrowWriter):
-    """Publishes a static DataFrame, once for each time that it is written."""
+class PublishOptions(BrokerOptions, frozen=True, kw_only=True):
+    """The options of publishing."""
 
-    def __init__(self, sink: Sink, schema: StructType) -> None:
-        self.sink = sink
-        self._encoding = Encoding(schema, sink.order)
-        self._job = str(uuid4())
+    publisher: str = "spark"
+    order_by: str = ""
+    """Names of columns, with commas between them."""
+    checkpoint_location: str = ""
+    query_name: str = ""
+    path: str = ""
 
-    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> TaskReport:
-        """What a task does."""
-        written = self._encoding.encoded(iterator)
-        return TaskReport(self._job, written.partition, written.events)
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that rows are put in order by."""
+        return tuple(name.strip() for name in self.order_by.split(",") if name.strip())
 
-    def commit(self, messages: Messages) -> None:
-        """All tasks are done: publish."""
-        _publish(self.sink, messages, 0)
 
-    def abort(self, messages: Messages) -> None:
-        """Nothing was published, so nothing is to be undone."""
+@dataclass
+class TaskReport(WriterCommitMessage):
+    """The report of a task: what it published."""
+
+    query: str
+    partition: int
+    events: bytes
+    """An Arrow stream."""
+
+
+class Publisher:
+    """Publishes what tasks have encoded (see `Sender`)."""
+
+    def __init__(self, options: PublishOptions, schema: StructType) -> None:
+        self.order = options.order
+        self._login = options.login("publisher")
+        self._timeout_s = options.timeout
+        self._encoding = Encoding(schema, options.order)
+
+    def send(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> TaskReport:
+        """Encode the events of a partition."""
+        events = [self._encoding.events(batch) for batch in batches if batch.num_rows]
+        stream = pa.BufferOutputStream()
+        if events:
+            with pa.ipc.new_stream(stream, events[0].schema) as writer:
+                for each in events:
+                    writer.write_batch(each)
+        return TaskReport(place.query, place.partition, stream.getvalue().to_pybytes())
+
+    def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """Publish the events of all partitions."""
+        written = sorted(
+            (each for each in reports if isinstance(each, TaskReport) and each.events),
+            key=lambda each: each.partition,
+        )
+        if not written:
+            return
+        table = pa.concat_tables(pa.ipc.open_stream(each.events).read_all() for each in written)
+        if self.order:
+            table = table.sort_by([(name, "ascending") for name in self.order])
+        for part, first, rows in numbered(table, batch):
+            incarnation = f"{written[0].query}.{part}"
+            connection = Connection(self._login, incarnation, timeout_s=self._timeout_s)
+            try:
+                connection.publish(rows.combine_chunks().to_batches(), first)
+            finally:
+                connection.close()
 
 
 def numbered(table: pa.Table, batch: int) -> Iterator[tuple[int, int, pa.Table]]:
@@ -215,64 +228,3 @@ def numbered(table: pa.Table, batch: int) -> Iterator[tuple[int, int, pa.Table]]
     """
     for part, start in enumerate(range(0, table.num_rows, PART_ROWS)):
         yield part, (batch + 1) * PART_ROWS, table.slice(start, PART_ROWS)
-
-
-def _publish(sink: Sink, messages: Messages, batch: int) -> None:
-    written = sorted(
-        (each for each in messages if isinstance(each, TaskReport) and each.events),
-        key=lambda each: each.partition,
-    )
-    if not written:
-        return
-    table = pa.concat_tables(pa.ipc.open_stream(each.events).read_all() for each in written)
-    if sink.order:
-        table = table.sort_by([(name, "ascending") for name in sink.order])
-    for part, first, rows in numbered(table, batch):
-        _publish_part(sink, f"{written[0].query}.{part}", first, rows)
-
-
-def _publish_part(sink: Sink, incarnation: str, first: int, rows: pa.Table) -> None:
-    """Publish numbered events; from the beginning again where the broker is lost meanwhile."""
-    until = monotonic() + sink.timeout_s
-    while True:
-        connection = None
-        try:
-            connection = Connection(sink.door, incarnation, timeout_s=sink.timeout_s)
-            return _say(connection, first, rows, sink.timeout_s)
-        except Unreachable:
-            if monotonic() >= until:
-                raise
-            sleep(RETRY_S)
-        finally:
-            if connection is not None:
-                connection.close()
-
-
-def _say(connection: Connection, first: int, rows: pa.Table, timeout_s: float) -> None:
-    under_way: deque[int] = deque()
-    by_bytes = FRAME_BYTES * rows.num_rows // max(1, rows.nbytes)
-    by_cells = MAX_BATCH_CELLS // max(1, rows.num_columns)
-    most = max(1, min(FRAME_ROWS, by_bytes, by_cells))
-    for batch in rows.combine_chunks().to_batches(max_chunksize=most):
-        connection.say(Publish(Parcel("", batch), first, durable=True))
-        first += batch.num_rows
-        under_way.append(first - 1)
-        while len(under_way) >= UNDER_WAY:
-            _await_word(connection, under_way, timeout_s)
-    while under_way:
-        _await_word(connection, under_way, timeout_s)
-
-
-def _await_word(connection: Connection, under_way: deque[int], timeout_s: float) -> None:
-    match connection.receive(timeout_s):
-        case Accepted(seq, "durable"):
-            while under_way and under_way[0] <= seq:
-                under_way.popleft()
-        case Refused(first, last, failure):
-            error = error_of(failure)
-            error.args = (f"events {first} to {last} of the batch were refused: {error}",)
-            raise error
-        case None:
-            raise Unreachable(f"{connection.url} accepted nothing within {timeout_s:g} s")
-        case message:
-            raise PalioError(f"{connection.url} said {type(message).__name__} to a publisher")

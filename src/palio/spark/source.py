@@ -11,15 +11,14 @@ learn it from `palio.spark.register`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
 from palio.errors import InvalidConfiguration
-from palio.protocol.names import check_name
-from palio.spark.archive import ArchiveReader, archive_schema
-from palio.spark.options import Options
-from palio.spark.sink import BatchSink, Sink, StreamSink
+from palio.spark.archive import ArchiveOptions, ArchiveReader, archive_schema
+from palio.spark.options import read_options
+from palio.spark.sink import BatchWriter, Publisher, PublishOptions, StreamWriter
 from palio.spark.streaming import StreamOptions, StreamReader, events_schema
 from palio.spark.webhook import WebhookDataSource
 
@@ -28,20 +27,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = ["PalioDataSource", "register"]
-
-DOOR: Final = ("url", "token", "tokenFile", "ca", "timeout")
-
-ARCHIVE_OPTIONS: Final = ("path", "filter")
-
-STREAM_OPTIONS: Final = (
-    *DOOR,
-    *("client", "durable", "filter", "lease", "maxEventsPerBatch", "partitions"),
-    *("failOnDataLoss", "mode"),
-)
-
-SINK_OPTIONS: Final = (*DOOR, "publisher", "orderBy", "checkpointLocation", "queryName", "path")
-
-MODES: Final = ("failfast", "permissive")
 
 
 class PalioDataSource(DataSource):
@@ -54,34 +39,33 @@ class PalioDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns, where none are given: of an archive's files, or of events that wait."""
-        options = Options(self.options)
-        if options.text("path", ""):
-            return archive_schema(options.text("path"))
-        return events_schema(_source(options))
+        if self.options.get("path"):
+            return archive_schema(self.options["path"])
+        return events_schema(read_options(StreamOptions, self.options))
 
     def reader(self, schema: StructType) -> ArchiveReader:
         """Reads an archive."""
-        options = Options(self.options)
-        options.check(ARCHIVE_OPTIONS)
-        return ArchiveReader(options.text("path"), schema, options.filter.bind(options.values))
+        options = read_options(ArchiveOptions, self.options)
+        return ArchiveReader(options.path, schema, options.bound_filter)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  # Spark's name
         """Reads a durable subscription."""
-        return StreamReader(_source(Options(self.options)), schema)
+        return StreamReader(read_options(StreamOptions, self.options), schema)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Publishes a static DataFrame."""
-        if overwrite:
-            raise InvalidConfiguration("what was published stays so; use mode('append')")
-        return BatchSink(_sink(Options(self.options)), schema)
+        return BatchWriter(self._publisher(schema, overwrite, "mode('append')"))
 
     def streamWriter(  # noqa: N802  # Spark's name
         self, schema: StructType, overwrite: bool
-    ) -> StreamSink:
+    ) -> StreamWriter:
         """Publishes a stream."""
+        return StreamWriter(self._publisher(schema, overwrite, "outputMode('append')"))
+
+    def _publisher(self, schema: StructType, overwrite: bool, instead: str) -> Publisher:
         if overwrite:
-            raise InvalidConfiguration("what was published stays so; use outputMode('append')")
-        return StreamSink(_sink(Options(self.options)), schema)
+            raise InvalidConfiguration(f"what was published stays so; use {instead}")
+        return Publisher(read_options(PublishOptions, self.options), schema)
 
 
 def register(spark: SparkSession) -> None:
@@ -91,28 +75,3 @@ def register(spark: SparkSession) -> None:
     """
     spark.dataSource.register(PalioDataSource)
     spark.dataSource.register(WebhookDataSource)
-
-
-def _source(options: Options) -> StreamOptions:
-    options.check(STREAM_OPTIONS)
-    mode = options.text("mode", MODES[0]).lower()
-    if mode not in MODES:
-        raise InvalidConfiguration(f"option 'mode' is {mode!r}; it takes {' or '.join(MODES)}")
-    return StreamOptions(
-        options.door("client"),
-        check_name(options.text("durable"), "option 'durable': a durable subscription"),
-        str(options.filter),
-        options.values,
-        lease_s=options.seconds("lease", 0.0),
-        max_events=options.number("maxEventsPerBatch", 0, least=0),
-        partitions=options.number("partitions", 1),
-        fail_on_loss=options.truth("failOnDataLoss", default=True),
-        permissive=mode == "permissive",
-        timeout_s=options.seconds("timeout", 60.0),
-    )
-
-
-def _sink(options: Options) -> Sink:
-    options.check(SINK_OPTIONS)
-    order = tuple(name.strip() for name in options.text("orderBy", "").split(",") if name.strip())
-    return Sink(options.door("publisher"), order, options.seconds("timeout", 60.0))

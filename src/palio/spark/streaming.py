@@ -19,15 +19,16 @@ smaller than that, and nothing has to be put on disk here.
 from __future__ import annotations
 
 import sys
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from time import monotonic, sleep
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from time import monotonic
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 
+import msgspec
 import pyarrow as pa
+from msgspec import Meta
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -39,10 +40,11 @@ from pyspark.sql.streaming.datasource import (
 from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Acknowledge, Deliver, Gaps, Message, Subscribe, unpack_mask
-from palio.spark.attributes import arrow_schema
-from palio.spark.connection import Connection, Door
-from palio.spark.reshaping import reshaped
+from palio.protocol.messages import Ask, Deliver, Gaps, Subscribe, unpack_mask
+from palio.protocol.names import check_name
+from palio.spark.attributes import arrow_schema, reshaped
+from palio.spark.connection import Connection
+from palio.spark.options import Address, BrokerOptions, Seconds, bindings
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -58,24 +60,27 @@ entries a little otherwise; half of its window it gives again in any case."""
 SAMPLE_ENTRIES: Final = 100
 """Entries whose columns are looked at where no schema is given."""
 
-RETRY_S: Final = 0.2
-"""Between two attempts to reach the broker."""
 
-
-class StreamOptions(NamedTuple):
+class StreamOptions(BrokerOptions, frozen=True, kw_only=True):
     """The options of a stream: the broker, the subscription, the pace."""
 
-    door: Door
-    durable: str
-    filter: str
-    values: dict[str, Any]
-    lease_s: float = 0.0
-    max_events: int = 0
-    """The most in one batch; 0 for what there is."""
-    partitions: int = 1
-    fail_on_loss: bool = True
-    permissive: bool = False
-    timeout_s: float = 60.0
+    client: str = "spark"
+    durable: Address
+    filter: str = "TRUE"
+    param: dict[str, str] = msgspec.field(default_factory=dict)
+    lease: Seconds = 0.0
+    max_events_per_batch: Annotated[int, Meta(ge=0)] = 0
+    """0 for what there is."""
+    partitions: Annotated[int, Meta(ge=1)] = 1
+    fail_on_data_loss: bool = True
+    mode: Literal["failfast", "permissive"] = "failfast"
+
+    @property
+    def subscription(self) -> Subscribe:
+        """What the broker is asked for."""
+        check_name(self.durable, "option 'durable': a durable subscription")
+        values = bindings(self.filter, self.param)
+        return Subscribe(0, KEY, self.filter, values, self.durable, self.lease)
 
 
 class ReceivedEntry(NamedTuple):
@@ -88,38 +93,44 @@ class ReceivedEntry(NamedTuple):
 
 
 class OpenEntries:
-    """Entries that came and are not acknowledged, over any number of connections."""
+    """Entries that came and are not acknowledged, in order of their numbers."""
 
     def __init__(self, source: StreamOptions) -> None:
         self.source = source
-        self.broker = ""
-        self.held: OrderedDict[int, ReceivedEntry] = OrderedDict()
+        self._login = source.login("client")
+        self._subscription = source.subscription
+        self.held: dict[int, ReceivedEntry] = {}
         self.last = 0
         """The last entry that waited when some were taken."""
         self._connection: Connection | None = None
         self._acknowledged = 0
 
-    def take(self, through: int = 0) -> None:
+    @property
+    def broker(self) -> str:
+        """What the broker at the other end calls itself."""
+        return self._connected().broker
+
+    def receive(self, through: int = 0) -> None:
         """Take in all that waits, as far as a batch goes, and at least through some entry.
 
         A broker sends deliveries when its windows allow it, before or after whatever else it says:
-        so it is asked how many are still to come, and they are counted.
+        so it is asked which entry is the last, and they are taken up to that one. One that it
+        cannot read any more comes without events, after the gap that tells of it.
         """
-        until = monotonic() + self.source.timeout_s
-        while True:
-            try:
-                connection = self._connected()
-                found = connection.ask("waiting", KEY)
-                for message in connection.early():
-                    self._heard(connection, message)
-                self._take_more(connection, found["entries"] - found["sent"], through, until)
-                self.last = found["last"]
+        connection = self._connected()
+        self.last = connection.ask(Ask(0, "waiting", KEY))["last"]
+        until = monotonic() + self.source.timeout
+        size = sum(entry.size for entry in self.held.values())
+        while (newest := max(self.held, default=0)) < self.last:
+            if self.held and size >= BATCH_BYTES and newest >= through:
                 return
-            except Unreachable:
-                self.close()
-                if monotonic() >= until:
-                    raise
-                sleep(RETRY_S)
+            message = connection.receive(until - monotonic())
+            if message is None:
+                raise Unreachable(
+                    f"{self.source.url} said that entry {self.last} waits, and did not give "
+                    f"it within {self.source.timeout:g} s"
+                )
+            size += self._receive_one(connection, message)
 
     def check(self, number: int) -> None:
         """An entry that a batch ends with came again, and so did those before it."""
@@ -130,32 +141,13 @@ class OpenEntries:
                 "else, or its lease is over. Start with a new checkpoint to go on without it"
             )
 
-    def _take_more(self, connection: Connection, to_come: int, through: int, until: float) -> None:
-        """Take in `to_come` entries, or as many as the broker certainly gives at once. One that it
-        cannot read any more comes without events, after the gap that tells of it.
-        """
-        size = sum(entry.size for entry in self.held.values())
-        while to_come and (size < BATCH_BYTES or next(reversed(self.held), 0) < through):
-            message = connection.receive(until - monotonic())
-            if message is None:
-                raise Unreachable(
-                    f"{self.source.door.url} said that {to_come} more entries wait, and did not "
-                    f"give them within {self.source.timeout_s:g} s"
-                )
-            size += self._heard(connection, message)
-            to_come -= isinstance(message, Deliver)
-
     def release(self, number: int) -> None:
         """These are in the log of what is done: the broker may forget them."""
         if number <= self._acknowledged:
             return
-        for each in [each for each in self.held if each <= number]:
-            del self.held[each]
+        self.held = {entry: held for entry, held in self.held.items() if entry > number}
         self._acknowledged = number
-        try:
-            self._connected().say(Acknowledge(KEY, number))
-        except Unreachable:
-            self.close()  # they come again, and are acknowledged again
+        self._connected().acknowledge(KEY, number)
 
     def close(self) -> None:
         """Hang up; what is held comes again."""
@@ -165,31 +157,29 @@ class OpenEntries:
             connection.close()
 
     def _connected(self) -> Connection:
-        """The connection there is, or a new one, on which all that is held comes again."""
+        """The connection, opened at the first use, on which all that is held comes again."""
         if self._connection is None:
-            source = self.source
-            connection = Connection(source.door, timeout_s=source.timeout_s)
-            request = Subscribe(
-                KEY, KEY, source.filter, source.values, source.durable, source.lease_s
-            )
+            connection = Connection(self._login, timeout_s=self.source.timeout)
             try:
-                connection.subscribe(request)
+                connection.subscribe(self._subscription)
             except BaseException:
                 connection.close()
                 raise
-            self._connection, self.broker = connection, connection.broker
+            self._connection = connection
         return self._connection
 
-    def _heard(self, connection: Connection, message: Message) -> int:
+    def _receive_one(self, connection: Connection, message: Deliver | Gaps) -> int:
         """Take in a message; the bytes that are held more."""
         match message:
-            case Deliver(parcel, rows, entry=entry) if entry > self._acknowledged:
+            case Deliver(entry=entry) if entry <= self._acknowledged:
+                connection.acknowledge(KEY, self._acknowledged)
+            case Deliver(parcel, rows, entry=entry) if entry not in self.held:
                 chosen = parcel.select(unpack_mask(rows, len(parcel)))
                 self.held[entry] = ReceivedEntry(parcel.publisher, chosen.batch, parcel.nbytes)
                 return parcel.nbytes
-            case Deliver(entry=entry):
-                connection.say(Acknowledge(KEY, self._acknowledged))
-            case Gaps(gaps) if self.source.fail_on_loss and any(gap.key == KEY for gap in gaps):
+            case Gaps(gaps) if self.source.fail_on_data_loss and any(
+                gap.key == KEY for gap in gaps
+            ):
                 lost = sum(gap.count for gap in gaps if gap.key == KEY)
                 raise PalioError(
                     f"the durable subscription {self.source.durable!r} lost "
@@ -200,7 +190,7 @@ class OpenEntries:
 
 
 @dataclass(frozen=True)
-class Portion(InputPartition):
+class EntryShare(InputPartition):
     """Events of a batch for one task, in the schema of the query."""
 
     batches: tuple[bytes, ...]
@@ -220,17 +210,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
         """Before everything that waits."""
-        self.entries.take()
+        self.entries.receive()
         return {"broker": self.entries.broker, "entry": 0}
 
     def latestOffset(  # noqa: N802  # Spark's name
         self, start: dict[str, Any], limit: ReadLimit
     ) -> dict[str, Any]:
         """The end of what may be read from `start`; entries are not divided."""
-        self.entries.take()
+        self.entries.receive()
         self._check_broker(start)
         self.entries.release(start["entry"])
-        self.entries.take()
+        self.entries.receive()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
         end, rows, size = start["entry"], 0, 0
         for number, entry in self.entries.held.items():
@@ -244,21 +234,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """`maxEventsPerBatch`, if it was given."""
-        most = self.source.max_events
+        most = self.source.max_events_per_batch
         return ReadMaxRows(most) if most else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Read only the events that wait now."""
-        self.entries.take()
+        self.entries.receive()
         self._last = self.entries.last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The events between two offsets, dealt out to tasks in order."""
-        self.entries.take()
+        self.entries.receive()
         self._check_broker(end)
         first, last = start["entry"], end["entry"]
         self.entries.release(first)
-        self.entries.take(through=last)
+        self.entries.receive(through=last)
         if last > first:
             self.entries.check(last)
         chosen = [
@@ -266,11 +256,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for number, entry in self.entries.held.items()
             if first < number <= last
         ]
-        return [Portion(tuple(share)) for share in _shares(chosen, self.source.partitions)]
+        return [EntryShare(tuple(share)) for share in _shares(chosen, self.source.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a portion."""
-        assert isinstance(partition, Portion)
+        assert isinstance(partition, EntryShare)
         for each in partition.batches:
             yield pa.ipc.read_record_batch(pa.py_buffer(each), self._target)
 
@@ -291,14 +281,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if PUBLISHER in self._target.names:
             batch = batch.append_column(PUBLISHER, pa.repeat(entry.publisher, batch.num_rows))
         origin = f"publisher {entry.publisher!r}"
-        shaped = reshaped(batch, self._target, origin, permissive=self.source.permissive)
+        shaped = reshaped(batch, self._target, origin, permissive=self.source.mode == "permissive")
         return bytes(shaped.serialize())
 
     def _check_broker(self, offset: dict[str, Any]) -> None:
         if offset["broker"] != self.entries.broker:
             raise InvalidInput(
                 f"this checkpoint has read from the broker {offset['broker']!r}, and "
-                f"{self.source.door.url} is {self.entries.broker!r}, which numbers its entries "
+                f"{self.source.url} is {self.entries.broker!r}, which numbers its entries "
                 "otherwise; go back to that broker, or start with a new checkpoint"
             )
 
@@ -322,7 +312,7 @@ def events_schema(source: StreamOptions) -> StructType:
 
     entries = OpenEntries(source)
     try:
-        entries.take()
+        entries.receive()
         held = islice(entries.held.values(), SAMPLE_ENTRIES)
         schemas = [entry.batch.schema for entry in held]
     finally:

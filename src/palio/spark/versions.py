@@ -1,7 +1,7 @@
 """One compiled version of a subscription set, as files that every worker maps.
 
     set.msgpack                what is small: counts, attributes, types
-    shard0/, shard1/, ...      an `Index` each, whose keys are rows of the roster
+    shard0/, shard1/, ...      an `Index` each, whose keys are rows of the table
     ids.arrow                  the ids, each once
     numbers.npy                for each row the number of its id; left out where ids are the rows
     subscribers.arrow          the subscribers, each once
@@ -29,7 +29,7 @@ from palio.matching import checking, storage
 from palio.matching.index import Index
 from palio.matching.manifest import Loading, Saving, one_batch, read_arrow, write_arrow
 from palio.spark.compiling import compile_rows
-from palio.spark.reading import Roster
+from palio.spark.reading import SubscriptionTable
 from palio.spark.sessions import running_session
 
 __all__ = ["SetMeta", "Version", "digest_of", "read_meta", "read_rejects", "save"]
@@ -145,14 +145,14 @@ def read_rejects(home: Path) -> pa.Table:
     return _loading(home).arrow("rejects.arrow")
 
 
-def digest_of(roster: Roster, time: str | None, shards: int | None) -> str:
-    """A name for what a roster compiles to."""
+def digest_of(subscriptions: SubscriptionTable, time: str | None, shards: int | None) -> str:
+    """A name for what a table of subscriptions compiles to."""
     digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr((FORMAT, time, shards, roster.rejects)).encode())
+    digest.update(repr((FORMAT, time, shards, subscriptions.rejects)).encode())
     target: Any = _Digesting(digest)  # the stubs ask for a class, Arrow for three methods
     sink = pa.PythonFile(target, mode="w")
-    with pa.ipc.new_stream(sink, roster.table.schema) as writer:
-        writer.write_table(roster.table)
+    with pa.ipc.new_stream(sink, subscriptions.table.schema) as writer:
+        writer.write_table(subscriptions.table)
     return digest.hexdigest()
 
 
@@ -193,31 +193,33 @@ class _Names(NamedTuple):
         return int(np.count_nonzero(nobody[self.subscriber_numbers]))
 
 
-def save(roster: Roster, home: Path, time: str | None, shards: int | None) -> None:
-    """Compile a roster and write all files of a version."""
-    names = _names(roster.table)
-    numbers = np.arange(len(roster)) if names.numbers is None else names.numbers
-    count = shards or max(1, -(-len(roster) // SHARD_ROWS))
+def save(
+    subscriptions: SubscriptionTable, home: Path, time: str | None, shards: int | None
+) -> None:
+    """Compile a table of subscriptions and write all files of a version."""
+    names = _names(subscriptions.table)
+    numbers = np.arange(len(subscriptions)) if names.numbers is None else names.numbers
+    count = shards or max(1, -(-len(subscriptions) // SHARD_ROWS))
     count = max(1, min(count, len(names.ids)))
     shard_of = numbers * count // max(1, len(names.ids))
     shard_of[names.contradicting] = -1
     with files.create(home / "shard_of.npy") as file:
         np.save(file, shard_of)
-    write_arrow(home / "roster.arrow", roster.table)
+    write_arrow(home / "subscriptions.arrow", subscriptions.table)
     for shard in range(count):
         files.make_inside(home, f"shard{shard}")
     reports = _compile_all(home, count, time)
     (home / "shard_of.npy").unlink()
-    (home / "roster.arrow").unlink()
+    (home / "subscriptions.arrow").unlink()
     bad = [each for report in reports for each in report.rejects]
     bad += [(row, "its id belongs to another subscriber") for row in names.contradicting.tolist()]
     saving = Saving(home)
     _save_names(saving, names)
-    _save_rejects(saving, roster, sorted(bad))
+    _save_rejects(saving, subscriptions, sorted(bad))
     meta = SetMeta(
-        len(roster) - len(bad),
+        len(subscriptions) - len(bad),
         len(np.unique(np.delete(numbers, [row for row, _ in bad]))),
-        len(roster.rejects) + len(bad),
+        len(subscriptions.rejects) + len(bad),
         count,
         tuple(sorted({name for report in reports for name in report.attributes})),
         time,
@@ -254,13 +256,16 @@ def _save_names(saving: Saving, names: _Names) -> None:
         saving.array("subscriber_numbers.npy", names.subscriber_numbers)
 
 
-def _save_rejects(saving: Saving, roster: Roster, bad: list[tuple[int, str]]) -> None:
+def _save_rejects(
+    saving: Saving, subscriptions: SubscriptionTable, bad: list[tuple[int, str]]
+) -> None:
     rows = pa.array([row for row, _ in bad], pa.int64())
-    ids = [each for each, _, _ in roster.rejects] + roster.table["id"].take(rows).to_pylist()
-    texts = [each for _, each, _ in roster.rejects] + roster.table["filter"].take(rows).to_pylist()
-    reasons = [each for _, _, each in roster.rejects] + [reason for _, reason in bad]
+    table, early = subscriptions.table, subscriptions.rejects
+    ids = [id for id, _, _ in early] + table["id"].take(rows).to_pylist()
+    texts = [text for _, text, _ in early] + table["filter"].take(rows).to_pylist()
+    reasons = [reason for _, _, reason in early] + [reason for _, reason in bad]
     columns = {
-        "id": pa.array(ids, roster.table["id"].type),
+        "id": pa.array(ids, table["id"].type),
         "filter": pa.array(texts, pa.utf8()),
         "reason": pa.array(reasons, pa.utf8()),
     }
@@ -283,7 +288,7 @@ def _compile_all(home: Path, count: int, time: str | None) -> list[ShardReport]:
 
 
 class _ShardTask:
-    """Compiles shards of a roster that was written down; runs here or in Spark's workers."""
+    """Compiles shards of a table that was written down; runs here or in Spark's workers."""
 
     def __init__(self, home: str, time: str | None) -> None:
         self.home = home
@@ -299,6 +304,6 @@ class _ShardTask:
         """Compile and save one."""
         home = Path(self.home)
         rows = np.flatnonzero(np.load(home / "shard_of.npy", mmap_mode="r") == shard)
-        compiled = compile_rows(read_arrow(home / "roster.arrow"), rows, self.time)
+        compiled = compile_rows(read_arrow(home / "subscriptions.arrow"), rows, self.time)
         compiled.engine.save(home / f"shard{shard}")
         return ShardReport(tuple(sorted(compiled.attributes)), compiled.rejects)

@@ -18,23 +18,18 @@ from __future__ import annotations
 import http.client
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
-from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from msgspec import Meta, field
+from pyspark.sql.datasource import DataSource, WriterCommitMessage
 
 from palio import files
 from palio.errors import InvalidConfiguration, PalioError, Unreachable
@@ -42,8 +37,9 @@ from palio.language.http_events import to_binary, to_json
 from palio.language.webhooks import Delay, Verdict, structured, verdict
 from palio.model.events import SEQ, rows
 from palio.model.hiding import shown_without
-from palio.spark.options import Options
-from palio.spark.sink import Encoding, TaskPlace
+from palio.spark.options import Address, Options, Seconds, read_options
+from palio.spark.sink import BatchWriter, Encoding, StreamWriter
+from palio.spark.tasks import TaskPlace
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -52,16 +48,11 @@ __all__ = ["Called", "Hook", "HookConnection", "WebhookDataSource", "calls", "ho
 
 logger: Final = logging.getLogger("palio.spark")
 
-MODES: Final = ("structured", "binary", "batch")
-"""An event in JSON, an event in headers and a body, many events in JSON."""
-
-OPTIONS: Final = (
-    *("url", "mode", "batchSize", "attempts", "timeout", "deadLetter", "source"),
-    *("token", "tokenFile", "ca", "checkpointLocation", "queryName", "path"),
-)
-
 MAX_BATCH: Final = 1_000
 """Events of one call, as for the webhooks of a broker."""
+
+DEFAULT_BATCH: Final = 100
+"""...and as many if nothing is said in the mode `batch`."""
 
 MAX_ATTEMPTS: Final = 100
 
@@ -69,68 +60,54 @@ MAX_ANSWER_BYTES: Final = 65_536
 """An answer's body is read so far, for the next call to take the same connection."""
 
 
-class Hook(NamedTuple):
+class Hook(Options, frozen=True, kw_only=True):
     """The options of a webhook: the address, and how to post."""
 
-    url: str
-    mode: str = "structured"
-    batch: int = 1
-    attempts: int = 10
-    timeout_s: float = 30.0
+    url: Address
+    mode: Literal["structured", "binary", "batch"] = "structured"
+    """An event in JSON, an event in headers and a body, many events in JSON."""
+    batch_size: Annotated[int, Meta(ge=1, le=MAX_BATCH)] | None = None
+    attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] = 10
+    timeout: Seconds = 30.0
     dead_letter: str = ""
     source: str = "palio"
     """Whose an event is said to be that is no CloudEvent by itself."""
-    headers: tuple[tuple[str, str], ...] = ()
+    token: str = ""
+    token_file: str = ""
+    header: dict[str, str] = field(default_factory=dict)
     ca: str = ""
+    checkpoint_location: str = ""
+    query_name: str = ""
+    path: str = ""
 
-    def __repr__(self) -> str:
-        return shown_without(self, "headers")
+    @property
+    def batch(self) -> int:
+        """Events of one call."""
+        return self.batch_size or (DEFAULT_BATCH if self.mode == "batch" else 1)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers of every call."""
+        bearer = {"authorization": f"Bearer {self.token}"} if self.token else {}
+        return self.header | bearer
 
 
 def hook_of(given: Mapping[str, str]) -> Hook:
     """The hook that options describe; `InvalidConfiguration` says what is wrong with them.
 
     >>> hook_of({"url": "http://localhost/x", "header.x-from": "me"}).headers
-    (('x-from', 'me'),)
+    {'x-from': 'me'}
     """
-    options = Options(given)
-    named = [name for name in given if name.lower().startswith("header.")]
-    options.check((*OPTIONS, *named))
-    url = options.text("url")
-    parts = urlsplit(url)
+    hook = read_options(Hook, given)
+    parts = urlsplit(hook.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InvalidConfiguration(
-            f"option 'url' is {url.rpartition('@')[2]!r:.200}; it takes http://host/path or "
+            f"option 'url' is {hook.url.rpartition('@')[2]!r:.200}; it takes http://host/path or "
             "https://host/path, and no user or password (a token goes into 'tokenFile')"
         )
-    mode = options.text("mode", MODES[0]).lower()
-    if mode not in MODES:
-        raise InvalidConfiguration(f"option 'mode' is {mode!r}; it takes {', '.join(MODES)}")
-    batch = options.number("batchSize", 100 if mode == "batch" else 1)
-    attempts = options.number("attempts", 10)
-    for name, number, most in (
-        ("batchSize", batch, MAX_BATCH),
-        ("attempts", attempts, MAX_ATTEMPTS),
-    ):
-        if number > most:
-            raise InvalidConfiguration(f"option {name!r} is {number}; it takes {most} at most")
-    if batch > 1 and mode != "batch":
-        raise InvalidConfiguration(f"option 'batchSize' is for the mode 'batch', not {mode!r}")
-    headers = {name.lower().removeprefix("header."): given[name] for name in named}
-    token = options.token()
-    if token:
-        headers["authorization"] = f"Bearer {token}"
-    return Hook(
-        url,
-        mode,
-        batch,
-        attempts,
-        options.seconds("timeout", 30.0),
-        options.text("deadLetter", ""),
-        options.text("source", "palio"),
-        tuple(sorted(headers.items())),
-        options.text("ca", ""),
-    )
+    if hook.batch > 1 and hook.mode != "batch":
+        raise InvalidConfiguration(f"option 'batchSize' is for the mode 'batch', not {hook.mode!r}")
+    return hook
 
 
 class HookCall(NamedTuple):
@@ -156,7 +133,7 @@ def calls(hook: Hook, place: TaskPlace, events: Iterable[Mapping[str, Any]]) -> 
             headers, body = to_binary(whole[0], hook.source)
         else:
             headers, body = structured(documents, as_batch=hook.mode == "batch")
-        own = {"idempotency-key": keys[0], **dict(hook.headers)}
+        own = {"idempotency-key": keys[0], **hook.headers}
         yield HookCall(keys[0], documents, headers | own, body)
 
 
@@ -218,7 +195,7 @@ class HookConnection:
         return answer.status, answer.headers.get("Retry-After", "")
 
     def _opened(self, host: str, port: int | None, scheme: str) -> http.client.HTTPConnection:
-        timeout = self.hook.timeout_s
+        timeout = self.hook.timeout
         if scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=timeout)
         context = ssl.create_default_context(cafile=self.hook.ca or None)
@@ -292,89 +269,50 @@ def post_all(
     return Called(taken, dead, caller.retried)
 
 
-class _Posting:
-    """What both writers do."""
+class Poster:
+    """Posts the rows of tasks (see `Sender`)."""
 
     def __init__(self, hook: Hook, schema: StructType) -> None:
-        self.hook = hook
+        self._hook = hook
         self._encoding = Encoding(schema)
 
-    def _posted(self, batches: Iterator[pa.RecordBatch], job: str = "") -> Called:
-        place = TaskPlace.here()
-        if job:
-            place = place._replace(query=job)
+    def send(self, batches: Iterator[pa.RecordBatch], place: TaskPlace) -> Called:
+        """Post the rows of a partition."""
         events = chain.from_iterable(rows(self._encoding.events(batch)) for batch in batches)
-        return post_all(self.hook, place, events)
+        return post_all(self._hook, place, events)
 
-    def _tell(self, messages: Iterable[WriterCommitMessage | None], batch: int = 0) -> None:
-        dead = sum(each.dead for each in messages if isinstance(each, Called))
+    def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
+        """Tell of events that were not taken."""
+        dead = sum(each.dead for each in reports if isinstance(each, Called))
         if dead:
             logger.warning(
                 "%s did not take %d events of micro-batch %d; they are in %s",
-                self.hook.url,
+                self._hook.url,
                 dead,
                 batch,
-                self.hook.dead_letter,
+                self._hook.dead_letter,
             )
 
 
-class StreamPosts(_Posting, DataSourceStreamArrowWriter):
-    """Posts the micro-batches of a stream."""
-
-    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> Called:
-        """What a task does."""
-        return self._posted(iterator)
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """All tasks are done: tell what was not taken."""
-        self._tell(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
-        """What was posted was posted; its keys are the same the next time."""
-
-
-class BatchPosts(_Posting, DataSourceArrowWriter):
-    """Posts a static DataFrame, under new keys for each time that it is written."""
-
-    def __init__(self, hook: Hook, schema: StructType) -> None:
-        super().__init__(hook, schema)
-        self._job = str(uuid4())
-
-    def write(  # type: ignore[override]  # as pyspark's own writers of Arrow do
-        self, iterator: Iterator[pa.RecordBatch]
-    ) -> Called:
-        """What a task does."""
-        return self._posted(iterator, self._job)
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done: tell what was not taken."""
-        self._tell(messages)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was posted was posted."""
-
-
 class WebhookDataSource(DataSource):
-    """What Spark asks for `format("webhook")`."""
+    """The data source of `format("webhook")`."""
 
     @classmethod
     def name(cls) -> str:
         """The name of the format."""
         return "webhook"
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchPosts:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Posts a static DataFrame."""
-        return BatchPosts(hook_of(self._given(overwrite=overwrite)), schema)
+        return BatchWriter(self._poster(schema, overwrite=overwrite))
 
     def streamWriter(  # noqa: N802  # Spark's name
         self, schema: StructType, overwrite: bool
-    ) -> StreamPosts:
+    ) -> StreamWriter:
         """Posts a stream."""
-        return StreamPosts(hook_of(self._given(overwrite=overwrite)), schema)
+        return StreamWriter(self._poster(schema, overwrite=overwrite))
 
-    def _given(self, *, overwrite: bool) -> dict[str, str]:
+    def _poster(self, schema: StructType, *, overwrite: bool) -> Poster:
         if overwrite:
             raise InvalidConfiguration("what was posted stays so; use the mode 'append'")
-        return dict(self.options)
+        return Poster(hook_of(self.options), schema)

@@ -26,7 +26,7 @@ from palio.multicast.broker_sets import MAX_BROKERS, masks_of, words_of
 from palio.multicast.tally import SetTally
 from palio.spark.attributes import Fitted, fit
 from palio.spark.sets import SubscriptionSet
-from palio.spark.tally import Tally, counts_of
+from palio.spark.tasks import Tally, TaskPlace, counts_of
 from palio.spark.versions import Version
 
 __all__ = ["ColumnSlots", "MatchTask", "RejectsTask", "mapped"]
@@ -56,8 +56,8 @@ class ColumnSlots:
 
     def fitted(self, batch: pa.RecordBatch) -> Fitted:
         """The attributes of a batch in the model's types."""
-        if not self.attributes:  # a column of nulls is no attribute, but it has a length
-            return fit(pa.record_batch({"absent": pa.nulls(batch.num_rows)}))
+        if not self.attributes:
+            return fit(batch.select([]))
         arrays = [batch.column(place) for _, place in self.attributes]
         return fit(pa.RecordBatch.from_arrays(arrays, [name for name, _ in self.attributes]))
 
@@ -126,15 +126,13 @@ class MatchTask:
         yield from _HOWS[self.how](self, version, map(self._events, batches))
 
     def _events(self, batch: pa.RecordBatch) -> FittedEvents:
-        events, misfits = self.slots.fitted(batch)
-        if not misfits:
-            return FittedEvents(batch, events, None)
-        fits = np.ones(batch.num_rows, np.bool_)
-        for misfit in misfits:
-            fits[misfit.rows] = False
+        fitted = self.slots.fitted(batch)
+        if not fitted.misfits:
+            return FittedEvents(batch, fitted.events, None)
+        fits = fitted.fits
         if self.tally is not None:
-            self.tally.add(counts_of(misfits, int(len(fits) - fits.sum())))
-        return FittedEvents(batch, events.filter(pa.array(fits)), np.flatnonzero(fits))
+            self.tally.add(counts_of(fitted.misfits, int(len(fits) - fits.sum())))
+        return FittedEvents(batch, fitted.events.filter(pa.array(fits)), np.flatnonzero(fits))
 
     def given_back(self, events: FittedEvents, rows: Longs) -> list[Any]:
         """The columns that the user wants, for some events."""
@@ -206,15 +204,8 @@ def _shard(version: Version, number: int, keep: int) -> Index:
 
 def _version_now(path: str) -> str:
     """The version for this micro-batch, or the one in force where there is none."""
-    from pyspark import TaskContext
-
-    found = SubscriptionSet(path)
-    task = TaskContext.get()
-    batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
-    query = task.getLocalProperty("sql.streaming.queryId") if task is not None else None
-    if batch is None or query is None:
-        return found.version
-    return found.pinned(query, int(batch))
+    found, task = SubscriptionSet(path), TaskPlace.here()
+    return found.pinned(task.query, task.batch) if task.query else found.version
 
 
 def _passes(

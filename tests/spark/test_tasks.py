@@ -6,14 +6,12 @@ from __future__ import annotations
 
 import logging
 import pickle
-from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from palio.spark.attributes import Misfit
-from palio.spark.tally import EVENTS, Counts, Sum, counts_of, may_misfit
+from palio.spark.tasks import EVENTS, Counts, Sum, counts_of
 
 
 def misfit(attribute: str, reason: str, *rows: int) -> Misfit:
@@ -63,20 +61,3 @@ def test_a_worker_counts_and_does_not_tell(caplog: pytest.LogCaptureFixture) -> 
     copy = pickle.loads(pickle.dumps(Sum(tells=True)))
     assert copy.addInPlace(copy.zero({EVENTS: 7, ("d", "x"): 9}), {EVENTS: 1}) == {EVENTS: 1}
     assert caplog.messages == []
-
-
-@pytest.mark.parametrize(
-    ("given", "by_frame", "by_file"),
-    [
-        (pa.decimal128(15, 2), False, False),
-        (pa.decimal128(16, 2), True, True),
-        (pa.decimal128(18, 0), False, False),
-        (pa.decimal128(19, 0), True, True),
-        (pa.timestamp("us", "UTC"), False, True),
-        (pa.int64(), False, False),
-    ],
-    ids=str,
-)
-def test_most_types_fit_and_need_no_tally(given: Any, by_frame: bool, by_file: bool) -> None:
-    assert may_misfit(given, from_file=False) == by_frame
-    assert may_misfit(given, from_file=True) == by_file

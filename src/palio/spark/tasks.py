@@ -1,38 +1,74 @@
-"""Events that match nothing because a value of theirs fits no attribute: counted and told.
+"""Tasks of Spark: where one stands in its query, and what it counts on the way to the driver.
 
-Workers count them as they match, and Spark brings the counts to the driver with the end of each
-task (an accumulator). The driver logs them under `palio.spark`: the first time, and whenever ten
-times as many have come. A task that Spark runs twice may count twice.
+Events that match nothing because a value of theirs fits no attribute are counted by workers as they
+match, and Spark brings the counts to the driver with the end of each task (an accumulator). The
+driver logs them under `palio.spark`: the first time, and whenever ten times as many have come. A
+task that Spark runs twice may count twice.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-import pyarrow as pa
-
-from palio.spark.attributes import EXACT_DIGITS, Misfit
+from palio.spark.attributes import Misfit
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Counts", "Tally", "counts_of", "may_misfit", "tally"]
+__all__ = ["Counts", "Tally", "TaskPlace", "context_of", "counts_of", "tally"]
 
 logger: Final = logging.getLogger("palio.spark")
 
+QUERY: Final = "sql.streaming.queryId"
+"""The local property of a task that names its query..."""
+
+BATCH: Final = "streaming.sql.batchId"
+"""...and the one that has the number of its micro-batch."""
+
 EVENTS: Final = ("", "")
 """The key of how many events there are: one may have several such values."""
-
-LONG_DIGITS: Final = 18
-"""All whole decimals of this number of digits are within int64."""
 
 SHOWN: Final = 5
 """Reasons that are told at once, those with most values first."""
 
 Counts: TypeAlias = dict[tuple[str, str], int]
 """Of each attribute and reason how many values there are, and of `EVENTS` how many events."""
+
+
+class TaskPlace(NamedTuple):
+    """The place of a task in its query: the same when it is tried again."""
+
+    query: str
+    """Empty where it is of no stream."""
+    batch: int
+    partition: int
+
+    @classmethod
+    def here(cls) -> TaskPlace:
+        """That of the task that is running."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            return cls("", 0, 0)
+        return cls(
+            context.getLocalProperty(QUERY) or "",
+            int(context.getLocalProperty(BATCH) or 0),
+            context.partitionId(),
+        )
+
+
+def context_of(spark: SparkSession) -> SparkContext | None:
+    """The context of a session; None by Spark Connect, which has none."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return spark.sparkContext
+    except PySparkAttributeError:
+        return None
 
 
 class Tally(Protocol):
@@ -91,22 +127,10 @@ def counts_of(misfits: Iterable[Misfit], events: int) -> Counts:
     return found
 
 
-def may_misfit(given: Any, *, from_file: bool) -> bool:
-    """Whether a column of a type, as Spark reads it, may have values that no attribute holds. In a
-    file timestamps may be finer than that.
-    """
-    if pa.types.is_decimal(given):
-        return bool(given.precision > (EXACT_DIGITS if given.scale > 0 else LONG_DIGITS))
-    return from_file and pa.types.is_timestamp(given)
-
-
 def tally(session: SparkSession) -> Tally | None:
     """A tally of a job; None by Spark Connect, which has no way for it."""
-    from pyspark.errors import PySparkAttributeError
-
-    try:
-        context = session.sparkContext
-    except PySparkAttributeError:
+    context = context_of(session)
+    if context is None:
         return None
     counter: Any = Sum(tells=True)
     found: Tally = context.accumulator({}, counter)
