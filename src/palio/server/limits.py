@@ -16,6 +16,10 @@ MAX_STRANGERS: Final = 4_000
 """Of them, those that have not shown a principal, at 30 KiB each: 1,000 would be too few for a
 crowd of honest clients that all come back at once, as a loop accepts so many in one turn."""
 
+MAX_ASKING: Final = 64
+"""Connections of a principal beyond its sessions, for those that only ask by HTTP and have none: a
+browser opens six, a pool of clients some dozens."""
+
 STRANGER_BYTES: Final = 32 << 20
 """What all strangers have sent of messages that are not whole: half a greeting each."""
 

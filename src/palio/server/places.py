@@ -7,8 +7,9 @@
 2. A message above `MAX_GREETING_BYTES` needs room for its whole size before more of it is read: a
    message that has begun can always end. Each holder has `SHARE_BYTES`; its sockets beyond that
    wait in turn, unread. Room is given back when the message has been dealt with.
-3. A holder is a principal. Brokers' links, and sockets where no principal has to be shown, each
-   are holders of their own.
+3. A holder is a principal. It has as many sockets as sessions, and `MAX_ASKING` more; one beyond
+   them stays a stranger's. Brokers' links, and sockets where no principal has to be shown, each are
+   holders of their own.
 4. All holders together have `INTAKE_BYTES`. Beyond, the client with the most room gives up its
    oldest unfinished message; one that began a moment ago is let go on, and the newcomer gives up.
 
@@ -23,10 +24,14 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
+from palio.errors import LimitExceeded
+from palio.node.authority import ANYONE, Principal
+from palio.node.limits import MAX_SESSIONS_OF_ONE
 from palio.protocol.limits import MAX_GREETING_BYTES
 from palio.server.counters import Traffic
 from palio.server.limits import (
     INTAKE_BYTES,
+    MAX_ASKING,
     MAX_STRANGERS,
     MAX_WAITING,
     SHARE_BYTES,
@@ -40,10 +45,11 @@ _AGAIN: Final = "try again, or send smaller messages"
 
 
 class _Holder:
-    """A principal's room for unfinished input."""
+    """A principal's sockets, and its room for unfinished input."""
 
-    def __init__(self, *, is_broker: bool = False) -> None:
+    def __init__(self, *, is_broker: bool) -> None:
         self.is_broker = is_broker
+        self.sockets = 0
         self.size = 0
         self.unfinished: dict[SocketPlace, None] = {}
         """Places whose messages are still coming, oldest first."""
@@ -135,14 +141,38 @@ class SocketPlace:
             self._cut = cut
         return self._is_taken
 
-    def shown(self, principal: str, *, is_broker: bool = False) -> None:
-        """The other end has shown its principal, empty if it need not; may be said again."""
-        if self._holder is None:
+    def shown(self, principal: Principal | None) -> None:
+        """The other end has shown its principal, None for a broker; may be said again. If that has
+        as many sockets as it may, `LimitExceeded`: this one stays whose it was.
+        """
+        places, before = self._places, self._holder
+        if not self._is_taken or (before is not None and self._size):
+            return
+        is_one = principal is not None and principal.name != ANYONE
+        key = principal.name if principal is not None and is_one else id(self)
+        holder = places.holders.get(key) or _Holder(is_broker=principal is None)
+        if holder is before:
+            return
+        if principal is not None and is_one:
+            self._check_sockets(holder, principal)
+        if before is None:
             self.release()
-            self._places.strangers.pop(self, None)
-        if not self._size:
-            own = _Holder(is_broker=is_broker)
-            self._holder = self._places.holders.setdefault(principal or id(self), own)
+            del places.strangers[self]
+        else:
+            before.sockets -= 1
+        holder.sockets += 1
+        places.holders[key] = self._holder = holder
+
+    def _check_sockets(self, holder: _Holder, principal: Principal) -> None:
+        most = (principal.limits.sessions or MAX_SESSIONS_OF_ONE) + MAX_ASKING
+        if holder.sockets >= most:
+            self._places.traffic.refused += 1
+            raise LimitExceeded(
+                f"the number of connections of {principal.name!r} at this broker",
+                limit="limits.sessions + MAX_ASKING",
+                maximum=most,
+                remedy="close one, or have a grant with more sessions",
+            )
 
     def keep(self, size: int) -> None:
         """So many bytes of a stranger's input have not come whole."""
@@ -211,7 +241,10 @@ class SocketPlace:
         self._is_taken, self._cut = False, None
         self._places.taken -= 1
         self._places.strangers.pop(self, None)
-        waited = None if self._holder is None else self._holder.waiting.pop(self, None)
+        waited = None
+        if self._holder is not None:
+            self._holder.sockets -= 1
+            waited = self._holder.waiting.pop(self, None)
         if not self._is_whole:
             self.release()
         if waited is not None:

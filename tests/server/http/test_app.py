@@ -447,6 +447,46 @@ async def test_sessions_count_by_principal_through_all_doors(tmp_path: Path) -> 
         assert (await publish_one(client, EVENT, f"?access_token={alice}")).status_code == 202
 
 
+async def test_connections_count_by_principal_through_all_doors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those too that only ask, and so have no session."""
+    monkeypatch.setattr("palio.server.places.MAX_ASKING", 1)
+    signed = Signed(tmp_path)
+    alice, bob = (signed.token(name, sessions=1) for name in ("alice", "bob"))
+    path = f"/events?filter={quote('EXISTS id')}&access_token="
+    async with signed.running() as (found, client), AsyncExitStack() as stack:
+        address = client.base_url.host, client.base_url.port or 0
+        asking: list[asyncio.StreamWriter] = []
+        for _ in range(2):
+            _, writer = await asyncio.open_connection(*address)
+            stack.callback(writer.close)
+            head = f"POST /subscriptions?access_token={alice} HTTP/1.1\r\nhost: {address[0]}"
+            writer.write(f"{head}:{address[1]}\r\ncontent-length: 2\r\n\r\n{{".encode())
+            asking.append(writer)
+        await until(lambda: sum(each.sockets for each in found.server.places.holders.values()) == 2)
+        refused = await client.get(path + alice)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (413, "LimitExceeded")
+        assert "limits.sessions + MAX_ASKING = 2; close one" in refused.json()["error"]["message"]
+        async with connect(found.addresses["http"].replace("http", "ws") + path + alice) as socket:
+            with pytest.raises(ConnectionClosed, match="MAX_ASKING"):
+                await asyncio.wait_for(socket.recv(), WAIT_S)
+        for token in (alice, bob):
+            peer = await Peer.connect((found.host, found.port))
+            peer.send(hello("me", token=token))
+            if token == alice:
+                (bye,) = await peer.until_closed()
+                assert isinstance(bye, Bye)
+                assert bye.code == "LimitExceeded"
+                assert "MAX_ASKING" in bye.reason
+            else:
+                await peer.next(Welcome)
+                peer.close()
+        asking[0].close()
+        await until(lambda: found.server.places.holders["alice"].sockets == 1)
+        assert (await client.get(f"/subscriptions?access_token={alice}")).status_code == 200
+
+
 async def test_subscriptions_by_http_count_by_principal_after_a_restart_too(
     tmp_path: Path,
 ) -> None:
