@@ -355,8 +355,7 @@ class Ledger:
         except LimitExceeded:
             if entry.peer.is_client:
                 raise
-            entry.is_everything = True
-            self._selector.add(entry.handle, TRUE, NO_VALUES, destination)
+            self._add_everything(self._selector, entry)
         self._next_handle += 1
         self._by_handle[entry.handle] = entry
 
@@ -403,9 +402,13 @@ class Ledger:
         except LimitExceeded:
             if entry.peer.is_client:
                 raise
-            entry.is_everything = True
             selector.remove(entry.handle)
-            selector.add(entry.handle, TRUE, NO_VALUES, destination)
+            self._add_everything(selector, entry)
+
+    def _add_everything(self, selector: Selector, entry: PeerRequest) -> None:
+        """Take for everything what a selector takes no more of: its neighbour is sent more."""
+        entry.is_everything = True
+        selector.add(entry.handle, TRUE, NO_VALUES, self._numbers[entry.peer])
 
     def _drop(self, peer: Peer, key: int) -> None:
         entry = self.entries[peer].pop(key, None)

@@ -4,14 +4,15 @@
    and `STRANGER_BYTES` together. A newcomer beyond that, or beyond `limits.connections`, takes the
    place of the oldest stranger, and missing bytes come from the largest. So strangers never keep
    out clients that authenticate at once.
-2. A message above `MAX_GREETING_BYTES` needs room for its whole size before more of it is read: a
-   message that has begun can always end. Each holder has `SHARE_BYTES`; its sockets beyond that
-   wait in turn, unread. Room is given back when the message has been dealt with.
+2. A message above `MAX_GREETING_BYTES` claims its whole size before more of it is read: a message
+   that has begun can always end. Each holder has a share of `SHARE_BYTES`; its sockets beyond that
+   wait in turn, unread. A claim is released when the message has been dealt with.
 3. A holder is a principal. It has as many sockets as sessions, and `MAX_ASKING` more; one beyond
    them stays a stranger's. Brokers' links, and sockets where no principal has to be shown, each are
    holders of their own.
-4. All holders together have `INTAKE_BYTES`. Beyond, the client with the most room gives up its
-   oldest unfinished message; one that began a moment ago is let go on, and the newcomer gives up.
+4. All holders together have a capacity of `INTAKE_BYTES`. Beyond, the client that claims most gives
+   up its oldest unfinished message; one that began a moment ago is let go on, and the newcomer
+   gives up.
 
 A socket takes its place when it is accepted, before a handshake of TLS, of which a loop tells
 nobody how it ended: a place that is not held within the time of a handshake is free again.
@@ -45,7 +46,7 @@ _AGAIN: Final = "try again, or send smaller messages"
 
 
 class _Holder:
-    """A principal's sockets, and its room for unfinished input."""
+    """A principal's sockets, and its share of unfinished input."""
 
     def __init__(self, *, is_broker: bool) -> None:
         self.is_broker = is_broker
@@ -72,7 +73,7 @@ class Places:
         self.taken = 0
         self.traffic = traffic
         self.size = 0
-        """Bytes for which holders have room."""
+        """Bytes that holders claim."""
         self.strangers: dict[SocketPlace, None] = {}
         """Oldest first."""
         self.stranger_bytes = 0
@@ -88,7 +89,7 @@ class Places:
         return place
 
     def relieve(self, newcomer: SocketPlace) -> None:
-        """Take room away, until what holders have is no more than there is."""
+        """Cut sockets until holders claim no more than the capacity."""
         while self.size > INTAKE_BYTES:
             holders = [each for each in self.holders.values() if each.unfinished]
             most = max(holders, key=lambda each: 0 if each.is_broker else each.size)
@@ -131,7 +132,7 @@ class SocketPlace:
 
     @property
     def is_new(self) -> bool:
-        """Whether it got its room a moment ago."""
+        """Whether its claim was admitted a moment ago."""
         return asyncio.get_running_loop().time() - self._since < YIELD_S
 
     def hold(self, cut: Callable[[str], None]) -> bool:
@@ -185,8 +186,8 @@ class SocketPlace:
                 largest.give_up(f"strangers sent {STRANGER_BYTES} bytes (STRANGER_BYTES)")
 
     def claim(self, size: int, then: Callable[[], None]) -> bool:
-        """Ask for room for a message of so many bytes, in the stead of the one before. False if it
-        has to wait: `then` is called once there is room, or once the place is lost.
+        """Claim capacity for a message of so many bytes, in the stead of the one before. False if
+        it has to wait: `then` is called once it is admitted, or once the place is lost.
         """
         self.release()
         holder = self._holder
@@ -198,7 +199,9 @@ class SocketPlace:
             holder.waiting[self] = size, then
             return False
         else:
-            self.give_up(f"{MAX_WAITING} messages wait for room already (MAX_WAITING); {_AGAIN}")
+            self.give_up(
+                f"{MAX_WAITING} messages wait for their share already (MAX_WAITING); {_AGAIN}"
+            )
         return True
 
     def whole(self) -> None:
