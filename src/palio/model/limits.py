@@ -56,7 +56,7 @@ MAX_RESIDUAL_COST: Final = 1_000
 
 MAX_COMPUTED_CHARS: Final = 4_096
 """Characters (or bytes) of a text that a residual computes with or makes; `LENGTH` takes any. A
-unit of cost is a microsecond then, and 5 with the slowest letters."""
+unit of cost is about a microsecond then, whatever the letters."""
 
 MAX_JSON_PARTS: Final = 65_536
 """Values of one JSON document, at all its levels: a broker reads them in about 20 ms, in which it

@@ -22,8 +22,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.model.effort import Effort
+from palio.model.events import RowMask
 from palio.model.filters import TRUE, Filter, UnreadFilter
 from palio.model.limits import MAX_COMPARISONS
+from palio.model.parcels import ONE_ROW
 from palio.model.relations import overlaps
 from palio.model.values import NO_VALUES, Bindings
 from palio.routing.forwarding import Aim, Forwarding, Told
@@ -202,9 +204,11 @@ class Ledger:
         """The peer behind a destination of the selector."""
         return self._peers[destination]
 
-    def routes(self, handles: Iterable[int]) -> Routes:
-        """Where an event goes that matches so in the selector."""
+    def routes(self, handles: Iterable[int], *, is_named: bool = True) -> dict[Peer, RowMask]:
+        """Where an event goes that matches so in the selector, named or not by which requests."""
         found, by_handle = Routes(), self._by_handle
+        if not is_named:
+            return dict.fromkeys([by_handle[handle].peer for handle in handles], ONE_ROW)
         for handle in handles:
             entry = by_handle[handle]
             found.add(entry.peer, entry.key)
