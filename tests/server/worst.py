@@ -482,7 +482,8 @@ async def published_texts(target: Target, filters: list[str], *letters: str) -> 
     end = await Attacker.connect(target)
     number = 1
     for letter in letters:
-        for length in (2_499, MAX_COMPUTED_CHARS - 8, MAX_COMPUTED_CHARS + 1, 3_000_000):
+        longest = 1_000_000 // len(letter.encode())
+        for length in (2_499, MAX_COMPUTED_CHARS - 8, MAX_COMPUTED_CHARS + 1, longest):
             text = letter * length
             looked_for = text[: 600 if length == 2_499 else MAX_COMPUTED_CHARS - 9]
             event = {"t": text, "u": looked_for + "x" + looked_for[:600], "n": -1}

@@ -66,6 +66,11 @@ MAX_ATTRIBUTES: Final = 4_096
 """Attributes of one event after flattening; `$seq` and `$time`, which a broker adds, do not
 count."""
 
+MAX_EVENT_TEXT_BYTES: Final = 1 << 20
+"""Bytes of all texts (and bytes) of one event: every `CONTAINS` and `LIKE` is held against them in
+one step, and 15 MB held a broker for up to a quarter of a second. More belongs in a store that the
+event points to."""
+
 MAX_STREAM_MESSAGES: Final = 1_024
 """Messages of one Arrow stream, schema and dictionaries included. Each batch is validated with the
 whole of its dictionaries, which takes a millisecond for the longest."""

@@ -28,6 +28,7 @@ import palio
 from palio.errors import InvalidConfiguration
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.model.filters import FALSE, TRUE
+from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.node.authority import NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
 from palio.protocol.messages import Bye, Welcome
@@ -192,6 +193,19 @@ async def test_an_error_in_a_batch_names_the_event() -> None:
         answer = await client.post("/events", content=bad, headers={"content-type": BATCH_TYPE})
         assert answer.status_code == 400
         assert "event 1 of the batch: " in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+async def test_texts_of_an_event_are_limited_and_of_a_request_all_are_looked_at(extra: int) -> None:
+    async with broker() as server, asked(server) as client:
+        size = MAX_EVENT_TEXT_BYTES - (0 if extra else 1_000)
+        long = EVENT | {"data": {"text": "a" * size}}
+        body = json.dumps([EVENT | {"data": {"x": 1}}, long])
+        answer = await client.post("/events", content=body, headers={"content-type": BATCH_TYPE})
+        assert answer.status_code == (413 if extra else 202), answer.text
+        assert server.node.status()["published"] == (0 if extra else 2)
+        if extra:
+            assert answer.json()["error"]["limit"] == "MAX_EVENT_TEXT_BYTES"
 
 
 @pytest.mark.parametrize("said", [True, False])
