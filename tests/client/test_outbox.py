@@ -9,6 +9,7 @@ import pytest
 
 from palio.client.outbox import GATHERED_ROWS, MAX_WAITING, Outbox
 from palio.errors import InvalidEvent, LimitExceeded, NotPermitted, Unreachable
+from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.protocol.batches import PART_BYTES
 from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES, WINDOW_BYTES
 from palio.protocol.messages import Accepted, Failure, Message, Publish, Refused
@@ -187,6 +188,21 @@ async def test_who_waits_for_answers_does_not_wait_for_what_is_offered_later() -
         await turn()
         assert idle.done() is is_done
     assert [each.done() for each in receipts] == [True, True, False]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+async def test_an_event_with_too_much_text_is_refused_and_others_leave(extra: int) -> None:
+    line, outbox = recorded()
+    texts = ["a", "a" * (MAX_EVENT_TEXT_BYTES + extra), "b"]
+    receipts = [outbox.offer({"x": text}) for text in texts]
+    await turn()
+    line.accepted(3 - extra, "memory")
+    if extra:
+        with pytest.raises(LimitExceeded, match="MAX_EVENT_TEXT_BYTES"):
+            await receipts[1]
+        with pytest.raises(LimitExceeded, match="MAX_EVENT_TEXT_BYTES"):
+            _ = outbox.offer([{"x": text} for text in texts])
+    assert [(await receipts[at]).last_seq for at in (0, 2)] == [1, 3 - extra]
 
 
 async def test_a_large_batch_leaves_in_parts_with_one_receipt() -> None:

@@ -91,7 +91,7 @@ def test_a_residual_is_what_it_says() -> None:
     assert residual != check
     assert (str(residual), repr(residual)) == ("n < m", "Residual(n < m)")
     assert residual.attributes == {"n", "m"}
-    assert residual.cost == 3
+    assert residual.cost == 5
     assert str(residual.inverted()) == "n >= m"
     assert residual.substitute({"x": 1}) is residual
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from datetime import datetime
 from itertools import product
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from palio.errors import InvalidBinding, InvalidEvent, LimitExceeded
 from palio.language.parsing import parse_filter
+from palio.model import evaluation
 from palio.model.evaluation import compare, evaluate, truth
 from palio.model.events import rows, to_batches
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Exclusive, Not, literal, test
@@ -218,7 +220,8 @@ def test_a_text_that_is_too_long_to_compute_with_makes_it_unknown(text: str, let
     [
         ("CONCAT(s, t) != 'a'", MAX_COMPUTED_CHARS - 1),
         ("CONCAT(s, s) != 'a'", MAX_COMPUTED_CHARS // 2),
-        ("LENGTH(CONCAT(CONCAT(s, s), 'b')) > 1", MAX_COMPUTED_CHARS // 2),
+        ("LENGTH(CONCAT(CONCAT(s, s), 'b')) > 1", (MAX_COMPUTED_CHARS - 1) // 2),
+        ("CESQL 'LENGTH(CONCAT_WS(''b'', s, s)) > 1'", (MAX_COMPUTED_CHARS - 1) // 2),
         ("UPPER(CONCAT(s, s)) != 'a'", MAX_COMPUTED_CHARS // 2),
         ("CESQL 'CONCAT(s, s) != t'", MAX_COMPUTED_CHARS // 2),
     ],
@@ -227,6 +230,36 @@ def test_a_text_that_is_made_may_be_as_long(text: str, most: int) -> None:
     filter = parse_filter(text)
     for length in (most - 1, most, most + 1):
         assert filter.truth({"s": "a" * length, "t": "a"}) is (True if length <= most else None)
+
+
+@pytest.mark.parametrize("quote", ["{}", "CESQL '{}'"])
+def test_a_text_that_would_be_too_long_is_not_made(quote: str) -> None:
+    filter = parse_filter(quote.format(f"CONCAT({', '.join(['s'] * 64)}) != t"))
+    event = {"s": "\U0001d4b3" * MAX_COMPUTED_CHARS, "t": "a"}
+    filter.truth(event)
+    tracemalloc.start()
+    try:
+        assert filter.truth(event) is None
+        assert tracemalloc.get_traced_memory()[1] < 64 * MAX_COMPUTED_CHARS
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_text_is_folded_once_for_all_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded: list[str] = []
+
+    def fold(text: str) -> str:
+        folded.append(text)
+        return text.casefold()
+
+    monkeypatch.setattr(evaluation, "fold", fold)
+    filter = parse_filter("TRIM(s) IN ('a', 'STRASSE', t) IGNORE CASE")
+    folded.clear()
+    assert filter.truth({"s": "stra\xdfe", "t": 5}) is True
+    assert folded.count("stra\xdfe") == 1
+    assert filter.truth({"s": "b", "t": 5}) is None
+    assert filter.truth({"s": 5, "t": "b"}) is None
+    assert filter.truth({"s": "b", "t": "c"}) is False
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,14 @@ from palio.model.expressions import (
     variables_of,
     walk,
 )
-from palio.model.limits import MAX_DEPTH, MAX_IN_VALUES, MAX_STRING_CHARS
+from palio.model.functions import CASE_COST
+from palio.model.limits import (
+    MAX_DEPTH,
+    MAX_IN_VALUES,
+    MAX_LIKE_CHARS,
+    MAX_RESIDUAL_COST,
+    MAX_STRING_CHARS,
+)
 from palio.model.operators import Op
 from palio.model.values import Kind
 from tests import strategies as our
@@ -200,7 +207,28 @@ def test_walking_finds_everything_parents_first() -> None:
 def test_costs_add_up() -> None:
     assert cost_of(test(N, Op.EQ, literal(1))) == 3
     assert cost_of(test(nested_sum(10), Op.EQ, literal(1))) == 23
-    assert cost_of(test(Call("UPPER", (S,)), Op.LIKE, literal("a_"))) == 29
+    assert cost_of(test(N, Op.LT, Attribute("m"))) == cost_of(test(N, Op.EQ, Attribute("m"))) + 2
+    upper = Call("UPPER", (S,))
+    assert cost_of(test(upper, Op.LIKE, literal("a%b"))) == CASE_COST + 3 + 8
+    assert cost_of(test(upper, Op.LIKE, literal("a_%"))) == CASE_COST + 3 + 8 + 10
+
+
+def test_what_is_tried_at_each_place_of_a_text_costs_by_its_length() -> None:
+    for op, most in ((Op.LIKE, MAX_LIKE_CHARS), (Op.CONTAINS, 1_000)):
+        costs = [cost_of(test(S, op, literal("a_" * (chars // 2)))) for chars in (10, 100, most)]
+        assert costs == sorted(set(costs))
+        assert cost_of(test(S, op, Variable("x"))) == costs[-1]
+    assert cost_of(test(S, Op.LIKE, literal("a%" * (MAX_LIKE_CHARS // 2)))) == 11
+
+
+def test_each_text_that_is_folded_costs_by_its_length() -> None:
+    once = cost_of(test(S, Op.EQ, literal("a"), ignore_case=True))
+    assert once == 3 + CASE_COST
+    assert cost_of(test(S, Op.EQ, Attribute("t"), ignore_case=True)) == once + CASE_COST
+    members = tuple(map(Attribute, "abc"))
+    assert cost_of(test(S, Op.IN, members, ignore_case=True)) == once + 2 + 3 * CASE_COST
+    long = literal("a" * MAX_STRING_CHARS)
+    assert cost_of(test(S, Op.EQ, long, ignore_case=True)) > MAX_RESIDUAL_COST
 
 
 @our.examples(100)

@@ -112,10 +112,10 @@ def alternatives(count: int) -> str:
 
 
 def work(cost: int) -> str:
-    """Residuals of a total cost: `a + 1 < b` costs 5, `a < b` 3."""
+    """Residuals of a total cost: `a + 1 = b` costs 5, `a = b` 3."""
     threes = {0: 0, 3: 1, 1: 2, 4: 3, 2: 4}[cost % 5]
     fives = (cost - 3 * threes) // 5
-    texts = [f"a{n} + 1 < b" for n in range(fives)] + [f"c{n} < d" for n in range(threes)]
+    texts = [f"a{n} + 1 = b" for n in range(fives)] + [f"c{n} = d" for n in range(threes)]
     return " AND ".join(texts)
 
 

@@ -109,16 +109,20 @@ def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bo
     assert sum(each["count"] for _, each in reports(world, "withheld")) == 3
 
 
+@pytest.mark.parametrize("grant", ["a = 1", "TRUE"])
 @pytest.mark.parametrize("durable", ["", "d"])
-def test_a_neighbour_that_cannot_be_read_is_sent_what_it_may_hear(durable: str) -> None:
-    """It counts as if it asked for everything."""
+def test_what_cannot_be_read_counts_as_everything_to_grants_too(durable: str, grant: str) -> None:
+    """A live subscription has of everything what its broker may hear; a durable one has no home
+    that may not hear everything, and its owner is told who did not take it.
+    """
     with older_brokers("b1"):
-        world = network(2, b1=hears("b2", "a = 1"))
+        world = network(2, b1=hears("b2", grant))
         ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
         bob.subscribe(f"a = 1 AND x != {NEWER}", durable=durable)
         id = bob.settle()
         world.run(3.0)
-        assert bob.answers[id] == Done(id)
+        is_refused = bool(durable) and grant != "TRUE"
+        assert bob.answers[id] == Done(id, ("b1",) if is_refused else ())
         seen: list[Message] = []
 
         def spoils(who: str, message: Message) -> bool:
@@ -130,10 +134,14 @@ def test_a_neighbour_that_cannot_be_read_is_sent_what_it_may_hear(durable: str) 
         for x in range(4):
             ann.publish({"x": x, "a": x % 2}, durable=bool(durable))
         world.run(5.0)
-    assert heard(bob) == [1, 3]
+    assert heard(bob) == ([] if is_refused else [1, 3])
     sent = [each.parcel for each in seen if isinstance(each, Forward | Carry)]
-    assert {a for each in sent for a in each.batch["a"].to_pylist()} == {1}
-    assert ("b1", "b2") in {(name, each["neighbour"]) for name, each in reports(world, "unread")}
+    expected = {1} if grant == "a = 1" else {0, 1}
+    assert {a for each in sent for a in each.batch["a"].to_pylist()} == expected
+    is_carried = any(isinstance(each, Carry) for each in seen)
+    assert is_carried is (bool(durable) and not is_refused)
+    told = "fact_refused" if is_refused else "unread"
+    assert ("b1", "b2") in {(name, each["neighbour"]) for name, each in reports(world, told)}
     assert held(world) == 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
+from palio.node.authority import Principal
 from palio.node.effects import Answered, Close, Effect, Moment, Report, Send
 from palio.node.host import Host, numbered_ids
 from palio.node.operations import Append, DropRecord, PutRecord, PutTime, Record
@@ -55,8 +56,8 @@ class Scripted:
     def lost(self, link: int, at: Moment) -> Sequence[Effect]:
         return self._answer("lost", at.now, link)
 
-    def principal(self, link: int) -> str:
-        return f"principal of {link}"
+    def principal(self, link: int) -> Principal:
+        return Principal(f"principal of {link}")
 
     def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:
         return self._answer("stored", at.now, ticket)

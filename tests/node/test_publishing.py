@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from palio.language.parsing import parse_filter
 from palio.model.events import STAMP_BYTES, to_batch
 from palio.model.filters import Filter
+from palio.model.limits import MAX_EVENT_TEXT_BYTES
+from palio.model.parcels import Shape
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Send
 from palio.node.memory import MemoryStore
@@ -82,6 +84,21 @@ def test_system_names_are_refused_by_itself_too() -> None:
     (_, refused), _ = served.publish(Parcel.of("", pa.record_batch({"x": [1], "$y": [2]})))
     assert isinstance(refused, Refused)
     assert "begin with $" in refused.failure.message
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_an_event_with_too_much_text_is_refused_and_the_session_goes_on(extra: int) -> None:
+    served = Served(ReferenceSelector, ["EXISTS s"])
+    event = {"s": "a" * (MAX_EVENT_TEXT_BYTES + extra)}
+    batch = to_batch(event)
+    lone = Parcel.lone("", Shape(batch.schema), tuple(event.values()))
+    for parcel in (Parcel("", batch), lone):
+        said = [each for _, each, *_ in served.publish(parcel)]
+        if extra:
+            assert "MAX_EVENT_TEXT_BYTES" in said[0].failure.message
+        else:
+            assert said[0] is Deliver
+        assert any(isinstance(each, Accepted) for each in said)
 
 
 def test_a_batch_that_numbers_and_times_make_too_large_is_refused() -> None:

@@ -16,6 +16,7 @@ from palio.model.filters import Filter
 from palio.node import known_facts, limits, registry, vouching
 from palio.node.authority import NamedAuthority
 from palio.node.effects import Moment
+from palio.node.homes import Homes
 from palio.node.identity import Identity, fact_text
 from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
@@ -175,6 +176,7 @@ def test_a_durable_subscription_has_no_home_that_may_not_hear_all_of_it(ring: Ke
         "symbol = 'MSFT'": False,
         "FALSE": True,
         "symbol = :name": False,
+        "symbol = 'IBM' AND x RESEMBLES 1": False,
     }
     for version, (filter, kept) in enumerate(cases.items(), 5):
         b = believer(ring)
@@ -183,6 +185,21 @@ def test_a_durable_subscription_has_no_home_that_may_not_hear_all_of_it(ring: Ke
         assert (b.fact("far", f"bob/{version}") is not None) is kept
         if not kept:
             assert "may not hear all" in b.unbelieved[0][2]
+
+
+def test_who_may_not_hear_all_takes_nothing_away_that_cannot_be_read(ring: Keyring) -> None:
+    b = believer(ring)
+    text = "symbol = 'IBM' AND x RESEMBLES 1"
+    for origin, grant, filter in (("home", "TRUE", text), ("far", "symbol = 'IBM'", "FALSE")):
+        b.receive("n", introduced(ring, origin, may_hear=grant), AT)
+        claim = Fact(origin, 9, "bob/d", (), filter, AT.wall_us + len(filter))
+        b.receive("n", said(ring.identities[origin], claim), AT)
+    assert b.unbelieved == []
+    assert b.hears("home", text)
+    assert not b.hears("far", text)
+    latest = Homes(b).latest_claim("bob/d")
+    assert latest is not None
+    assert latest.origin == "home"
 
 
 def test_whether_a_broker_may_hear_costs_no_signature_and_ends_with_its_token(

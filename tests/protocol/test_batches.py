@@ -6,11 +6,14 @@ import pyarrow as pa
 import pytest
 
 from palio.errors import LimitExceeded
-from palio.model.events import STAMP_BYTES
+from palio.model.events import STAMP_BYTES, to_batch
+from palio.model.limits import MAX_EVENT_TEXT_BYTES
+from palio.model.parcels import Parcel, Shape
 from palio.protocol.batches import (
     PART_BYTES,
     check_chunk,
     check_size,
+    check_texts,
     parts,
 )
 from palio.protocol.limits import (
@@ -79,6 +82,24 @@ def test_what_is_more_than_one_message_leaves_in_parts(
     assert pa.Table.from_batches(listed).equals(pa.Table.from_batches([batch]))
     for part in listed:
         check_size(part.num_rows, part.num_columns, part.nbytes)
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_an_event_has_so_much_text_in_all_its_attributes(extra: int) -> None:
+    size = MAX_EVENT_TEXT_BYTES // 2
+    event = {"s": "\xe9" * (size // 2), "b": b"\xff" * (size + extra), "x": 1}
+    batch = to_batch(event)
+    lone = Parcel.lone("p", Shape(batch.schema), tuple(event.values()))
+    several = pa.record_batch({"s": ["a" * size] * 9 + ["a" * (2 * size + extra)]})
+    for each in (Parcel("p", batch), lone, Parcel("p", several)):
+        if extra > 0:
+            with pytest.raises(LimitExceeded, match="MAX_EVENT_TEXT_BYTES"):
+                check_texts(each)
+            with pytest.raises(LimitExceeded, match="MAX_EVENT_TEXT_BYTES"):
+                list(parts(each.batch))
+        else:
+            check_texts(each)
+            assert sum(len(part) for part in parts(each.batch)) == len(each)
 
 
 def test_nothing_has_no_parts_and_an_event_cannot_be_divided() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from palio.errors import IllegalMessage, InvalidInput
+from palio.errors import IllegalMessage, InvalidInput, LimitExceeded
 from palio.model.events import TIMESTAMP, stamped, to_batch
-from palio.model.limits import MAX_STREAM_MESSAGES
+from palio.model.limits import MAX_EVENT_TEXT_BYTES, MAX_STREAM_MESSAGES
 from palio.model.parcels import Shape
 from palio.protocol.legal_parcels import (
     batch_parcel,
@@ -48,6 +48,20 @@ def test_numbers_begin_at_0_and_have_an_end(number: int, is_legal: bool, rows: i
     else:
         with pytest.raises(IllegalMessage, match="from 0 on"):
             check_numbered("b2", parcel)
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+def test_no_event_has_more_text_than_was_published(extra: int) -> None:
+    batch = to_batch({"s": "a" * (MAX_EVENT_TEXT_BYTES + extra)})
+    numbered = Parcel("p", stamped(batch, 1, 0))
+    if extra:
+        with pytest.raises(IllegalMessage, match="MAX_EVENT_TEXT_BYTES"):
+            check_numbered("b2", numbered)
+        with pytest.raises(LimitExceeded, match="MAX_EVENT_TEXT_BYTES"):
+            list(stream_batches(stream(batch)))
+    else:
+        check_numbered("b2", numbered)
+        assert len(list(stream_batches(stream(batch)))) == 1
 
 
 def test_numbers_grow() -> None:
@@ -308,7 +322,7 @@ def test_a_compressed_stream_is_refused_before_it_is_inflated(codec: str) -> Non
 
 
 def test_batches_of_a_stream_count_together() -> None:
-    half = pa.record_batch({"x": ["a" * (MAX_BATCH_BYTES // 2)]})
+    half = pa.record_batch({"x": ["a" * (MAX_BATCH_BYTES // 32)] * 16})
     assert len(list(stream_batches(stream(half)))) == 1
     with pytest.raises(InvalidInput, match="MAX_BATCH_BYTES"):
         list(stream_batches(stream(half, half)))

@@ -104,10 +104,14 @@ def test_of_an_event_by_itself_it_is_said_which_subscriptions_of_a_session_match
 @pytest.mark.parametrize(
     ("count", "is_named"), [(MOST_NAMED, True), (MOST_NAMED + 1, False), (MOST_MATCHES + 1, False)]
 )
-def test_of_many_that_match_none_is_named(count: int, is_named: bool) -> None:
-    session = Peer.session("s")
-    broker = attached(Acyclic("b1", lambda: Matching(Index())), session, ONE)
+def test_of_many_that_match_none_is_named(
+    count: int, is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is it matched twice."""
+    session, index = Peer.session("s"), Index()
+    broker = attached(Acyclic("b1", lambda: Matching(index)), session, ONE)
     ask(broker, session, *(Subscribe(key, parse(f"a > {key}")) for key in range(count)))
+    monkeypatch.setattr(index, "route_event", lambda _: pytest.fail("it is matched again"))
     routes = broker.route(ONE, Parcel.of("p", to_batch({"a": count})))
     assert list(routes) == [session]
     assert wanting(routes, session) == (tuple(range(count)) if is_named else None)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from palio.errors import IllegalMessage
 from palio.model.events import stamped
 from palio.multicast.datagrams import Datagram
+from palio.node.authority import ANYONE, Principal
 from palio.node.effects import Answered, Close, Effect, Moment, Send
 from palio.node.operations import Append, Operation, Put, Record, Releasing, Target
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -246,8 +247,8 @@ class Scripted:
         self.wake_at = inf
         return ()
 
-    def principal(self, link: int) -> str:
-        return self.principals.get(link, "")
+    def principal(self, link: int) -> Principal:
+        return Principal(self.principals.get(link, ANYONE))
 
     is_leaving = False
     is_free_to_go = True

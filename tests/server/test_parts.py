@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
+from palio.model.limits import MAX_EVENT_TEXT_BYTES
+from palio.protocol.messages import Parcel, Publish
 from palio.server.parts import Parts
 from tests.server.helpers import large
 
@@ -19,6 +22,16 @@ def test_each_row_is_due_once(rows: int, at_once: int, expected: list[int | None
         assert part is message
         found.append(up_to)
     assert found == expected
+
+
+def test_no_part_has_more_text_than_an_event_may() -> None:
+    half = MAX_EVENT_TEXT_BYTES // 2
+    sizes = [half, half, 1, half, half, half, 0, 0, 0, 2 * half, 0]
+    parts, found = Parts(), []
+    parts.begin(Publish(Parcel("", pa.record_batch({"s": ["a" * size for size in sizes]})), 1))
+    while parts.is_begun:
+        found.append(parts.next(3)[1])
+    assert found == [2, 4, 7, 10, None]
 
 
 def test_what_is_dropped_is_over_and_the_next_begins_with_its_first_row() -> None:

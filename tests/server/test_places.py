@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from palio.errors import LimitExceeded
+from palio.node.authority import ANYONE, Limits, Principal
 from palio.protocol.limits import MAX_GREETING_BYTES
 from palio.server import places as places_room
 from palio.server.counters import Traffic
@@ -18,13 +18,13 @@ SIZE = MAX_GREETING_BYTES + 1
 class Socket:
     """A socket that is held, and what becomes of it."""
 
-    def __init__(self, places: Places, principal: str | None = None, **options: Any) -> None:
+    def __init__(self, places: Places, principal: str = "", *, is_broker: bool = False) -> None:
         self.place: SocketPlace = places.take(WAIT_S)
         self.cut = ""
         self.is_let_in = self.place.hold(self._cut)
         self.went_on = 0
-        if principal is not None:
-            self.place.shown(principal, **options)
+        if principal or is_broker:
+            self.place.shown(None if is_broker else Principal(principal))
 
     def _cut(self, reason: str) -> None:
         self.cut = reason
@@ -84,7 +84,7 @@ async def test_bytes_of_strangers_are_taken_from_the_largest(places: Places) -> 
     assert large.cut
     assert not small.cut
     assert places.stranger_bytes == 31
-    newest.place.shown("ann")
+    newest.place.shown(Principal("ann"))
     newest.place.keep(1_000)
     assert places.stranger_bytes == 11
     small.place.leave()
@@ -101,6 +101,51 @@ async def test_a_handshake_that_does_not_end_gives_its_place_back() -> None:
     assert places.taken == 1
     held.leave()
     assert places.taken == 0
+
+
+# --- principals ---
+
+
+def is_refused(socket: Socket, principal: Principal) -> bool:
+    try:
+        socket.place.shown(principal)
+    except LimitExceeded:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("sessions", "most"), [(None, 3), (2, 3), (5, 6)])
+async def test_a_principal_has_as_many_sockets_as_sessions_and_some_to_ask_by(
+    sessions: int | None, most: int, places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places_room, "MAX_STRANGERS", 10)
+    monkeypatch.setattr(places_room, "MAX_SESSIONS_OF_ONE", 2)
+    monkeypatch.setattr(places_room, "MAX_ASKING", 1)
+    ann = Principal("ann", limits=Limits(sessions=sessions))
+    sockets = [Socket(places) for _ in range(most)]
+    assert not any(is_refused(each, ann) for each in sockets * 2)
+    further = Socket(places)
+    assert is_refused(further, ann)
+    assert further.place.is_strangers
+    assert not further.cut
+    assert places.traffic.refused == 1
+    assert not is_refused(further, Principal("bob"))
+    sockets[0].place.leave()
+    sockets[0].place.leave()
+    assert not is_refused(sockets[0], ann), "it has no place any more"
+    assert not is_refused(further, ann), "a connection may ask for one after the other"
+    assert is_refused(Socket(places), ann)
+    assert not is_refused(sockets[1], Principal("bob"))
+    assert not is_refused(Socket(places), ann)
+
+
+async def test_brokers_and_those_who_show_nothing_are_held_to_no_number(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places_room, "MAX_SESSIONS_OF_ONE", 1)
+    monkeypatch.setattr(places_room, "MAX_ASKING", 0)
+    ends = [Socket(places, ANYONE, is_broker=number % 2 == 0) for number in range(10)]
+    assert not any(each.place.is_strangers for each in ends)
 
 
 # --- room ---
@@ -141,14 +186,14 @@ async def test_who_leaves_while_it_waits_is_told_and_takes_no_room(places: Place
 
 
 async def test_who_need_not_show_a_principal_has_a_share_of_its_own(places: Places) -> None:
-    ends = [Socket(places, "") for _ in range(3)]
+    ends = [Socket(places, ANYONE) for _ in range(3)]
     assert [each.claim(2 * SIZE) for each in ends] == [True] * 3
 
 
 async def test_where_all_room_is_taken_the_one_with_the_most_gives_up_its_oldest(
     places: Places,
 ) -> None:
-    broker = Socket(places, "", is_broker=True)
+    broker = Socket(places, is_broker=True)
     one = Socket(places, "one")
     most = [Socket(places, "most") for _ in range(2)]
     last = Socket(places, "last")
@@ -166,13 +211,13 @@ async def test_what_began_a_moment_ago_is_let_go_on(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places_room, "YIELD_S", WAIT_S)
-    ends = [Socket(places, "") for _ in range(4)]
+    ends = [Socket(places, ANYONE) for _ in range(4)]
     assert [each.claim(2 * SIZE) for each in ends] == [True] * 4
     assert [bool(each.cut) for each in ends] == [False] * 3 + [True]
 
 
 async def test_what_is_worked_on_has_room_until_that_is_done(places: Places) -> None:
-    ends = [Socket(places, "") for _ in range(4)]
+    ends = [Socket(places, ANYONE) for _ in range(4)]
     for each in ends[:3]:
         assert each.claim(2 * SIZE)
         each.place.whole()
@@ -188,7 +233,7 @@ async def test_what_is_worked_on_has_room_until_that_is_done(places: Places) -> 
 async def test_a_holder_is_forgotten_with_its_last_socket(places: Places) -> None:
     one, other = Socket(places, "ann"), Socket(places, "ann")
     assert len(places.holders) == 1
-    one.place.shown("bob")
+    one.place.shown(Principal("bob"))
     assert set(places.holders) == {"ann", "bob"}
     one.place.leave()
     other.place.leave()

@@ -447,11 +447,25 @@ async def long_texts_beside_residuals(target: Target) -> None:
         "CONCAT(t, '{0}') CONTAINS 'ab'",
         "TRIM(t) LIKE '%" + "a_" * 60 + "b{0}%'",
         "CESQL 'TRIM(t) LIKE ''%" + "a_" * 60 + "{0}%'''",
-        "t > u AND t = '{0}'",
+        "t > u AND n < {0}",
     )
     texts = [concats.format(at) for at in range(40)]
     texts += [others[at % len(others)].format(at) for at in range(1_500)]
-    await published_texts(target, texts, "a", " ", "\xe9")
+    await published_texts(target, texts, "a", " ", "\xe9", "\U0001d7d8")
+
+
+async def texts_that_are_looked_for_everywhere(target: Target) -> None:
+    """As many tests as a session may have, of which each is tried at each place of a text."""
+    kinds = (
+        "t CONTAINS u AND n < {0}",
+        "TRIM(t) LIKE '%" + "aaaaaaa_" * 30 + "{0}%'",
+        "TRIM(t) CONTAINS '" + "a" * 40 + "b{0}'",
+    )
+    await published_texts(target, [kinds[at % 3].format(at) for at in range(300)], "a")
+
+
+async def comparisons_of_long_texts(target: Target) -> None:
+    await published_texts(target, [f"t > u AND n < {at}" for at in range(11_000)], "\ufb03")
 
 
 async def slow_letters_beside_residuals(target: Target) -> None:
@@ -468,9 +482,11 @@ async def published_texts(target: Target, filters: list[str], *letters: str) -> 
     end = await Attacker.connect(target)
     number = 1
     for letter in letters:
-        for length in (MAX_COMPUTED_CHARS - 8, MAX_COMPUTED_CHARS + 1, 3_000_000):
+        longest = 1_000_000 // len(letter.encode())
+        for length in (2_499, MAX_COMPUTED_CHARS - 8, MAX_COMPUTED_CHARS + 1, longest):
             text = letter * length
-            event = {"t": text, "u": text[: MAX_COMPUTED_CHARS - 9] + "x", "n": -1}
+            looked_for = text[: 600 if length == 2_499 else MAX_COMPUTED_CHARS - 9]
+            event = {"t": text, "u": looked_for + "x" + looked_for[:600], "n": -1}
             batch = to_batch(event)
             several = pa.Table.from_batches([batch] * 4).combine_chunks().to_batches()[0]
             for parcel in (
@@ -563,6 +579,8 @@ INPUTS: Final[dict[str, Input]] = {
         a_trace_of_costly_subscriptions,
         long_texts_beside_residuals,
         slow_letters_beside_residuals,
+        texts_that_are_looked_for_everywhere,
+        comparisons_of_long_texts,
         socket_pings_of_strangers,
         socket_pings,
         socket_fragments,

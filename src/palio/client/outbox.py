@@ -19,7 +19,7 @@ from palio.client.events import Published
 from palio.client.outgoing import Publishable, batches
 from palio.client.rows import Form, Forms, Row
 from palio.errors import LimitExceeded, PalioError
-from palio.protocol.batches import PART_BYTES, parts
+from palio.protocol.batches import PART_BYTES, check_texts, parts
 from palio.protocol.failures import error_of
 from palio.protocol.limits import MAX_BATCH_CELLS
 from palio.protocol.messages import Parcel, Refused
@@ -174,6 +174,7 @@ class Outbox:
             return
         try:
             batch = form.gather([offer.row for offer in alike])
+            check_texts(Parcel("", batch))
         except _UNFIT:
             self._send_one_by_one(form, alike)
             return

@@ -166,8 +166,14 @@ def _member_of(
     subject: Value | None, members: list[Value | None], ignore_case: bool
 ) -> bool | None:
     """SQL's IN: the OR of equalities."""
-    results = [compare(subject, Op.EQ, member, ignore_case) for member in members]
+    if ignore_case:
+        subject, *members = [_folded(each) for each in (subject, *members)]
+    results = [compare(subject, Op.EQ, member) for member in members]
     return True if True in results else None if None in results else False
+
+
+def _folded(value: Value | None) -> Value | None:
+    return fold(value) if isinstance(value, str) else None
 
 
 def evaluate(
@@ -184,7 +190,7 @@ def evaluate(
             return expression.value  # type: ignore[no-any-return]  # a canonical value
         case Attribute(name):
             value = event.get(name)
-            return value if value is None or is_too_long(value) else checked(value)
+            return value if value is None or type(value) in _TEXTS else checked(value)
         case Variable(name):
             return scalar_value(name, values)
         case Arithmetic(operator, left, right):
@@ -208,3 +214,4 @@ def _short(expression: Scalar, event: Mapping[str, Any], values: Bindings) -> Va
 
 
 _OF_EVENTS: Final = frozenset({Attribute, Call})
+_TEXTS: Final = frozenset({str, bytes})

@@ -20,14 +20,16 @@ import msgspec
 
 from palio.errors import InvalidEvent, InvalidFilter, LimitExceeded
 from palio.model.functions import CASE_COST, FUNCTIONS
-from palio.model.limits import MAX_DEPTH, MAX_IN_VALUES
+from palio.model.limits import MAX_COMPUTED_CHARS, MAX_DEPTH, MAX_IN_VALUES
 from palio.model.operators import (
     AFFIX,
     CASELESS,
     MEMBERSHIP,
+    ORDER,
     PRESENCE,
     STRING_ONLY,
     Op,
+    find_cost,
     fold,
     like_cost,
     simplest,
@@ -358,12 +360,32 @@ def attributes_of(expression: Boolean | Scalar) -> frozenset[str]:
 
 
 def cost_of(check: Test) -> int:
-    """The cost of one evaluation of a test: its nodes, functions by their own weight."""
+    """The cost of one evaluation of a test: its nodes, functions by their own weight, and what its
+    operator does with the longest texts that are computed with.
+    """
+    operand = check.operand
     cost = sum(
         FUNCTIONS[node.function].cost if isinstance(node, Call) else 1 for node in walk(check)
     )
+    constant = operand.value if isinstance(operand, Literal) else None
     if check.op in (Op.LIKE, Op.NOT_LIKE):
-        cost += like_cost(check.operand.value if isinstance(check.operand, Literal) else None)
-    elif check.ignore_case or check.op in (Op.CIDR, Op.NOT_CIDR):
+        cost += like_cost(constant)
+    elif check.op in (Op.CONTAINS, Op.NOT_CONTAINS):
+        cost += find_cost(constant)
+    elif check.op in ORDER and isinstance(operand, Attribute | Call):
+        cost += _ORDER_COST
+    if check.ignore_case:
         cost += CASE_COST
-    return cost
+        cost += sum(map(_fold_cost, operand if isinstance(operand, tuple) else (operand,)))
+    return cost + CASE_COST * (check.op in CASELESS)
+
+
+_ORDER_COST: Final = 2
+"""Texts are compared letter by letter, and two of an event may differ in the last."""
+
+
+def _fold_cost(operand: Scalar | None) -> int:
+    """The cost of folding an operand, constants by their length."""
+    if isinstance(operand, Literal):
+        return len(str(operand.value)) * CASE_COST // MAX_COMPUTED_CHARS
+    return CASE_COST

@@ -56,7 +56,7 @@ MAX_RESIDUAL_COST: Final = 1_000
 
 MAX_COMPUTED_CHARS: Final = 4_096
 """Characters (or bytes) of a text that a residual computes with or makes; `LENGTH` takes any. A
-unit of cost is a microsecond then, and 5 with the slowest letters."""
+unit of cost is about a microsecond then, whatever the letters."""
 
 MAX_JSON_PARTS: Final = 65_536
 """Values of one JSON document, at all its levels: a broker reads them in about 20 ms, in which it
@@ -65,6 +65,11 @@ serves no other client."""
 MAX_ATTRIBUTES: Final = 4_096
 """Attributes of one event after flattening; `$seq` and `$time`, which a broker adds, do not
 count."""
+
+MAX_EVENT_TEXT_BYTES: Final = 1 << 20
+"""Bytes of all texts (and bytes) of one event: every `CONTAINS` and `LIKE` is held against them in
+one step, and 15 MB held a broker for up to a quarter of a second. More belongs in a store that the
+event points to."""
 
 MAX_STREAM_MESSAGES: Final = 1_024
 """Messages of one Arrow stream, schema and dictionaries included. Each batch is validated with the

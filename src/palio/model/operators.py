@@ -18,7 +18,17 @@ from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
 from palio.model.limits import MAX_LIKE_CHARS
 from palio.model.values import Value
 
-__all__ = ["Op", "Wildcards", "fold", "holds", "like_cost", "like_shape", "network", "simplest"]
+__all__ = [
+    "Op",
+    "Wildcards",
+    "find_cost",
+    "fold",
+    "holds",
+    "like_cost",
+    "like_shape",
+    "network",
+    "simplest",
+]
 
 
 class Op(StrEnum):
@@ -146,8 +156,21 @@ def like_parts(pattern: str) -> list[str | None]:
 
 
 def like_cost(pattern: str | None) -> int:
-    """The cost of a pattern, in the units of `MAX_RESIDUAL_COST`; None for any there may be."""
-    return 8 + (MAX_LIKE_CHARS if pattern is None else 2 * pattern.count("_"))
+    """The cost of a pattern, in the units of `MAX_RESIDUAL_COST`; None for any there may be. With a
+    `_` in it each of its characters is tried at each place of a text.
+    """
+    if pattern is None:
+        return 8 + 7 * MAX_LIKE_CHARS // 2
+    return 8 + (7 * len(pattern) // 2 if "_" in pattern else 0)
+
+
+def find_cost(wanted: str | bytes | None) -> int:
+    """The cost of CONTAINS: for texts of some lengths Python tries what is wanted at each place."""
+    return 8 + (_FIND_COST if wanted is None else min(len(wanted), _FIND_COST))
+
+
+_FIND_COST: Final = 400
+"""What is wanted has 1,200 characters then, of a text that has 2,500."""
 
 
 def check_like_size(pattern: str) -> None:

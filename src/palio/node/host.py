@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from palio.errors import IllegalMessage
 from palio.multicast.datagrams import Datagram
+from palio.node.authority import Principal
 from palio.node.effects import (
     Answered,
     Cast,
@@ -91,8 +92,8 @@ class Machine(Protocol):
     def lost(self, link: int, at: Moment) -> Sequence[Effect]:
         """A connection broke."""
 
-    def principal(self, link: int) -> str:
-        """The principal at the other end of a connection; empty before it was shown."""
+    def principal(self, link: int) -> Principal:
+        """The principal at the other end of a connection that was greeted."""
 
     def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
         """A datagram came that a broker of the network has sent."""

@@ -15,7 +15,7 @@ from palio.errors import DamagedFrame, IllegalMessage, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.multicast.datagrams import Datagram
-from palio.node.authority import Authority, OpenAuthority
+from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Answered, Close, Effect, Moment, Send, Store
@@ -156,10 +156,11 @@ class Node:
         is_in_order = self._core.router.is_in_order and not len(self._publishing.holding)
         return is_in_order and self._leaving.has_gone
 
-    def principal(self, link: int) -> str:
-        """The principal at the other end of a connection; empty before it was shown."""
+    def principal(self, link: int) -> Principal:
+        """The principal at the other end of a connection that was greeted."""
         state = self._links.get(link)
-        return "" if state is None or state.party is None else state.party.principal.name
+        assert state is not None and state.party is not None, "it was welcomed"
+        return state.party.principal
 
     @property
     def _has_unfinished(self) -> bool:

@@ -27,7 +27,7 @@ from palio.node.multicasting import Multicasting
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.streams import UNREAD
 from palio.node.times import Times
-from palio.protocol.batches import check_size
+from palio.protocol.batches import check_size, check_texts
 from palio.protocol.failures import failure
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.limits import MAX_SHAPES
@@ -167,6 +167,7 @@ class Publishing:
             check_size(len(parcel), len(parcel.shape.names), parcel.nbytes)
             if parcel.shape.time_columns:
                 check_times(parcel.batch, parcel.shape.time_columns)
+        check_texts(parcel)
         if parcel.shape in self._sound:
             return
         conform(parcel.batch)

@@ -234,20 +234,20 @@ def _ungranted(fact: Fact, principal: Principal) -> str:
     if changes and (fact.filter or fact.claimed_us) and not principal.may_operate:
         return f"{principal.name!r} has no grant `operate`, so it retires nobody and states no plan"
     if is_subscription(fact.subject) and fact.filter and not _hears(principal, fact.filter):
-        return f"{principal.name!r} may not hear all of that durable subscription"
+        return f"{principal.name!r} may not hear all of that durable subscription, as read here"
     return ""
 
 
 def _hears(principal: Principal, text: str) -> bool:
-    """Whether a principal may hear all that a filter matches, as far as can be told. Of one that
-    cannot be read it hears what it may (`Core._hearable`): who cannot tell must not cut it off.
+    """Whether a principal may hear all that a filter matches. One that cannot be read counts as
+    everything, as wherever events are chosen: only who hears all hears that.
     """
     if principal.hears_all:
         return True
     try:
         filter = parse_filter(text)
     except InvalidInput:
-        return principal.hears_something
+        return False
     return not filter.variables and covers(_heard(filter, principal), filter)
 
 

@@ -9,6 +9,9 @@ import pyarrow as pa
 
 from palio.errors import LimitExceeded
 from palio.model.events import STAMP_BYTES
+from palio.model.limits import MAX_EVENT_TEXT_BYTES, MAX_LONE_BYTES
+from palio.model.parcels import Parcel
+from palio.model.untrusted import text_bytes
 from palio.protocol.limits import (
     MAX_BATCH_BYTES,
     MAX_BATCH_CELLS,
@@ -18,7 +21,7 @@ from palio.protocol.limits import (
     MAX_FRAME_BYTES,
 )
 
-__all__ = ["PART_BYTES", "check_chunk", "check_size", "parts"]
+__all__ = ["PART_BYTES", "check_chunk", "check_size", "check_texts", "parts"]
 
 PART_BYTES: Final = MAX_FRAME_BYTES // 4
 """A batch of more leaves in parts, so that one message does not fill a frame."""
@@ -44,6 +47,22 @@ def check_chunk(rows: int, columns: int, nbytes: int) -> None:
     _check_bytes(rows, nbytes)
 
 
+def check_texts(parcel: Parcel) -> None:
+    """Refuse (`LimitExceeded`) events of which one has more text than any may have.
+
+    >>> check_texts(Parcel("p", pa.record_batch({"x": ["a"], "y": [b"b"]})))
+    """
+    small = MAX_EVENT_TEXT_BYTES if parcel.values is None else MAX_LONE_BYTES
+    if parcel.nbytes > small:
+        _check(
+            "an event's texts in bytes",
+            "MAX_EVENT_TEXT_BYTES",
+            MAX_EVENT_TEXT_BYTES,
+            int(text_bytes(parcel.batch).max(initial=0)),
+            "publish where they are, or leave some out",
+        )
+
+
 def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A batch in parts of which each is one message; none for a batch without rows.
 
@@ -54,6 +73,7 @@ def parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     is_small = nbytes <= PART_BYTES and rows <= MAX_BATCH_ROWS
     if (is_small and rows * batch.num_columns <= MAX_BATCH_CELLS) or rows <= 1:
         _check("an event's size in bytes", "MAX_BATCH_BYTES", MAX_BATCH_BYTES, nbytes + STAMP_BYTES)
+        check_texts(Parcel("", batch))
         if rows:
             yield batch
         return
@@ -67,6 +87,8 @@ def _check_bytes(rows: int, nbytes: int) -> None:
     _check(what, "MAX_BATCH_BYTES", MAX_BATCH_BYTES, nbytes + STAMP_BYTES * rows)
 
 
-def _check(what: str, limit: str, maximum: int, actual: int) -> None:
+def _check(
+    what: str, limit: str, maximum: int, actual: int, remedy: str = "make it smaller or split it"
+) -> None:
     if actual > maximum:
-        raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual)
+        raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual, remedy=remedy)

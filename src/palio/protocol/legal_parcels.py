@@ -16,7 +16,7 @@ from palio.model.events import SEQ, TIME, check_times, conform
 from palio.model.ipc import SYSTEM_COLUMNS
 from palio.model.parcels import Parcel, Shape
 from palio.model.untrusted import read_batch, read_schema, read_stream
-from palio.protocol.batches import check_chunk
+from palio.protocol.batches import check_chunk, check_texts
 from palio.protocol.limits import (
     MAX_BATCH_CELLS,
     MAX_BATCH_ROWS,
@@ -98,7 +98,9 @@ def stream_batches(stream: bytes) -> Iterator[pa.RecordBatch]:
         conform(pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in kinds], schema=schema))
         for batch in batches:
             if batch.num_rows:
-                yield conform(batch).replace_schema_metadata()
+                events = conform(batch).replace_schema_metadata()
+                check_texts(Parcel("", events))
+                yield events
     except InvalidInput:
         raise
     except ValueError as error:
@@ -114,7 +116,8 @@ def check_numbered(sender: object, parcel: Parcel) -> None:
 
 
 def check_stamps(parcel: Parcel) -> None:
-    """Refuse (`ValueError`) events that no broker can have numbered and dated."""
+    """Refuse (`ValueError`) events that no broker can have taken, numbered and dated."""
+    check_texts(parcel)
     if len(parcel.publisher) > MAX_PUBLISHER_CHARS:
         raise ValueError("events of a publisher that nobody is called")
     seq_at, time_at = parcel.shape.system_columns

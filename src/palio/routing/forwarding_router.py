@@ -125,12 +125,11 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
         """See `Router`. An event by itself is matched for sessions' subscriptions, and not only
         for sessions: a client then need not find out again for which of them it is.
         """
-        found: dict[Peer, RowMask] | None = None
+        found: dict[Peer, RowMask]
         if parcel.values is not None and parcel.event is not None:
             matches = self.selector.match_event(parcel.event)
-            if len(matches) <= MOST_MATCHES:
-                found = self.subscriptions.routes(matches)
-        if found is None:
+            found = self.subscriptions.routes(matches, is_named=len(matches) <= MOST_MATCHES)
+        else:
             found = {
                 self.subscriptions.peer_of(destination): mask
                 for destination, mask in self.selector.route(parcel).items()

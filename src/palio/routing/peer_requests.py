@@ -22,8 +22,10 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.model.effort import Effort
+from palio.model.events import RowMask
 from palio.model.filters import TRUE, Filter, UnreadFilter
 from palio.model.limits import MAX_COMPARISONS
+from palio.model.parcels import ONE_ROW
 from palio.model.relations import overlaps
 from palio.model.values import NO_VALUES, Bindings
 from palio.routing.forwarding import Aim, Forwarding, Told
@@ -202,9 +204,11 @@ class Ledger:
         """The peer behind a destination of the selector."""
         return self._peers[destination]
 
-    def routes(self, handles: Iterable[int]) -> Routes:
-        """Where an event goes that matches so in the selector."""
+    def routes(self, handles: Iterable[int], *, is_named: bool = True) -> dict[Peer, RowMask]:
+        """Where an event goes that matches so in the selector, named or not by which requests."""
         found, by_handle = Routes(), self._by_handle
+        if not is_named:
+            return dict.fromkeys([by_handle[handle].peer for handle in handles], ONE_ROW)
         for handle in handles:
             entry = by_handle[handle]
             found.add(entry.peer, entry.key)
@@ -355,8 +359,7 @@ class Ledger:
         except LimitExceeded:
             if entry.peer.is_client:
                 raise
-            entry.is_everything = True
-            self._selector.add(entry.handle, TRUE, NO_VALUES, destination)
+            self._add_everything(self._selector, entry)
         self._next_handle += 1
         self._by_handle[entry.handle] = entry
 
@@ -403,9 +406,13 @@ class Ledger:
         except LimitExceeded:
             if entry.peer.is_client:
                 raise
-            entry.is_everything = True
             selector.remove(entry.handle)
-            selector.add(entry.handle, TRUE, NO_VALUES, destination)
+            self._add_everything(selector, entry)
+
+    def _add_everything(self, selector: Selector, entry: PeerRequest) -> None:
+        """Take for everything what a selector takes no more of: its neighbour is sent more."""
+        entry.is_everything = True
+        selector.add(entry.handle, TRUE, NO_VALUES, self._numbers[entry.peer])
 
     def _drop(self, peer: Peer, key: int) -> None:
         entry = self.entries[peer].pop(key, None)

@@ -56,7 +56,7 @@ MOST_NAMED: Final = 64
 Of more the session finds out itself."""
 
 MOST_MATCHES: Final = 1_024
-"""Of an event that matches more it is only found out where it goes, which arrays tell faster."""
+"""Of an event that matches more it is only found out where it goes."""
 
 
 class Role(IntEnum):

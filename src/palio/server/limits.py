@@ -16,21 +16,25 @@ MAX_STRANGERS: Final = 4_000
 """Of them, those that have not shown a principal, at 30 KiB each: 1,000 would be too few for a
 crowd of honest clients that all come back at once, as a loop accepts so many in one turn."""
 
+MAX_ASKING: Final = 64
+"""Connections of a principal beyond its sessions, for those that only ask by HTTP and have none: a
+browser opens six, a pool of clients some dozens."""
+
 STRANGER_BYTES: Final = 32 << 20
 """What all strangers have sent of messages that are not whole: half a greeting each."""
 
 SHARE_BYTES: Final = 4 * MAX_FRAME_BYTES
-"""What a principal has room for of messages that are not whole or not dealt with: four frames."""
+"""A principal's share of messages that are not whole or not dealt with: four frames."""
 
 INTAKE_BYTES: Final = 256 << 20
 """The same of all principals together."""
 
 MAX_WAITING: Final = 64
-"""Messages of a principal that wait for room in its share, unread: a read, 256 KiB, of each is in
+"""Messages of a principal that wait for its share, unread: a read, 256 KiB, of each is in
 memory."""
 
 YIELD_S: Final = 0.25
-"""A message that takes longer to come makes room for others: a frame takes 10 ms on loopback."""
+"""A message that takes longer to come gives way to others: a frame takes 10 ms on loopback."""
 
 MAX_COMMAND_BYTES: Final = 65_536
 """A message of a client by WebSocket: values of parameters."""

@@ -4,13 +4,15 @@
    and `STRANGER_BYTES` together. A newcomer beyond that, or beyond `limits.connections`, takes the
    place of the oldest stranger, and missing bytes come from the largest. So strangers never keep
    out clients that authenticate at once.
-2. A message above `MAX_GREETING_BYTES` needs room for its whole size before more of it is read: a
-   message that has begun can always end. Each holder has `SHARE_BYTES`; its sockets beyond that
-   wait in turn, unread. Room is given back when the message has been dealt with.
-3. A holder is a principal. Brokers' links, and sockets where no principal has to be shown, each
-   are holders of their own.
-4. All holders together have `INTAKE_BYTES`. Beyond, the client with the most room gives up its
-   oldest unfinished message; one that began a moment ago is let go on, and the newcomer gives up.
+2. A message above `MAX_GREETING_BYTES` claims its whole size before more of it is read: a message
+   that has begun can always end. Each holder has a share of `SHARE_BYTES`; its sockets beyond that
+   wait in turn, unread. A claim is released when the message has been dealt with.
+3. A holder is a principal. It has as many sockets as sessions, and `MAX_ASKING` more; one beyond
+   them stays a stranger's. Brokers' links, and sockets where no principal has to be shown, each are
+   holders of their own.
+4. All holders together have a capacity of `INTAKE_BYTES`. Beyond, the client that claims most gives
+   up its oldest unfinished message; one that began a moment ago is let go on, and the newcomer
+   gives up.
 
 A socket takes its place when it is accepted, before a handshake of TLS, of which a loop tells
 nobody how it ended: a place that is not held within the time of a handshake is free again.
@@ -23,10 +25,14 @@ from collections.abc import Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
+from palio.errors import LimitExceeded
+from palio.node.authority import ANYONE, Principal
+from palio.node.limits import MAX_SESSIONS_OF_ONE
 from palio.protocol.limits import MAX_GREETING_BYTES
 from palio.server.counters import Traffic
 from palio.server.limits import (
     INTAKE_BYTES,
+    MAX_ASKING,
     MAX_STRANGERS,
     MAX_WAITING,
     SHARE_BYTES,
@@ -40,10 +46,11 @@ _AGAIN: Final = "try again, or send smaller messages"
 
 
 class _Holder:
-    """A principal's room for unfinished input."""
+    """A principal's sockets, and its share of unfinished input."""
 
-    def __init__(self, *, is_broker: bool = False) -> None:
+    def __init__(self, *, is_broker: bool) -> None:
         self.is_broker = is_broker
+        self.sockets = 0
         self.size = 0
         self.unfinished: dict[SocketPlace, None] = {}
         """Places whose messages are still coming, oldest first."""
@@ -66,7 +73,7 @@ class Places:
         self.taken = 0
         self.traffic = traffic
         self.size = 0
-        """Bytes for which holders have room."""
+        """Bytes that holders claim."""
         self.strangers: dict[SocketPlace, None] = {}
         """Oldest first."""
         self.stranger_bytes = 0
@@ -82,7 +89,7 @@ class Places:
         return place
 
     def relieve(self, newcomer: SocketPlace) -> None:
-        """Take room away, until what holders have is no more than there is."""
+        """Cut sockets until holders claim no more than the capacity."""
         while self.size > INTAKE_BYTES:
             holders = [each for each in self.holders.values() if each.unfinished]
             most = max(holders, key=lambda each: 0 if each.is_broker else each.size)
@@ -125,7 +132,7 @@ class SocketPlace:
 
     @property
     def is_new(self) -> bool:
-        """Whether it got its room a moment ago."""
+        """Whether its claim was admitted a moment ago."""
         return asyncio.get_running_loop().time() - self._since < YIELD_S
 
     def hold(self, cut: Callable[[str], None]) -> bool:
@@ -135,14 +142,38 @@ class SocketPlace:
             self._cut = cut
         return self._is_taken
 
-    def shown(self, principal: str, *, is_broker: bool = False) -> None:
-        """The other end has shown its principal, empty if it need not; may be said again."""
-        if self._holder is None:
+    def shown(self, principal: Principal | None) -> None:
+        """The other end has shown its principal, None for a broker; may be said again. If that has
+        as many sockets as it may, `LimitExceeded`: this one stays whose it was.
+        """
+        places, before = self._places, self._holder
+        if not self._is_taken or (before is not None and self._size):
+            return
+        is_one = principal is not None and principal.name != ANYONE
+        key = principal.name if principal is not None and is_one else id(self)
+        holder = places.holders.get(key) or _Holder(is_broker=principal is None)
+        if holder is before:
+            return
+        if principal is not None and is_one:
+            self._check_sockets(holder, principal)
+        if before is None:
             self.release()
-            self._places.strangers.pop(self, None)
-        if not self._size:
-            own = _Holder(is_broker=is_broker)
-            self._holder = self._places.holders.setdefault(principal or id(self), own)
+            del places.strangers[self]
+        else:
+            before.sockets -= 1
+        holder.sockets += 1
+        places.holders[key] = self._holder = holder
+
+    def _check_sockets(self, holder: _Holder, principal: Principal) -> None:
+        most = (principal.limits.sessions or MAX_SESSIONS_OF_ONE) + MAX_ASKING
+        if holder.sockets >= most:
+            self._places.traffic.refused += 1
+            raise LimitExceeded(
+                f"the number of connections of {principal.name!r} at this broker",
+                limit="limits.sessions + MAX_ASKING",
+                maximum=most,
+                remedy="close one, or have a grant with more sessions",
+            )
 
     def keep(self, size: int) -> None:
         """So many bytes of a stranger's input have not come whole."""
@@ -155,8 +186,8 @@ class SocketPlace:
                 largest.give_up(f"strangers sent {STRANGER_BYTES} bytes (STRANGER_BYTES)")
 
     def claim(self, size: int, then: Callable[[], None]) -> bool:
-        """Ask for room for a message of so many bytes, in the stead of the one before. False if it
-        has to wait: `then` is called once there is room, or once the place is lost.
+        """Claim capacity for a message of so many bytes, in the stead of the one before. False if
+        it has to wait: `then` is called once it is admitted, or once the place is lost.
         """
         self.release()
         holder = self._holder
@@ -168,7 +199,9 @@ class SocketPlace:
             holder.waiting[self] = size, then
             return False
         else:
-            self.give_up(f"{MAX_WAITING} messages wait for room already (MAX_WAITING); {_AGAIN}")
+            self.give_up(
+                f"{MAX_WAITING} messages wait for their share already (MAX_WAITING); {_AGAIN}"
+            )
         return True
 
     def whole(self) -> None:
@@ -211,7 +244,10 @@ class SocketPlace:
         self._is_taken, self._cut = False, None
         self._places.taken -= 1
         self._places.strangers.pop(self, None)
-        waited = None if self._holder is None else self._holder.waiting.pop(self, None)
+        waited = None
+        if self._holder is not None:
+            self._holder.sockets -= 1
+            waited = self._holder.waiting.pop(self, None)
         if not self._is_whole:
             self.release()
         if waited is not None:

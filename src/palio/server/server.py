@@ -28,9 +28,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from palio.errors import IllegalMessage
+from palio.errors import IllegalMessage, LimitExceeded
 from palio.multicast.datagrams import Datagram
-from palio.node.authority import ANYONE
 from palio.node.effects import Moment, Report
 from palio.node.host import Host, LinkPort, Machine
 from palio.node.operations import Append
@@ -274,11 +273,15 @@ class Server:
             self.traffic.accepted += 1
             self.host.accept(connection.number, connection, connection.principal)
 
-    def welcomed(self, connection: Connection) -> None:
+    def welcomed(self, connection: Connection) -> bool:
         """See `transport.Owner`."""
-        is_broker = connection.is_broker
-        name = "" if is_broker else self.node.principal(connection.number)
-        connection.place.shown("" if name == ANYONE else name, is_broker=is_broker)
+        principal = None if connection.is_broker else self.node.principal(connection.number)
+        try:
+            connection.place.shown(principal)
+        except LimitExceeded as error:
+            connection.close(last=Bye("LimitExceeded", str(error)))
+            return False
+        return True
 
     def arrived(
         self, connection: Connection | LocalLink, message: Message, *, up_to: int | None = None
@@ -427,5 +430,5 @@ class Server:
         greeting_s = max(self._greeting_s, ANSWER_S) if dialled else self._greeting_s
         place = self.places.take(greeting_s)
         if dialled:
-            place.shown("", is_broker=True)
+            place.shown(None)
         return Connection(self, self.host.new_link(), place, dialled=dialled, greeting_s=greeting_s)

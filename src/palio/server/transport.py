@@ -44,8 +44,8 @@ class Owner(Protocol):
     def opened(self, connection: Connection) -> None:
         """It is up. To be refused here, if at all, by `Connection.close`."""
 
-    def welcomed(self, connection: Connection) -> None:
-        """The other end has shown who it is."""
+    def welcomed(self, connection: Connection) -> bool:
+        """The other end has shown who it is; whether it may stay."""
 
     def arrived(
         self, connection: Connection, message: Message, *, up_to: int | None = None
@@ -299,7 +299,8 @@ class Connection(asyncio.Protocol):
             traffic.events_out += len(message.parcel)
         elif isinstance(message, Welcome):
             self._greeted()
-            self._owner.welcomed(self)
+            if not self._owner.welcomed(self):
+                return
         self._out.append(message)
         if not self._marked:
             self._marked = True

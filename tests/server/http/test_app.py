@@ -28,6 +28,7 @@ import palio
 from palio.errors import InvalidConfiguration
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.model.filters import FALSE, TRUE
+from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.node.authority import NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
 from palio.protocol.messages import Bye, Welcome
@@ -192,6 +193,19 @@ async def test_an_error_in_a_batch_names_the_event() -> None:
         answer = await client.post("/events", content=bad, headers={"content-type": BATCH_TYPE})
         assert answer.status_code == 400
         assert "event 1 of the batch: " in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("extra", [0, 1])
+async def test_texts_of_an_event_are_limited_and_of_a_request_all_are_looked_at(extra: int) -> None:
+    async with broker() as server, asked(server) as client:
+        size = MAX_EVENT_TEXT_BYTES - (0 if extra else 1_000)
+        long = EVENT | {"data": {"text": "a" * size}}
+        body = json.dumps([EVENT | {"data": {"x": 1}}, long])
+        answer = await client.post("/events", content=body, headers={"content-type": BATCH_TYPE})
+        assert answer.status_code == (413 if extra else 202), answer.text
+        assert server.node.status()["published"] == (0 if extra else 2)
+        if extra:
+            assert answer.json()["error"]["limit"] == "MAX_EVENT_TEXT_BYTES"
 
 
 @pytest.mark.parametrize("said", [True, False])
@@ -445,6 +459,46 @@ async def test_sessions_count_by_principal_through_all_doors(tmp_path: Path) -> 
         native.close()
         await until(lambda: found.server.node.status()["connected"] == 5)
         assert (await publish_one(client, EVENT, f"?access_token={alice}")).status_code == 202
+
+
+async def test_connections_count_by_principal_through_all_doors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those too that only ask, and so have no session."""
+    monkeypatch.setattr("palio.server.places.MAX_ASKING", 1)
+    signed = Signed(tmp_path)
+    alice, bob = (signed.token(name, sessions=1) for name in ("alice", "bob"))
+    path = f"/events?filter={quote('EXISTS id')}&access_token="
+    async with signed.running() as (found, client), AsyncExitStack() as stack:
+        address = client.base_url.host, client.base_url.port or 0
+        asking: list[asyncio.StreamWriter] = []
+        for _ in range(2):
+            _, writer = await asyncio.open_connection(*address)
+            stack.callback(writer.close)
+            head = f"POST /subscriptions?access_token={alice} HTTP/1.1\r\nhost: {address[0]}"
+            writer.write(f"{head}:{address[1]}\r\ncontent-length: 2\r\n\r\n{{".encode())
+            asking.append(writer)
+        await until(lambda: sum(each.sockets for each in found.server.places.holders.values()) == 2)
+        refused = await client.get(path + alice)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (413, "LimitExceeded")
+        assert "limits.sessions + MAX_ASKING = 2; close one" in refused.json()["error"]["message"]
+        async with connect(found.addresses["http"].replace("http", "ws") + path + alice) as socket:
+            with pytest.raises(ConnectionClosed, match="MAX_ASKING"):
+                await asyncio.wait_for(socket.recv(), WAIT_S)
+        for token in (alice, bob):
+            peer = await Peer.connect((found.host, found.port))
+            peer.send(hello("me", token=token))
+            if token == alice:
+                (bye,) = await peer.until_closed()
+                assert isinstance(bye, Bye)
+                assert bye.code == "LimitExceeded"
+                assert "MAX_ASKING" in bye.reason
+            else:
+                await peer.next(Welcome)
+                peer.close()
+        asking[0].close()
+        await until(lambda: found.server.places.holders["alice"].sockets == 1)
+        assert (await client.get(f"/subscriptions?access_token={alice}")).status_code == 200
 
 
 async def test_subscriptions_by_http_count_by_principal_after_a_restart_too(

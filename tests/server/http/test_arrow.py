@@ -19,7 +19,7 @@ import palio
 from palio.errors import InvalidInput, LimitExceeded
 from palio.model.events import stamped
 from palio.model.filters import TRUE, Filter
-from palio.model.limits import MAX_ATTRIBUTES
+from palio.model.limits import MAX_ATTRIBUTES, MAX_EVENT_TEXT_BYTES
 from palio.node.authority import Principal
 from palio.node.settings import Settings
 from palio.protocol.messages import Gap, Publish
@@ -344,6 +344,9 @@ async def test_columns_are_asked_for_with_arrow_only() -> None:
         assert head.headers["content-type"] == ARROW_TYPE
 
 
+TOO_LONG = "a" * (MAX_EVENT_TEXT_BYTES + 1)
+
+
 @pytest.mark.parametrize(
     ("body", "status", "kind"),
     [
@@ -352,10 +355,11 @@ async def test_columns_are_asked_for_with_arrow_only() -> None:
         (stream(pa.record_batch({"x": pa.nulls(10**8)})), 413, "LimitExceeded"),
         (stream(QUOTES, codec="zstd"), 400, "InvalidEvent"),
         (stream(pa.record_batch({"x": ["a" * MAX_BODY_BYTES]})), 413, "LimitExceeded"),
+        (stream(pa.record_batch({"x": ["a", TOO_LONG]})), 413, "LimitExceeded"),
         (stream(QUOTES)[:-300], 400, "InvalidEvent"),
         (stream(QUOTES).replace(pack("<4i", 0, 3, 7, 10), b"\xff" * 16), 400, "InvalidEvent"),
     ],
-    ids=["junk", "system", "nulls", "compressed", "too long", "cut", "offsets"],
+    ids=["junk", "system", "nulls", "compressed", "too long", "text", "cut", "offsets"],
 )
 async def test_a_body_that_is_refused_publishes_nothing(
     body: bytes, status: int, kind: str, caplog: pytest.LogCaptureFixture

@@ -457,7 +457,7 @@ async def test_bodies_beyond_the_share_of_a_principal_wait_unread(
 ) -> None:
     monkeypatch.setattr("palio.server.places.SHARE_BYTES", 2 * len(BODY))
     monkeypatch.setattr("palio.server.places.MAX_WAITING", 1)
-    monkeypatch.setattr("palio.server.http.access.ANYONE", "")  # they are all of one principal
+    monkeypatch.setattr("palio.server.places.ANYONE", "")  # they are all of one principal
     async with hasty(caplog) as (server, client):
         callers = list[Caller]()
         for _ in range(4):
@@ -526,7 +526,7 @@ async def test_who_leaves_while_it_waits_for_room_leaves_no_trace(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("palio.server.places.SHARE_BYTES", len(BODY))
-    monkeypatch.setattr("palio.server.http.access.ANYONE", "")
+    monkeypatch.setattr("palio.server.places.ANYONE", "")
     async with hasty(caplog) as (server, client):
         first = await Caller.to(client, POSTED)
         await until(lambda: server.places.size > 0)

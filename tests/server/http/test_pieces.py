@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+from palio.node.authority import Principal
 from palio.server.counters import Traffic
 from palio.server.http.pieces import PacedSocket
 from palio.server.limits import PIECE_BYTES
@@ -132,7 +133,7 @@ async def test_what_a_stranger_has_sent_is_counted() -> None:
     world = World(slice_s=1.5)
     world.socket.data_received(bytes(3 * PIECE_BYTES))
     assert world.places.stranger_bytes == 2 * PIECE_BYTES + Parser.unfinished
-    world.place.shown("ann")
+    world.place.shown(Principal("ann"))
     world.turn()
     assert world.places.stranger_bytes == 0
 

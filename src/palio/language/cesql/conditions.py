@@ -19,7 +19,7 @@ from palio.language.cesql.syntax import (
 )
 from palio.language.cesql.weighing import weight
 from palio.model.expressions import Foreign
-from palio.model.functions import CASE_COST
+from palio.model.functions import FUNCTIONS
 from palio.model.operators import like_cost
 from palio.model.printing import show_value
 
@@ -84,10 +84,8 @@ def _cost(node: Expression) -> int:
     match node:
         case Like():
             return like_cost(node.pattern)
-        case Call("UPPER" | "LOWER"):
-            return CASE_COST
-        case Call():
-            return _CALL_COST
+        case Call(name):
+            return max(_CALL_COST, FUNCTIONS[name].cost if name in FUNCTIONS else 0)
         case _:
             return 1
 

@@ -122,7 +122,7 @@ def _remembered(text: str) -> Expression:
 def _value(node: Expression, event: Mapping[str, Any]) -> Value:
     value = _EVALUATORS[type(node)](node, event)
     if is_too_long(value) and not isinstance(node, Literal):
-        raise too_long(value)
+        raise too_long(len(value))
     return value
 
 

@@ -12,7 +12,16 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN, Failed, Type, Value, cast
+from palio.language.cesql.values import (
+    INTEGER_MAX,
+    INTEGER_MIN,
+    Failed,
+    Type,
+    Value,
+    cast,
+    too_long,
+)
+from palio.model.limits import MAX_COMPUTED_CHARS
 
 __all__ = ["FUNCTIONS", "Function", "find", "missing"]
 
@@ -112,6 +121,9 @@ def _to(target: Type) -> Callable[[Value], Value]:
 
 
 def _join(delimiter: str, *texts: str) -> str:
+    length = sum(map(len, texts)) + len(delimiter) * (len(texts) - 1)
+    if length > MAX_COMPUTED_CHARS:
+        raise too_long(length)
     return delimiter.join(texts)
 
 
@@ -127,7 +139,7 @@ _ANY: Final[tuple[Any, ...]] = (None,)
 FUNCTIONS: Final = _by_name(
     Function("ABS", (int,), int, _absolute),
     Function("BOOL", _ANY, bool, _to(bool)),
-    Function("CONCAT", (), str, lambda *texts: "".join(texts), further=str),
+    Function("CONCAT", (), str, lambda *texts: _join("", *texts), further=str),
     Function("CONCAT_WS", (str,), str, _join, further=str),
     Function("INT", _ANY, int, _to(int)),
     Function("IS_BOOL", _ANY, bool, _is(bool)),

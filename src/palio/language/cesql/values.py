@@ -133,7 +133,7 @@ def attribute(event: Mapping[str, Any], name: str) -> Value:
     if type(value) is str:
         return value
     if is_too_long(value):
-        raise too_long(value)
+        raise too_long(len(value))
     if name in STRING_ATTRIBUTES:
         raise Failed(
             "generic",
@@ -144,11 +144,11 @@ def attribute(event: Mapping[str, Any], name: str) -> Value:
     return text_of(value)
 
 
-def too_long(value: str | bytes) -> Failed:
+def too_long(length: int) -> Failed:
     """The error of a text that nothing is computed with."""
     return Failed(
         "generic",
-        f"a text of {len(value)} characters; MAX_COMPUTED_CHARS = {MAX_COMPUTED_CHARS} is the most",
+        f"a text of {length} characters; MAX_COMPUTED_CHARS = {MAX_COMPUTED_CHARS} is the most",
     )
 
 

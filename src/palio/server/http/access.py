@@ -95,7 +95,7 @@ class Access:
             _check_site(connection)
         place = _place(connection.scope)
         if place is not None:
-            place.shown("" if caller.name == ANYONE else caller.name)
+            place.shown(caller.principal)
         return caller
 
     def of(self, token: str) -> HttpCaller:

@@ -14,6 +14,8 @@ from starlette.responses import JSONResponse, Response
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
+from palio.model.parcels import Parcel
+from palio.protocol.batches import check_texts
 from palio.protocol.legal_parcels import stream_batches
 from palio.protocol.messages import Refused
 from palio.server.http.access import (
@@ -76,6 +78,8 @@ class HttpPublishers:
         for piece in _pieces(await _events(request, content_type, body)):
             batches += to_batches(piece)
             await pace()
+        for batch in batches:
+            check_texts(Parcel("", batch))
         return batches
 
     async def ask(self, caller: HttpCaller, what: str) -> Any:

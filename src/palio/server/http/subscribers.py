@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from palio.errors import InvalidInput, NotPermitted, PalioError, SubscriptionEnded
+from palio.errors import InvalidInput, PalioError, SubscriptionEnded
 from palio.language.http_events import BATCH_TYPE, CURSOR
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
@@ -31,12 +31,9 @@ from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.webhooks import webhook
 from palio.server.webhooks.sinks import Sinks
 
-__all__ = ["MAX_STREAMS", "HttpSubscribers"]
+__all__ = ["HttpSubscribers"]
 
 logger: Final = logging.getLogger("palio.server")
-
-MAX_STREAMS: Final = 10_000
-"""Consumers that listen at once, webhooks among them."""
 
 AGAIN_S: Final = 5.0
 """After so long a webhook whose session ended begins another one."""
@@ -84,7 +81,6 @@ class HttpSubscribers:
         self._webhooks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[str] = set()
         """Subscriptions that are being deleted."""
-        self._streams = 0
 
     async def start(self, address: str) -> None:
         """Begin to call webhooks, those of before a restart too."""
@@ -258,20 +254,9 @@ class HttpSubscribers:
             self._left(subscription.id, feed)
 
     async def _listen(self, subscription: HttpSubscription, cursor: str = "") -> CursorFeed:
-        if self._streams >= MAX_STREAMS:
-            raise NotPermitted(f"{MAX_STREAMS} consumers listen (MAX_STREAMS); try again later")
-        self._streams += 1
-        try:
-            feed = await CursorFeed.open(
-                self._connect,
-                subscription,
-                cursor=cursor,
-                name=NAME,
-                keep_bytes=self._keep_bytes,
-            )
-        except BaseException:
-            self._streams -= 1
-            raise
+        feed = await CursorFeed.open(
+            self._connect, subscription, cursor=cursor, name=NAME, keep_bytes=self._keep_bytes
+        )
         others = self._feeds.setdefault(subscription.id, [])
         if subscription.durable:  # it has one position, and so one consumer: the newest
             for other in others:
@@ -284,7 +269,6 @@ class HttpSubscribers:
         feeds = self._feeds.get(id, [])
         if feed in feeds:
             feeds.remove(feed)
-            self._streams -= 1
             feed.leave()
         if not feeds:
             self._feeds.pop(id, None)

@@ -298,6 +298,7 @@ class Directory:
 
     def __init__(self, keep: Keep, records: Mapping[str, bytes]) -> None:
         self._keep = keep
+        self._count = 0
         self._owned: dict[str, dict[str, HttpSubscription]] = {}
         """By owner and identity. One that is being written has its place already."""
         for key, value in records.items():
@@ -323,10 +324,10 @@ class Directory:
 
     def check_room(self, owner: Principal) -> None:
         """Refuse a new one where there is no room, or its owner has as many as it may."""
-        mine, all_of_them = len(self.of(owner.name)), sum(map(len, self._owned.values()))
+        mine = len(self._owned.get(owner.name, ()))
         share = MAX_SUBSCRIPTIONS if owner.name == ANYONE else MAX_SUBSCRIPTIONS_OF_ONE
         for count, limit, most in (
-            (all_of_them, "MAX_SUBSCRIPTIONS", MAX_SUBSCRIPTIONS),
+            (self._count, "MAX_SUBSCRIPTIONS", MAX_SUBSCRIPTIONS),
             (mine, "MAX_SUBSCRIPTIONS_OF_ONE", share),
             (mine, "limits.subscriptions", owner.limits.subscriptions or share),
         ):
@@ -375,11 +376,13 @@ class Directory:
             raise NotStored(f"the broker could not write to its disk: {problem}")
 
     def _set(self, subscription: HttpSubscription) -> None:
-        self._owned.setdefault(subscription.owner, {})[subscription.id] = subscription
+        own = self._owned.setdefault(subscription.owner, {})
+        self._count += subscription.id not in own
+        own[subscription.id] = subscription
 
     def _unset(self, subscription: HttpSubscription) -> None:
         own = self._owned.get(subscription.owner, {})
-        own.pop(subscription.id, None)
+        self._count -= own.pop(subscription.id, None) is not None
         if not own:
             self._owned.pop(subscription.owner, None)
 
