@@ -13,7 +13,7 @@ from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.multicast.listed import flooding
 from palio.multicast.packing import pack
-from palio.node import bookmarks, requests
+from palio.node import bookmarks, requests, sessions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
@@ -41,6 +41,7 @@ from palio.protocol.messages import (
     Publish,
     Replace,
     Retire,
+    Seen,
     Settle,
     Subscribe,
     SubscribeAll,
@@ -441,6 +442,19 @@ def test_a_bookmark_stays_where_the_disk_refuses_who_takes_the_subscription_up()
     refused(house.fill(), "NotStored")
     house.recover()
     assert house.say(ALICE, Subscribe(4, 1, "x > 0", durable="d")) == [Bookmarked(1, b"here")]
+
+
+def test_what_is_not_acknowledged_holds_up_its_own_queue_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "WINDOW_BYTES", 1)  # one entry at a time
+    house = House()
+    (first,) = delivered(house, 1, 2, 3)
+    assert house.say(ALICE, Seen(2)) == [], "the session has room, the subscription has not"
+    (second,) = house.say(ALICE, Acknowledge(1, first.entry))
+    assert isinstance(second, Deliver)
+    (third,) = house.say(ALICE, Acknowledge(1, 0, held=second.entry))
+    assert isinstance(third, Deliver)
 
 
 def test_a_bookmark_without_room_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -567,7 +567,9 @@ class Core:
         session, events = durable.session, self.durability.events
         if session is None or durable.claim is None:  # what waits may be for one before it
             return
-        while session.link is not None and session.has_room and durable.has_room:
+        while session.link is not None and session.has_room:
+            if not durable.has_room:
+                return  # it goes on with the next acknowledgement
             delivery = events.delivery(durable.subject, durable.sent)
             if delivery is None:
                 return
