@@ -70,7 +70,7 @@ class Remains(TypedDict):
     clients: int
     durable_subscriptions: int
     entries: int
-    """Durable events that it has in custody, for others or for its own durable subscriptions."""
+    """Durable events that it keeps, for others or for its own durable subscriptions."""
     neighbours: int
     """Brokers next to it that can take something over."""
     unreached: list[str]

@@ -311,7 +311,7 @@ class DeliveryQueue:
         self.waiting += taken
         while self.waiting > self.capacity:
             oldest = next((each for each in self._waiting if each.entry is None), None)
-            if oldest is None:  # what came out of custody is never dropped
+            if oldest is None:  # what its home keeps is never dropped
                 break
             count = min(self.waiting - self.capacity, len(oldest))
             if count:

@@ -201,7 +201,7 @@ class Dispatcher:
     def deliver_durable(
         self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
     ) -> None:
-        """Queue some of the events that came for a durable subscription, in an entry of its custody
+        """Queue some of the events that came for a durable subscription, in an entry of its queue
         (0: in none). What it wants no longer is acknowledged; an entry without events once the
         application was told of the gap before it.
         """

@@ -303,7 +303,7 @@ class Registration:
         self, events: Sequence[dict[str, Any]], publisher: str, entry: int, size: int
     ) -> None:
         """Take in events for the steps of a durable pattern: all that are wanted of an entry of
-        custody (0: of none), which has so many bytes.
+        its queue (0: of none), which has so many bytes.
         """
         receipts = self._pattern_receipts
         assert receipts is not None
@@ -311,7 +311,7 @@ class Registration:
         receipts.tell()
 
     def lost_entry(self, entry: int, publisher: str) -> Callable[[], None]:
-        """An entry of custody came without events: what is to be called once the gap for it is
+        """An entry of its queue came without events: what is to be called once the gap for it is
         told, which acknowledges it.
         """
         if self._pattern_receipts is not None:
@@ -342,7 +342,7 @@ class Registration:
             self.queue.discard(self)
 
     def start_over(self) -> None:
-        """Events of its custody are lost: nothing that was found may span them."""
+        """Events of its queue are lost: nothing that was found may span them."""
         if self._pattern_receipts is not None and self.sequences is not None:
             self.sequences.start_over()
 

@@ -32,7 +32,7 @@ class Traffic:
     events_out: int = 0
     """Events that were written to subscribers and to other brokers, once for each."""
     node_s: float = 0.0
-    """Seconds that the node took for its work: matching, routing, custody."""
+    """Seconds that the node took for its work: matching, routing, durable events."""
 
 
 @dataclass(slots=True)

@@ -1,11 +1,11 @@
 """`CursorFeed`: events of a subscription with cursors to resume from, one by one or as batches.
 
-A cursor names what its consumer has got. For a durable subscription it is an entry in custody and a
-row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer; the
-broker keeps what comes after until it is acknowledged. For others it
-is a place in the session, `s.SESSION.POSITION.ROW`; the broker keeps the session for its grace.
-A consumer that comes back with its cursor gets what comes after it; if that is no longer there, it
-is told that there is a gap.
+A cursor names what its consumer has got. For a durable subscription it is an entry of its queue and
+a row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer;
+the broker keeps what comes after until it is acknowledged. For others it is a place in the session,
+`s.SESSION.POSITION.ROW`; the broker keeps the session for its grace. A consumer
+that comes back with its cursor gets what comes after it; if that is no longer there, it is told
+that there is a gap.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class _Place(NamedTuple):
 
     @property
     def done(self) -> int:
-        """The last entry in custody that its consumer has had whole."""
+        """The last entry of its queue that its consumer has had whole."""
         return self.number - (self.row < _WHOLE)
 
 
@@ -97,7 +97,7 @@ _NOWHERE = _Place("", 0, -1)
 
 
 class _Entry(NamedTuple):
-    """An entry in custody that was given and is not acknowledged."""
+    """An entry of its queue that was given and is not acknowledged."""
 
     number: int
     size: int
@@ -340,7 +340,7 @@ class CursorFeed:
         return after.entry
 
     def _note(self, message: Deliver | Gaps) -> None:
-        """Remember what is given out of custody."""
+        """Remember what is given out of its queue."""
         if isinstance(message, Deliver) and message.entry:
             self._kept.append(_Entry(message.entry, message.parcel.nbytes))
             self._kept_bytes += message.parcel.nbytes

@@ -8,7 +8,7 @@
 4. Every call says which it is and which try (`webhook-id`, `idempotency-key`, `webhook-attempt`),
    so that a sink knows what it has had; with a secret it is signed.
 5. The broker is told that an event was dealt with only then: a sink that is away keeps the events
-   of a durable subscription in custody; of others the oldest go, and a gap is told.
+   of a durable subscription at its home; of others the oldest go, and a gap is told.
 """
 
 from __future__ import annotations
