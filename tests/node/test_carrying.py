@@ -99,6 +99,23 @@ def test_of_brokers_that_nobody_has_heard_of_people_are_told_by_name() -> None:
     assert not alone.closed
 
 
+def test_what_waits_too_long_is_dropped_before_live_events_are() -> None:
+    alone = between()
+    neighbour = alone.node._core.neighbours["b3"]
+    neighbour.stream.window = 1  # one message at a time
+    size = carry().parcel.held_bytes
+    for _ in range(8):
+        neighbour.carry(alone.node._core.out, carry(), 4 * size)
+    assert neighbour.queued_bytes <= 3 * size
+    assert neighbour.dropped == 0, "nothing of it is lost: its origin sends it again"
+
+
+def test_rows_that_are_none_of_the_entry_end_the_session() -> None:
+    alone = subscribed()
+    alone.carry(parcel(1), 5, rows=pack_mask(np.arange(9) < 8))
+    assert 2 in alone.closed
+
+
 # --- what an origin cannot read ---
 
 

@@ -354,6 +354,19 @@ def test_a_loss_that_the_disk_refuses_is_told_once_it_takes_writes(waits: bool) 
     assert losses(alone) == ["far/d"]
 
 
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_log_that_is_heard_of_while_another_begins_is_outdone_after_that(waits: bool) -> None:
+    settings = Settings(peers=("palio://b2",) if waits else ())
+    alone = Alone(settings=settings, known=Known({"b1": 11, "b3": 3}))
+    for each in (*earlier_life(9_000_000), Facts((Fact("b1", 12, LOG, claimed_us=9_500_000),))):
+        alone.tell(2, each)
+    alone.sync()
+    alone.rest()
+    assert alone.log == 9_500_001
+    again = Alone(alone.disk)
+    assert again.log == alone.log
+
+
 def test_a_broker_that_finds_nobody_serves_after_a_while() -> None:
     settings = Settings(peers=("palio://b2",), peer_grace_s=2.0)
     alone = Alone(settings=settings, known=Known({"b3": 3}))  # of which nothing comes

@@ -442,4 +442,5 @@ def test_what_a_retired_broker_was_to_have_goes_where_its_subscription_lives() -
     world.run(5.0)
     assert publisher.answers[asked] == Done(asked)
     assert heard(owner) == [2, 1]
+    assert [gap.publisher for gap in owner.gaps] == ["*"], "what it had accepted is lost with it"
     assert {each.status()["custody_entries"] for each in world.nodes.values()} == {0}

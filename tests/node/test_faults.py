@@ -354,6 +354,29 @@ def test_what_is_not_even_in_the_journal_is_a_gap_of_anybody() -> None:
     assert alone.told("entry_lost") == [{"entry": 7, "subscription": "alice/d"}]
 
 
+def test_what_has_no_way_costs_nothing_until_ways_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone()
+    alone.tell(2, lives("b3", 1))
+    alone.sync()
+    for number in range(1, 20):
+        alone.tell(1, Publish(event(), number, durable=True))
+    alone.sync()
+    asked: list[str] = []
+    registry = alone.node._core.durability.registry
+    right = registry.next_hop
+
+    def counted(home: str) -> str | None:
+        asked.append(home)
+        return right(home)
+
+    monkeypatch.setattr(registry, "next_hop", counted)
+    alone.tick()
+    assert not asked
+    alone.tell(2, far(2))
+    alone.sync()
+    assert len(alone.heard(Carry)) == 19
+
+
 # --- what is no message of a sound broker or client ---
 
 

@@ -9,13 +9,14 @@ import pytest
 
 from palio.node.limits import OFFER_AGAIN_S, STALLED_S
 from palio.node.settings import Settings
-from palio.protocol.messages import Answer, Drain, Failed
+from palio.protocol.messages import Adopt, Answer, Drain, Failed, Visit
 from palio.routing.general import General
 from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import ring
 from palio.simulation.world import World
 from tests.conftest import seeds
+from tests.node.alone import Alone, far, lives
 
 QUICK: Final = Settings(heartbeat_s=1.0, peer_grace_s=4.0, client_grace_s=4.0, find=True)
 
@@ -324,3 +325,47 @@ def test_a_full_disk_elsewhere_keeps_no_client_from_moving_there() -> None:
     answer = admin.answers[asked]
     assert isinstance(answer, Answer)
     assert answer.data["done"], answer.data
+
+
+# --- what a neighbour offers ---
+
+
+def offered(alone: Alone, *, bookmark: bytes = b"") -> Adopt:
+    """The neighbour b2 is about to go, and offers what was claimed there."""
+    offer = Adopt("alice/d", 60.0, Visit("alice/9", 3), bookmark)
+    alone.tell(2, offer)
+    alone.rest()
+    return offer
+
+
+def test_what_a_neighbour_offers_lives_here_from_then_on() -> None:
+    alone = Alone()
+    alone.tell(2, lives("b2", 9, visit=Visit("alice/9", 3)))
+    alone.sync()
+    offered(alone, bookmark=b"here")
+    assert alone.told("durable_adopted") == [{"subscription": "alice/d", "of": "b2"}]
+    (stored,) = alone.disk.load().subscriptions
+    assert (stored.subject, stored.filter, stored.lease_s) == ("alice/d", "x = 1", 60.0)
+    assert alone.disk.load().bookmarks == {"alice/d": b"here"}
+    (said,) = (each for each in alone.disk.facts() if each.origin == "b1" and each.filter)
+    assert (said.claim.number, said.visit) == (2, Visit("alice/9", 3)), "as its owner came there"
+    offered(alone)
+    assert len(alone.told("durable_adopted")) == 1, "it lives there no longer"
+
+
+@pytest.mark.parametrize("why", ["elsewhere", "over", "unknown", "unreadable", "leaving", "full"])
+def test_what_a_neighbour_offers_stays_where_it_is(why: str) -> None:
+    alone = Alone()
+    filter = {"over": "", "unreadable": "x is whatever"}.get(why, "x = 1")
+    if why != "unknown":
+        alone.tell(2, far())
+        alone.tell(2, lives("b3" if why == "elsewhere" else "b2", 19, filter=filter))
+        alone.sync()
+    if why == "leaving":
+        alone.do(alone.node.leave(alone.at))
+        alone.sync()
+    alone.disk.is_full = why == "full"
+    offered(alone)
+    assert not alone.told("durable_adopted")
+    assert alone.node.status()["durable_subscriptions"] == 0
+    assert not alone.disk.load().subscriptions

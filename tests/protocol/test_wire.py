@@ -26,6 +26,7 @@ from palio.protocol.limits import (
     MAX_NAME_BYTES,
     MAX_SECONDS,
     MAX_SHAPES,
+    MAX_SUBJECTS,
     MAX_URL_CHARS,
     MAX_URLS,
     MOST_TOGETHER,
@@ -43,6 +44,7 @@ from palio.protocol.messages import (
     Bye,
     Cancel,
     Carry,
+    ClaimNumbers,
     Deliver,
     Detour,
     Drain,
@@ -148,6 +150,7 @@ MESSAGES: list[Message] = [
         parcel(*ROWS), "b2", 9, "b1", 1, 7, 5, (Share("ann/d", 3, b"\x01"), Share("b/d", 1, None))
     ),
     EntriesStored("b1", 1, "b2", 9, 7, is_asking=True),
+    Facts((Fact("b1", 4, "ann/a", (), "x = 1", 9, Visit("ann/1", 3), ClaimNumbers(3, 2, 1)),)),
     Probe(1, parcel(*ROWS), ("b1",)),
     Route(
         routing.Batch(
@@ -192,6 +195,17 @@ def test_frames_come_in_pieces(step: int) -> None:
     ]
     assert [flat(each) for each in came] == [flat(each) for each in MESSAGES]
     assert decoder.waiting == 0
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_an_entry_is_for_so_many_durable_subscriptions_of_a_home(more: int) -> None:
+    shares = tuple(Share(f"ann/{each}", 1, None) for each in range(MAX_SUBJECTS + more))
+    data = sent(Encoder(), Carry(parcel(*ROWS), "b1", 9, "b2", 8, 7, 5, shares))
+    if more > 0:
+        with pytest.raises(IllegalMessage):
+            list(Decoder("peer").feed(data))
+    else:
+        assert len(list(Decoder("peer").feed(data))) == 1
 
 
 def test_a_shape_is_described_once() -> None:

@@ -366,9 +366,9 @@ class Core:
                 self._ask_disk(then)
         if registry.unbelieved:
             self._tell_unbelieved()
-        is_writable = not self.durability.events.log.is_refusing
-        if registry.lost_log and is_writable and self.caught_up_at == inf:
-            self.caught_up_at = self.at.now + self.settings.peer_grace_s
+        events = self.durability.events
+        if registry.lost_log and events.is_ready and not events.log.is_refusing:
+            self.caught_up_at = min(self.caught_up_at, self.at.now + self.settings.peer_grace_s)
         if self.caught_up_at < inf:
             self._catch_up()
         if registry.ways != self._ways_at:

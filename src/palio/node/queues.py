@@ -231,10 +231,6 @@ class Queues:
         assert home != self.name, "a broker has no stream to itself"
         return self.streams.setdefault(home, HomeStream())
 
-    def needs(self, entry: int) -> bool:
-        """Whether some queue or stream has an entry."""
-        return entry in self._uses
-
     @property
     def entries(self) -> int:
         """How many are kept."""
