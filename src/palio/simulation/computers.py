@@ -87,6 +87,7 @@ class Computer:
             self.host = None
             self._paused.clear()
             self._paused_until_us = 0
+            self._is_probing = False  # what waited for the end of a pause is gone
             if self.processors is not None:
                 self.processors.forget(self.name)
             self.disk.crash()
