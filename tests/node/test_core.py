@@ -216,7 +216,8 @@ def test_nothing_is_kept_for_a_session_that_ends_while_it_settles() -> None:
 
 def large(seq: int) -> Publish:
     """Half a window."""
-    return Publish(Parcel.of("", to_batch({"x": 0, "y": "y" * (WINDOW_BYTES // 2)})), seq, True)
+    texts = {f"y{number}": "y" * (WINDOW_BYTES // 8) for number in range(4)}
+    return Publish(Parcel.of("", to_batch({"x": 0, **texts})), seq, True)
 
 
 def test_what_is_on_its_way_to_an_owner_has_a_window_that_what_it_holds_opens() -> None:
