@@ -14,7 +14,7 @@ from hypothesis import given
 
 from palio.model.events import to_batch
 from palio.model.parcels import Parcel
-from palio.node import core
+from palio.node import core, sessions
 from palio.node.durability import NO_DISK
 from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.limits import NEWS_AT_ONCE
@@ -214,13 +214,18 @@ def test_nothing_is_kept_for_a_session_that_ends_while_it_settles() -> None:
 # --- the window of an owner ---
 
 
+HALF_BYTES: Final = 1 << 18
+
+
 def large(seq: int) -> Publish:
     """Half a window."""
-    texts = {f"y{number}": "y" * (WINDOW_BYTES // 8) for number in range(4)}
-    return Publish(Parcel.of("", to_batch({"x": 0, **texts})), seq, True)
+    return Publish(Parcel.of("", to_batch({"x": 0, "y": "y" * HALF_BYTES})), seq, True)
 
 
-def test_what_is_on_its_way_to_an_owner_has_a_window_that_what_it_holds_opens() -> None:
+def test_what_is_on_its_way_to_an_owner_has_a_window_that_what_it_holds_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sessions, "WINDOW_BYTES", 2 * HALF_BYTES)
     broker = Broker(durables=1, window_bytes=1 << 30)
     for seq in range(1, 7):
         broker.receive(large(seq))
