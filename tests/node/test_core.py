@@ -45,6 +45,7 @@ from palio.protocol.messages import (
     Ping,
     Publish,
     Refused,
+    Replace,
     Seen,
     Settle,
     Subscribe,
@@ -300,6 +301,20 @@ def test_a_broker_that_lost_its_disk_tells_all_that_are_durable_once() -> None:
     say(again, *earlier_life()[1:])
     assert again.log == alone.log
     assert not again.told("log_lost")
+
+
+def test_what_a_client_asks_while_its_broker_starts_is_answered_in_order() -> None:
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="e"))
+    alone.tell(1, Replace(2, 1, "x = 2"))
+    alone.tell(1, Settle(3))
+    assert not alone.heard(Done)
+    say(alone, *earlier_life())
+    alone.rest()
+    assert not alone.heard(Failed)
+    assert [each.id for each in alone.heard(Done)][:2] == [1, 2]
+    (stored,) = alone.disk.load().subscriptions
+    assert stored.filter == "x = 2"
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])

@@ -135,6 +135,8 @@ class RequestHandler:
         """Put a request in force and answer it."""
         if isinstance(request, Acknowledge):
             self._acknowledge(session, request)
+        elif session.is_waiting:
+            self._wait(session, request)
         elif isinstance(request, Settle):
             self._core.settle(session, request.id)
         elif isinstance(request, SubscribeAll):
@@ -301,7 +303,7 @@ class RequestHandler:
                 if self._core.durability.events.is_ready:
                     self._subscribe_durable(session, request, asked.what, narrowed)
                 else:
-                    core.when_ready(partial(self._subscribe_late, session, request))
+                    self._wait(session, request)
                 return
             told.append(routing.Subscribe(key, narrowed, asked.values))
             heard[key] = asked
@@ -382,14 +384,20 @@ class RequestHandler:
         session.take_up({request.key: Subscription(what, values, durable=subject)})
         core.perform(follows)
 
-    def _subscribe_late(self, session: Session, request: Subscribe) -> None:
-        """The broker had just started."""
+    def _wait(self, session: Session, request: ClientRequest) -> None:
+        """The broker has just started: what is durable waits, and all that its client asks later."""
+        session.is_waiting = True
+        self._core.when_ready(partial(self._serve_late, session, request))
+
+    def _serve_late(self, session: Session, request: ClientRequest) -> None:
+        session.is_waiting = False
         if self._core.sessions.get(session.id) is not session:
             return
-        if self._core.durability.events.is_ready:
-            self._answer(session, request)
-        else:
+        is_durable = isinstance(request, Subscribe) and bool(request.durable)
+        if is_durable and not self._core.durability.events.is_ready:
             session.say(self._core.out, Failed(request.id, _not_stored(UNREADY)))
+        else:
+            self.serve(session, request)
 
     def _check_home(self, subject: str) -> None:
         """Refuse to take over what this broker may not hear: no other would believe that."""

@@ -301,6 +301,8 @@ class Session(PeerSession):
         """Durable subscriptions, by key; `subscriptions` has them too."""
         self.stalled: dict[Durable, None] = {}
         """Those for which more may wait than there was room for. They are served in turn."""
+        self.is_waiting = False
+        """Whether something that it asked waits for its broker, which has just started."""
         self.last_seq = -1
         self.waves: dict[int, None] = {}
         """Those by which it is to learn that all is in force everywhere."""
