@@ -385,7 +385,7 @@ class RequestHandler:
         core.perform(follows)
 
     def _wait(self, session: Session, request: ClientRequest) -> None:
-        """The broker has just started: what is durable waits, and all that its client asks later."""
+        """The broker has just started: what is durable waits, and what its client asks behind it."""
         session.is_waiting = True
         self._core.when_ready(partial(self._serve_late, session, request))
 
@@ -393,8 +393,8 @@ class RequestHandler:
         session.is_waiting = False
         if self._core.sessions.get(session.id) is not session:
             return
-        is_durable = isinstance(request, Subscribe) and bool(request.durable)
-        if is_durable and not self._core.durability.events.is_ready:
+        is_ready = self._core.durability.events.is_ready
+        if isinstance(request, Subscribe) and request.durable and not is_ready:
             session.say(self._core.out, Failed(request.id, _not_stored(UNREADY)))
         else:
             self.serve(session, request)
