@@ -385,7 +385,7 @@ class RequestHandler:
         core.perform(follows)
 
     def _wait(self, session: Session, request: ClientRequest) -> None:
-        """The broker has just started: what is durable waits, and what its client asks behind it."""
+        """The broker has just started: what is durable waits, and what is asked behind it."""
         session.is_waiting = True
         self._core.when_ready(partial(self._serve_late, session, request))
 
