@@ -51,7 +51,7 @@ def holders() -> list[tuple[Any, str]]:
 def test_no_secret_is_printed() -> None:
     found = holders()
     names = {record.__name__ for record, _ in found}
-    assert {"Hello", "Welcome", "Door", "Catalogue", "Hook", "HookCall"} <= names
+    assert {"Hello", "Welcome", "BrokerLogin", "Catalogue", "Hook", "HookCall"} <= names
     assert {"HttpCaller", "HttpSubscription"} <= names
     for record, name in found:
         made = holding(record, name)

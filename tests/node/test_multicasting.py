@@ -345,11 +345,11 @@ def test_flows_take_their_share_of_the_memory_of_a_broker(
 def test_a_batch_that_is_more_than_their_share_is_not_lost() -> None:
     world, members, publisher = star_world(3, replace(SETTINGS, memory_bytes=32 << 20))
     told = {name: len(each.gaps) for name, each in members.items()}
-    for number in range(3):
-        texts = {f"t{place}": "a" * 65_000 for place in range(48)}
-        publisher.publish({"x": number + 1, **texts})
+    texts = {f"t{place}": "a" * 65_000 for place in range(12)}
+    for first in (1, 5, 9):
+        publisher.publish(*({"x": first + place, **texts} for place in range(4)))
         world.run(3.0)
-    assert all(heard(each) == [1, 2, 3] for each in members.values())
+    assert all(heard(each) == list(range(1, 13)) for each in members.values())
     assert told == {name: len(each.gaps) for name, each in members.items()}
     assert flows(world, "b0")["lost"] == 0
 

@@ -67,7 +67,7 @@ class Node:
     >>> node = Node("b1", Acyclic("b1"), MemoryStore())
     >>> at = Moment(now=0.0, wall_us=0)
     >>> [type(each).__name__ for each in node.start(at)]  # its disk is to know that it begins
-    ['Append']
+    ['Append', 'Append']
     >>> node.accept(1, at)
     []
     >>> hello = Hello("client", "alice", PROTOCOL_VERSION, incarnation="x")
