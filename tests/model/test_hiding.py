@@ -21,6 +21,11 @@ NO_SECRET: Final = {
     ("Principal", "token"),  # the number of a token, by which it is revoked
     ("Auth", "token_file"),  # where it is
     ("BrokerDoor", "token_file"),
+    ("BrokerOptions", "token_file"),
+    ("Hook", "token_file"),
+    ("Kept", "token"),  # whatever waits for the disk
+    ("NotKept", "token"),
+    ("Pending", "token"),
     ("LiftedText", "tokens"),  # words of a text
     ("Doors", "token"),  # a function
     ("SinkAnswer", "headers"),  # what a sink says
@@ -39,11 +44,18 @@ def records() -> Iterator[Any]:
                 yield found
 
 
+def fields(record: Any) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(record, "__struct_fields__", None) or getattr(
+        record, "__match_args__", ()
+    )
+    return names
+
+
 def holders() -> list[tuple[Any, str]]:
     return [
         (record, name)
         for record in records()
-        for name in getattr(record, "__match_args__", ())
+        for name in fields(record)
         if SECRET.search(name) and (record.__name__, name) not in NO_SECRET
     ]
 
@@ -61,7 +73,7 @@ def test_no_secret_is_printed() -> None:
 
 def holding(record: Any, name: str) -> Any:
     """A record with a secret in one of its fields."""
-    values = {field: "eyJsecret" if field == name else "x" for field in record.__match_args__}
+    values = {field: "eyJsecret" if field == name else "x" for field in fields(record)}
     if not is_dataclass(record):
         return record(**values)
     kind: Any = record
