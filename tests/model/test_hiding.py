@@ -45,9 +45,8 @@ def records() -> Iterator[Any]:
 
 
 def fields(record: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = getattr(record, "__struct_fields__", None) or getattr(
-        record, "__match_args__", ()
-    )
+    kind = "__struct_fields__" if issubclass(record, msgspec.Struct) else "__match_args__"
+    names: tuple[str, ...] = getattr(record, kind, ())
     return names
 
 
