@@ -68,8 +68,8 @@ count."""
 
 MAX_EVENT_TEXT_BYTES: Final = 1 << 20
 """Bytes of all texts (and bytes) of one event: every `CONTAINS` and `LIKE` is held against them in
-one step, and 15 MB held a broker for up to a quarter of a second. More belongs in a store that the
-event points to."""
+one step, and this much takes 40 ms beside 20 tests of which it has the beginning. More belongs in a
+store that the event points to."""
 
 MAX_STREAM_MESSAGES: Final = 1_024
 """Messages of one Arrow stream, schema and dictionaries included. Each batch is validated with the
