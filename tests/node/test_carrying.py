@@ -11,6 +11,7 @@ import pytest
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.node.effects import Effect, Report, Send
+from palio.node.limits import AHEAD_US
 from palio.node.notices import Notice
 from palio.node.streams import UNREAD
 from palio.protocol.messages import (
@@ -18,6 +19,7 @@ from palio.protocol.messages import (
     Deliver,
     EntriesStored,
     Fact,
+    Gaps,
     Known,
     Message,
     Parcel,
@@ -116,6 +118,13 @@ def test_rows_that_are_none_of_the_entry_end_the_session() -> None:
     assert 2 in alone.closed
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_claim_that_its_owner_could_not_outdo_ends_the_session(beyond: int) -> None:
+    alone = subscribed()
+    alone.carry(parcel(1), 5, number=alone.at.wall_us + AHEAD_US + beyond)
+    assert (2 in alone.closed) is bool(beyond)
+
+
 # --- what an origin cannot read ---
 
 
@@ -129,6 +138,14 @@ def test_a_home_looks_at_what_its_origin_could_not_read() -> None:
     (delivered,) = alone.heard(Deliver)
     assert (delivered.key, delivered.rows) == (1, pack_mask(np.array([True, False, True])))
     assert [each.offset for each in alone.heard(EntriesStored)] == [5]
+
+
+def test_a_loss_is_told_also_where_an_origin_could_not_read_the_filter() -> None:
+    alone = subscribed()
+    lost = Notice("b2 0", 5, "pub", 1, 3, 2)
+    alone.carry(lost.parcel, 5, rows=UNREAD)
+    alone.sync()
+    assert [gap.publisher for (gap,) in (each.gaps for each in alone.heard(Gaps))] == ["pub"]
 
 
 def test_an_origin_says_that_it_cannot_read_a_filter() -> None:

@@ -21,7 +21,7 @@ from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Vouching, lives
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
-from palio.protocol.messages import Echo, Echoed, Fact, Facts, Known
+from palio.protocol.messages import ClaimNumbers, Echo, Echoed, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
 from tests import strategies as our
 from tests.node.signing import Keyring
@@ -430,7 +430,7 @@ def test_an_earlier_life_with_another_key_is_outdone_too(ring: Keyring) -> None:
 
 @pytest.mark.parametrize("trust", ["any", "signatures"])
 @pytest.mark.parametrize(("beyond", "kept"), [(-1, True), (0, True), (1, False)])
-@pytest.mark.parametrize("what", ["version", "claimed_us", "retired"])
+@pytest.mark.parametrize("what", ["version", "claimed_us", "claim", "retired"])
 def test_no_time_is_believed_that_is_years_ahead(
     ring: Keyring, trust: str, beyond: int, kept: bool, what: str
 ) -> None:
@@ -438,6 +438,7 @@ def test_no_time_is_believed_that_is_years_ahead(
     fact = {
         "version": Fact("n", time, "bob/d", (), "x = 1"),
         "claimed_us": Fact("n", 9, "bob/d", (), "x = 1", time),
+        "claim": Fact("n", 9, "bob/d", (), "x = 1", claim=ClaimNumbers(time)),
         "retired": Fact("n", 9, f"{RETIRED}bob/d", claimed_us=time),
     }[what]
     facts: tuple[Fact, ...] = (fact,)

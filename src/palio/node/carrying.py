@@ -7,12 +7,11 @@ lost is sent again by its origin.
 from __future__ import annotations
 
 import msgspec
-import numpy as np
 
 from palio.errors import IllegalMessage
 from palio.node.authority import publishable
 from palio.node.core import Core
-from palio.node.limits import SHOWN_CHARS
+from palio.node.limits import AHEAD_US, SHOWN_CHARS
 from palio.node.notices import Notice
 from palio.node.sessions import Neighbour
 from palio.node.streams import UNREAD, without
@@ -33,6 +32,8 @@ class Carrying:
         core = self._core
         if not self._knows(neighbour, message.origin, message.home):
             return
+        if any(share.number > core.at.wall_us + AHEAD_US for share in message.shares):
+            raise IllegalMessage(neighbour.name, "a claim that its owner could not outdo")
         message = self._permitted(neighbour, message)
         if message.home != core.name:
             core.send_towards(message.home, message, neighbour.name)
@@ -90,16 +91,13 @@ class Carrying:
         """Look which events those want whose filters the origin could not read."""
         if not any(share.rows == UNREAD for share in message.shares):
             return message
-        here, shares = self._core.durability.here, []
+        durability, shares = self._core.durability, []
+        wanted = durability.interests.wanted(message.parcel)
         for share in message.shares:
-            durable = here.get(share.subject)
-            if share.rows == UNREAD and durable is not None:
-                filter = durable.bound
-                mask = np.array([filter.matches(row) for row in message.parcel.rows], np.bool_)
-                if mask.any():
-                    shares.append(share._replace(rows=pack_mask(mask)))
-            else:
+            if share.rows != UNREAD or share.subject not in durability.here:
                 shares.append(share)
+            elif share.subject in wanted:
+                shares.append(share._replace(rows=pack_mask(wanted[share.subject])))
         return msgspec.structs.replace(message, shares=tuple(shares))
 
     def _complain(self, neighbour: Neighbour, parcel: Parcel, denied: int) -> None:

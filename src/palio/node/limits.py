@@ -208,7 +208,7 @@ PROBED_BYTES: Final = 1 << 20
 
 AHEAD_US: Final = 10 * 365 * 86_400 * 1_000_000
 """Versions and claims are times of some wall. Clocks may be years wrong; what is further ahead was
-made up, so that its origin could not outdo it."""
+made up, so that its origin could not outdo it. Numbers of claims are far below such times."""
 
 TIME_AHEAD_US: Final = 86_400 * 1_000_000
 """A broker goes on above the last time of its earlier life if that is a day ahead at most: a zone

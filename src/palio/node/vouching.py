@@ -4,8 +4,8 @@
    the key of a token that its own authority vouches for. In an open network nobody signs.
 2. A token is a fact too (`TOKEN`), which verifies itself, and comes before all else that is signed.
    Its time is not looked at: a broker that is away keeps its durable subscriptions.
-3. Whatever is believed has bounds, versions among them: none is so far above the time of the wall
-   that its origin could not outdo it.
+3. Whatever is believed has bounds, versions and numbers of claims among them: none is so far above
+   the time of the wall that nobody could outdo it.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def _beyond(fact: Fact, at: Moment) -> str:
         return f"it names more than {MAX_BROKERS} brokers (MAX_BROKERS)"
     if fact.chars > MAX_FACT_CHARS:
         return f"it has more than {MAX_FACT_CHARS} characters (MAX_FACT_CHARS)"
-    if max(fact.version, fact.claimed_us) > at.wall_us + AHEAD_US:
+    if max(fact.version, fact.claimed_us, *fact.claim) > at.wall_us + AHEAD_US:
         return "it is of a time more than ten years ahead (AHEAD_US); are all clocks right?"
     return ""
 
