@@ -21,7 +21,7 @@ from palio.node.limits import NEWS_AT_ONCE
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.notices import Notice
-from palio.node.operations import Append, PutTime
+from palio.node.operations import Append, Open, PutTime
 from palio.node.settings import Settings
 from palio.node.vouching import LOG
 from palio.protocol.limits import PROTOCOL_VERSION, WINDOW_BYTES
@@ -301,6 +301,16 @@ def test_a_broker_that_lost_its_disk_tells_all_that_are_durable_once() -> None:
     say(again, *earlier_life()[1:])
     assert again.log == alone.log
     assert not again.told("log_lost")
+
+
+def test_what_waits_for_a_broker_is_written_behind_what_the_network_told_it() -> None:
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="e"))
+    for each in (*earlier_life(), lives("b3", 4, subject="far/e")):  # the last comes too late
+        alone.tell(2, each)
+    alone.sync()
+    opened = [each for each in alone.disk.load().operations if isinstance(each, Open)]
+    assert [each.claim.subject for each in opened] == ["alice/d", "far/d", "far/e", "alice/e"]
 
 
 def test_what_a_client_asks_while_its_broker_starts_is_answered_in_order() -> None:

@@ -268,11 +268,13 @@ class Core:
             self.caught_up_at = self.at.now
 
     def perform(self, follows: Iterable[Follow]) -> None:
-        """Carry out what durable events lead to."""
+        """Carry out what durable events lead to. Appends go first: what else there is to do may
+        append as well, and appends reach the disk in their order (L1).
+        """
+        follows = tuple(follows)
+        self.out += [each for each in follows if isinstance(each, Append)]
         for each in follows:
             match each:
-                case Append():
-                    self.out.append(each)
                 case Say(broker, message):
                     self.send_towards(broker, message)
                 case Kept(Waiter() as waiter):
