@@ -192,6 +192,29 @@ async def test_one_who_asks_little_is_answered_before_one_who_asks_much() -> Non
         other.close()
 
 
+async def test_timers_that_are_due_go_before_the_next_turn() -> None:
+    """However long the messages of one read take."""
+    order: list[int | str] = []
+    now = 100.0
+
+    def rule(link: int, message: Message) -> Sequence[Effect]:
+        nonlocal now
+        if isinstance(message, Ask):
+            now += 1.0
+            order.append(message.id)
+            asyncio.get_running_loop().call_later(0, order.append, "timer")
+        return echo(link, message)
+
+    async with serving(Scripted(rule)) as (server, address):
+        peer = await Peer.client(address)
+        server.turns = Turns(lambda: now)
+        peer.send(*(Ask(number, "many", 0) for number in range(1, 6)))
+        while (await peer.next(Done)).id < 5:
+            pass
+        assert order[:9] == [1, "timer", 2, "timer", 3, "timer", 4, "timer", 5]
+        peer.close()
+
+
 async def test_who_is_behind_is_not_read_from() -> None:
     async with serving(Scripted(echo)) as (server, address):
         turns = server.turns = Turns(turn_s=0.0)  # nobody's turn ever comes

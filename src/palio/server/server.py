@@ -378,7 +378,12 @@ class Server:
     def _schedule_turn(self) -> None:
         if not self._turn_scheduled:
             self._turn_scheduled = True
-            self._loop.call_soon(self.end_turn)
+            self._loop.call_soon(self._take_turn)
+
+    def _take_turn_later(self) -> None:
+        """Behind all that is due by now: what others have sent, and timers."""
+        self._turn_scheduled = True
+        self._loop.call_at(self._loop.time(), self._take_turn)
 
     def begin_turn(self) -> bool:
         """See `transport.Owner`."""
@@ -388,10 +393,14 @@ class Server:
         return True
 
     def end_turn(self) -> None:
-        """See `transport.Owner`. The end of a turn: write what was sent, and go on with what
-        waits.
-        """
-        self._turn_scheduled = False
+        """See `transport.Owner`."""
+        if self.turns.is_over:
+            self._take_turn_later()
+        else:
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        """Write what was sent, and go on with what waits."""
         self._turned.set()
         until = self.turns.begin()
         try:
@@ -401,8 +410,9 @@ class Server:
                     break
             self.turns.serve(until)
         finally:  # one that fails does not keep the others waiting
+            self._turn_scheduled = False
             if self._dirty or not self.turns.is_idle:
-                self._schedule_turn()
+                self._take_turn_later()
 
     # --- fronts and dialers ---
 

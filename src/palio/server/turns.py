@@ -13,6 +13,8 @@ The work of one turn of the loop is therefore bounded by time:
    of its own: what it leads to is written before the loop looks for more. Where much comes, what
    it leads to is written together.
 
+5. The next turn comes behind timers, and reads, that were due when one used up its time.
+
 A turn may be longer by one message, or by as many events of one as are matched in one step
 (`Engines.rows_at_once`).
 """
@@ -57,12 +59,17 @@ class Turns:
 
     def slice(self) -> float:
         """Until when whoever begins now may go on; 0.0 if this turn has no time left."""
-        return 0.0 if self._left <= 0.0 else self.clock() + self._slice_s
+        return 0.0 if self.is_over else self.clock() + self._slice_s
 
     def spend(self, until: float) -> None:
         """Whoever might go on until then has stopped."""
         self._rested = self.clock()
         self._left -= self._rested - until + self._slice_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether this turn has no time left."""
+        return self._left <= 0.0
 
     @property
     def are_calm(self) -> bool:
@@ -88,7 +95,7 @@ class Turns:
         half = self._turn_s / 2
         self._left = until - self.clock()
         for _ in range(len(self._queue)):
-            if self._left <= 0.0:
+            if self.is_over:
                 break
             self._queue.popleft().go_on()
         self._left += half
