@@ -20,6 +20,7 @@ from palio.model.events import (
     SPARSE_SHARE,
     TIME,
     TIMESTAMP,
+    check_times,
     conform,
     flatten,
     is_system_name,
@@ -29,7 +30,7 @@ from palio.model.events import (
     to_batches,
 )
 from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH, MAX_NAME_CHARS
-from palio.model.values import checked
+from palio.model.values import LAST_TIME, checked
 from tests import strategies as our
 
 ROWS = st.lists(
@@ -287,3 +288,16 @@ def test_a_name_of_the_system_is_refused_by_name(name: str) -> None:
 def test_other_names_are_the_publishers() -> None:
     assert not is_system_name("price$")
     refuse_system_names(["price$", "", 5])
+
+
+@pytest.mark.parametrize("extra", [0, 1, 7])
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_times_are_read_from_a_buffer_of_any_length(extra: int, beyond: int) -> None:
+    data = (LAST_TIME + beyond).to_bytes(8, "little") + bytes(extra)
+    column = pa.Array.from_buffers(TIMESTAMP, 1, [None, pa.py_buffer(data)])
+    batch = pa.record_batch({"t": column})
+    if not beyond:
+        check_times(batch)
+    else:
+        with pytest.raises(InvalidEvent, match="not in the years 1 to 9999"):
+            check_times(batch)

@@ -228,7 +228,8 @@ def test_a_broker_claims_what_is_left_by_its_grant_and_others_see_that(
         n.announce("bob/d", filter=str(asked))
         n.announce("ann/d", filter="TRUE")
         b = believer(ring)
-        b.receive("n", Facts(tuple(sorted(n.facts(), key=lambda fact: fact.version))), AT)
+        for fact in sorted(n.facts(), key=lambda fact: fact.version):
+            b.receive("n", Facts((fact,)), AT)
         assert b.unbelieved == []
         claim = b.fact("n", "bob/d")
         assert claim is not None

@@ -75,6 +75,14 @@ def test_an_id_belongs_to_one_subscriber(tmp_path: Path) -> None:
     assert (found.meta.rows, found.meta.rejected) == (3, 1)
 
 
+def test_a_shard_with_keys_that_no_row_has_is_refused(tmp_path: Path) -> None:
+    version = saved([{"id": each, "filter": f"n = {each}"} for each in range(3)], tmp_path)
+    assert version.shard(0).end == 3
+    version.ids = version.ids.slice(0, 2)
+    with pytest.raises(FileDamaged, match=r"shard0.*keys that none of 2 rows has"):
+        version.shard(0)
+
+
 def test_everything_is_counted(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"id": 1, "filter": "a = 1"},

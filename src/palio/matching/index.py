@@ -364,6 +364,12 @@ class Index:
         """
         return sum(self._costs.values())
 
+    @property
+    def end(self) -> int:
+        """One more than the greatest key that a compiled layer answers with."""
+        compiled = self._store.snapshot(ready()).compiled
+        return 1 + max((int(layer.keys.max(initial=-1)) for layer in compiled), default=-1)
+
     def __len__(self) -> int:
         return len(self._subscriptions)
 

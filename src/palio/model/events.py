@@ -383,7 +383,9 @@ def check_times(batch: pa.RecordBatch, places: Iterable[int] | None = None) -> N
     for place in places:
         column = batch.column(place)
         raw: Any = column.buffers()[1]
-        times = np.frombuffer(raw, np.int64)[column.offset : column.offset + len(column)]
+        if not len(column):
+            continue
+        times = np.frombuffer(raw, np.int64, len(column), 8 * column.offset)
         if column.null_count:  # what lies under a null is nobody's
             times = times[column.is_valid().to_numpy(zero_copy_only=False)]
         if len(times) and not (times.min() >= FIRST_TIME and times.max() <= LAST_TIME):

@@ -111,7 +111,11 @@ class Version:
         if _shard_sum(home) != self.meta.shard_sums[number]:
             name = f"{home.name}/{storage.MANIFEST}"
             raise self._loading.damaged(name, "it is not of this version of the set")
-        return Index.load(home)
+        index = Index.load(home)
+        rows = len(self.ids) if self.numbers is None else len(self.numbers)
+        if index.end > rows:
+            raise self._loading.damaged(home.name, f"it has keys that none of {rows} rows has")
+        return index
 
     def shard_bytes(self) -> int:
         """The bytes of its largest shard on disk."""
