@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from palio.node.complaints import COMPLAIN_EVERY_S
-from palio.node.lapses import WAVES, Lapses
+from palio.node.lapses import PATIENT_LOOKS, QUIET_LOOKS, WAVES, Cuts, Lapses, Missed
 from palio.node.settings import Settings
 from palio.node.vouching import LAPSE
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -31,7 +31,7 @@ from palio.routing.general import General
 from palio.routing.protocol import Router
 from palio.simulation.disks import Disk
 from palio.simulation.randomness import Randomness
-from palio.simulation.topologies import connected_random, line, random_tree, ring
+from palio.simulation.topologies import Topology, connected_random, line, random_tree, ring
 from palio.simulation.world import World
 from tests.conftest import seeds, share
 from tests.node.lives import Life
@@ -289,31 +289,196 @@ def test_a_broker_that_speaks_of_lapses_all_the_time_is_told_once_a_look() -> No
     assert 1 <= len(victim.gaps) <= (world.now - began) / LOOK_S
 
 
+def _nothing() -> None:
+    pass
+
+
+def looks(lapses: Lapses, most: int = 2 * PATIENT_LOOKS, **how: bool) -> tuple[int, int]:
+    """After how many looks others are told, and after how many clients here are; 0 for never."""
+    news = told = 0
+    for look in range(1, most + 1):
+        why, is_told = lapses.take(**how)
+        news, told = news or look * bool(why), told or look * is_told
+    return news, told
+
+
+QUIET: Final = QUIET_LOOKS + 1
+PATIENT: Final = PATIENT_LOOKS + 1
+
+
+def test_what_is_noted_is_told_to_others_and_then_here_after_some_looks() -> None:
+    lapses = Lapses(lambda _then: None, _nothing, lambda: (Missed.NOBODY, []))
+    assert looks(lapses) == (0, 0)
+    lapses.note("it broke")
+    assert looks(lapses, 1) == (0, 0)
+    lapses.note("it broke")
+    assert looks(lapses) == (QUIET - 1, 2 * QUIET - 1)
+    lapses.hear()
+    assert looks(lapses) == (0, QUIET)
+    lapses.note("it broke")
+    assert looks(lapses, may_tell=False) == (0, 0)
+    assert looks(lapses) == (1, 1 + QUIET)
+
+
 def test_waves_that_are_answered_at_once_or_never() -> None:
     sent: list[Callable[[], None]] = []
-    lapses = Lapses(sent.append)
-    assert lapses.take() == (False, False)
-    lapses.ways_changed()
-    lapses.ways_changed()
+    lapses = Lapses(sent.append, _nothing, lambda: (Missed.NOBODY, []))
+    lapses.ways_changed("it broke")
+    lapses.ways_changed("it broke")
     assert len(sent) == 1, "one wave at a time, however often ways change"
-    assert lapses.take() == (True, True), "at once, though no wave is answered"
+    assert looks(lapses) == (PATIENT, PATIENT + QUIET), "though no wave is answered"
     for number in range(WAVES):
-        assert lapses.take() == (False, False)
+        assert looks(lapses) == (0, 0)
         sent[number]()
     assert len(sent) == WAVES + 1, "what changed while a wave was on its way has waves of its own"
     sent[WAVES]()
-    assert lapses.take() == (True, True)
+    assert looks(lapses) == (QUIET, 2 * QUIET)
     assert len(sent) == WAVES + 1
-    at_once = Lapses(lambda then: then())
-    at_once.ways_changed()
-    assert at_once.take() == (True, True)
-    assert at_once.take() == (False, False)
+    at_once = Lapses(lambda then: then(), _nothing, lambda: (Missed.NOBODY, []))
+    at_once.ways_changed("it broke")
+    assert looks(at_once) == (QUIET, 2 * QUIET)
 
 
-def test_what_others_are_not_told_yet_waits_and_clients_here_are_told() -> None:
-    lapses = Lapses(lambda _then: None)
-    lapses.note()
-    assert lapses.take(may_tell=False) == (False, True)
-    assert lapses.take(may_tell=False) == (False, False)
-    assert lapses.take() == (True, False)
-    assert lapses.take() == (False, False)
+@pytest.mark.parametrize(
+    ("missed", "told"),
+    [
+        (Missed.NOBODY, (0, 0)),
+        (Missed.HERE, (0, QUIET)),
+        (Missed.EVERYBODY, (QUIET, 2 * QUIET)),
+    ],
+)
+def test_who_is_told_of_a_neighbour_that_joins(missed: Missed, told: tuple[int, int]) -> None:
+    lapses = Lapses(lambda then: then(), _nothing, lambda: (missed, ["b2"]))
+    lapses.joined()
+    assert looks(lapses) == told
+
+
+def cuts() -> Cuts:
+    """Those of `b0`, which stands between `b1` with `b2`, and `b3`."""
+    return Cuts(lambda broker: {"b1", "b2"} if broker in {"b1", "b2"} else {broker})
+
+
+def test_brokers_that_were_away_and_lived_on_were_missed() -> None:
+    seen = cuts()
+    seen.look({"b1", "b2", "b3"})
+    assert seen.judge() == (Missed.NOBODY, []), "they are met for the first time"
+    seen.look({"b3"})
+    assert seen.judge() == (Missed.NOBODY, []), "they are away still"
+    seen.renew(["b1"])
+    seen.look({"b1", "b3"})
+    assert seen.judge() == (Missed.NOBODY, []), "it was started anew"
+    seen.look({"b1", "b2", "b3"})
+    assert seen.judge() == (Missed.EVERYBODY, ["b2"])
+    assert seen.judge() == (Missed.NOBODY, []), "that was found out"
+
+
+def test_one_that_was_started_anew_before_anybody_saw_it_gone_was_not_missed() -> None:
+    seen = cuts()
+    seen.look({"b1"})
+    seen.renew(["b1"])
+    seen.look(set())
+    seen.look({"b1"})
+    assert seen.judge() == (Missed.NOBODY, [])
+    seen.look(set())
+    seen.look({"b1"})
+    assert seen.judge() == (Missed.EVERYBODY, ["b1"]), "in this life it was away"
+
+
+def test_who_starts_misses_its_network_alone_unless_it_joins_two_parts() -> None:
+    seen = cuts()
+    seen.begin(["b1", "b2", "b3"])
+    seen.look({"b1", "b2"})
+    assert seen.judge() == (Missed.HERE, ["b1", "b2"])
+    assert seen.judge() == (Missed.NOBODY, [])
+    seen = cuts()
+    seen.begin(["b1", "b2", "b3"])
+    seen.look({"b1", "b3"})
+    assert seen.judge() == (Missed.EVERYBODY, ["b1", "b3"]), "nobody else has joined these"
+    seen = cuts()
+    seen.begin(["b1", "b2", "b3"])
+    seen.renew(["b3"])
+    seen.look({"b1", "b2", "b3"})
+    assert seen.judge() == (Missed.HERE, ["b1", "b2"]), "b3 has missed nothing"
+
+
+# --- how many gaps one break is ---
+
+
+def gaps_after(
+    world: World, brokers: Sequence[str], stop: Callable[[str], None]
+) -> list[tuple[int, ...]]:
+    """Each of some brokers in turn is stopped and started again, while somebody publishes at the
+    first: how many gaps the listeners at the others are told.
+    """
+    life = Life(0, world, list(world.nodes))
+    del life.publishers[1:]
+    life.pass_time(1.0)
+    found = []
+    for broker in brokers:
+        before = [len(each.told) for each in life.listeners]
+        stop(broker)
+        life.pass_time(1.0)
+        world.start(broker)
+        life.pass_time(TOLD_S + 2.0)
+        told = [len(each.told) - was for each, was in zip(life.listeners, before, strict=True)]
+        del told[life.brokers.index(broker)]
+        found.append(tuple(told))
+    life.check()
+    return found
+
+
+def _leave(world: World, broker: str) -> None:
+    host = world.host(broker)
+    host.leave()
+    for _ in range(100):
+        if host.machine.is_free_to_go:
+            break
+        world.run(0.05)
+    host.close("the broker stops")
+    world.run(0.05)
+    world.kill(broker)
+
+
+@pytest.mark.parametrize("shape", [ring(4), ring(5)])
+def test_brokers_of_a_ring_that_stop_in_order_are_missed_by_their_own_clients_alone(
+    shape: Topology,
+) -> None:
+    world = World.of(shape, General, settings=QUICK)
+    found = gaps_after(world, shape.brokers[1:], partial(_leave, world))
+    assert set(found) == {(0,) * (len(shape.brokers) - 1)}
+
+
+def test_a_broker_of_a_line_that_stops_in_order_parts_the_others() -> None:
+    world = World.of(line(3), General, settings=QUICK)
+    assert gaps_after(world, ["b2"], partial(_leave, world)) == [(1, 1)]
+
+
+@pytest.mark.parametrize("router", [General, Acyclic])
+def test_the_last_broker_of_a_line_that_stops_in_order_parts_nobody(
+    router: Callable[[str], Router],
+) -> None:
+    world = World.of(line(3), router, settings=QUICK)
+    assert gaps_after(world, ["b3"], partial(_leave, world)) == [(0, 0)]
+
+
+def test_an_inner_broker_that_is_killed_is_told_once() -> None:
+    world = World.of(ring(4), General, settings=QUICK)
+    assert gaps_after(world, ["b2", "b3"], world.kill) == [(1, 1, 1)] * 2
+
+
+def test_what_a_broker_took_before_it_met_its_network_is_told() -> None:
+    world = World.of(line(2), General, settings=QUICK)
+    ear, mouth = world.client("ear", "b1"), world.client("mouth", "b2")
+    ear.subscribe("x >= 0")
+    world.run(3.0)
+    _leave(world, "b2")
+    world.cut("b1", "b2")
+    world.start("b2")
+    world.run(1.0)
+    mouth.publish({"x": 1})
+    world.run(1.0)
+    ear.gaps.clear()
+    world.heal("b1", "b2")
+    world.run(TOLD_S + 2.0)
+    assert ear.gaps == [PERHAPS]
+    assert ear.heard == []

@@ -37,7 +37,7 @@ from palio.node.follows import (
     Say,
 )
 from palio.node.identity import Identity
-from palio.node.lapses import Lapses
+from palio.node.lapses import Cuts, Lapses, Missed
 from palio.node.limits import MAX_EARLY, SHOWN_CHARS
 from palio.node.notices import Notice
 from palio.node.operations import Append, Claim, Operation
@@ -67,7 +67,7 @@ from palio.protocol.messages import (
     Visit,
     unpack_mask,
 )
-from palio.routing.messages import Batch, Settled
+from palio.routing.messages import Batch, Control, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
@@ -131,7 +131,11 @@ class Core:
         self._sounder: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
         self.outlets = Outlets(router, self.route)
-        self.lapses = Lapses(self._sound)
+        registry = self.durability.registry
+        self.cuts = Cuts(registry.together)
+        self.lapses = Lapses(self._sound, self._are_joined, self._missed)
+        self.has_published = False
+        """Whether clients have published anything here."""
         self.telling = Telling(self._say, self.flow)
         self.lag = Lag()
         self.fact_reports = FactReports(self._tell_facts, self._echo, self.lag)
@@ -174,6 +178,7 @@ class Core:
         """The broker starts, with what its disk has."""
         durability, registry, now = self.durability, self.durability.registry, self.at.now
         events = durability.events
+        self.cuts.begin(each for each in registry.brokers if each != self.name)
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
@@ -335,8 +340,9 @@ class Core:
 
     def route(self, sends: Iterable[Send]) -> None:
         """Carry what the router says."""
-        is_other_tree = self.router.ways != self._ways
-        self._ways = self.router.ways
+        if self.router.ways != self._ways:
+            self._ways = self.router.ways
+            self.lapses.ways_changed("events take other ways")
         for peer, control in sends:
             if peer.is_client:
                 if isinstance(control, Settled):
@@ -351,9 +357,28 @@ class Core:
             told = self.assembling.told(neighbour.principal, control)
             if told is not None:
                 self.telling.tell(neighbour, Route(told))
-                is_other_tree = is_other_tree or neighbour.changes_tree(told)
-        if is_other_tree:
-            self.lapses.ways_changed()
+                self.tree_changed(neighbour, told)
+
+    def tree_changed(self, neighbour: Neighbour, control: Control) -> None:
+        """A broker says, or is told, that a link comes into the tree of a graph or leaves it."""
+        if not neighbour.changes_tree(control):
+            return
+        if neighbour.is_joining:
+            self.lapses.joined()
+        else:
+            self.lapses.ways_changed(f"the tree changes at the link to {neighbour.name!r}")
+
+    def _are_joined(self) -> None:
+        """Tables are in force."""
+        for neighbour in self.neighbours.values():
+            neighbour.is_joining = False
+
+    def _missed(self) -> tuple[Missed, list[str]]:
+        """Who has missed something while brokers could not reach each other."""
+        missed, brokers = self.cuts.judge()
+        if missed is Missed.HERE and self.has_published:
+            missed = Missed.EVERYBODY
+        return missed, brokers
 
     def _say(self, neighbour: Neighbour, portion: Message) -> None:
         neighbour.tell(self.out, portion)
@@ -375,6 +400,9 @@ class Core:
             self._catch_up()
         if registry.ways != self._ways_at:
             self._ways_at = registry.ways
+            renewed, registry.renewed = registry.renewed, {}
+            self.cuts.renew(renewed.keys())
+            self.cuts.look(registry.reached)
             self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
         interests = self.durability.interests
         if interests.unread:

@@ -30,6 +30,10 @@ class KnownFacts:
         """By broker, the newest that was heard of."""
         self._retired: dict[str, int] = {}
         """By broker that is gone for good, up to which version."""
+        self._lives: dict[str, int] = {}
+        """By broker, the newest life that was heard of: it begins with that version."""
+        self.renewed: dict[str, None] = {}
+        """Brokers that are in another life. Whoever calls takes it out."""
         self._forgetful: dict[str, float] = {}
         """Brokers that have lost their disks, and may be held here to what they said before that;
         with when they were reminded."""
@@ -139,6 +143,8 @@ class KnownFacts:
         elif fact.subject == LINKS and known.claimed_us < fact.claimed_us:
             self._forgetful[fact.origin] = -inf
         self._facts[fact.origin, fact.subject] = fact
+        if fact.subject == LINKS:
+            self._note_life(fact.origin, fact.claim.number)
         if is_subscription(fact.subject):
             others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
             self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
@@ -147,6 +153,13 @@ class KnownFacts:
             known is not None and (known.links, known.filter) == (fact.links, fact.filter)
         ):
             self.ways += 1
+
+    def _note_life(self, broker: str, life: int) -> None:
+        """A broker is in that life, as it says itself; its facts may come later."""
+        is_known = broker in self._lives
+        if self._lives.get(broker, 0) < life and (is_known or len(self._lives) < MAX_BROKERS):
+            self._lives[broker] = life
+            self.renewed[broker] = None
 
     def _drop(self, fact: Fact) -> None:
         """This counts no longer."""

@@ -1,85 +1,186 @@
 """`Lapses`: live events may have been lost somewhere, and those who wanted them are told.
 
-Nobody knows which events went where no way led, so what is told is only that some may be missing:
+A live event is lost where a broker drops it, where the broker that has it stops dead, and where no
+way leads to whoever wants it. Nobody knows which events these were, so what is told is only that
+some may be missing. It is told by the brokers where it happened, each to its own clients, and by a
+fact (`LAPSE`) to all others, which tell theirs:
 
-1. A broker *notes* a lapse when the session with a neighbour ends, when it drops events that wait
-   for a neighbour, and when its ways have changed: a session with a neighbour begins, or a link
-   comes into the tree of a graph or leaves it. A neighbour that nobody here had heard of changes
-   nothing: what it brings was never to be had here. Who had lost it knows it, and notes that.
-2. After its ways have changed it sends waves through the routing tables, one after the other. Once
-   they are answered, what its side wants is in force beyond, and it notes a lapse again: whatever
-   was lost until then was lost before that.
-3. With its next look round a broker tells its own clients, and all others by a fact (`LAPSE`): one
-   fact and one gap, whatever has happened since the last look. A broker that hears of a lapse tells
-   its own clients with its next look round. Where it has much to do it tells the others less often
-   (`throttle`): each has to take that fact, and all brokers have lapses when a network changes.
+1. A broker that drops events, or whose session with a neighbour ends, notes that at once. Not if
+   that neighbour had gone in order (`Bye`, "left"): then ways led round it, and what wanted events
+   at it knows that it is gone.
+2. Where links come into the tree of a graph that were in use before, or leave it, events went
+   astray in between. That is noted at once, and again when waves through the routing tables are
+   answered: what its side wants is in force beyond then.
+3. Where a session with a neighbour begins, two parts of the network may have found each other
+   again. Once such waves are answered the broker looks whom it could not reach for a time, though
+   they lived (`Cuts`): only if there are any, something is noted.
 
-Every link that breaks and comes back is noted by both its ends, and each end is heard by all on its
-side. So whoever lost something on that link is told when it is lost and when the way is whole.
+What is noted is told when the waves are answered, and some looks later (`QUIET_LOOKS`), so that one
+break is told once: its ends see it at different times, and other links take over later still.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from collections.abc import Set as AbstractSet
+from enum import Enum
 from typing import Final, TypeAlias
 
-__all__ = ["WAVES", "Lapses"]
+from palio.node.limits import SHOWN_CHARS
+
+__all__ = ["PATIENT_LOOKS", "QUIET_LOOKS", "WAVES", "Cuts", "Lapses", "Missed"]
 
 WAVES: Final = 2
 """With advertisements a subscription goes where an advertisement has come from: the first wave is
 answered when those on the other side are known here, the second when what they call for is there.
 """
 
+QUIET_LOOKS: Final = 2
+"""Looks round between what is noted or heard and what is told of it: the ends of a link miss each
+other one look apart at the most, and a tree goes over to another link within one more."""
+
+PATIENT_LOOKS: Final = 10
+"""Looks after which it is told though waves are open: they may never be answered."""
+
 Sound: TypeAlias = Callable[[Callable[[], None]], None]
 """Send a wave, and call back once it is answered."""
+
+
+class Missed(Enum):
+    """Who may have missed something while brokers could not reach each other."""
+
+    NOBODY = 0
+    HERE = 1
+    """Those of this broker alone: clients that came before it had met its network, and all others
+    if something was published here meanwhile."""
+    EVERYBODY = 2
+
+
+class Cuts:
+    """Which brokers this one could not reach for a time though they lived on: what was published on
+    either side did not come to the other. Of one that was started anew meanwhile nobody could have
+    missed anything.
+
+    >>> cuts = Cuts(lambda broker: {broker})
+    >>> cuts.look({"b2", "b3"}), cuts.look({"b2"}), cuts.judge()
+    (None, None, (<Missed.NOBODY: 0>, []))
+    >>> cuts.look({"b2", "b3"}), cuts.judge(), cuts.judge()
+    (None, (<Missed.EVERYBODY: 2>, ['b3']), (<Missed.NOBODY: 0>, []))
+    """
+
+    def __init__(self, together: Callable[[str], Collection[str]]) -> None:
+        self._together = together
+        """Whom a broker reaches by ways that do not lead through this one."""
+        self._reached: frozenset[str] = frozenset()
+        self._cut: set[str] = set()
+        """Those that could be reached, and then not."""
+        self._unmet: set[str] = set()
+        """Those that are known from an earlier life of this broker, and were not reached in this
+        one."""
+
+    def begin(self, known: Iterable[str]) -> None:
+        """This broker starts, and knows these."""
+        self._unmet.update(known)
+
+    def renew(self, brokers: Collection[str]) -> None:
+        """Some were started anew."""
+        self._reached = self._reached.difference(brokers)
+        self._cut.difference_update(brokers)
+        self._unmet.difference_update(brokers)
+
+    def look(self, reached: AbstractSet[str]) -> None:
+        """Ways may be others: these can be reached now."""
+        self._cut.update(self._reached - reached)
+        self._reached = frozenset(reached)
+
+    def judge(self) -> tuple[Missed, list[str]]:
+        """Who has missed something by the absence of those that are back, and who these are."""
+        back, met = self._cut & self._reached, self._unmet & self._reached
+        self._cut -= back
+        self._unmet -= met
+        if back:
+            return Missed.EVERYBODY, sorted(back)
+        if not met:
+            return Missed.NOBODY, []
+        one = min(met)
+        is_one_part = met <= {one, *self._together(one)}
+        return Missed.HERE if is_one_part else Missed.EVERYBODY, sorted(met)
 
 
 class Lapses:
     """What one broker has yet to tell of lost events.
 
     >>> answers = []
-    >>> lapses = Lapses(answers.append)
-    >>> lapses.ways_changed()
-    >>> lapses.take(), lapses.take()
-    ((True, True), (False, False))
+    >>> lapses = Lapses(answers.append, lambda: None, lambda: (Missed.NOBODY, []))
+    >>> lapses.ways_changed("a link is gone")
     >>> answers.pop()(), answers.pop()()
     (None, None)
-    >>> lapses.take()
-    (True, True)
+    >>> [lapses.take() for look in range(4)]
+    [('', False), ('', False), ('a link is gone', False), ('', False)]
     """
 
-    def __init__(self, sound: Sound) -> None:
+    def __init__(
+        self,
+        sound: Sound,
+        whole: Callable[[], None],
+        judge: Callable[[], tuple[Missed, list[str]]],
+    ) -> None:
         self._sound = sound
-        self._is_noted = False
-        """Whether other brokers are to be told."""
-        self._is_heard = False
-        """Whether clients here are."""
+        self._whole = whole
+        """Called when all waves are answered."""
+        self._judge = judge
+        self._noted = 0
+        """The number of the look that is next since there is something that other brokers are to
+        be told; 0 if there is nothing..."""
+        self._why = ""
+        self._heard = 0
+        """...and the same of clients here."""
+        self._joined = 0
+        """...and the same of a neighbour that is there: whom it was missed by is yet to be found
+        out. By then all have heard of it whether it was started anew."""
+        self._is_astray = False
+        """Whether events go astray until the waves are answered."""
         self._is_open = False
         """Whether a wave is on its way."""
         self._waves = 0
         """Waves yet to be sent after that."""
 
-    def note(self) -> None:
+    def note(self, why: str) -> None:
         """Something may have been lost here."""
-        self._is_noted = self._is_heard = True
+        if not self._noted:
+            self._noted, self._why = 1, why
 
     def hear(self) -> None:
-        """Another broker says that something may have been lost there."""
-        self._is_heard = True
+        """Clients here may have missed something."""
+        self._heard = self._heard or 1
 
-    def ways_changed(self) -> None:
+    def ways_changed(self, why: str) -> None:
         """Events take other ways from now on, and routing tables are on theirs."""
-        self.note()
+        self.note(why)
+        self._is_astray = True
+        self.joined()
+
+    def joined(self) -> None:
+        """A neighbour is there: it is found out who had missed it, once tables are in force."""
+        self._joined = 0
         self._waves = WAVES
         if not self._is_open:
             self._send()
 
-    def take(self, *, may_tell: bool = True) -> tuple[bool, bool]:
-        """Whether other brokers are to be told now, if that may be, and whether clients are."""
-        due = self._is_noted and may_tell, self._is_heard
-        self._is_noted = self._is_noted and not may_tell
-        self._is_heard = False
-        return due
+    def take(self, *, may_tell: bool = True) -> tuple[str, bool]:
+        """At each look round: why other brokers are to be told now, if they are and that may be,
+        and whether clients here are.
+        """
+        if self._joined > QUIET_LOOKS:
+            self._find_out()
+        is_news = may_tell and self._noted > (PATIENT_LOOKS if self._is_open else QUIET_LOOKS)
+        is_told = self._heard > QUIET_LOOKS
+        self._noted = 0 if is_news else self._noted + bool(self._noted)
+        self._heard = 0 if is_told else self._heard + bool(self._heard)
+        self._joined += bool(self._joined)
+        if is_news:
+            self.hear()
+        return self._why if is_news else "", is_told
 
     def _send(self) -> None:
         self._waves -= 1
@@ -90,5 +191,19 @@ class Lapses:
         self._is_open = False
         if self._waves:
             self._send()
-        else:
-            self.note()
+            return
+        self._whole()
+        self._joined = 1
+        if self._is_astray:
+            self.note("events took other ways")
+        self._is_astray = False
+
+    def _find_out(self) -> None:
+        """Who has missed something: they have waited, and are told now."""
+        self._joined = 0
+        missed, back = self._judge()
+        if missed is Missed.EVERYBODY:
+            self.note(f"no way led to {', '.join(back)[:SHOWN_CHARS]}")
+            self._noted = QUIET_LOOKS + 1
+        elif missed is Missed.HERE:
+            self._heard = QUIET_LOOKS + 1

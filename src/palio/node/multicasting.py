@@ -363,7 +363,7 @@ class Multicasting:
             self._arrived(parcel, durable)
         except Exception as error:  # noqa: BLE001  # a fault of ours, and nobody is there to be told
             self._core.fault("addressed events", error)
-            self._core.lapses.note()
+            self._core.lapses.note("addressed events failed")
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """Who here wants events that are addressed to this broker."""
@@ -388,7 +388,7 @@ class Multicasting:
         lost = out.lost + into.lost
         if lost != self._lost:
             self._core.report("warning", "flow_lost", events=lost - self._lost)
-            self._core.lapses.note()
+            self._core.lapses.note("a flow lost events")
             self._lost = lost
 
     def _say(self, said: Said) -> None:

@@ -153,8 +153,18 @@ class Node:
         """After `leave`: whether all ways that can lead round this broker do, and all clients that
         can go have gone.
         """
-        is_in_order = self._core.router.is_in_order and not len(self._publishing.holding)
-        return is_in_order and self._leaving.has_gone
+        return self._leads_round and self._leaving.has_gone
+
+    @property
+    def _leads_round(self) -> bool:
+        """Whether all ways that can lead round this broker do."""
+        return self._core.router.is_in_order and not len(self._publishing.holding)
+
+    @property
+    def _has_left(self) -> bool:
+        """Whether nobody but clients here misses anything once this broker is gone."""
+        is_behind = any(each.queued_bytes for each in self._core.neighbours.values())
+        return self.is_leaving and self._leads_round and not is_behind
 
     def principal(self, link: int) -> Principal:
         """The principal at the other end of a connection that was greeted."""
@@ -353,10 +363,13 @@ class Node:
         self._core.at = at
         self._is_closing = True
         self._publishing.multicasting.flush()
+        has_left = self._has_left
         for link, state in self._links.all():
             if state.party is not None:
                 state.party.send_ack(self._core.out, now=True)
-            self._links.close(link, Bye("closed", "the broker is going down"))
+            is_in_order = isinstance(state.party, Neighbour) and has_left
+            code = "left" if is_in_order else "closed"
+            self._links.close(link, Bye(code, "the broker is going down"))
         self._core.perform(self._core.durability.events.flush())
         to_keep = self._publishing.times.to_keep()
         if to_keep:
@@ -392,10 +405,10 @@ class Node:
     def _farewell(self, link: int, state: Link, bye: Bye) -> None:
         """The other end closes the connection."""
         core, party = self._core, state.party
-        if party is None and state.dialed and bye.code not in ("closed", "duplicate"):
+        if party is None and state.dialed and bye.code not in ("closed", "left", "duplicate"):
             core.report("warning", "turned_away", reason=bye.reason[:REASON_CHARS])
-        if bye.code in ("closed", "removed") and party is not None:
-            self._peers.left(party)
+        if bye.code in ("closed", "left", "removed") and party is not None:
+            self._peers.left(party, in_order=bye.code == "left")
         self._membership.turned_away(state, bye)
         self._links.lost(link)
         core.out.append(Close(link, bye.code))

@@ -137,10 +137,10 @@ class Peers:
                 )
             self.end_session(party)
 
-    def left(self, party: PeerSession) -> None:
+    def left(self, party: PeerSession, *, in_order: bool) -> None:
         """Somebody has said goodbye, and forgets the session."""
         if isinstance(party, Neighbour):
-            self.end_neighbour(party)
+            self.end_neighbour(party, in_order=in_order)
         elif isinstance(party, Session):
             self.end_session(party)
 
@@ -156,12 +156,10 @@ class Peers:
         """A broker has been greeted: routing tables and registry take it in."""
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
-        neighbour.is_new = not core.durability.registry.has_heard_of(neighbour.name)
         core.durability.registry.join(neighbour.name, core.at)
         self._weigh(neighbour)
         core.route(core.router.attach(neighbour.peer))
-        if not neighbour.is_new:
-            core.lapses.ways_changed()
+        core.lapses.joined()
 
     def ask(self, neighbour: Neighbour, *, is_silent: bool = False) -> None:
         """Ask a neighbour for nothing but an answer: now and then, for how far is it, and when it
@@ -310,8 +308,8 @@ class Peers:
             if is_on_graph and not within_reach.isdisjoint(beyond):
                 self.end_neighbour(each)
 
-    def end_neighbour(self, neighbour: Neighbour) -> None:
-        """A broker's session is over."""
+    def end_neighbour(self, neighbour: Neighbour, *, in_order: bool = False) -> None:
+        """A broker's session is over; `in_order` if it has seen to it that nothing is lost."""
         core = self._core
         core.report("warning", "peer_down", peer=neighbour.name)
         del core.neighbours[neighbour.name]
@@ -322,5 +320,6 @@ class Peers:
         core.durability.registry.leave(neighbour.name)
         core.route(core.router.detach(neighbour.peer))
         self._detours.part(neighbour, unseen)
-        core.lapses.note()
+        if not in_order:
+            core.lapses.note(f"the session with {neighbour.name!r} ended")
         self._questions.lost(neighbour)

@@ -120,6 +120,7 @@ class Publishing:
         for each in refused:
             session.say(core.out, each)
         self.published += len(parcel)
+        self._core.has_published = True
         if message.durable:
             self._publish_durable(session, parcel, wanted, last)
         answer = None if message.durable else partial(self._taken, session, last)
@@ -284,7 +285,7 @@ class Publishing:
             ways = self._ways(sender, parcel)
         except Exception as error:  # noqa: BLE001  # a fault of ours, after they were accepted
             self._core.fault("held events", error)
-            self._core.lapses.note()
+            self._core.lapses.note("held events failed")
             return
         self._send(ways, parcel, durable=durable)
 

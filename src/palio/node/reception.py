@@ -203,8 +203,7 @@ class Reception:
             core.complain("beyond_grant", neighbour.name, denied, said=type(control).__name__)
         if heard is not None:
             core.route(core.router.receive(neighbour.peer, heard))
-        if neighbour.changes_tree(control):
-            core.lapses.ways_changed()
+        core.tree_changed(neighbour, control)
 
     def _tell_unread(self, neighbour: Neighbour, control: Batch | Flood) -> None:
         """Tell people of filters that could not be read, and what becomes of them."""

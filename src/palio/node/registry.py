@@ -128,6 +128,15 @@ class Registry(SaidFacts):
         """The brokers to which a way leads, the nearest first."""
         return self._shortest.hops
 
+    @property
+    def reached(self) -> KeysView[str]:
+        """The brokers to which a way leads."""
+        return self._shortest.hops.keys()
+
+    def together(self, broker: str) -> KeysView[str]:
+        """The brokers that another reaches by ways that do not lead through this one."""
+        return ShortestWays(self.name, [broker], self.links).hops.keys()
+
     def next_hop(self, home: str) -> str | None:
         """The neighbour on the shortest way to a broker; None while there is no way."""
         return self._shortest.hops.get(home)
@@ -223,7 +232,7 @@ class Registry(SaidFacts):
             if state.unbelieved and at.now - state.asked_at >= ASK_AGAIN_S:
                 state.unbelieved.clear()
                 state.asked_at = at.now
-                self.outbox.append((name, Known(dict(self._versions))))
+                self.outbox.append((name, Known(dict(self._versions), self._life)))
 
     # --- neighbours ---
 
@@ -235,7 +244,7 @@ class Registry(SaidFacts):
         if self.is_new and neighbour not in self._asked_back:
             known.pop(self.name, None)
             self._asked_back[neighbour] = None
-        self.outbox.append((neighbour, Known(known)))
+        self.outbox.append((neighbour, Known(known, self._life)))
         self._links_changed()
 
     def leave(self, neighbour: str) -> None:
@@ -252,8 +261,8 @@ class Registry(SaidFacts):
     def receive(self, neighbour: str, message: Known | Facts | Echo | Echoed, at: Moment) -> None:
         """A neighbour says something."""
         match message:
-            case Known(versions):
-                self._synchronize(neighbour, versions, at)
+            case Known():
+                self._synchronize(neighbour, message, at)
             case Facts(facts):
                 if len(facts) > PORTION_FACTS:
                     reason = f"{len(facts)} facts at once; {PORTION_FACTS} are the most"
@@ -291,14 +300,15 @@ class Registry(SaidFacts):
             self.is_behind = False
             self.say_links(LINKS, tuple(sorted(self._neighbours)))
 
-    def _synchronize(self, neighbour: str, versions: dict[str, int], at: Moment) -> None:
+    def _synchronize(self, neighbour: str, known: Known, at: Moment) -> None:
         """Send what a neighbour lacks; from now on it is sent what comes."""
-        state = self._neighbours[neighbour]
+        state, versions = self._neighbours[neighbour], known.versions
         if state.is_equal and at.now - state.known_at < KNOWN_AGAIN_S:
             raise IllegalMessage(neighbour, "Known again too soon (KNOWN_AGAIN_S)")
         if len(versions) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Known of more than {MAX_BROKERS} (MAX_BROKERS)")
         state.is_equal, state.known_at = True, at.now
+        self._note_life(neighbour, known.life)
         if self._lacking is None:
             theirs = {each: version for each, version in versions.items() if each != self.name}
             self._lacking = {each: v for each, v in theirs.items() if v > self._version(each)}

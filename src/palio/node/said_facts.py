@@ -61,10 +61,13 @@ class SaidFacts(KnownFacts):
         known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
         for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
             self._load(fact)
+        self.renewed.clear()  # what the disk has is no news
         self.is_new = name not in self._versions
         """Whether nothing of an earlier life of this broker is known here."""
         self._begins_at = self._begin(name)
         """From which version on it remembers what it said."""
+        self._life = 0
+        """Which version was the first."""
         self._untold = Untold(self._version(name))
         held = (each for each in self._facts.values() if self._is_before(each))
         self._forgetful.update((each.origin, -inf) for each in held)
@@ -72,9 +75,10 @@ class SaidFacts(KnownFacts):
     def begin(self, wall_us: int) -> None:
         """The broker starts, with no links."""
         if self.is_new:
-            self._versions[self.name] = self._begins_at = wall_us
+            self._versions[self.name] = self._begins_at = self._life = wall_us
         else:  # what a full disk did not take may have been told all the same
             self._versions[self.name] = max(self._version(self.name) + SKIPPED, wall_us)
+            self._life = self._version(self.name)
             if self.links(self.name):  # from before a restart
                 self._announce(LINKS)
         if self.is_leaving(self.name):
@@ -132,8 +136,10 @@ class SaidFacts(KnownFacts):
         return fact.origin != self.name or not self._untold.holds(fact)
 
     def _announce(self, subject: str, links: tuple[str, ...] = (), claimed_us: int = 0) -> None:
-        claimed_us = self._begins_at if subject == LINKS else claimed_us
-        self._say(Fact(self.name, 0, subject, links, claimed_us=claimed_us))
+        claim = NO_CLAIM
+        if subject == LINKS:
+            claimed_us, claim = self._begins_at, ClaimNumbers(self._life, 0, 0)
+        self._say(Fact(self.name, 0, subject, links, claimed_us=claimed_us, claim=claim))
 
     def _say(self, said: Fact) -> None:
         """Say something under a new version."""

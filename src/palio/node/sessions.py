@@ -367,8 +367,9 @@ class Neighbour(PeerSession):
     before: Callable[[], None] | None = None
     """Called before anything is said to it but what its router says."""
 
-    is_new = False
-    """Nobody here had heard of it: nothing of what it has could have been expected before."""
+    is_joining = True
+    """Tables were not in force since its session began: who has missed its part by then is for
+    `Cuts` to say."""
 
     def __init__(
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
@@ -390,7 +391,7 @@ class Neighbour(PeerSession):
     def changes_tree(self, control: Control) -> bool:
         """Whether, on a graph, this link comes into the tree or leaves it, and that matters."""
         if isinstance(control, Join):
-            return not (control.calm or self.is_new)
+            return not control.calm
         return isinstance(control, Leave) and not control.calm
 
     def tell(self, out: list[Effect], portion: Message) -> None:

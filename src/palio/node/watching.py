@@ -81,7 +81,7 @@ class Watch:
             if is_over:
                 self._peers.end_neighbour(neighbour)
             elif neighbour.has_dropped():
-                core.lapses.note()
+                core.lapses.note(f"events for {neighbour.name!r} were dropped")
         self._peers.go_round()
         self._peers.tell_weights()
         self._tell_place()
@@ -134,8 +134,9 @@ class Watch:
     def _tell_lapses(self) -> Iterator[int]:
         """Live events may have been lost: other brokers and clients here are told, once a look."""
         core = self._core
-        is_news, is_told = core.lapses.take(may_tell=self._lapses.due_at <= core.at.now)
-        if is_news:
+        why, is_told = core.lapses.take(may_tell=self._lapses.due_at <= core.at.now)
+        if why:
+            core.report("warning", "events_lost", reason=why)
             self._lapses.tell(core.at.now)
             core.durability.registry.lapse()
         if is_told:

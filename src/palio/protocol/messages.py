@@ -720,6 +720,8 @@ class Known(msgspec.Struct, frozen=True, tag=True):
     """By origin, the newest version that the sender has: what it lacks is sent to it."""
 
     versions: dict[str, Number]
+    life: Number = 0
+    """In which life the sender is: another number after each start."""
 
 
 class Echo(msgspec.Struct, frozen=True, tag=True):
