@@ -10,7 +10,7 @@ import pytest
 
 from palio.model.filters import TRUE
 from palio.node import allowances as allowances_module
-from palio.node import peers
+from palio.node import peers, requests
 from palio.node.allowances import Allowance, Allowances
 from palio.node.authority import ANYONE, Authority, Limits, OpenAuthority, Principal
 from palio.node.effects import Effect, Moment, Report, Send
@@ -194,6 +194,7 @@ class House:
             owned[id(allowance)] = allowance, ids | {session.id}, count + len(session.subscriptions)
         for allowance, ids, count in owned.values():
             assert (set(allowance.sessions), allowance.subscriptions) == (ids, count)
+            assert allowance.cost == sum(self.core.sessions[each].cost for each in ids)
             assert allowance.name != ANYONE or len(ids) == 1
         named = {each.name: each for each, _, _ in owned.values() if each.name != ANYONE}
         assert self.core.allowances._in_use == named
@@ -409,3 +410,28 @@ def test_accounts_are_the_sums_over_sessions_whatever_happens(seed: int) -> None
     house.wait(2 * GRACE_S)
     house.wait(2 * GRACE_S)
     assert not house.core.sessions
+
+
+COSTLY: Final = "a > b * 2"
+"""A filter of cost 5."""
+
+
+def test_residuals_of_a_principal_have_a_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_PRINCIPAL_COST", 10)
+    house = House(names())
+    one, other = house.enter("alice"), house.enter("alice")
+    assert house.subscribe(one, 1, COSTLY) == ""
+    assert house.subscribe(other, 1, COSTLY, durable="d") == ""
+    assert house.subscribe(other, 2, COSTLY) == house.subscribe(one, 2, COSTLY) != ""
+    assert house.subscribe(one, 3, COSTLY, durable="d") == "", "it comes from the other session"
+    assert house.subscribe(house.enter("bob"), 1, COSTLY) == ""
+    house.leave(one)
+    assert house.subscribe(other, 4, COSTLY) == "", "one that is away makes room"
+    nobody = House(OpenAuthority())
+    for _ in range(2):
+        link = nobody.enter("dave")
+        assert [nobody.subscribe(link, key, COSTLY) for key in range(3)] == [
+            "",
+            "",
+            "MAX_PRINCIPAL_COST",
+        ]

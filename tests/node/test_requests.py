@@ -655,14 +655,14 @@ def residual(number: int) -> str:
     return f"a > b * {number}"
 
 
-def test_residuals_of_a_session_have_a_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "MAX_SESSION_COST", 10)
+def test_residuals_have_a_cost_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "MAX_PRINCIPAL_COST", 10)
     house = House()
     assert house.say(ALICE, Subscribe(1, 1, residual(2))) == [Done(1)]
     assert house.say(ALICE, Subscribe(2, 2, "a > b")) == [Done(2)]  # 10
     assert house.say(ALICE, Subscribe(3, 3, "x = 3")) == [Done(3)]
     failed = refused(house.say(ALICE, Subscribe(4, 4, "b > a")), "LimitExceeded")
-    assert failed.failure.details["limit"] == "MAX_SESSION_COST"
+    assert failed.failure.details["limit"] == "MAX_PRINCIPAL_COST"
     refused(house.say(ALICE, Replace(5, 3, "b > a")), "LimitExceeded")
     assert house.say(ALICE, Replace(6, 2, residual(3))) == [Done(6)]  # 10
     house.say(ALICE, Unsubscribe(7, 1))

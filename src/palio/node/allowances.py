@@ -29,7 +29,9 @@ class Allowance:
         self.sessions: dict[str, None] = {}
         """Their numbers, changed by `Allowances` alone."""
         self.subscriptions = 0
-        """Of all these sessions, changed by `Session` alone."""
+        """Of all these sessions, changed by `Session` alone..."""
+        self.cost = 0
+        """...and so is the cost of all their residuals."""
         self._events = _Bucket()
         self._bytes = _Bucket()
 

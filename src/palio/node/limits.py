@@ -15,9 +15,9 @@ MAX_SUBSCRIPTIONS: Final = 100_000
 """Subscriptions of one principal, or of one session where nobody shows who he is; at about 4 KiB
 each, 400 MB."""
 
-MAX_SESSION_COST: Final = 32_768
-"""Cost of all residuals that a session hears by, in the units of `MAX_RESIDUAL_COST`: 6,500 of
-`bid > ask * 1.01`, which one event is held against in 30 ms."""
+MAX_PRINCIPAL_COST: Final = 32_768
+"""Cost of all residuals of one principal, or of one session where nobody shows who he is, in units
+of `MAX_RESIDUAL_COST`: 6,500 of `bid > ask * 1.01`, which one event is held against in 30 ms."""
 
 MAX_ADVERTISEMENTS: Final = 1_000
 """Advertisements of an identity at one broker, or of a session without one: each event is held

@@ -108,7 +108,9 @@ class Peers:
         core.by_peer[session.peer] = (session, -1)
         return session
 
-    def end_away(self, allowance: Allowance, *, sessions: int = 0, subscriptions: int = 0) -> bool:
+    def end_away(
+        self, allowance: Allowance, *, sessions: int = 0, subscriptions: int = 0, cost: int = 0
+    ) -> bool:
         """Make room for a principal that has no more: its sessions without a connection end, the
         longest away first. None of them if that is not enough, which is `False`.
         """
@@ -116,11 +118,16 @@ class Peers:
         away = sorted((s for s in mine if s.link is None), key=lambda session: session.away_since)
         chosen: list[Session] = []
         for session in away:
-            if sessions > 0 or (subscriptions > 0 and session.subscriptions):
+            if (
+                sessions > 0
+                or (subscriptions > 0 and session.subscriptions)
+                or (cost > 0 and session.cost)
+            ):
                 chosen.append(session)
                 sessions -= 1
                 subscriptions -= len(session.subscriptions)
-        if sessions > 0 or subscriptions > 0:
+                cost -= session.cost
+        if max(sessions, subscriptions, cost) > 0:
             return False
         for session in chosen:
             self.end_session(session)

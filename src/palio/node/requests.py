@@ -33,7 +33,7 @@ from palio.node.core import Core, Waiter
 from palio.node.durability import NO_DISK
 from palio.node.durable import UNREADY
 from palio.node.follows import Follow
-from palio.node.limits import MAX_SESSION_COST
+from palio.node.limits import MAX_PRINCIPAL_COST
 from palio.node.operations import Claim
 from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
@@ -299,7 +299,9 @@ class RequestHandler:
                 continue
             narrowed = narrow(asked.filter, asked.values, session.principal)
             if request.durable:  # which comes alone
-                _check_cost(session, {key: asked})
+                self._check_cost(
+                    session, {key: asked}, subject=f"{session.owner}/{request.durable}"
+                )
                 if self._core.durability.events.is_ready:
                     self._subscribe_durable(session, request, asked.what, narrowed)
                 else:
@@ -307,7 +309,7 @@ class RequestHandler:
                 return
             told.append(routing.Subscribe(key, narrowed, asked.values))
             heard[key] = asked
-        _check_cost(session, heard)
+        self._check_cost(session, heard)
         core.assembling.check_room(session.peer, len(wishes))
         if told:
             self._tell_router(session.peer, *told)
@@ -336,6 +338,31 @@ class RequestHandler:
                 limit="MAX_SUBSCRIPTIONS",
                 maximum=most,
                 remedy="end one, or have a grant with more (limits.subscriptions)",
+            )
+
+    def _check_cost(
+        self, session: Session, asked: Mapping[int, Subscription], *, subject: str = ""
+    ) -> None:
+        """Refuse subscriptions whose residuals, with all others of the principal, are too costly.
+        `subject`: the durable one, which may come from another session of his.
+        """
+        cost = sum(each.cost for each in asked.values())
+        if not cost:
+            return
+        allowance, mine = session.allowance, session.subscriptions
+        gone = sum(mine[key].cost for key in asked if key in mine)
+        moved = self._core.durability.here.get(subject)
+        before = None if moved is None else moved.session
+        if moved is not None and before is not None and before.link is not None:
+            is_mine = before.allowance is allowance and before is not session
+            gone += before.subscriptions[moved.key].cost if is_mine else 0
+        more = allowance.cost - gone + cost - MAX_PRINCIPAL_COST
+        if more > 0 and not self._peers.end_away(allowance, cost=more):
+            raise LimitExceeded(
+                f"the cost of the residual conditions of {session.principal.name!r}",
+                limit="MAX_PRINCIPAL_COST",
+                maximum=MAX_PRINCIPAL_COST,
+                remedy="end one",
             )
 
     def _subscribe_durable(
@@ -466,7 +493,7 @@ class RequestHandler:
                 )
             what, values = known.what, {**known.values, **request.values}
             assembled = known.assembled
-        _check_cost(session, {key: Subscription(what, values)})
+        self._check_cost(session, {key: Subscription(what, values)})
         if assembled:
             self._assemble(session, key, what, values)
         else:
@@ -575,21 +602,6 @@ class RequestHandler:
 
     def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
-
-
-def _check_cost(session: Session, asked: Mapping[int, Subscription]) -> None:
-    """Refuse subscriptions whose residuals, with all others of the session, are too costly."""
-    cost = sum(each.cost for each in asked.values())
-    if not cost:
-        return
-    subscriptions = session.subscriptions
-    gone = sum(subscriptions[key].cost for key in asked if key in subscriptions)
-    if session.cost - gone + cost > MAX_SESSION_COST:
-        raise LimitExceeded(
-            "the cost of the session's residual conditions",
-            limit="MAX_SESSION_COST",
-            maximum=MAX_SESSION_COST,
-        )
 
 
 def _not_stored(reason: str) -> Failure:

@@ -294,7 +294,8 @@ class Session(PeerSession):
         self.publisher = publisher
         self._subscriptions: dict[int, Subscription] = {}
         self.subscriptions: Final[Mapping[int, Subscription]] = self._subscriptions
-        """Changed by `take_up`, `change` and `let_go` alone, which count them."""
+        """Changed by `take_up`, `change` and `let_go` alone, which count them on the principal's
+        account, too."""
         self.cost = 0
         """Of all their residuals."""
         self.durables: dict[int, Durable] = {}
@@ -313,31 +314,35 @@ class Session(PeerSession):
         """Hear something under keys that are not in use."""
         assert self.subscriptions.keys().isdisjoint(subscriptions)
         self._subscriptions.update(subscriptions)
-        self.allowance.subscriptions += len(subscriptions)
-        self.cost += sum(each.cost for each in subscriptions.values())
+        self._count(len(subscriptions), sum(each.cost for each in subscriptions.values()))
 
     def change(self, key: int, what: Filter | Pattern, values: Bindings) -> None:
         """Hear something else under a key."""
         known = self._subscriptions[key]
-        self.cost -= known.cost
+        before = known.cost
         known.what, known.values = what, values
-        self.cost += known.cost
+        self._count(0, known.cost - before)
 
     def let_go(self, key: int) -> Subscription | None:
         """Hear nothing more under a key; what it was, if anything."""
         known = self._subscriptions.pop(key, None)
         if known is not None:
-            self.allowance.subscriptions -= 1
-            self.cost -= known.cost
+            self._count(-1, -known.cost)
         return known
+
+    def _count(self, subscriptions: int, cost: int) -> None:
+        self.allowance.subscriptions += subscriptions
+        self.allowance.cost += cost
+        self.cost += cost
 
     def forget(self) -> None:
         """The session is over."""
         super().forget()
         # What is left leaves the tables piece by piece, and is on the principal's account no more.
-        self.allowance.subscriptions -= len(self.subscriptions)
+        count, cost = len(self.subscriptions), self.cost
+        self._count(-count, -cost)
         self.allowance = Allowance(self.principal.name)
-        self.allowance.subscriptions = len(self.subscriptions)
+        self._count(count, cost)
 
     def hear_pattern(self, out: list[Effect], said: Composite | TooLate, limit: int) -> None:
         """A pattern of this session has occurred, or events were too late for it."""
