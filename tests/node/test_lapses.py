@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from palio.node.complaints import COMPLAIN_EVERY_S
-from palio.node.lapses import PATIENT_LOOKS, QUIET_LOOKS, WAVES, Cuts, Lapses, Missed
+from palio.node.lapses import PATIENT_LOOKS, QUIET_LOOKS, WAVES, Absences, Lapses, Missed
 from palio.node.settings import Settings
 from palio.node.vouching import LAPSE
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -353,13 +353,13 @@ def test_who_is_told_of_a_neighbour_that_joins(missed: Missed, told: tuple[int, 
     assert looks(lapses) == told
 
 
-def cuts() -> Cuts:
+def away() -> Absences:
     """Those of `b0`, which stands between `b1` with `b2`, and `b3`."""
-    return Cuts(lambda broker: {"b1", "b2"} if broker in {"b1", "b2"} else {broker})
+    return Absences(lambda broker: {"b1", "b2"} if broker in {"b1", "b2"} else {broker})
 
 
 def test_brokers_that_were_away_and_lived_on_were_missed() -> None:
-    seen = cuts()
+    seen = away()
     seen.look({"b1", "b2", "b3"})
     assert seen.judge() == (Missed.NOBODY, []), "they are met for the first time"
     seen.look({"b3"})
@@ -373,7 +373,7 @@ def test_brokers_that_were_away_and_lived_on_were_missed() -> None:
 
 
 def test_one_that_was_started_anew_before_anybody_saw_it_gone_was_not_missed() -> None:
-    seen = cuts()
+    seen = away()
     seen.look({"b1"})
     seen.renew(["b1"])
     seen.look(set())
@@ -385,16 +385,16 @@ def test_one_that_was_started_anew_before_anybody_saw_it_gone_was_not_missed() -
 
 
 def test_who_starts_misses_its_network_alone_unless_it_joins_two_parts() -> None:
-    seen = cuts()
+    seen = away()
     seen.begin(["b1", "b2", "b3"])
     seen.look({"b1", "b2"})
     assert seen.judge() == (Missed.HERE, ["b1", "b2"])
     assert seen.judge() == (Missed.NOBODY, [])
-    seen = cuts()
+    seen = away()
     seen.begin(["b1", "b2", "b3"])
     seen.look({"b1", "b3"})
     assert seen.judge() == (Missed.EVERYBODY, ["b1", "b3"]), "nobody else has joined these"
-    seen = cuts()
+    seen = away()
     seen.begin(["b1", "b2", "b3"])
     seen.renew(["b3"])
     seen.look({"b1", "b2", "b3"})

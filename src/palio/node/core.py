@@ -37,7 +37,7 @@ from palio.node.follows import (
     Say,
 )
 from palio.node.identity import Identity
-from palio.node.lapses import Cuts, Lapses, Missed
+from palio.node.lapses import Absences, Lapses, Missed
 from palio.node.limits import MAX_EARLY, SHOWN_CHARS
 from palio.node.notices import Notice
 from palio.node.operations import Append, Claim, Operation
@@ -132,7 +132,7 @@ class Core:
         """The place in the routing table from which this broker itself sends waves."""
         self.outlets = Outlets(router, self.route)
         registry = self.durability.registry
-        self.cuts = Cuts(registry.together)
+        self.absences = Absences(registry.together)
         self.lapses = Lapses(self._sound, self._are_joined, self._missed)
         self.has_published = False
         """Whether clients have published anything here."""
@@ -178,7 +178,7 @@ class Core:
         """The broker starts, with what its disk has."""
         durability, registry, now = self.durability, self.durability.registry, self.at.now
         events = durability.events
-        self.cuts.begin(each for each in registry.brokers if each != self.name)
+        self.absences.begin(each for each in registry.brokers if each != self.name)
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
@@ -375,7 +375,7 @@ class Core:
 
     def _missed(self) -> tuple[Missed, list[str]]:
         """Who has missed something while brokers could not reach each other."""
-        missed, brokers = self.cuts.judge()
+        missed, brokers = self.absences.judge()
         if missed is Missed.HERE and self.has_published:
             missed = Missed.EVERYBODY
         return missed, brokers
@@ -401,8 +401,8 @@ class Core:
         if registry.ways != self._ways_at:
             self._ways_at = registry.ways
             renewed, registry.renewed = registry.renewed, {}
-            self.cuts.renew(renewed.keys())
-            self.cuts.look(registry.reached)
+            self.absences.renew(renewed.keys())
+            self.absences.look(registry.reached)
             self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
         interests = self.durability.interests
         if interests.unread:

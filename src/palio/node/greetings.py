@@ -6,6 +6,8 @@ forgotten meanwhile, begins a new one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from palio.errors import IllegalMessage, NotSupported
 from palio.node.authority import Principal
 from palio.node.core import Core
@@ -19,7 +21,7 @@ from palio.node.sessions import PeerSession
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Challenge, Hello, Welcome
 from palio.protocol.names import check_name
-from palio.routing.algorithms import GraphKind
+from palio.routing.algorithms import ALGORITHMS, GraphKind
 
 __all__ = ["Greetings"]
 
@@ -108,7 +110,7 @@ class Greetings:
             return
         if known is not None:
             self._peers.end_neighbour(known)
-        self._check_routing(hello.name, hello.routing)
+        self._check_routing(hello.name, hello.routing, hello.parents)
         neighbour = self._peers.new_neighbour(core.new_id(), hello.name, principal, link)
         state.party = neighbour
         self._welcome(link, state, neighbour, resumed=False)
@@ -137,12 +139,12 @@ class Greetings:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
         if known is not None:
             self._peers.end_neighbour(known)
-        self._check_routing(welcome.name, welcome.routing)
+        self._check_routing(welcome.name, welcome.routing, welcome.parents)
         neighbour = self._peers.new_neighbour(welcome.session, welcome.name, principal, link)
         state.party = neighbour
         self._peers.attach(neighbour)
 
-    def _check_routing(self, name: str, theirs: str) -> None:
+    def _check_routing(self, name: str, theirs: str, parents: Collection[str]) -> None:
         """Refuse a link that the algorithm has no meaning for (`NotSupported`)."""
         core = self._core
         mine = core.settings.routing_with(name)
@@ -150,6 +152,14 @@ class Greetings:
             raise NotSupported(
                 f"{name!r} routes by {theirs!r} and {core.name!r} by {mine!r}; set the same "
                 "broker.routing for both, or put a gateway between them"
+            )
+        algorithm = ALGORITHMS.get(mine)
+        is_below, is_above = name in core.settings.parents, core.name in parents
+        if algorithm is not None and algorithm.has_parents and is_below == is_above:
+            raise NotSupported(
+                f"with {mine!r} one of two linked brokers is the other's parent, and of "
+                f"{core.name!r} and {name!r} {'each' if is_above else 'neither'} is; set "
+                "broker.parent (--parent) of the lower one to the name of the other"
             )
         shape = core.settings.graph_with(name)
         if shape is GraphKind.ALONE:
@@ -165,11 +175,12 @@ class Greetings:
         core, settings = self._core, self._core.settings
         received = party.stream.received
         token, proof, routing = "", b"", ""
+        parents: tuple[str, ...] = ()
         heartbeat, grace = settings.heartbeat_s, settings.client_grace_s
         if not party.peer.is_client:
             token, proof = state.introduction.answer(party.peer.name)
             heartbeat, grace = settings.peer_heartbeat_s, settings.peer_grace_s
-            routing = settings.routing_with(party.peer.name)
+            routing, parents = settings.routing_with(party.peer.name), settings.parents
         welcome = Welcome(
             core.name,
             party.id,
@@ -181,6 +192,7 @@ class Greetings:
             token,
             proof,
             routing,
+            parents,
         )
         core.out.append(Send(link, welcome))
 

@@ -64,6 +64,7 @@ class Introduction:
             # A gateway does not know yet on which side of it the other end is.
             routing="" if core.settings.outside else core.settings.routing,
             seeks=seeks,
+            parents=core.settings.parents,
         )
         return self._said
 

@@ -13,7 +13,7 @@ fact (`LAPSE`) to all others, which tell theirs:
    answered: what its side wants is in force beyond then.
 3. Where a session with a neighbour begins, two parts of the network may have found each other
    again. Once such waves are answered the broker looks whom it could not reach for a time, though
-   they lived (`Cuts`): only if there are any, something is noted.
+   they lived (`Absences`): only if there are any, something is noted.
 
 What is noted is told when the waves are answered, and some looks later (`QUIET_LOOKS`), so that one
 break is told once: its ends see it at different times, and other links take over later still.
@@ -28,7 +28,7 @@ from typing import Final, TypeAlias
 
 from palio.node.limits import SHOWN_CHARS
 
-__all__ = ["PATIENT_LOOKS", "QUIET_LOOKS", "WAVES", "Cuts", "Lapses", "Missed"]
+__all__ = ["PATIENT_LOOKS", "QUIET_LOOKS", "WAVES", "Absences", "Lapses", "Missed"]
 
 WAVES: Final = 2
 """With advertisements a subscription goes where an advertisement has come from: the first wave is
@@ -56,15 +56,15 @@ class Missed(Enum):
     EVERYBODY = 2
 
 
-class Cuts:
+class Absences:
     """Which brokers this one could not reach for a time though they lived on: what was published on
     either side did not come to the other. Of one that was started anew meanwhile nobody could have
     missed anything.
 
-    >>> cuts = Cuts(lambda broker: {broker})
-    >>> cuts.look({"b2", "b3"}), cuts.look({"b2"}), cuts.judge()
+    >>> away = Absences(lambda broker: {broker})
+    >>> away.look({"b2", "b3"}), away.look({"b2"}), away.judge()
     (None, None, (<Missed.NOBODY: 0>, []))
-    >>> cuts.look({"b2", "b3"}), cuts.judge(), cuts.judge()
+    >>> away.look({"b2", "b3"}), away.judge(), away.judge()
     (None, (<Missed.EVERYBODY: 2>, ['b3']), (<Missed.NOBODY: 0>, []))
     """
 

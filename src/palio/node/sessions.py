@@ -374,7 +374,7 @@ class Neighbour(PeerSession):
 
     is_joining = True
     """Tables were not in force since its session began: who has missed its part by then is for
-    `Cuts` to say."""
+    `Absences` to say."""
 
     def __init__(
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget

@@ -83,8 +83,13 @@ class Settings(msgspec.Struct, frozen=True):
         >>> str(Settings(parent="top").peer("top")), str(Settings().peer("b2"))
         ('master top', 'broker b2')
         """
-        is_above = name == self.parent or (self.outside is not None and name == self.outside.parent)
-        return Peer.master(name) if is_above else Peer.broker(name)
+        return Peer.master(name) if name in self.parents else Peer.broker(name)
+
+    @property
+    def parents(self) -> tuple[str, ...]:
+        """The brokers above this one, on either side of a gateway."""
+        above = (self.parent, "" if self.outside is None else self.outside.parent)
+        return tuple(filter(None, above))
 
     def is_outside(self, name: str) -> bool:
         """Whether this is a gateway, and a broker is on the outer side of it."""

@@ -154,6 +154,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     seeks: bool = False
     """Of a broker: it has lost others and looks for them. It needs this link only if there is no
     other way to whom it dials."""
+    parents: tuple[str, ...] = ()
+    """Of a broker: those that it has above it, on either side of a gateway."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
@@ -183,7 +185,9 @@ class Welcome(msgspec.Struct, frozen=True, tag=True):
     proof: bytes = b""
     """...and its signature over the nonces of this greeting."""
     routing: str = ""
-    """To brokers: as in `Hello`."""
+    """To brokers: as in `Hello`..."""
+    parents: tuple[str, ...] = ()
+    """...and so is this."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")

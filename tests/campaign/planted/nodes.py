@@ -13,7 +13,7 @@ from palio.node import claims, requests
 from palio.node.durability import Durability
 from palio.node.durable import DurableEvents
 from palio.node.follows import Kept
-from palio.node.lapses import Lapses
+from palio.node.lapses import Absences, Lapses, Missed
 from palio.node.operations import Open
 from palio.node.queues import Queues
 from palio.node.registry import Registry
@@ -25,6 +25,10 @@ from palio.protocol.wire import Decoder
 from tests.mutations import Mutation, nothing
 
 __all__ = ["IN_NODES"]
+
+
+def _nobody_is_missed(_right: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _self: (Missed.NOBODY, [])
 
 
 def _promised_before_it_is_written(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,6 +212,7 @@ IN_NODES: Final = (
     Mutation("what cannot be read is nothing", Decoder, "_stated", _as_nothing),
     Mutation("losses are not told", Lapses, "note", nothing),
     Mutation("losses elsewhere are not told", Lapses, "hear", nothing),
+    Mutation("who was away is not missed", Absences, "judge", _nobody_is_missed),
     Mutation("changes are not narrowed", RequestHandler, "_update", _changes_are_not_narrowed),
     Mutation("changes are not claimed", Durability, "say", _claimed_once),
     Mutation("what waits stays behind", DurableEvents, "_opening", _stays_behind),
