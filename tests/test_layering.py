@@ -223,7 +223,7 @@ def test_modules_keep_the_layering() -> None:
         ("palio.node.node", "from palio.simulation import World"),
         ("palio.server.http.app", "from palio.cli import main"),
         ("palio.spark.source", "from palio_studies import figures"),
-        ("palio.cli.studies", "def late():\n    import palio_studies.command"),
+        ("palio.cli.main", "def late():\n    import palio_studies.command"),
     ],
 )
 def test_an_import_from_a_lower_room_is_caught(module: str, source: str) -> None:

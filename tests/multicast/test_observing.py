@@ -10,9 +10,9 @@ import pytest
 import palio
 from palio.errors import InvalidInput
 from palio.model.events import to_batches
-from palio.multicast import tally
+from palio.multicast import traffic as traffic_room
 from palio.multicast.broker_sets import named
-from palio.multicast.observing import Observed
+from palio.multicast.traffic import Observed
 
 WISHES = [
     ("b1", "price < :limit AND symbol = 'IBM'", {"limit": 50}),
@@ -37,7 +37,7 @@ def wanted(event: dict[str, object]) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("as_batches", [True, False])
 def test_traffic_is_where_events_go(as_batches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "JOINED_AT", 700)
+    monkeypatch.setattr(traffic_room, "JOINED_AT", 700)
     random = Random(7)
     events = [
         {"price": random.randint(1, 100), "symbol": random.choice(["IBM", "MSFT", "AAPL", "X"])}

@@ -7,14 +7,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from palio.multicast import tally
+from palio.multicast import traffic
 from palio.multicast.broker_sets import words_of
-from palio.multicast.tally import SetTally
+from palio.multicast.traffic import SetTally
 
 
 @pytest.mark.parametrize("joined_at", [1, 50, 10_000])
 def test_sets_are_counted(joined_at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tally, "JOINED_AT", joined_at)
+    monkeypatch.setattr(traffic, "JOINED_AT", joined_at)
     masks = np.random.default_rng(joined_at).random((900, 70)) < 0.02
     counting = SetTally(70)
     for first in range(0, 900, 130):

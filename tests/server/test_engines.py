@@ -11,9 +11,9 @@ from palio.matching import warming
 from palio.matching.kernels import registry
 from palio.model.functions import CASE_COST
 from palio.protocol.limits import MAX_BATCH_ROWS
-from palio.server import engines as engines_room
-from palio.server.engines import Engines, load_kernels
+from palio.server import run as engines_room
 from palio.server.limits import COMPILED_PAIRS, COUNT_AGAIN_S, FEW_ROWS, PLAIN_PAIRS, RESIDUALS
+from palio.server.run import Engines, load_kernels
 
 
 @pytest.fixture(params=["plain", "compiled"])

@@ -5,7 +5,7 @@ import pytest
 
 from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.protocol.messages import Parcel, Publish
-from palio.server.parts import Parts
+from palio.server.transport import Parts
 from tests.server.helpers import large
 
 

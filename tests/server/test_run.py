@@ -43,9 +43,9 @@ from palio.routing.algorithms import find_algorithm
 from palio.routing.patterns.router import Patterned
 from palio.server import run as run_module
 from palio.server import tokens
-from palio.server.engines import Engines
 from palio.server.limits import GC_THRESHOLDS
 from palio.server.run import (
+    Engines,
     Running,
     new_authority,
     new_router,

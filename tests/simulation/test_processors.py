@@ -7,7 +7,7 @@ import pytest
 from palio.errors import InvalidInput
 from palio.routing.algorithms import find_algorithm
 from palio.simulation.agenda import Agenda
-from palio.simulation.processors import TURN, Processors
+from palio.simulation.computers import TURN, Processors
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 

@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import takewhile
-from typing import Annotated, Final, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
+from typer.core import TyperGroup
 
 from palio import __version__
 from palio.cli.application import AsJson, app
@@ -27,14 +28,43 @@ from palio.cli.replay import replay
 from palio.cli.reporting import show, show_error
 from palio.cli.serve import config_commands, serve, warm
 from palio.cli.spark import match, pipeline_commands
-from palio.cli.studies import STUDIES_COMMANDS
 from palio.cli.sub import cancel, sub
 from palio.cli.tokens import keys_commands, token_commands
 from palio.cli.top import top
 from palio.cli.topology import retire, topology, trace
 from palio.errors import InvalidConfiguration, InvalidInput, PalioError
 
-__all__ = ["EXTRAS", "app", "missing_extra", "run"]
+__all__ = ["EXTRAS", "STUDIES_COMMANDS", "app", "missing_extra", "run"]
+
+ENTRY_POINTS: Final = "palio.commands"
+"""The group in which a distribution names the `typer.Typer` of each command."""
+
+
+class StudiesCommand(TyperGroup):
+    """Looks for its command when that is asked for, so that `palio --help` need not."""
+
+    def make_context(self, *arguments: Any, **options: Any) -> Any:
+        """The context of the command that was found."""
+        from importlib.metadata import entry_points
+
+        name = self.name or ""
+        found = entry_points(group=ENTRY_POINTS, name=name)
+        if not found:
+            raise InvalidConfiguration(
+                "this needs the package palio-studies, which is not installed; "
+                "pip install palio-studies"
+            )
+        command = typer.main.get_command(found[name].load())
+        return command.make_context(*arguments, **options)
+
+
+STUDIES_COMMANDS: Final = {
+    name: typer.Typer(cls=StudiesCommand, help=summary)
+    for name, summary in (
+        ("simulate", "Run routers on a virtual network and count what it costs."),
+        ("study", "Repeat the evaluations of the papers behind Palio."),
+    )
+}
 
 COMMANDS: Final = (
     *(serve, test, explain, convert, match, warm, demo),

@@ -13,9 +13,8 @@ from palio.cli.reporting import tell
 from palio.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from palio.multicast.observing import Observed
     from palio.multicast.planners import PlanLimits
-    from palio.multicast.traffic import GroupTraffic
+    from palio.multicast.traffic import GroupTraffic, Observed
     from palio.routing.trees import Graph
 
 __all__ = ["TrafficFiles"]
@@ -109,7 +108,7 @@ def _traffic_of(path: Path, brokers: list[str]) -> GroupTraffic:
 def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTraffic:
     """What the subscriptions of a file make of the events of another."""
     from palio.language.parsing import parse_filter
-    from palio.multicast.observing import Observed
+    from palio.multicast.traffic import Observed
 
     wishes = []
     for line, row in _rows(subscriptions):

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self
+from typing import Any, Final, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.multicast.broker_sets import Words, distinct, numbered, rows_of, sizes_of, words_in
+from palio.matching.index import Index
+from palio.model.filters import Filter
+from palio.model.values import NO_VALUES, Bindings
+from palio.multicast.broker_sets import (
+    Words,
+    distinct,
+    numbered,
+    rows_of,
+    sizes_of,
+    words_in,
+    words_of,
+)
 
-__all__ = ["GroupTraffic"]
+__all__ = ["GroupTraffic", "Observed", "SetTally"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,3 +90,97 @@ class GroupTraffic:
     def destinations(self) -> float:
         """How many brokers want an event, on average."""
         return float(self.shares @ sizes_of(self.sets))
+
+
+# --- counting sets ---
+
+
+JOINED_AT: Final = 262_144
+"""Sets after which equal ones are put together, at the earliest."""
+
+
+class SetTally:
+    """Counts of sets, of which equal ones are put together now and then.
+
+    >>> tally = SetTally(brokers=3)
+    >>> tally.add(np.array([[5], [0], [5]], np.uint64))
+    >>> [each.tolist() for each in tally.counted()]
+    [[[5]], [2.0]]
+    """
+
+    def __init__(self, brokers: int) -> None:
+        self.events = 0
+        self.unwanted = 0
+        """Events that nobody wants; they are not counted."""
+        self._sets: Words = np.zeros((0, words_in(brokers)), np.uint64)
+        self._counts: npt.NDArray[np.float64] = np.zeros(0)
+        self._fresh: list[Words] = []
+        self._waiting = 0
+
+    def add(self, sets: Words) -> None:
+        """An event went to each of these."""
+        wanted = sets[sets.any(axis=1)]
+        self.events += len(sets)
+        self.unwanted += len(sets) - len(wanted)
+        self._fresh.append(wanted)
+        self._waiting += len(wanted)
+        if self._waiting >= max(JOINED_AT, len(self._sets)):
+            self._join()
+
+    def counted(self) -> tuple[Words, npt.NDArray[np.float64]]:
+        """Each set once, and its events."""
+        self._join()
+        return self._sets, self._counts
+
+    def _join(self) -> None:
+        sets = np.concatenate([self._sets, *self._fresh])
+        counts = np.concatenate([self._counts, np.ones(self._waiting)])
+        self._sets, self._counts = distinct(sets, counts)
+        self._fresh, self._waiting = [], 0
+
+
+# --- observing ---
+
+
+class Observed:
+    """Subscriptions at brokers, and where the events so far went.
+
+    >>> import palio
+    >>> observed = Observed(["b1", "b2"])
+    >>> observed.subscribe(palio.parse("price < 10"), "b2")
+    >>> observed.take_rows([{"price": 9.5}, {"price": 11}])
+    >>> observed.traffic().sets.tolist(), observed.tally.unwanted
+    ([[2]], 1)
+    """
+
+    def __init__(self, brokers: Iterable[str]) -> None:
+        self.brokers = tuple(brokers)
+        self._places = numbered(self.brokers)
+        self._index = Index()
+        self.tally = SetTally(len(self.brokers))
+
+    def subscribe(self, filter: Filter, broker: str, values: Bindings = NO_VALUES) -> None:
+        """Somebody at a broker wants what a filter matches."""
+        place = self._places.get(broker)
+        if place is None:
+            raise InvalidInput(f"{broker!r:.80} is no broker of this plan")
+        self._index.add(len(self._index), filter, values, destination=place)
+
+    def take(self, events: pa.RecordBatch) -> None:
+        """Many events, as a batch."""
+        masks = np.zeros((events.num_rows, len(self.brokers)), np.bool_)
+        for place, rows in self._index.route(events).items():
+            masks[:, place] = rows
+        self.tally.add(words_of(masks))
+
+    def take_rows(self, events: Iterable[Mapping[str, Any]]) -> None:
+        """Events one by one, each with attributes of its own."""
+        found = [self._index.route_event(each) for each in events]
+        masks = np.zeros((len(found), len(self.brokers)), np.bool_)
+        for row, places in enumerate(found):
+            masks[row, places] = True
+        self.tally.add(words_of(masks))
+
+    def traffic(self) -> GroupTraffic:
+        """What it is so far."""
+        return GroupTraffic.counted(self.brokers, *self.tally.counted())

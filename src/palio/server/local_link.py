@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from palio.protocol.messages import Message
-from palio.server.parts import Parts, is_large
+from palio.server.transport import Parts, is_large
 from palio.server.turns import Turns
 
 __all__ = ["LocalLink", "NodeEnd", "Owner"]

@@ -8,13 +8,15 @@ import logging
 import secrets
 import signal
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+from weakref import WeakSet
 
 import msgspec
 import pyarrow.compute as pc  # noqa: F401  # Arrow imports it itself, 60 ms that no event shall wait
@@ -22,6 +24,9 @@ import pyarrow.compute as pc  # noqa: F401  # Arrow imports it itself, 60 ms tha
 from palio import files
 from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
 from palio.language.parsing import parse_filter
+from palio.matching import warming
+from palio.matching.index import Index
+from palio.matching.kernels import registry
 from palio.model.filters import FALSE, Filter
 from palio.node.authority import Authority, Limits, NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
@@ -29,20 +34,30 @@ from palio.node.identity import NOBODY, Identity
 from palio.node.node import Node
 from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import Address
+from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing.algorithms import find_algorithm
-from palio.routing.protocol import Router
-from palio.server.engines import Engines
+from palio.routing.protocol import Matching, Router, Selector
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
-from palio.server.limits import GC_THRESHOLDS, TLS_1_2_CIPHERS
+from palio.server.limits import (
+    COMPILED_PAIRS,
+    COUNT_AGAIN_S,
+    FEW_ROWS,
+    GC_THRESHOLDS,
+    PLAIN_PAIRS,
+    RESIDUALS,
+    TLS_1_2_CIPHERS,
+)
 from palio.server.multicast.opening import open_groups
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.server import Server
 from palio.server.settings import Configuration, Grant, Tls, check, is_any
 
 __all__ = [
+    "Engines",
     "Front",
     "Running",
+    "load_kernels",
     "new_authority",
     "new_identity",
     "new_journal",
@@ -337,3 +352,63 @@ def _missing(setting: str, error: ImportError) -> InvalidConfiguration:
     return InvalidConfiguration(
         f"{setting} needs a package that is not installed ({error}); pip install 'palio[server]'"
     )
+
+
+# --- engines ---
+#
+# The compiled engine is plain Python until it has had some work: a broker without its kernels is a
+# third the size of one with them. They are loaded beside the loop in some seconds, the first time
+# on a machine in a minute. Until then a pair of event and filter takes ten times as long and more,
+# so that a large message is matched in many small steps.
+
+
+class Engines:
+    """Makes the engines of one broker and the selectors of its router.
+
+    >>> engines = Engines()
+    >>> engines.new_index().match_event({"x": 1}).tolist(), len(engines.new_selector())
+    ([], 0)
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._made: WeakSet[Index] = WeakSet()
+        self._clock = clock
+        self._filters = self._cost = 0
+        self._counted_at = float("-inf")
+
+    def new_selector(self) -> Selector:
+        """One for a router."""
+        return Matching(self.new_index())
+
+    def new_index(self) -> Index:
+        """A compiled engine: it merges beside the loop, and loads its kernels there once it has had
+        some work.
+        """
+        index = Index(_in_background, load_kernels)
+        self._made.add(index)
+        return index
+
+    def rows_at_once(self) -> int:
+        """How many events are to be matched in one step: the fewer, the more filters there are, and
+        while it is done in plain Python. There may be thousands of engines: they are not counted
+        each time.
+        """
+        now = self._clock()
+        if now - self._counted_at >= COUNT_AGAIN_S:
+            self._filters, self._counted_at = sum(map(len, self._made)), now
+            self._cost = sum(each.residual_cost for each in self._made)
+        pairs = PLAIN_PAIRS if registry.ready() is None else COMPILED_PAIRS
+        rows = max(FEW_ROWS, min(MAX_BATCH_ROWS, pairs // max(1, self._filters)))
+        return min(rows, max(1, RESIDUALS // self._cost)) if self._cost else rows
+
+
+def load_kernels() -> None:
+    """Load the compiled code of matching and of routing; until then both are plain Python."""
+    if not registry.are_on_disk():
+        logger.info("compiling the engine's kernels takes a minute; plain Python until then")
+    warming.warm()
+
+
+def _in_background(job: Callable[[], Any]) -> None:
+    """Do something beside the loop, such as compiling; a broker may end before it has."""
+    threading.Thread(target=job, name="palio-engine", daemon=True).start()

@@ -37,14 +37,13 @@ from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
 from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
-from palio.server.journal.answers import WRITABLE, Answer, Answers
 from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.places import Places
 from palio.server.pulse import Pulse
 from palio.server.transport import Connection
-from palio.server.turns import Turns, Waiting
+from palio.server.turns import WRITABLE, Answer, Answers, Turns, Waiting
 
 __all__ = ["Journaling", "Server"]
 

@@ -50,7 +50,7 @@ from palio.server.limits import (
     MAX_COUNT,
     MAX_REORDER_S,
 )
-from palio.server.multicast.addresses import DEFAULT_GROUP_PORT, GroupAddresses
+from palio.server.multicast.interfaces import DEFAULT_GROUP_PORT, GroupAddresses
 
 __all__ = [
     "Auth",

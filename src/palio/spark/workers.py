@@ -23,7 +23,7 @@ import pyarrow as pa
 from palio.errors import InvalidInput, LimitExceeded
 from palio.matching.index import Index
 from palio.multicast.broker_sets import MAX_BROKERS, masks_of, words_of
-from palio.multicast.tally import SetTally
+from palio.multicast.traffic import SetTally
 from palio.spark.attributes import Fitted, fit
 from palio.spark.sets import SubscriptionSet
 from palio.spark.tasks import Tally, TaskPlace, counts_of

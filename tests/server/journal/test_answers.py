@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from palio.server.journal.answers import Answer, Answers
-from palio.server.turns import Turns
+from palio.server.turns import Answer, Answers, Turns
 from tests.server.test_turns import Clock
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from palio.server.journal.presence import Presence
+from palio.server.journal.disk_space import Presence
 from palio.server.limits import LOOK_S
 
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from palio.errors import InvalidConfiguration
-from palio.server.multicast.addresses import GroupAddresses
+from palio.server.multicast.interfaces import GroupAddresses
 
 
 def test_groups_have_addresses_of_their_own_until_there_are_more_than_addresses() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from palio.server.multicast.interfaces import Interface, find_interface
-from palio.server.multicast.memberships import Memberships
+from palio.server.multicast.sockets import Memberships
 from tests.server.bridges import INTERFACE, Bridge, why_no_bridge
 
 REASON = why_no_bridge()

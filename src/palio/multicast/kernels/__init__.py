@@ -30,16 +30,16 @@ class _Kernels:
 @cache
 def _loaded() -> _Kernels:
     from palio.matching.kernels.cache import KernelCache
-    from palio.multicast.kernels import choosing, merging
+    from palio.multicast.kernels import merging
 
     def everything() -> _Kernels:
         one, words = np.ones(1, np.int64), np.ones((1, 1), np.uint64)
-        choosing.supersets(words, words, np.array([0, 1]), 0 * one)
+        merging.supersets(words, words, np.array([0, 1]), 0 * one)
         merging.merge(words.copy(), np.ones(1), 1)
         merging.absorb(words.copy(), np.ones(1), words, np.ones(1))
-        return _Kernels(choosing.supersets, merging.merge, merging.absorb)
+        return _Kernels(merging.supersets, merging.merge, merging.absorb)
 
-    kept = KernelCache.of("multicast", [choosing, merging], merging.merge)
+    kept = KernelCache.of("multicast", [merging], merging.merge)
     return kept.load(everything) or everything()
 
 

@@ -24,8 +24,7 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.language.http_events import gap_event, json_value
 from palio.model.events import PUBLISHER, SEQ, TIME, is_system_name, rows
 from palio.model.limits import MAX_ATTRIBUTES
-from palio.server.http.cursors import CursorFeed, FeedBatch, with_pings
-from palio.server.http.sse import PING_S
+from palio.server.http.cursors import PING_S, CursorFeed, FeedBatch, with_pings
 from palio.server.turns import Pace
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""`DiskSpace`: what a journal may still take of its disk, and a reserve for what makes room.
+"""The guards of a journal on its disk: its room (`DiskSpace`), and its files (`Presence`).
 
 Whatever a journal writes, also that something is done with and may go, takes room in its log first,
 and later as much again when the log is moved into the file. So a disk that was filled to its last
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from typing import Final
 from palio import files
 from palio.server.limits import LOOK_S
 
-__all__ = ["FILE", "GRANT_BYTES", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace"]
+__all__ = ["FILE", "GRANT_BYTES", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace", "Presence"]
 
 FILE: Final = "journal.reserve"
 """The name of the reserve in the data directory."""
@@ -127,3 +127,47 @@ class DiskSpace:
         """The journal is closed: a reserve is kept only where it will be needed."""
         if self.free > 4 * self.reserve_bytes:
             self.release()
+
+
+# --- the files ---
+#
+# A file that was removed, replaced or moved away is written to as before: whatever is acknowledged
+# then is gone when the broker ends, as all that was acknowledged before. So the writer looks before
+# it writes, unless it has looked less than `LOOK_S` ago.
+
+
+class Presence:
+    """Some files of one directory, as they were when they were opened."""
+
+    def __init__(
+        self, paths: Sequence[Path], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._clock = clock
+        self._look_at = 0.0
+        self._held = {os.fspath(path): os.stat(path) for path in paths}
+        self._problem: str | None = None
+
+    def problem(self) -> str | None:
+        """Why nothing that is written can be relied on any more, or None. It is so for good."""
+        now = self._clock()
+        if now >= self._look_at and self._problem is None:
+            self._look_at = now + LOOK_S
+            self._problem = self._look()
+        return self._problem
+
+    def _look(self) -> str | None:
+        for path, held in self._held.items():
+            try:
+                found = os.stat(path)
+            except OSError:
+                return _said(path, "was removed or moved away")
+            if (found.st_ino, found.st_dev) != (held.st_ino, held.st_dev):
+                return _said(path, "was replaced")
+        return None
+
+
+def _said(path: str, what: str) -> str:
+    return (
+        f"{path} {what} while the broker used it; nothing is written from now on: "
+        "put back what was there, and restart the broker"
+    )

@@ -24,12 +24,11 @@ from palio.errors import InvalidConfiguration
 from palio.node.effects import Entry, Heading, Stored
 from palio.node.operations import Append, CaughtUp, Cursor, Put, PutSubscription
 from palio.server.counters import JournalCounters
-from palio.server.journal.disk_space import DiskSpace
+from palio.server.journal.disk_space import DiskSpace, Presence
 from palio.server.journal.format import connect, create_or_check
 from palio.server.journal.losses import begin_epoch
 from palio.server.journal.mark import FILE as MARK
 from palio.server.journal.mark import Mark
-from palio.server.journal.presence import Presence
 from palio.server.journal.reading import JournalReader, damage_told
 from palio.server.journal.wal import check_log
 from palio.server.journal.writer import IDLE_S, OnFailed, OnStored, OnWritable, Writer

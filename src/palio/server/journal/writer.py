@@ -25,9 +25,8 @@ from typing import Final
 from palio.errors import JournalDamaged
 from palio.node.operations import Append, Operation, Put, PutRecord, Retarget
 from palio.server.counters import JournalCounters
-from palio.server.journal.disk_space import DiskSpace
+from palio.server.journal.disk_space import DiskSpace, Presence
 from palio.server.journal.mark import Mark
-from palio.server.journal.presence import Presence
 from palio.server.journal.scribe import Scribe
 
 __all__ = ["IDLE_S", "MAX_GROUP", "PROBE_S", "OnFailed", "OnStored", "OnWritable", "Writer"]

@@ -11,8 +11,7 @@ from typing import Final
 from palio import files
 from palio.errors import InvalidConfiguration, InvalidInput, UnsafeFile
 from palio.protocol.datagrams import SALT_BYTES, UNSHARED, GroupKey, Opener, Sealer
-from palio.server.multicast.addresses import GroupAddresses
-from palio.server.multicast.interfaces import Interface, find_interface
+from palio.server.multicast.interfaces import GroupAddresses, Interface, find_interface
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.settings import Multicast
 
