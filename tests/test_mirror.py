@@ -34,7 +34,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "studies/command.py": "cli/test_study.py",
     "studies/simulate.py": "cli/test_simulate.py",
     "studies/names.py": "studies/test_study.py",
-    "server/http/schemas.py": "server/http/test_openapi.py",
     "matching/protocol.py": ENGINES,
     # commands: each by running it, with those that share a broker
     "cli/application.py": "cli/test_main.py",

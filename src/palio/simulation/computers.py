@@ -7,15 +7,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
-from palio.errors import IllegalMessage
 from palio.node.effects import Moment, Report
 from palio.node.host import DialPort, Host, Machine, numbered_ids
 from palio.node.operations import Append
-from palio.protocol.messages import Message
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
-from palio.simulation.pipes import End, Holder, NumberedReader, Planner
+from palio.simulation.pipes import End, NumberedReader, Planner
 
 __all__ = ["Computer", "Processors"]
 
@@ -126,14 +124,14 @@ class Computer:
         """Someone connected."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = _Reader(self.host, number, self._awake)
+            end.reader = NumberedReader(self.host, number, self._awake)
             self._awake(partial(self.host.accept, number, end))
 
     def dial(self, end: End, peer: str, url: str = "") -> None:
         """A connection to another broker was made, at an address if that broker asked for it."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = _Reader(self.host, number, self._awake)
+            end.reader = NumberedReader(self.host, number, self._awake)
             self._awake(partial(self.host.dial, number, end, peer, url))
 
     def unreachable(self, url: str, reason: str) -> None:
@@ -190,25 +188,6 @@ class Computer:
         if host is not None:
             rings = partial(self._awake, partial(host.tick, at))
             self._planner.at(max(self._planner.now_us, at_least(at)), TIMER, rings)
-
-
-class _Reader(NumberedReader):
-    """A broker's: what comes waits while that is paused."""
-
-    def __init__(
-        self, holder: Holder, number: int, awake: Callable[[Callable[[], object]], None]
-    ) -> None:
-        super().__init__(holder, number)
-        self._awake = awake
-
-    def arrived(self, message: Message) -> None:
-        self._awake(partial(super().arrived, message))
-
-    def lost(self, reason: str) -> None:
-        self._awake(partial(super().lost, reason))
-
-    def illegal(self, error: IllegalMessage) -> None:
-        self._awake(partial(super().illegal, error))
 
 
 # --- processors ---

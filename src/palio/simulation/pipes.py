@@ -56,23 +56,26 @@ class Holder(Protocol):
 
 
 class NumberedReader:
-    """The `Reader` of one of a holder's ends."""
+    """The `Reader` of one of a holder's ends; `do` calls that, at once or when it is awake."""
 
-    def __init__(self, holder: Holder, number: int) -> None:
+    def __init__(
+        self, holder: Holder, number: int, do: Callable[[Action], object] = lambda action: action()
+    ) -> None:
         self._holder = holder
         self._number = number
+        self._do = do
 
     def arrived(self, message: Message) -> None:
         """See `Reader`."""
-        self._holder.receive(self._number, message)
+        self._do(partial(self._holder.receive, self._number, message))
 
     def lost(self, _reason: str) -> None:
         """See `Reader`."""
-        self._holder.lost(self._number)
+        self._do(partial(self._holder.lost, self._number))
 
     def illegal(self, error: IllegalMessage) -> None:
         """See `Reader`."""
-        self._holder.illegal(self._number, error)
+        self._do(partial(self._holder.illegal, self._number, error))
 
 
 class Surface(NamedTuple):

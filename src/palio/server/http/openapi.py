@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+import msgspec
+
 from palio import __version__
-from palio.language.http_events import BATCH_TYPE, JSON_TYPE
+from palio.language.http_events import BATCH_TYPE, CURSOR, JSON_TYPE
 from palio.server.http.access import TOKEN
 from palio.server.http.arrow import ARROW_TYPE, TYPES
 from palio.server.http.cursors import EVENT_STREAM_TYPE
-from palio.server.http.schemas import listed, ref, schemas
+from palio.server.http.subscriptions import Request
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
 
 __all__ = ["document"]
@@ -26,14 +28,10 @@ _ERRORS: Final = {
     "421": "sent to a name that is not this broker's",
     "503": "the broker is not ready",
 }
-_ANYONE: Final = ("421",)
-"""Errors of what needs no token."""
-_ASKED: Final = ("400", "401", "403", *_ANYONE, "503")
+_ASKED: Final = ("400", "401", "403", "421", "503")
 """Errors of what a caller may be refused."""
 _SENT: Final = (*_ASKED, "413", "415")
 """Errors of what has a body."""
-
-_CURSOR: Final = "Where to go on: the id of the last event that was received."
 
 
 def document() -> dict[str, Any]:
@@ -43,6 +41,9 @@ def document() -> dict[str, Any]:
     ['get', 'post']
     """
     paths = {"/events": _events(), **_subscriptions(), **_advertisements(), **_running()}
+    for path, operations in paths.items():
+        for method, operation in operations.items():  # generators call their functions so
+            operation["operationId"] = "_".join([method, *re.findall(r"\w+", path)])
     return {
         "openapi": "3.1.0",
         "info": {
@@ -50,9 +51,9 @@ def document() -> dict[str, Any]:
             "version": __version__,
             "description": "Content-based publish/subscribe: CloudEvents in and out.",
         },
-        "paths": _named(paths),
+        "paths": paths,
         "components": {
-            "schemas": schemas(),
+            "schemas": _schemas(),
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer"},
                 "query": {"type": "apiKey", "in": "query", "name": TOKEN},
@@ -62,99 +63,90 @@ def document() -> dict[str, Any]:
     }
 
 
+# --- paths ---
+
+
 def _events() -> dict[str, Any]:
     durable = _parameter("durable", "query", "Answer when they are on the disk.", type="boolean")
     identity = _parameter("as", "query", "Under which identity it was advertised.")
     text = _parameter("filter", "query", "In Palio's language.", required=True, minLength=1)
-    event = {JSON_TYPE: {"schema": ref("CloudEvent")}}
     return {
         "post": _operation(
             "Publish CloudEvents, in binary, structured or batch mode, or an Arrow stream.",
-            {
-                "202": _json("All are held.", ref("Receipt")),
-                "207": _json("Some were refused.", ref("Receipt")),
-            },
+            {"202": ("All are held.", "Receipt"), "207": ("Some were refused.", "Receipt")},
             (*_SENT, "409"),
-            parameters=[durable, identity],
-            body={
-                **event,
-                BATCH_TYPE: {"schema": listed("CloudEvent")},
+            [durable, identity],
+            {
+                JSON_TYPE: {"schema": _ref("CloudEvent")},
+                BATCH_TYPE: {"schema": _listed("CloudEvent")},
                 ARROW_TYPE: {},
                 "*/*": {},
             },
         ),
         "get": _operation(
             "Hear what matches a filter, for as long as the request is open. Also as a WebSocket.",
-            _stream(),
+            _STREAM,
             _ASKED,
-            parameters=[text, _values(), _columns(), *_resuming()],
+            [text, _values(), _columns(), *_resuming()],
         ),
     }
 
 
 def _subscriptions() -> dict[str, Any]:
     one = _parameter("id", "path", "The subscription's id.", required=True)
-    found = (*_ASKED, "404")
-    asked = {"application/json": {"schema": ref("Request")}}
-    cursor = {"application/json": {"schema": ref("Cursor")}}
-    shown = ref("Subscription")
+    found, sent = (*_ASKED, "404"), (*_SENT, "404")
+    forget = _parameter("forget", "query", "End durable ones for good.", type="boolean")
+    waiting = ("What waits.", _listed("Taken"), BATCH_TYPE, ARROW_TYPE)
     return {
         "/subscriptions": {
             "post": _operation(
-                "Make a subscription.", {"201": _json("It is made.", shown)}, _SENT, body=asked
+                "Make a subscription.",
+                {"201": ("It is made.", "Subscription")},
+                _SENT,
+                body=_json("Request"),
             ),
             "get": _operation(
-                "List one's own.",
-                {"200": _json("The subscriptions.", listed("Subscription"))},
-                _ASKED,
+                "List one's own.", {"200": ("The subscriptions.", _listed("Subscription"))}, _ASKED
             ),
             "delete": _operation(
                 "End all that an identity hears and a filter covers.",
-                {"200": _json("How many that were.", ref("Cancelled"))},
+                {"200": ("How many that were.", "Cancelled")},
                 (*_ASKED, "413"),
-                parameters=[
-                    *_covering(),
-                    _parameter("forget", "query", "End durable ones for good.", type="boolean"),
-                ],
+                [*_covering(), forget],
             ),
         },
         "/subscriptions/{id}": {
-            "get": _operation("Show one.", {"200": _json("It.", shown)}, found, parameters=[one]),
+            "get": _operation("Show one.", {"200": ("It.", "Subscription")}, found, [one]),
             "put": _operation(
                 "Change its filter or sink; identity and position stay.",
-                {"200": _json("As it is now.", shown)},
-                (*_SENT, "404"),
-                parameters=[one],
-                body=asked,
+                {"200": ("As it is now.", "Subscription")},
+                sent,
+                [one],
+                _json("Request"),
             ),
-            "delete": _operation(
-                "End it.", {"204": {"description": "It has ended."}}, found, parameters=[one]
-            ),
+            "delete": _operation("End it.", {"204": ("It has ended.",)}, found, [one]),
         },
         "/subscriptions/{id}/events": {
             "get": _operation(
-                "Hear it. Also as a WebSocket.",
-                _stream(),
-                found,
-                parameters=[one, _columns(), *_resuming()],
+                "Hear it. Also as a WebSocket.", _STREAM, found, [one, _columns(), *_resuming()]
             )
         },
         "/subscriptions/{id}/batch": {
             "get": _operation(
                 "Take what waits for a durable subscription; nothing is acknowledged but by its "
                 "cursor.",
-                {"200": _or_arrow(_said("What waits.", BATCH_TYPE, listed("Taken")))},
+                {"200": waiting},
                 found,
-                parameters=[one, _columns(), *_taking()],
+                [one, _columns(), *_taking()],
             )
         },
         "/subscriptions/{id}/acknowledge": {
             "post": _operation(
                 "Say that all up to a cursor has been dealt with.",
-                {"204": {"description": "It is noted."}},
-                (*_SENT, "404"),
-                parameters=[one],
-                body=cursor,
+                {"204": ("It is noted.",)},
+                sent,
+                [one],
+                _json("Cursor"),
             )
         },
     }
@@ -162,33 +154,35 @@ def _subscriptions() -> dict[str, Any]:
 
 def _advertisements() -> dict[str, Any]:
     one = _parameter("id", "path", "The name of the advertisement.", required=True)
-    shown, gone = ref("Advertisement"), {"204": {"description": "It is over."}}
-    offer = {"application/json": {"schema": ref("Offer")}}
+    over: dict[str, Any] = {"204": ("It is over.",)}
     return {
         "/advertisements": {
             "get": _operation(
                 "List what was announced by HTTP under an identity.",
-                {"200": _json("The advertisements.", listed("Advertisement"))},
+                {"200": ("The advertisements.", _listed("Advertisement"))},
                 _ASKED,
-                parameters=[_identity()],
+                [_identity()],
             ),
             "delete": _operation(
                 "Withdraw all of an identity that a filter covers.",
-                gone,
+                over,
                 (*_ASKED, "413"),
-                parameters=_covering(),
+                _covering(),
             ),
         },
         "/advertisements/{id}": {
             "put": _operation(
                 "Announce what will be published, or renew that.",
-                {"200": _json("It is renewed.", shown), "201": _json("It is new.", shown)},
+                {
+                    "200": ("It is renewed.", "Advertisement"),
+                    "201": ("It is new.", "Advertisement"),
+                },
                 _SENT,
-                parameters=[one, _identity()],
-                body=offer,
+                [one, _identity()],
+                _json("Offer"),
             ),
             "delete": _operation(
-                "Announce it no longer.", gone, (*_ASKED, "404"), parameters=[one, _identity()]
+                "Announce it no longer.", over, (*_ASKED, "404"), [one, _identity()]
             ),
         },
     }
@@ -196,22 +190,19 @@ def _advertisements() -> dict[str, Any]:
 
 def _running() -> dict[str, Any]:
     """The paths for operators of a broker."""
-    status, known = ref("Status"), {"type": "object"}
-    health = _operation("Whether it runs.", {"200": _json("It does.", status)}, _ANYONE)
+    known: dict[str, Any] = {"type": "object"}
+    text = ("In Prometheus' format.", {"type": "string"}, "text/plain")
+    health = _operation("Whether it runs.", {"200": ("It does.", "Status")}, ("421",))
     ready = _operation(
-        "Whether it takes sessions.", {"200": _json("It does.", status)}, (*_ANYONE, "503")
+        "Whether it takes sessions.", {"200": ("It does.", "Status")}, ("421", "503")
     )
     metrics = _operation(
-        "Counts, for Prometheus; needs the grant `monitor`.",
-        {"200": _said("In Prometheus' format.", "text/plain", {"type": "string"})},
-        _ASKED,
+        "Counts, for Prometheus; needs the grant `monitor`.", {"200": text}, _ASKED
     )
     topology = _operation(
-        "Brokers and links; needs the grant `monitor`.",
-        {"200": _json("What is known.", known)},
-        _ASKED,
+        "Brokers and links; needs the grant `monitor`.", {"200": ("What is known.", known)}, _ASKED
     )
-    described = _operation("This document.", {"200": _json("It.", known)}, _ANYONE)
+    described = _operation("This document.", {"200": ("It.", known)}, ("421",))
     for each in (health, ready, described):
         each["security"] = []
     return {
@@ -223,27 +214,22 @@ def _running() -> dict[str, Any]:
     }
 
 
-def _named(paths: dict[str, Any]) -> dict[str, Any]:
-    """Paths whose operations have names, which generators of programs call their functions by."""
-    for path, operations in paths.items():
-        for method, operation in operations.items():
-            operation["operationId"] = "_".join([method, *_WORD.findall(path)])
-    return paths
-
-
-_WORD: Final = re.compile(r"\w+")
+_STREAM: Final = {"200": ("A stream.", {"type": "string"}, EVENT_STREAM_TYPE, ARROW_TYPE)}
 
 
 def _operation(
     summary: str,
-    answers: dict[str, Any],
+    answers: dict[str, tuple[Any, ...]],
     errors: tuple[str, ...],
-    *,
     parameters: list[dict[str, Any]] | None = None,
     body: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    failures = {status: _json(_ERRORS[status], ref("Error")) for status in sorted(errors)}
-    operation: dict[str, Any] = {"summary": summary, "responses": {**answers, **failures}}
+    """An operation. An answer is its description, then its schema or the name of one, and in which
+    types it comes if not as JSON.
+    """
+    failures = {status: _answer(_ERRORS[status], "Error") for status in sorted(errors)}
+    responses = {status: _answer(*answer) for status, answer in answers.items()} | failures
+    operation: dict[str, Any] = {"summary": summary, "responses": responses}
     if parameters:
         operation["parameters"] = parameters
     if body is not None:
@@ -251,22 +237,22 @@ def _operation(
     return operation
 
 
-def _said(description: str, media: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": description, "content": {media: {"schema": schema}}}
+def _answer(
+    description: str, schema: Any = None, media: str = "application/json", other: str = ""
+) -> dict[str, Any]:
+    if schema is None:
+        return {"description": description}
+    content = {media: {"schema": _ref(schema) if isinstance(schema, str) else schema}}
+    if other:  # for who accepts it
+        content[other] = {"schema": {"contentMediaType": other}}
+    return {"description": description, "content": content}
 
 
-def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return _said(description, "application/json", schema)
+def _json(name: str) -> dict[str, Any]:
+    return {"application/json": {"schema": _ref(name)}}
 
 
-def _stream() -> dict[str, Any]:
-    return {"200": _or_arrow(_said("A stream.", EVENT_STREAM_TYPE, {"type": "string"}))}
-
-
-def _or_arrow(answer: dict[str, Any]) -> dict[str, Any]:
-    """An answer that is an Arrow stream for who accepts one."""
-    answer["content"][ARROW_TYPE] = {"schema": {"contentMediaType": ARROW_TYPE}}
-    return answer
+# --- parameters ---
 
 
 def _parameter(
@@ -302,35 +288,102 @@ def _columns() -> dict[str, Any]:
 
 def _spread(name: str, description: str, prefix: str, kind: dict[str, Any]) -> dict[str, Any]:
     """An object whose names nobody knows beforehand, spread out over the query."""
+    names = {"pattern": rf"^{prefix}\."}
     return _parameter(
-        name,
-        "query",
-        description,
-        type="object",
-        propertyNames={"pattern": rf"^{prefix}\."},
-        additionalProperties=kind,
+        name, "query", description, type="object", propertyNames=names, additionalProperties=kind
     ) | {"style": "form", "explode": True}
+
+
+_GO_ON: Final = "Where to go on: the id of the last event that was received."
 
 
 def _resuming() -> list[dict[str, Any]]:
     return [
-        _parameter("Last-Event-ID", "header", _CURSOR),
-        _parameter("cursor", "query", f"{_CURSOR} For those who can send no header."),
+        _parameter("Last-Event-ID", "header", _GO_ON),
+        _parameter("cursor", "query", f"{_GO_ON} For those who can send no header."),
     ]
 
 
 def _taking() -> list[dict[str, Any]]:
-    bounds: dict[str, Any] = {"minimum": 0, "maximum": MAX_WAIT_S, "default": 5}
+    most: dict[str, Any] = {"minimum": 1, "maximum": MAX_TAKEN, "default": 100}
+    wait: dict[str, Any] = {"minimum": 0, "maximum": MAX_WAIT_S, "default": 5}
     return [
-        _parameter("cursor", "query", f"{_CURSOR} What is before it is acknowledged."),
-        _parameter(
-            "max",
-            "query",
-            "Events at most.",
-            type="integer",
-            minimum=1,
-            maximum=MAX_TAKEN,
-            default=100,
-        ),
-        _parameter("wait_s", "query", "Seconds to wait for the first.", type="number", **bounds),
+        _parameter("cursor", "query", f"{_GO_ON} What is before it is acknowledged."),
+        _parameter("max", "query", "Events at most.", type="integer", **most),
+        _parameter("wait_s", "query", "Seconds to wait for the first.", type="number", **wait),
     ]
+
+
+# --- schemas ---
+
+_TEXT: Final = {"type": "string"}
+_NUMBER: Final = {"type": "integer"}
+_SECONDS: Final = {"type": "number"}
+_NAME: Final = {"type": "string", "minLength": 1}
+
+
+def _ref(name: str) -> dict[str, str]:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _listed(name: str) -> dict[str, Any]:
+    return {"type": "array", "items": _ref(name)}
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    return {"type": "object", "required": [*required], "properties": properties}
+
+
+def _schemas() -> dict[str, Any]:
+    (_, found) = msgspec.json.schema_components(
+        [Request], ref_template="#/components/schemas/{name}"
+    )
+    filter = {"filter": _TEXT, "parameters": {"type": "object"}}
+    event = {
+        "specversion": {"const": "1.0"},
+        "id": _NAME,
+        "source": _NAME,
+        "type": _NAME,
+        "subject": _TEXT,
+        "time": {"type": "string", "format": "date-time"},
+        "datacontenttype": _TEXT,
+        "data": {},
+        "data_base64": {"type": "string", "contentEncoding": "base64"},
+    }
+    named = ("specversion", "id", "source", "type")
+    numbers = {"first_seq": _NUMBER, "last_seq": _NUMBER}
+    # What was asked for, without what is empty, and what the broker makes of it.
+    asked = found["Request"]["properties"]
+    made = {"id": _NAME, "palio": _object(filter, "filter", "parameters")}
+    receipt = {
+        "accepted": _NUMBER,
+        "level": {"enum": ["memory", "durable"]},
+        "publisher": _TEXT,
+        **numbers,
+        "refused": _listed("Refusal"),
+    }
+    failure = {
+        "type": _NAME,
+        "message": _TEXT,
+        "limit": _TEXT,
+        "line": _NUMBER,
+        "column": _NUMBER,
+        "maximum": _NUMBER,
+    }
+    refusal = {**numbers, "error": _ref("Failure")}
+    advertised = {"id": _NAME, "filter": _TEXT, "lease_s": _SECONDS}
+    return {
+        **found,
+        "Subscription": _object(asked | made, *made),
+        "CloudEvent": _object(event, *named),
+        "Taken": _object({**event, CURSOR: _TEXT}, *named, CURSOR),
+        "Receipt": _object(receipt, "accepted"),
+        "Refusal": _object(refusal, *refusal),
+        "Cursor": _object({"cursor": _NAME}, "cursor"),
+        "Offer": _object({**filter, "lease_s": _SECONDS}, "filter"),
+        "Advertisement": _object(advertised, *advertised),
+        "Cancelled": _object({"cancelled": _NUMBER}, "cancelled"),
+        "Status": _object({"status": _TEXT}, "status"),
+        "Failure": _object(failure, "type", "message"),
+        "Error": _object({"error": _ref("Failure")}, "error"),
+    }
