@@ -7,19 +7,22 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from palio.cli.demo.audit import Promise
 from palio.cli.demo.board import (
     Board,
     BoardState,
     LiveBoard,
     PlainBoard,
-    SubscriberLine,
+    current_filter,
     sparkline,
 )
 
-LINES = (
-    SubscriberLine("bargains", "london", "price < :limit", {"limit": 98.5}, 1_234, 0),
-    SubscriberLine("ticker", "london", "EXISTS price", {}, 40, 61),
+PROMISES = (
+    Promise("bargains", "london", "price < :limit", {"limit": 98.5}),
+    Promise("ticker", "london", "EXISTS price", {}),
 )
+PROMISES[0].received = 1_234
+PROMISES[1].received, PROMISES[1].lost = 40, 61
 
 
 def state(seconds: float = 1.5, **changes: Any) -> BoardState:
@@ -27,14 +30,14 @@ def state(seconds: float = 1.5, **changes: Any) -> BoardState:
         "seconds": seconds,
         "prices": {"IBM": 101.5, "SAP": 98.1},
         "brokers": {"berlin": True, "tokyo": False},
-        "lines": LINES,
+        "promises": PROMISES,
         "quotes": 2_000,
     }
     return BoardState(**{**given, **changes})
 
 
 def test_a_filter_is_shown_with_the_current_values() -> None:
-    assert LINES[0].current_filter == "price < 98.50"
+    assert current_filter(PROMISES[0]) == "price < 98.50"
 
 
 def test_lines_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

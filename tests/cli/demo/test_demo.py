@@ -14,12 +14,11 @@ from typing import Any, Self
 import pytest
 
 import palio.testing
+from palio.cli.demo import audit as audit_module
 from palio.cli.demo import demo as demo_module
-from palio.cli.demo import spark as spark_module
-from palio.cli.demo.audit import Promise
+from palio.cli.demo.audit import Promise, Quote
 from palio.cli.demo.board import Board
 from palio.cli.demo.demo import Demo
-from palio.cli.demo.market import Quote
 from palio.client.connection import Client
 from palio.client.events import Published
 from palio.errors import Unreachable
@@ -168,7 +167,7 @@ def test_the_answer_of_spark_counts(
         return {name: sorted(one.expected)[missing:] for name, one in promises.items()}
 
     for function in (match_again, write_job, matches_in):
-        monkeypatch.setattr(spark_module, function.__name__, function)
+        monkeypatch.setattr(audit_module, function.__name__, function)
     outcome = palio("demo", "--seconds", "1")
     assert outcome.status == missing
     assert "Spark matches the ledger's quotes again" in outcome.out

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import statistics
 
-from palio.cli.demo.market import FIRST_PRICE, SYMBOLS, Market, Quote
+from palio.cli.demo.audit import Quote
+from palio.cli.demo.demo import FIRST_PRICE, SYMBOLS, Market
 
 
 def ticks(seed: int, count: int) -> list[list[Quote]]:

@@ -12,8 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from palio.cli.demo.audit import Period, Promise
-from palio.cli.demo.spark import match_again, matches_in, write_job
+from palio.cli.demo.audit import Period, Promise, match_again, matches_in, write_job
 from palio.errors import Unreachable
 from palio.model.events import SEQ, TIME
 from tests.cli.helpers import Palio

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
+from palio.cli.demo.audit import Promise
 from palio.cli.reporting import show
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["Board", "BoardState", "LiveBoard", "PlainBoard", "SubscriberLine", "board_for"]
+__all__ = ["Board", "BoardState", "LiveBoard", "PlainBoard", "board_for"]
 
 _FRAME_SECONDS: Final = 0.1
 _HISTORY: Final = 24
@@ -31,32 +32,6 @@ _PAIRED: Final = 80
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
-class SubscriberLine(msgspec.Struct, frozen=True):
-    """One subscriber's row of the display."""
-
-    name: str
-    broker: str
-    filter: str
-    values: dict[str, float]
-    received: int
-    lost: int
-
-    @property
-    def current_filter(self) -> str:
-        """The filter with the current values of its parameters."""
-        text = self.filter
-        for name, value in self.values.items():
-            text = text.replace(f":{name}", f"{value:.2f}")
-        return text
-
-    @property
-    def counts(self) -> str:
-        """The deliveries in a few words."""
-        lost = f" ({self.lost} lost)" if self.lost else ""
-        limit = "".join(f" [{value:.2f}]" for value in self.values.values())
-        return f"{self.name}{limit} {self.received}{lost}"
-
-
 class BoardState(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the demo at a moment."""
 
@@ -65,7 +40,22 @@ class BoardState(msgspec.Struct, frozen=True, kw_only=True):
     prices: dict[str, float]
     brokers: dict[str, bool]
     """Which of them are up."""
-    lines: tuple[SubscriberLine, ...]
+    promises: tuple[Promise, ...]
+
+
+def current_filter(promise: Promise) -> str:
+    """The filter with the current values of its parameters."""
+    text = promise.text
+    for name, value in promise.values.items():
+        text = text.replace(f":{name}", f"{value:.2f}")
+    return text
+
+
+def _counts(promise: Promise) -> str:
+    """The deliveries in a few words."""
+    lost = f" ({promise.lost} lost)" if promise.lost else ""
+    limit = "".join(f" [{value:.2f}]" for value in promise.values.values())
+    return f"{promise.name}{limit} {promise.received}{lost}"
 
 
 class Board:
@@ -96,7 +86,7 @@ class PlainBoard(Board):
         if second < self._next_second:
             return
         self._next_second = second + 1
-        counts = "  ".join(line.counts for line in state.lines)
+        counts = "  ".join(map(_counts, state.promises))
         self.say(f"{second:>3} s  {counts}")
 
     def say(self, line: str) -> None:
@@ -191,9 +181,9 @@ def _subscribers(state: BoardState) -> Table:
     table.add_column("filter", style="cyan", min_width=18)
     table.add_column("received", justify="right", style="green", no_wrap=True)
     table.add_column("lost", justify="right", style="yellow", no_wrap=True)
-    for line in state.lines:
-        counts = (f"{line.received:,}", f"{line.lost:,}")
-        table.add_row(line.name, line.broker, line.current_filter, *counts)
+    for each in state.promises:
+        counts = (f"{each.received:,}", f"{each.lost:,}")
+        table.add_row(each.name, each.broker, current_filter(each), *counts)
     return table
 
 

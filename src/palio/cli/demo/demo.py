@@ -9,6 +9,8 @@ every subscriber should have received with what it received, and Spark matches t
 from __future__ import annotations
 
 import asyncio
+import math
+import random
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from importlib.util import find_spec
@@ -20,18 +22,28 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
-from palio.cli.demo.audit import Outcome, Promise, table_of
-from palio.cli.demo.board import Board, BoardState, SubscriberLine, board_for
-from palio.cli.demo.market import FIRST_PRICE, SYMBOLS, Market
+from palio.cli.demo import audit
+from palio.cli.demo.audit import Outcome, Promise, Quote, table_of
+from palio.cli.demo.board import Board, BoardState, board_for
 from palio.cli.reporting import show
 from palio.client.connection import Client, connect
 from palio.client.subscription import Subscription
 from palio.model.events import SEQ, TIME
 from palio.testing.fleet import Fleet
 
-__all__ = ["Demo", "demo"]
+__all__ = ["FIRST_PRICE", "SYMBOLS", "Demo", "Market", "demo"]
 
 BERLIN, LONDON, TOKYO = "berlin", "london", "tokyo"
+
+SYMBOLS: Final = ("IBM", "MSFT", "NVDA", "SAP", "BMW", "SIE")
+
+FIRST_PRICE: Final = 100.0
+
+_STEP: Final = 0.008
+"""Standard deviation of one step of a price's logarithm."""
+
+_PULL: Final = 0.02
+"""The share of its distance from the first price that a price loses at every step."""
 
 PROMISES: Final[tuple[tuple[str, str, str, Mapping[str, Any]], ...]] = (
     ("bargains", LONDON, "price < :limit", {"limit": FIRST_PRICE}),
@@ -214,30 +226,17 @@ class Demo:
         return True
 
     def _state(self) -> BoardState:
-        lines = tuple(
-            SubscriberLine(
-                name=promise.name,
-                broker=promise.broker,
-                filter=promise.text,
-                values=promise.values,
-                received=promise.received,
-                lost=promise.lost,
-            )
-            for promise in self.promises.values()
-        )
         return BoardState(
             seconds=self._elapsed,
             quotes=self.quotes,
             prices=dict(self._market.prices),
             brokers=dict(self._brokers),
-            lines=lines,
+            promises=tuple(self.promises.values()),
         )
 
 
 async def _played(one: Demo, board: Board, *, spark: bool) -> list[Outcome]:
     """Run the demo in a folder of its own, which is gone afterwards."""
-    from palio.cli.demo import spark as job
-
     with TemporaryDirectory(prefix="palio-demo-") as name:
         folder = Path(name)
         try:
@@ -250,8 +249,8 @@ async def _played(one: Demo, board: Board, *, spark: bool) -> list[Outcome]:
             board.say("(Spark is left out: it needs pip install 'palio[spark]')")
         elif spark and one.ledger:
             board.say("Spark matches the ledger's quotes again, with every limit in its time.")
-            await job.match_again(job.write_job(folder, one.ledger, promises))
-            matches = job.matches_in(folder)
+            await audit.match_again(audit.write_job(folder, one.ledger, promises))
+            matches = audit.matches_in(folder)
             outcomes += [
                 promise.outcome_of("spark", matches.get(promise.name, ())) for promise in promises
             ]
@@ -274,3 +273,29 @@ def demo(seconds: float, rate: int, seed: int, *, spark: bool, as_json: bool) ->
         f"What was promised and what was received {'agree' if agree else 'DISAGREE'}."
     )
     return 0 if agree else 1
+
+
+# --- the market ---
+
+
+class Market:
+    """Quotes, one a symbol at every tick.
+
+    >>> Market(1).tick()[0]["symbol"]
+    'IBM'
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        self.prices: dict[str, float] = dict.fromkeys(SYMBOLS, FIRST_PRICE)
+
+    def tick(self) -> list[Quote]:
+        """Move every price one step, and quote it."""
+        return [self._quote(symbol) for symbol in SYMBOLS]
+
+    def _quote(self, symbol: str) -> Quote:
+        before = self.prices[symbol]
+        drift = -_PULL * math.log(before / FIRST_PRICE)
+        price = round(before * math.exp(drift + self._random.gauss(0, _STEP)), 2)
+        self.prices[symbol] = price
+        return {"symbol": symbol, "price": price, "volume": self._random.randrange(1, 1_001)}
