@@ -9,26 +9,21 @@ from typing import Final, Protocol
 
 from palio.protocol.messages import Message
 from palio.server.transport import Parts, is_large
-from palio.server.turns import Turns
+from palio.server.turns import TurnOwner
 
 __all__ = ["LocalLink", "NodeEnd", "Owner"]
 
 logger: Final = logging.getLogger("palio.server")
 
 
-class Owner(Protocol):
+class Owner(TurnOwner, Protocol):
     """The server, as its fronts' links see it."""
-
-    turns: Turns
 
     def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
         """A front says something; of a large message, what is to be taken now (`Host.receive`)."""
 
     def rows_at_once(self) -> int:
         """How many events may be taken in one step."""
-
-    def behind(self, link: LocalLink, /) -> None:
-        """It has more to hand over: let it `go_on` in another turn of the loop."""
 
     def front_left(self, number: int) -> None:
         """A front ended its connection, or failed."""

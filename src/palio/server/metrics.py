@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -18,7 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from palio.server.counters import JournalCounters
+from palio.server.counters import Datagrams, JournalCounters
 from palio.server.pulse import BOUNDS_S, Delays, Worst
 from palio.server.server import Server
 
@@ -47,66 +48,48 @@ class Measure(NamedTuple):
 
 def _measures(
     kind: str,
-    place: Callable[[str, _Sources], float | Labelled],
+    place: Callable[[_Sources], Any],
     *rows: tuple[str, str, str],
     label: str = "",
 ) -> list[Measure]:
     """Metrics of one place: the field there, the name, what it counts."""
     return [
-        Measure(f"palio_{name}", kind, text, partial(place, field), label)
+        Measure(f"palio_{name}", kind, text, partial(_field, place, field, label), label)
         for field, name, text in rows
     ]
 
 
-def _status(field: str, sources: _Sources) -> float:
-    return float(sources.status[field])
+def _field(
+    place: Callable[[_Sources], Any], field: str, label: str, sources: _Sources
+) -> float | Labelled:
+    """A field of an object, or of a mapping; nothing where there is no such place."""
+    found = place(sources)
+    if found is None:
+        return {} if label else 0.0
+    value = found[field] if isinstance(found, Mapping) else getattr(found, field)
+    return value if label else float(value)
 
 
-def _labelled(field: str, sources: _Sources) -> Labelled:
-    return {name: float(value) for name, value in sources.status.get(field, {}).items()}
+def _peers(sources: _Sources) -> dict[str, Labelled]:
+    peers = sources.status["peers"].items()
+    fields = ("up", "queued_bytes", "unseen_bytes")
+    return {field: {name: float(peer[field]) for name, peer in peers} for field in fields}
 
 
-def _peers(field: str, sources: _Sources) -> Labelled:
-    return {name: float(peer[field]) for name, peer in sources.status["peers"].items()}
-
-
-def _traffic(field: str, sources: _Sources) -> float:
-    return float(getattr(sources.server.traffic, field))
-
-
-def _journal(field: str, sources: _Sources) -> float:
-    return float(getattr(sources.journal, field))
-
-
-def _delays(sources: _Sources) -> Delays:
-    return sources.server.pulse.delays
-
-
-def _worst(field: str, sources: _Sources) -> float:
-    return float(getattr(sources.worst, field))
-
-
-def _datagrams(field: str, sources: _Sources) -> float:
+def _datagrams(sources: _Sources) -> Datagrams | None:
     multicast = sources.server.multicast
-    return 0.0 if multicast is None else float(getattr(multicast.counters, field))
+    return None if multicast is None else multicast.counters
 
 
-def _groups(field: str, sources: _Sources) -> float:
-    return float(getattr(sources.server.multicast, field, 0))
-
-
-def _lost(_: str, sources: _Sources) -> Labelled:
-    return {} if sources.server.multicast is None else sources.server.multicast.dropped
-
-
-def _shell(field: str, sources: _Sources) -> float:
-    return float(getattr(sources.server, field))
+_STATUS: Final = attrgetter("status")
+_JOURNAL: Final = attrgetter("journal")
+_MULTICAST: Final = attrgetter("server.multicast")
 
 
 METRICS: Final = (
     *_measures(
         "counter",
-        _status,
+        _STATUS,
         ("published", "events_published", "Events that clients published here"),
         ("routed", "events_routed", "Events that went through, from clients and brokers"),
         ("delivered", "events_delivered", "Events given to the sessions of subscribers"),
@@ -115,7 +98,7 @@ METRICS: Final = (
     ),
     *_measures(
         "gauge",
-        _status,
+        _STATUS,
         ("sessions", "sessions", "Sessions, connected or away"),
         ("connected", "sessions_connected", "Sessions with a connection"),
         ("subscriptions", "subscriptions", "Subscriptions of all sessions"),
@@ -126,13 +109,13 @@ METRICS: Final = (
     ),
     *_measures(
         "gauge",
-        _labelled,
+        _STATUS,
         ("custody_waiting", "custody_waiting", "Batches that wait for a durable subscription"),
         label="subscription",
     ),
     *_measures(
         "counter",
-        _labelled,
+        _STATUS,
         ("complaints", "complaints", "What was refused or withheld, or not written"),
         label="kind",
     ),
@@ -146,7 +129,7 @@ METRICS: Final = (
     ),
     *_measures(
         "counter",
-        _traffic,
+        attrgetter("server.traffic"),
         ("events_in", "events_in", "Events that were read from connections and fronts"),
         ("events_out", "events_out", "Events that were written to connections"),
         ("bytes_in", "bytes_in", "Bytes that were read"),
@@ -161,10 +144,15 @@ METRICS: Final = (
         ("dialled", "dials", "Connections made to other brokers"),
         ("dial_failures", "dial_failures", "Attempts to reach another broker that failed"),
     ),
-    Measure("palio_loop_delay_seconds", "histogram", "How late the loop was", _delays),
+    Measure(
+        "palio_loop_delay_seconds",
+        "histogram",
+        "How late the loop was",
+        attrgetter("server.pulse.delays"),
+    ),
     *_measures(
         "gauge",
-        _worst,
+        attrgetter("worst"),
         ("late_s", "loop_delay_worst_seconds", "The longest since the metrics were last read"),
         ("computed_s", "loop_delay_worst_computing_seconds", "Of that, what its own work took"),
     ),
@@ -178,21 +166,23 @@ METRICS: Final = (
     ),
     *_measures(
         "counter",
-        _lost,
-        ("", "multicast_dropped", "Datagrams that were lost here, on the way out or in"),
+        _MULTICAST,
+        ("dropped", "multicast_dropped", "Datagrams that were lost here, on the way out or in"),
         label="reason",
     ),
     *_measures(
         "gauge",
-        _groups,
+        _MULTICAST,
         ("joined", "multicast_joined", "Addresses of groups that are joined"),
         ("unjoined", "multicast_unjoined", "Addresses that could not be joined"),
         ("buffer_bytes", "multicast_buffer_bytes", "What the system keeps until it is read"),
     ),
-    *_measures("gauge", _shell, ("connections", "connections", "Sockets that are open")),
+    *_measures(
+        "gauge", attrgetter("server"), ("connections", "connections", "Sockets that are open")
+    ),
     *_measures(
         "counter",
-        _journal,
+        _JOURNAL,
         ("commits", "journal_commits", "Transactions on the disk"),
         ("appends", "journal_appends", "Appends in them"),
         ("failures", "journal_failures", "Appends that could not be written"),
@@ -201,7 +191,7 @@ METRICS: Final = (
     ),
     *_measures(
         "gauge",
-        _journal,
+        _JOURNAL,
         ("waiting", "journal_waiting", "Appends not yet on the disk"),
         ("missing", "journal_missing", "Offsets that it had lost when it was opened"),
     ),

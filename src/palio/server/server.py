@@ -330,7 +330,7 @@ class Server:
         self._schedule_turn()
 
     def behind(self, who: Waiting) -> None:
-        """See `transport.Owner`."""
+        """See `TurnOwner`."""
         self.turns.wait(who)
         self._schedule_turn()
 
@@ -385,14 +385,14 @@ class Server:
         self._loop.call_at(self._loop.time(), self._take_turn)
 
     def begin_turn(self) -> bool:
-        """See `transport.Owner`."""
+        """See `TurnOwner`."""
         if self._turn_scheduled or not self.turns.are_calm:
             return False
         self._turn_scheduled = True
         return True
 
     def end_turn(self) -> None:
-        """See `transport.Owner`."""
+        """See `TurnOwner`."""
         if self.turns.is_over:
             self._take_turn_later()
         else:

@@ -35,16 +35,15 @@ from palio.protocol.writing import write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
 from palio.server.places import SocketPlace
-from palio.server.turns import Turns
+from palio.server.turns import TurnOwner
 
 __all__ = ["Connection", "Owner", "Parts", "is_large"]
 
 
-class Owner(Protocol):
+class Owner(TurnOwner, Protocol):
     """Who is told what happens on a connection."""
 
     traffic: Traffic
-    turns: Turns
 
     def opened(self, connection: Connection) -> None:
         """It is up. To be refused here, if at all, by `Connection.close`."""
@@ -68,15 +67,6 @@ class Owner(Protocol):
 
     def ready(self, connection: Connection) -> None:
         """It has something to write: call `Connection.flush` in this turn of the loop."""
-
-    def begin_turn(self) -> bool:
-        """Whether what is read now is a turn of its own, for which `end_turn` is to be called."""
-
-    def end_turn(self) -> None:
-        """Write what was sent."""
-
-    def behind(self, connection: Connection) -> None:
-        """It has more messages: let it `go_on` in another turn of the loop."""
 
 
 class Connection(asyncio.Protocol):

@@ -29,7 +29,7 @@ from typing import Final, Protocol
 
 from palio.server.limits import CALM_S, SLICE_S, TURN_S
 
-__all__ = ["WRITABLE", "Answer", "Answers", "Pace", "Turns", "Waiting"]
+__all__ = ["WRITABLE", "Answer", "Answers", "Pace", "TurnOwner", "Turns", "Waiting"]
 
 
 class Waiting(Protocol):
@@ -119,6 +119,21 @@ class Pace:
         if self._clock() > self._until:
             await asyncio.sleep(0)
             self._until = self._clock() + self._slice_s
+
+
+class TurnOwner(Protocol):
+    """The server, as all who share its turns see it."""
+
+    turns: Turns
+
+    def begin_turn(self) -> bool:
+        """Whether what is read now is a turn of its own, for which `end_turn` is to be called."""
+
+    def end_turn(self) -> None:
+        """Write what was sent."""
+
+    def behind(self, who: Waiting, /) -> None:
+        """It has more to hand over: let it `go_on` in another turn of the loop."""
 
 
 # --- answers of the journal ---

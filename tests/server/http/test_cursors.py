@@ -181,7 +181,7 @@ async def test_an_entry_that_was_lost_is_acknowledged_by_the_cursor_of_its_gap(
         cursor = ""
         for _ in range(last + 1):
             feed = await CursorFeed.open(server.connect_local, made, cursor=cursor)
-            items = await feed.take(most, 0.5)
+            items = [item for part in await feed.take(most, 0.5) for item in part.items()]
             found += ["gap" if each.is_gap else each.document["data"]["x"] for each in items]
             cursor = items[-1].cursor if items else cursor
             feed.acknowledge(cursor)

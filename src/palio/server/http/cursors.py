@@ -14,7 +14,7 @@ import asyncio
 import json
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
@@ -58,11 +58,6 @@ class Item(NamedTuple):
     document: dict[str, Any]
     is_gap: bool = False
 
-    @property
-    def size(self) -> int:
-        """The number of rows that it takes up."""
-        return 1
-
 
 class FeedBatch(NamedTuple):
     """Events of one message, or a gap."""
@@ -72,14 +67,30 @@ class FeedBatch(NamedTuple):
     publisher: str
     batch: pa.RecordBatch | None
     gap: Gap | None = None
+    place: str = ""
+    """The cursor of the others but for their rows: these have none without it..."""
+    numbers: Sequence[int] = ()
+    """...and the rows in the message."""
 
     @property
     def size(self) -> int:
         """The number of rows that it takes up."""
         return 1 if self.batch is None else self.batch.num_rows
 
+    def items(self) -> Iterator[Item]:
+        """Each event by itself, or the gap."""
+        if self.gap is not None:
+            lost = self.gap.publisher, self.gap.first_seq, self.gap.last_seq, self.gap.count
+            yield Item(self.cursor, gap_event(*lost, "palio"), is_gap=True)
+        if self.batch is not None:
+            others = (
+                f"{self.place}.{number}" if self.place else self.cursor
+                for number in self.numbers[:-1]
+            )
+            for cursor, row in zip((*others, self.cursor), rows(self.batch), strict=True):
+                yield Item(cursor, to_json(row, self.publisher))
 
-_Part = TypeVar("_Part", Item, FeedBatch)
+
 _Any = TypeVar("_Any")
 
 
@@ -142,7 +153,7 @@ class CursorFeed:
         keep_bytes: int = RESUME_BYTES,
     ) -> CursorFeed:
         """Begin to listen, from a cursor on if there is one."""
-        after = _read(cursor, durable=bool(subscription.durable))
+        after = _place_of(cursor, durable=bool(subscription.durable))
         guest = await Guest.open(
             connect,
             name=name,
@@ -177,54 +188,44 @@ class CursorFeed:
 
     async def chunks(self, most: int = MAX_CHUNK) -> AsyncIterator[list[Item]]:
         """Events and gaps, a few at a time. To ask for more is to be done with those before."""
-        async for items in self._follow(self._items):
+        async for parts in self._follow():
+            items = [item for part in parts for item in part.items()]
             for start in range(0, len(items), most):
                 yield items[start : start + most]
 
     async def batches(self) -> AsyncIterator[FeedBatch]:
         """Batches of events, and gaps. To ask for more is to be done with those before."""
-        async for batches in self._follow(self._batches):
-            for part in batches:
+        async for parts in self._follow():
+            for part in parts:
                 yield part
 
-    async def _follow(
-        self, read: Callable[[News, int], Iterable[_Part]]
-    ) -> AsyncIterator[list[_Part]]:
+    async def _follow(self) -> AsyncIterator[list[FeedBatch]]:
         if self._lost:
             self._after = _NOWHERE
-            yield list(read(News(0, Gaps((Gap("*", 0, 0, 0),))), 1))
+            yield list(self._read(News(0, Gaps((Gap("*", 0, 0, 0),))), 1))
         while True:
             try:
                 news = await self._guest.next()
             except Closed:
                 return
-            parts = list(read(news, _ALL))
+            parts = list(self._read(news, _ALL))
             self._note(news.message)
             yield parts
             self._guest.done()
             self._took()
 
-    async def take(self, most: int, wait_s: float) -> list[Item]:
+    async def take(self, most: int, wait_s: float) -> list[FeedBatch]:
         """Up to `most` events and gaps that wait; if none does, wait `wait_s` for the first.
 
         Taking does not acknowledge: the reader returns with a cursor once it has dealt with them.
         """
-        return await self._take(self._items, most, wait_s)
-
-    async def take_batches(self, most: int, wait_s: float) -> list[FeedBatch]:
-        """The same as batches."""
-        return await self._take(self._batches, most, wait_s)
-
-    async def _take(
-        self, read: Callable[[News, int], Iterable[_Part]], most: int, wait_s: float
-    ) -> list[_Part]:
-        taken: list[_Part] = []
+        taken: list[FeedBatch] = []
         left, left_bytes = most, RESUME_BYTES
         with suppress(Closed, TimeoutError):
             async with asyncio.timeout(wait_s):
                 while not taken or (self._guest.has_news and left > 0 and left_bytes > 0):
                     news = await self._guest.next()
-                    taken += read(news, left)
+                    taken += self._read(news, left)
                     left = most - sum(part.size for part in taken)
                     left_bytes -= size_of(news.message)
                     self._guest.done()
@@ -256,7 +257,7 @@ class CursorFeed:
         """
         if not self.subscription.durable:
             return
-        done = _read(cursor, durable=True).done
+        done = _place_of(cursor, durable=True).done
         while self._kept and self._kept[0].number <= done:
             self._let_go()
         if done:
@@ -280,34 +281,28 @@ class CursorFeed:
         else:
             self._guest.leave()
 
-    # --- news to items ---
+    # --- what came ---
 
-    def _items(self, news: News, most: int) -> Iterator[Item]:
-        message = news.message
-        if isinstance(message, Gaps):
-            for gap in islice(self._gaps(message), most):
-                lost = gap.publisher, gap.first_seq, gap.last_seq, gap.count
-                yield Item(self._last, gap_event(*lost, "palio"), is_gap=True)
-            return
-        chosen, publisher = self._chosen(news, message), message.parcel.publisher
-        for number, row in zip(
-            chosen[:most], rows(message.parcel.batch, chosen[:most]), strict=True
-        ):
-            self._reach(news, message, number, is_last=number == chosen[-1])
-            yield Item(self._last, to_json(row, publisher))
-
-    def _batches(self, news: News, most: int) -> Iterator[FeedBatch]:
+    def _read(self, news: News, most: int) -> Iterator[FeedBatch]:
+        """What the consumer is to have of a message, and where it has got with that."""
         message = news.message
         if isinstance(message, Gaps):
             for gap in islice(self._gaps(message), most):
                 yield FeedBatch(self._last, gap.publisher, None, gap)
             return
         chosen, batch = self._chosen(news, message), message.parcel.batch
-        if chosen:
-            given = chosen[:most]
-            self._reach(news, message, given[-1], is_last=len(given) == len(chosen))
-            batch = batch if len(given) == batch.num_rows else batch.take(pa.array(given))
-            yield FeedBatch(self._last, message.parcel.publisher, batch)
+        if not chosen:
+            return
+        given = chosen[:most]
+        position, place = self._position(news, message), ""
+        if not self.subscription.durable:
+            place = f"s.{self._guest.session}.{position}"
+            self._last = f"{place}.{given[-1]}"
+        elif position:
+            place = f"d.{position}"
+            self._last = f"{place}.{given[-1]}{'.e' if len(given) == len(chosen) else ''}"
+        batch = batch if len(given) == batch.num_rows else batch.take(pa.array(given))
+        yield FeedBatch(self._last, message.parcel.publisher, batch, None, place, given)
 
     def _gaps(self, message: Gaps) -> Iterator[Gap]:
         """The gaps that the consumer was not told of."""
@@ -332,14 +327,6 @@ class CursorFeed:
 
     def _position(self, news: News, message: Deliver) -> int:
         return message.entry if self.subscription.durable else news.position
-
-    def _reach(self, news: News, message: Deliver, number: int, *, is_last: bool) -> None:
-        """The consumer gets a row, and perhaps the last that it is to have of a message."""
-        position = self._position(news, message)
-        if not self.subscription.durable:
-            self._last = f"s.{self._guest.session}.{position}.{number}"
-        elif position:
-            self._last = f"d.{position}.{number}{'.e' if is_last else ''}"
 
     def _lost_entry(self, message: Gaps) -> int:
         """The entry that a gap stands for, which comes without events behind it; 0 if none does."""
@@ -372,7 +359,7 @@ class CursorFeed:
         return entry.number
 
 
-def _read(cursor: str, *, durable: bool) -> _Place:
+def _place_of(cursor: str, *, durable: bool) -> _Place:
     if not cursor:
         return _NOWHERE
     found = _CURSOR.fullmatch(cursor)

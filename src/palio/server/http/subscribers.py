@@ -199,14 +199,13 @@ class HttpSubscribers:
             return Response(media_type=media_type)
         feed = await self._listen(subscription, query.get("cursor", ""))
         try:
+            parts = await feed.take(most, wait_s)
             if media_type == arrow.ARROW_TYPE:
-                parts = await feed.take_batches(most, wait_s)
                 body = await arrow.whole(parts, columns)
                 return Response(body, headers=STREAM_HEADERS, media_type=media_type)
-            items = await feed.take(most, wait_s)
         finally:
             self._left(subscription.id, feed)
-        taken = [{**item.document, CURSOR: item.cursor} for item in items]
+        taken = [{**item.document, CURSOR: item.cursor} for part in parts for item in part.items()]
         return JSONResponse(taken, headers=STREAM_HEADERS, media_type=media_type)
 
     # --- streams ---

@@ -28,7 +28,7 @@ from palio.protocol.limits import MAX_MTU
 from palio.server.counters import Datagrams
 from palio.server.limits import BUFFER_BYTES
 from palio.server.multicast.interfaces import GroupAddresses, Interface, multicast_sender
-from palio.server.turns import Turns
+from palio.server.turns import TurnOwner
 
 __all__ = ["GroupSockets", "Memberships", "Owner"]
 
@@ -37,22 +37,11 @@ _DROPS: Final = struct.Struct("=32xI")
 """Of what `SO_MEMINFO` tells, the ninth number."""
 
 
-class Owner(Protocol):
+class Owner(TurnOwner, Protocol):
     """Who is told what is heard."""
-
-    turns: Turns
 
     def heard(self, datagram: Datagram) -> None:
         """A datagram came."""
-
-    def begin_turn(self) -> bool:
-        """See `transport.Owner`."""
-
-    def end_turn(self) -> None:
-        """See `transport.Owner`."""
-
-    def behind(self, who: GroupSockets) -> None:
-        """See `transport.Owner`."""
 
 
 class GroupSockets:
