@@ -33,9 +33,8 @@ from palio.node.operations import (
 from palio.protocol.messages import Share
 from palio.server.counters import JournalCounters
 from palio.server.journal.format import about, create_or_check
-from palio.server.journal.reading import JournalReader
-from palio.server.journal.scribe import Scribe
-from palio.server.journal.tables import LogTables, load_log
+from palio.server.journal.reading import JournalReader, load_log
+from palio.server.journal.scribe import LogTables, Scribe
 from tests.conftest import seeds
 from tests.node import durable_world
 from tests.node.durable_world import Disk, World

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from palio.errors import JournalDamaged
-from palio.server.journal.wal import check_log
+from palio.server.journal.reading import check_log
 
 PAGE: Final = 4_096
 FRAME: Final = 24 + PAGE

@@ -14,7 +14,7 @@ from palio.server.counters import JournalCounters
 from palio.server.journal.disk_space import Presence
 from palio.server.journal.format import connect, create_or_check
 from palio.server.journal.mark import Mark, Note
-from palio.server.journal.tables import load_log
+from palio.server.journal.reading import load_log
 from palio.server.journal.writer import MAX_GROUP, Writer
 from tests.server.helpers import append, put
 

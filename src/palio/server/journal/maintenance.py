@@ -1,7 +1,7 @@
 """Checks, copies and salvages the journal of a broker: `palio journal`.
 
 Nothing is changed in the directory that is read; what is written goes to another one. A broker that
-starts from there tells what is lost (`losses`): the mark beside a copy, or beside what was left of
+starts from there tells what is lost (`journal`): the mark beside a copy, or beside what was left of
 a damaged journal, says that there was more.
 """
 
@@ -29,8 +29,7 @@ from palio.server.journal.format import (
 from palio.server.journal.journal import FILE, lock
 from palio.server.journal.mark import FILE as MARK
 from palio.server.journal.mark import Mark, Note
-from palio.server.journal.reading import JournalReader, damage_told
-from palio.server.journal.wal import check_log
+from palio.server.journal.reading import JournalReader, check_log, damage_told
 
 __all__ = ["Findings", "backup", "check", "salvage"]
 

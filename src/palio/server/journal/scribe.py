@@ -1,9 +1,15 @@
-"""`Scribe`: operations as statements, on the connection of the one that writes a journal."""
+"""`Scribe`: operations as statements, on the connection of the one that writes a journal.
+
+What waits at a broker is a fold of operations (`LogTables`): `palio.node.queues` is the same in
+memory, and what `load_log` reads is what the operations made there.
+"""
 
 from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -13,15 +19,24 @@ from palio.node.effects import ANYBODY
 from palio.node.notices import heading_of
 from palio.node.operations import (
     Ack,
+    CaughtUp,
+    Close,
+    Cursor,
     Discard,
     DropRecord,
     DropSubscription,
+    Forgotten,
+    Numbered,
+    Open,
     Operation,
     Put,
     PutFacts,
     PutRecord,
     PutSubscription,
     PutTime,
+    Release,
+    Renew,
+    Retarget,
 )
 from palio.server.journal.format import (
     about,
@@ -32,9 +47,106 @@ from palio.server.journal.format import (
     put_row,
 )
 from palio.server.journal.mark import Note, Span
-from palio.server.journal.tables import LogTables
 
-__all__ = ["Scribe"]
+__all__ = ["LogTables", "Scribe"]
+
+
+class LogTables:
+    """The tables of one journal, on the connection of the one that writes."""
+
+    def __init__(self, connection: sqlite3.Connection, name: str) -> None:
+        self._name = name
+        self._connection = connection
+        self._execute = connection.execute
+        self._many = connection.executemany
+        self.log = int(about(connection, "log"))
+        """Which log this is; 0 until the broker has caught up with its network."""
+        self.last_offset = int(about(connection, "last_offset"))
+        """The last that was used, also of what is over: each is used once."""
+
+    def write(self, operation: Operation) -> None:
+        """Carry out one operation within the transaction that is open."""
+        match operation:
+            case Put(entry, _, _, targets):
+                for home, offset, shares in targets:
+                    self._wait([(home, offset, *share, entry) for share in shares])
+            case Retarget():
+                self._retarget(operation)
+            case Close(subject, sent):
+                self._take(subject, "", dict(sent))
+            case Ack(subject, upto, others):
+                where = "DELETE FROM waiting WHERE home = ? AND subject = ? AND place"
+                self._execute(f"{where} <= ?", (self._name, subject, upto))
+                self._many(f"{where} = ?", [(self._name, subject, each) for each in others])
+            case Open(claim):
+                put_row(self._connection, "claims", *claim)
+            case Cursor():
+                put_row(self._connection, "cursors", *operation)
+            case Numbered():
+                put_row(self._connection, "publishers", *operation)
+            case Forgotten(publishers):
+                gone = [(each,) for each in publishers]
+                self._many("DELETE FROM publishers WHERE publisher = ?", gone)
+            case _:
+                self._write_stream(operation)
+
+    def _write_stream(self, operation: Operation) -> None:
+        match operation:
+            case Release(home, log, upto):
+                known, base = self._stream(home)
+                if known == log:
+                    gone = "DELETE FROM waiting WHERE home = ? AND place <= ?"
+                    self._execute(gone, (home, upto))
+                    put_row(self._connection, "streams", home, log, max(base, upto))
+            case Renew(home, log):
+                put_row(self._connection, "streams", home, log, 0)
+            case CaughtUp(log):
+                self.log = log
+                self._execute("DELETE FROM cursors")
+                for home, known in self._rows("SELECT home, log FROM streams"):
+                    put_row(self._connection, "streams", home, known, 0)
+            case _:
+                pass
+
+    def _retarget(self, what: Retarget) -> None:
+        taken = self._take(what.subject, what.to, dict(what.sent))
+        self._wait(
+            (what.to, offset, what.subject, what.number, rows, entry)
+            for offset, (rows, entry) in enumerate(taken, what.first)
+        )
+        self.last_offset = max(self.last_offset, what.first + what.reserved - 1)
+
+    def _take(self, subject: str, to: str, sent: dict[str, int]) -> list[tuple[Any, int]]:
+        """Take out what waits for a durable subscription, in order, but for what is in its place
+        and what others may have: its rows, and in which entry.
+        """
+        query = "SELECT home, place, rows, entry FROM waiting WHERE subject = ? ORDER BY place"
+        moved = [
+            (home, place, rows, entry)
+            for home, place, rows, entry in self._rows(query, subject)
+            if home != to and (home == self._name or place > sent.get(home, 0))
+        ]
+        keys = [(home, place, subject) for home, place, _, _ in moved]
+        self._many("DELETE FROM waiting WHERE home = ? AND place = ? AND subject = ?", keys)
+        return [(rows, entry) for _, _, rows, entry in moved]
+
+    def _wait(self, rows: Iterable[tuple[str, int, str, int, bytes | None, int]]) -> None:
+        ordered = [
+            (home, offset, subject, number, entry, some)
+            for home, offset, subject, number, some, entry in rows
+        ]
+        self._many(
+            "INSERT INTO waiting VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(*row, checksum(*row)) for row in ordered],
+        )
+        self.last_offset = max([self.last_offset, *(offset for _, offset, *_ in ordered)])
+
+    def _stream(self, home: str) -> tuple[int, int]:
+        found = self._rows("SELECT log, base FROM streams WHERE home = ?", home)
+        return found[0] if found else (0, 0)
+
+    def _rows(self, query: str, *values: object) -> list[Any]:
+        return self._execute(query, values).fetchall()
 
 
 class Scribe:
