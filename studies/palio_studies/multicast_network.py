@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.multicast.broker_sets import Masks
-from palio.multicast.clusters import likeness_by_location
+from palio.multicast.clustered import likeness_by_location
 from palio.routing.trees import Edge, edge_of, forest, shortest_ways
 from palio.simulation.randomness import Randomness
 from palio_studies.simulator.site_networks import transit_stub

@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 
 from palio.multicast.broker_sets import Words, masks_of
-from palio.multicast.clustered import groups_needed
-from palio.multicast.clusters import clusters_of, likeness_by_interest, regionalism
+from palio.multicast.clustered import clusters_of, groups_needed, likeness_by_interest, regionalism
 from palio.multicast.listed import ListedGroups, flooding, ideal
 from palio.multicast.merging import approximated, replanned
 from palio.multicast.packing import pack

@@ -7,7 +7,7 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.multicast.broker_sets import masks_of
-from palio.multicast.clusters import (
+from palio.multicast.clustered import (
     clusters_of,
     likeness_by_interest,
     likeness_by_location,

@@ -8,7 +8,7 @@ import pytest
 
 from palio.multicast.broker_sets import sizes_of
 from palio.multicast.clustered import ClusteredGroups
-from palio.multicast.hybrid import HybridGroups
+from palio.multicast.listed import HybridGroups
 from palio.multicast.merging import approximated
 from palio.multicast.plans import GroupPlan, measure, received
 from tests.multicast.plans import RING, some_traffic

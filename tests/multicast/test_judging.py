@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palio.multicast.judging import LEAST_HELD_OUT, halves, judged
 from palio.multicast.listed import ideal
-from palio.multicast.plans import measure
+from palio.multicast.plans import LEAST_HELD_OUT, halves, judged, measure
 from palio.multicast.traffic import GroupTraffic
 from tests.multicast.plans import some_traffic
 

@@ -7,9 +7,8 @@ import pytest
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.multicast.broker_sets import words_of
-from palio.multicast.judging import halves
 from palio.multicast.planners import METHODS, PlanLimits, compare, plan, planned
-from palio.multicast.plans import GroupPlan, measure
+from palio.multicast.plans import GroupPlan, halves, measure
 from palio.multicast.traffic import GroupTraffic
 from tests.multicast.plans import ring_of, some_traffic
 

@@ -132,7 +132,7 @@ def spark_home() -> Path:
 
 def environment() -> dict[str, str]:
     """What a process of the cluster, or a driver, runs in."""
-    from palio.spark.java import java_home
+    from palio.spark.sessions import java_home
 
     return {
         **os.environ,

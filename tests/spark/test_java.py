@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import palio.spark.java
-from palio.spark.java import MIN_JAVA, VECTOR, MissingDependency, cache_directory, java_home
+import palio.spark.sessions
+from palio.spark.sessions import MIN_JAVA, VECTOR, MissingDependency, cache_directory, java_home
 
 
 def make_java(home: Path, version: str | None = "21.0.1", modules: str | None = None) -> Path:
@@ -25,7 +25,7 @@ def make_java(home: Path, version: str | None = "21.0.1", modules: str | None = 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Java from PyPI."""
-    monkeypatch.setattr(palio.spark.java, "find_spec", lambda _: None)
+    monkeypatch.setattr(palio.spark.sessions, "find_spec", lambda _: None)
 
 
 @pytest.mark.usefixtures("alone")

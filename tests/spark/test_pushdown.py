@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import ArrayType, LongType, StructType
 
-from palio.spark.pushdown import push
+from palio.spark.archive import push
 
 SCHEMA = (
     StructType()

@@ -163,8 +163,8 @@ def _old(path: Path) -> ListedGroups:
 def _changed(
     before: ListedGroups, traffic: GroupTraffic, groups: int, limits: PlanLimits
 ) -> tuple[GroupPlan, PlanReport]:
-    from palio.multicast.judging import judged
     from palio.multicast.merging import replanned
+    from palio.multicast.plans import judged
 
     prices = limits.prices_of(traffic)
     return judged(lambda some: replanned(before, some, groups), traffic, prices)
@@ -172,7 +172,7 @@ def _changed(
 
 def _tell_judged(report: PlanReport, traffic: GroupTraffic) -> None:
     """By which events costs were found: by those that it is made of a plan looks too good."""
-    from palio.multicast.judging import LEAST_HELD_OUT
+    from palio.multicast.plans import LEAST_HELD_OUT
 
     if report.held_out:
         tell(
@@ -207,8 +207,7 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 ) -> int:
     """What each method costs for the traffic of a file, the cheapest first."""
     from palio.multicast import planners
-    from palio.multicast.clustered import ClusteredGroups
-    from palio.multicast.clusters import regionalism
+    from palio.multicast.clustered import ClusteredGroups, regionalism
 
     limits = planners.PlanLimits(
         groups=groups, cluster_size=cluster_size, threshold=threshold, send_price=send_price

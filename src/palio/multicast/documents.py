@@ -10,8 +10,7 @@ import numpy as np
 from palio.errors import FileDamaged, InvalidInput, PalioError
 from palio.multicast.broker_sets import MAX_BROKERS
 from palio.multicast.clustered import MAX_GROUPS, ClusteredGroups
-from palio.multicast.hybrid import HybridGroups
-from palio.multicast.listed import listed
+from palio.multicast.listed import HybridGroups, listed
 from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.plans import GroupPlan
 

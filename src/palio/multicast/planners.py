@@ -11,14 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.errors import InvalidInput, LimitExceeded
-from palio.multicast.clustered import MAX_CLUSTER, ClusteredGroups, groups_needed
-from palio.multicast.clusters import clusters_of, likeness_by_interest, likeness_by_location
-from palio.multicast.hybrid import HybridGroups
-from palio.multicast.judging import judged
-from palio.multicast.listed import flooding, ideal
+from palio.multicast.clustered import (
+    MAX_CLUSTER,
+    ClusteredGroups,
+    clusters_of,
+    groups_needed,
+    likeness_by_interest,
+    likeness_by_location,
+)
+from palio.multicast.listed import HybridGroups, flooding, ideal
 from palio.multicast.merging import approximated
 from palio.multicast.neighbours import NeighbourGroups
-from palio.multicast.plans import GroupPlan, PlanReport, measure
+from palio.multicast.plans import GroupPlan, PlanReport, judged, measure
 from palio.multicast.traffic import GroupTraffic
 from palio.routing.trees import Graph
 
@@ -158,7 +162,7 @@ def _cost(report: PlanReport, limits: PlanLimits) -> float:
 
 
 class Planned(NamedTuple):
-    """A plan, and what plans so made cost for events that they were not made of (`judging`)."""
+    """A plan, and what plans so made cost for events that they were not made of (`judged`)."""
 
     plan: GroupPlan
     report: PlanReport

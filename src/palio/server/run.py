@@ -48,8 +48,7 @@ from palio.server.limits import (
     RESIDUALS,
     TLS_1_2_CIPHERS,
 )
-from palio.server.multicast.opening import open_groups
-from palio.server.multicast.sockets import GroupSockets
+from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
 from palio.server.settings import Configuration, Grant, Tls, check, is_any
 

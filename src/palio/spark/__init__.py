@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio.spark.grouping import plan_groups
-    from palio.spark.java import MissingDependency
     from palio.spark.matches import match, rejects
     from palio.spark.reading import Catalogue
     from palio.spark.sequencing import sequences
-    from palio.spark.sessions import session, stop
+    from palio.spark.sessions import MissingDependency, session, stop
     from palio.spark.sets import SubscriptionSet, subscriptions
     from palio.spark.source import register
 
@@ -39,7 +38,7 @@ __all__ = [
 
 _HOMES: Final = {
     "Catalogue": "palio.spark.reading",
-    "MissingDependency": "palio.spark.java",
+    "MissingDependency": "palio.spark.sessions",
     "SubscriptionSet": "palio.spark.sets",
     "match": "palio.spark.matches",
     "plan_groups": "palio.spark.grouping",

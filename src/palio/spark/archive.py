@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -23,17 +24,113 @@ from pyspark.sql.datasource import Filter as SparkFilter
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
-from palio.model.filters import TRUE, Filter
+from palio.model.constraints import Constraint
+from palio.model.filters import TRUE, Conjunction, Filter
+from palio.model.operators import Op
 from palio.parquet import matching_groups
-from palio.spark.attributes import arrow_schema, fit, is_attribute, reshaped
+from palio.spark.attributes import arrow_schema, fit, is_attribute, leaves, reshaped
 from palio.spark.options import Options, bindings
 from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, schema_of
-from palio.spark.pushdown import push
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArchiveOptions", "ArchiveReader", "RowGroups", "archive_schema"]
+__all__ = ["ArchiveOptions", "ArchiveReader", "Pushed", "RowGroups", "archive_schema", "push"]
+
+# --- filters that Spark pushes down, as Palio's, as far as both mean exactly the same ---
+#
+# What is left to Spark, which then looks at the rows itself:
+#
+# - `<=>`, lists with a null in them, and columns whose type is no attribute's;
+# - on floating-point columns whatever is true of NaN in Spark, where NaN is greater than any number
+#   and equal to itself: `>`, `>=` and negations. In Palio NaN satisfies no comparison.
+
+_OPERATORS: Final = {
+    "EqualTo": Op.EQ,
+    "GreaterThan": Op.GT,
+    "GreaterThanOrEqual": Op.GE,
+    "LessThan": Op.LT,
+    "LessThanOrEqual": Op.LE,
+    "In": Op.IN,
+    "StringStartsWith": Op.PREFIX,
+    "StringEndsWith": Op.SUFFIX,
+    "StringContains": Op.CONTAINS,
+    "IsNull": Op.ABSENT,
+    "IsNotNull": Op.EXISTS,
+}
+
+_UNARY: Final = (Op.ABSENT, Op.EXISTS)
+
+_PLAIN: Final = frozenset(
+    {"boolean", "tinyint", "smallint", "int", "bigint", "string", "binary", "timestamp"}
+)
+_FLOATING: Final = frozenset({"float", "double"})
+
+
+class Pushed(NamedTuple):
+    """The filters that Palio takes over, as one, and those left to Spark."""
+
+    filter: Filter
+    left: list[SparkFilter]
+
+
+def push(filters: Iterable[SparkFilter], schema: StructType) -> Pushed:
+    """Take over what means the same in Palio.
+
+    >>> from pyspark.sql.datasource import EqualNullSafe, LessThan, Not, StringStartsWith
+    >>> from pyspark.sql.types import StructType
+    >>> schema = StructType().add("price", "double").add("symbol", "string")
+    >>> given = [LessThan(("price",), 5.0), Not(StringStartsWith(("symbol",), "I"))]
+    >>> str(push(given, schema).filter)
+    "price < 5 AND symbol NOT STARTS WITH 'I'"
+    >>> push([EqualNullSafe(("price",), 5.0)], schema).left
+    [EqualNullSafe(attribute=('price',), value=5.0)]
+    """
+    types = {name: kind.simpleString() for name, (_, kind) in leaves(schema.fields).items()}
+    whole, left = TRUE, []
+    for each in filters:
+        found = _translated(each, types)
+        if found is None:
+            left.append(each)
+        else:
+            whole = whole & found
+    return Pushed(whole, left)
+
+
+def _translated(given: Any, types: dict[str, str]) -> Filter | None:
+    is_negated = type(given).__name__ == "Not"
+    inner = given.child if is_negated else given
+    op = _OPERATORS.get(type(inner).__name__)
+    if op is None:
+        return None
+    name = ".".join(inner.attribute)
+    kind = types.get(name)
+    if kind in _FLOATING:
+        if op not in _UNARY and (is_negated or op in (Op.GT, Op.GE)):
+            return None
+    elif kind not in _PLAIN:
+        return None
+    try:
+        constraint = (
+            Constraint.of(name, op)
+            if op in _UNARY
+            else Constraint.of(name, op, _operand(inner.value))
+        )
+    except (InvalidInput, TypeError):
+        return None
+    found = Filter.of([Conjunction.of([constraint])])
+    return ~found if is_negated else found
+
+
+def _operand(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_operand, value))
+    if value is None or (isinstance(value, datetime) and value.tzinfo is None):
+        raise TypeError("no single value of the model")
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+# --- the reader ---
 
 STRETCH_BYTES: Final = 64 << 20
 """Row groups that lie together are read by one task up to about so much."""

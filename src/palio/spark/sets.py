@@ -29,8 +29,8 @@ import pyarrow as pa
 from palio import files
 from palio.errors import FileDamaged, InvalidInput
 from palio.model.values import check_name
-from palio.spark.java import cache_directory
 from palio.spark.reading import Source, SubscriptionTable, read
+from palio.spark.sessions import cache_directory
 from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, save
 
 __all__ = ["Refreshing", "SubscriptionSet", "subscriptions"]

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 from palio.node.authority import Principal
 from palio.server.counters import Traffic
-from palio.server.http.pieces import PacedSocket
+from palio.server.http.connection import PacedSocket
 from palio.server.limits import PIECE_BYTES
 from palio.server.places import Places
 from palio.server.turns import Turns

@@ -8,7 +8,7 @@ import pytest
 
 from palio.errors import InvalidConfiguration
 from palio.protocol.limits import MAX_MTU
-from palio.server.multicast.opening import open_groups
+from palio.server.multicast.sockets import open_groups
 from palio.server.run import running
 from palio.server.settings import Broker, Configuration, Listen, Multicast
 from tests.server.bridges import INTERFACE, Bridge, why_no_bridge

@@ -21,8 +21,7 @@ from palio.protocol.limits import MAX_MTU
 from palio.protocol.messages import Message, Ping
 from palio.server.journal.journal import Diskless
 from palio.server.limits import BUFFER_BYTES
-from palio.server.multicast.opening import open_groups
-from palio.server.multicast.sockets import GroupSockets
+from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
 from palio.server.settings import Multicast
 from palio.testing.namespaces import Namespace

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import httpcore
 import httpx
 import pytest
 
@@ -11,13 +12,14 @@ from palio.server.limits import MAX_CALLS, MAX_CALLS_OF_ONE
 from palio.server.webhooks import sinks
 from palio.server.webhooks.sinks import READ_OFF_BYTES, SinkFailed, Sinks
 from tests.server.fronts import WAIT_S
+from tests.server.webhooks.handled import Handled
 from tests.server.webhooks.test_network import HEAD, Machine
 
 SINK = "http://sink.example/hook"
 
 
 def over(handler: Callable[..., Any]) -> Sinks:
-    return Sinks(lambda: httpx.AsyncClient(transport=httpx.MockTransport(handler)))
+    return Sinks(lambda: Handled(handler))
 
 
 async def test_nothing_is_asked_to_be_packed_and_nothing_is_unpacked() -> None:
@@ -47,7 +49,7 @@ async def test_a_short_body_is_read_off_and_the_connection_used_again(
 ) -> None:
     machine = Machine(HEAD, b"content-length: %d\r\n\r\n" % body, bytes(body))
     async with machine.at_work():
-        calls = Sinks(httpx.AsyncClient)
+        calls = Sinks(httpcore.AsyncConnectionPool)
         for _ in range(2):
             address = f"http://127.0.0.1:{machine.port}/"
             assert (await calls.call("alice", "POST", address, {})).status == 200
@@ -58,7 +60,7 @@ async def test_a_short_body_is_read_off_and_the_connection_used_again(
 async def test_a_body_that_does_not_come_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sinks, "READ_OFF_S", 0.01)
     async with Machine(HEAD, b"content-length: 9\r\n\r\n").at_work() as machine:
-        calls = Sinks(httpx.AsyncClient)
+        calls = Sinks(httpcore.AsyncConnectionPool)
         assert (await calls.call("a", "POST", f"http://127.0.0.1:{machine.port}/", {})).is_success
         await calls.close()
 

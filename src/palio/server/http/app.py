@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 import uvicorn
+from cryptography import x509
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -34,8 +37,7 @@ from palio.server.hosts import Hosts
 from palio.server.http.access import Access, accounted
 from palio.server.http.advertising import HttpAdvertisers
 from palio.server.http.connection import FrontDoor, HttpConnection, SocketConnection
-from palio.server.http.errors import MethodNotAllowed, NotFound, answer
-from palio.server.http.host_check import HostCheck, own_names
+from palio.server.http.errors import MethodNotAllowed, Misdirected, NotFound, answer
 from palio.server.http.openapi import document
 from palio.server.http.publishing import HttpPublishers
 from palio.server.http.subscribers import HttpSubscribers
@@ -44,10 +46,9 @@ from palio.server.limits import MAX_COMMAND_BYTES, MAX_HEAD_BYTES, TLS_1_2_CIPHE
 from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.server import Server
 from palio.server.settings import Configuration
-from palio.server.webhooks.network import allowed_client
-from palio.server.webhooks.sinks import Sinks
+from palio.server.webhooks.sinks import Sinks, allowed_pool
 
-__all__ = ["HttpFront", "application", "serve"]
+__all__ = ["HostCheck", "HttpFront", "application", "own_names", "serve"]
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -257,7 +258,7 @@ async def serve(
     limits = configuration.limits
     fair = limits.memory_bytes // 2 // FEW_RECEIVERS
     keep_bytes = min(RESUME_BYTES, limits.window_bytes // 4, fair // 2)
-    sinks = Sinks(partial(allowed_client, Hosts(configuration.webhooks.allow)))
+    sinks = Sinks(partial(allowed_pool, Hosts(configuration.webhooks.allow)))
     delivery = HttpSubscribers(
         server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks
     )
@@ -319,3 +320,79 @@ def _bound(host: str, port: int) -> socket.socket:
             f"listen.http_port: {host}:{port}: {error.strerror or error}"
         ) from None
     return listening
+
+
+# --- by which names ---
+#
+# A page of `evil.example` may have its name lead to 127.0.0.1 a moment after it was loaded (DNS
+# rebinding). To the browser a broker on the reader's machine is then part of the page's own site,
+# and needs no token there. But every request says in `Host` by which name it was sent: none but the
+# names of the broker are answered.
+
+
+LOOPBACK: Final = ("localhost", "127.0.0.0/8", "::1")
+
+WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
+"""Listening here is listening on every address of the machine."""
+
+ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
+
+_HOST: Final = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9_.-]+)(?::[0-9]{1,5})?")
+
+
+def own_names(configuration: Configuration) -> Iterator[str]:
+    """By which names a broker can be called: loopback, where it listens, the names of its
+    certificate, and what `listen.hosts` adds.
+
+    One that listens on all addresses answers to every address: no page can have one for its name.
+    """
+    listen = configuration.listen
+    yield from LOOPBACK
+    yield from ANY_ADDRESS if listen.host in WILDCARDS else (listen.host,)
+    yield from listen.hosts
+    if configuration.tls.cert:
+        yield from _certified(Path(configuration.tls.cert))
+
+
+def _certified(path: Path) -> Iterator[str]:
+    try:
+        certificate = x509.load_pem_x509_certificate(path.read_bytes())
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return
+    except (OSError, ValueError) as error:
+        raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
+    yield from found.get_values_for_type(x509.DNSName)
+    yield from map(str, found.get_values_for_type(x509.IPAddress))
+
+
+class HostCheck:
+    """An ASGI application in front of another: it answers requests for other hosts with 421.
+
+    Starlette's `TrustedHostMiddleware` knows no networks, and takes the first of two headers.
+    """
+
+    def __init__(self, app: ASGIApp, names: Iterable[str]) -> None:
+        self._app = app
+        self._hosts = Hosts(names)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        given = [value for name, value in scope["headers"] if name == b"host"]
+        is_own = len(given) == 1 and self._is_own(given[0])
+        await (self._app if is_own else _refusal(given))(scope, receive, send)
+
+    def _is_own(self, header: bytes) -> bool:
+        read = _HOST.fullmatch(header)
+        return read is not None and self._hosts.name(read[1].decode("ascii"))
+
+
+def _refusal(given: list[bytes]) -> Response:
+    if len(given) != 1:
+        return answer(Misdirected("a request has one header Host, by which name it was sent"))
+    return answer(
+        Misdirected(
+            f"the broker is not called {given[0].decode('latin-1')!r:.100}; its operator can "
+            "add the name to listen.hosts"
+        )
+    )

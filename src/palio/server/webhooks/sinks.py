@@ -10,19 +10,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
+import httpcore
 import httpx
 
 from palio.errors import PalioError
 from palio.server.hosts import PUBLIC, Hosts
-from palio.server.limits import CALL_S, MAX_CALLS, MAX_CALLS_OF_ONE
-from palio.server.webhooks.network import allowed_client
+from palio.server.limits import CALL_S, MAX_ANSWER_BYTES, MAX_CALLS, MAX_CALLS_OF_ONE
 
-__all__ = ["SinkAnswer", "SinkFailed", "Sinks"]
+__all__ = ["SinkAnswer", "SinkFailed", "Sinks", "allowed_pool"]
 
 READ_OFF_BYTES: Final = 4_096
 """A longer body than this costs the connection: a new one is cheaper than to read it."""
@@ -32,8 +33,12 @@ READ_OFF_S: Final = 1.0
 
 NO_PACKING: Final = {"accept-encoding": "identity", "user-agent": "palio"}
 
-
-PUBLIC_ONLY: Final = partial(allowed_client, Hosts([PUBLIC]))
+_FAILURES: Final = (
+    httpcore.TimeoutException,
+    httpcore.NetworkError,
+    httpcore.ProtocolError,
+    httpcore.UnsupportedProtocol,
+)
 
 
 class SinkFailed(PalioError):
@@ -54,15 +59,25 @@ class SinkAnswer(NamedTuple):
         return 200 <= self.status < 300
 
 
+class Pool(Protocol):
+    """What httpcore's pool of connections does for sinks."""
+
+    async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
+        """Send a request; its answer is to be closed."""
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+
+
 class Sinks:
     """All calls of the broker to sinks."""
 
     def __init__(
         self,
-        new_client: Callable[[], httpx.AsyncClient] = PUBLIC_ONLY,
+        new_pool: Callable[[], Pool] = lambda: allowed_pool(Hosts([PUBLIC])),
     ) -> None:
-        self._new_client = new_client
-        self._client: httpx.AsyncClient | None = None
+        self._new_pool = new_pool
+        self._pool: Pool | None = None
         self._turns = asyncio.Semaphore(MAX_CALLS)
         self._own_turns: dict[str, asyncio.Semaphore] = {}
         self._waiting: dict[str, int] = {}
@@ -74,23 +89,23 @@ class Sinks:
         sent = NO_PACKING | {name.lower(): value for name, value in headers.items()}
         async with self._turn(owner):
             try:
-                async with (
-                    asyncio.timeout(CALL_S),
-                    self._http.stream(
-                        method, address, content=body, headers=sent, timeout=CALL_S
-                    ) as response,
-                ):
-                    await _read_off(response)
-                    return SinkAnswer(response.status_code, response.headers)
+                async with asyncio.timeout(CALL_S):
+                    response = await self._http.handle_async_request(
+                        _request(method, address, sent, body)
+                    )
+                    try:
+                        return await _read_off(response)
+                    finally:
+                        await response.aclose()
             except TimeoutError:
                 raise SinkFailed(f"no answer within {CALL_S:g} s") from None
-            except (httpx.HTTPError, httpx.InvalidURL) as error:
+            except (httpx.InvalidURL, *_FAILURES) as error:
                 raise SinkFailed(str(error) or type(error).__name__) from None
 
     async def close(self) -> None:
         """Close what is open."""
-        if self._client is not None:
-            await self._client.aclose()
+        if self._pool is not None:
+            await self._pool.aclose()
 
     @asynccontextmanager
     async def _turn(self, owner: str) -> AsyncIterator[None]:
@@ -105,18 +120,142 @@ class Sinks:
                 del self._waiting[owner], self._own_turns[owner]
 
     @property
-    def _http(self) -> httpx.AsyncClient:
-        """The client, made when it is first needed: it reads the certificates of the system."""
-        if self._client is None:
-            self._client = self._new_client()
-        return self._client
+    def _http(self) -> Pool:
+        """The connections, made when they are first needed: that reads the certificates of the
+        system.
+        """
+        if self._pool is None:
+            self._pool = self._new_pool()
+        return self._pool
 
 
-async def _read_off(response: httpx.Response) -> None:
-    length = response.headers.get("content-length", "0" if response.status_code == 204 else "")
-    if response.is_closed or not length.isdecimal() or int(length) > READ_OFF_BYTES:
-        return
-    with suppress(TimeoutError, httpx.HTTPError):
-        async with asyncio.timeout(READ_OFF_S):
-            async for _ in response.aiter_raw():
-                pass
+def _request(
+    method: str, address: str, headers: Mapping[str, str], body: bytes
+) -> httpcore.Request:
+    url = httpx.URL(address)
+    whole = httpx.Request(method, url, headers=headers, content=body)
+    return httpcore.Request(
+        method,
+        httpcore.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+        headers=whole.headers.raw,
+        content=body,
+    )
+
+
+async def _read_off(response: httpcore.Response) -> SinkAnswer:
+    """The answer. A short body is read off, for the connection to be used again."""
+    headers = httpx.Headers(response.headers)
+    length = headers.get("content-length", "0" if response.status == 204 else "")
+    if length.isdecimal() and int(length) <= READ_OFF_BYTES:
+        with suppress(TimeoutError, *_FAILURES):
+            async with asyncio.timeout(READ_OFF_S):
+                async for _ in response.aiter_stream():
+                    pass
+    return SinkAnswer(response.status, headers)
+
+
+# --- the network ---
+#
+# 1. A name is resolved once, each address that it has is looked at, and the connection is made to
+#    that very address: what a name means cannot change between the look and the connection.
+# 2. Of an answer no more than `MAX_ANSWER_BYTES` are read, whatever they are: a head, interim
+#    answers, a body.
+# 3. No redirect is followed, and no proxy of the environment is used: either would choose an
+#    address that nobody looked at.
+
+
+READ_BYTES: Final = 4_096
+"""Read at once: what a sink sends is parsed between two turns of the loop."""
+
+KEEP_S: Final = 5.0
+"""Seconds that a connection to a sink is kept for the next call."""
+
+
+def allowed_pool(allowed: Hosts) -> httpcore.AsyncConnectionPool:
+    """Connections of HTTP to the hosts that are allowed, and to no others."""
+    return httpcore.AsyncConnectionPool(
+        ssl_context=httpx.create_ssl_context(),
+        max_connections=MAX_CALLS,
+        keepalive_expiry=KEEP_S,
+        network_backend=_Network(allowed),
+    )
+
+
+class _Network(httpcore.AsyncNetworkBackend):
+    """Connects to addresses that are allowed."""
+
+    def __init__(self, allowed: Hosts) -> None:
+        self._allowed = allowed
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109  # the base class names it
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        """See `httpcore.AsyncNetworkBackend`; `ConnectError` if no address is allowed."""
+        failure = httpcore.ConnectError(f"no address of {host!r:.80} is allowed (webhooks.allow)")
+        for address in await _addresses(host, port):
+            if not self._allowed.allow(host, address):
+                continue
+            try:
+                stream = await self._network.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+            except httpcore.ConnectError as error:
+                failure = error
+            else:
+                return _ShortStream(stream)
+        raise failure
+
+
+async def _addresses(host: str, port: int) -> list[str]:
+    loop = asyncio.get_running_loop()
+    try:
+        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise httpcore.ConnectError(f"{host!r:.80}: {error}") from None
+    return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+
+class _ShortStream(httpcore.AsyncNetworkStream):
+    """A connection on which answers are short: each request that is written may have one."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self._left = MAX_ANSWER_BYTES
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # the base class names it
+        """See `httpcore.AsyncNetworkStream`."""
+        if self._left <= 0:
+            raise httpcore.ReadError(
+                f"the answer is longer than {MAX_ANSWER_BYTES} bytes (MAX_ANSWER_BYTES)"
+            )
+        data = await self._stream.read(min(max_bytes, READ_BYTES, self._left), timeout)
+        self._left -= len(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  # the base class names it
+        """See `httpcore.AsyncNetworkStream`."""
+        self._left = MAX_ANSWER_BYTES
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        """See `httpcore.AsyncNetworkStream`."""
+        await self._stream.aclose()
+
+    async def start_tls(
+        self,
+        ssl_context: ssl.SSLContext,
+        server_hostname: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  # the base class names it
+    ) -> httpcore.AsyncNetworkStream:
+        """See `httpcore.AsyncNetworkStream`."""
+        return _ShortStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        """See `httpcore.AsyncNetworkStream`."""
+        return self._stream.get_extra_info(info)
