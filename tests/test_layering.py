@@ -26,7 +26,6 @@ ROOMS: Final = (
     "language",
     "files",
     "config",
-    "parquet_header",
     "parquet",
     "matching",
     "routing",

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from palio import parquet_header
+from palio import parquet
 from palio.errors import InvalidInput
-from palio.parquet import pieces
-from palio.parquet_header import check_header
+from palio.parquet import check_header, pieces
 from tests.conftest import NIGHTLY, share
 from tests.damaged_parquet import TABLE, WRITTEN, header_bytes
 
@@ -54,15 +53,15 @@ def test_a_header_is_walked_through_once_however_many_row_groups_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walked: list[int] = []
-    check = parquet_header._Header.check
+    check = parquet._Header.check
 
-    def counted(header: parquet_header._Header) -> None:
+    def counted(header: parquet._Header) -> None:
         walked.append(1)
         check(header)
 
-    monkeypatch.setattr(parquet_header, "_in_order", {})
-    monkeypatch.setattr(parquet_header, "MOST_KNOWN", 2)
-    monkeypatch.setattr(parquet_header._Header, "check", counted)
+    monkeypatch.setattr(parquet, "_in_order", {})
+    monkeypatch.setattr(parquet, "MOST_KNOWN", 2)
+    monkeypatch.setattr(parquet._Header, "check", counted)
     path = tmp_path / "f"
     pq.write_table(TABLE, path, row_group_size=20)
     for group in range(pq.read_metadata(path).num_row_groups):
@@ -71,7 +70,7 @@ def test_a_header_is_walked_through_once_however_many_row_groups_are_read(
     for number in range(4):
         pq.write_table(pa.table({"n": range(number)}), path)
         list(pieces(path))
-        assert len(parquet_header._in_order) <= 2
+        assert len(parquet._in_order) <= 2
     assert len(walked) == 5
 
 

@@ -59,7 +59,7 @@ class SinkAnswer(NamedTuple):
         return 200 <= self.status < 300
 
 
-class Pool(Protocol):
+class SinkPool(Protocol):
     """What httpcore's pool of connections does for sinks."""
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
@@ -74,10 +74,10 @@ class Sinks:
 
     def __init__(
         self,
-        new_pool: Callable[[], Pool] = lambda: allowed_pool(Hosts([PUBLIC])),
+        new_pool: Callable[[], SinkPool] = lambda: allowed_pool(Hosts([PUBLIC])),
     ) -> None:
         self._new_pool = new_pool
-        self._pool: Pool | None = None
+        self._pool: SinkPool | None = None
         self._turns = asyncio.Semaphore(MAX_CALLS)
         self._own_turns: dict[str, asyncio.Semaphore] = {}
         self._waiting: dict[str, int] = {}
@@ -120,7 +120,7 @@ class Sinks:
                 del self._waiting[owner], self._own_turns[owner]
 
     @property
-    def _http(self) -> Pool:
+    def _http(self) -> SinkPool:
         """The connections, made when they are first needed: that reads the certificates of the
         system.
         """
