@@ -22,6 +22,7 @@ STUDIES: Final = Path(__file__).parents[1] / "studies" / "palio_studies"
 
 ROOMS: Final = (
     "errors",
+    "bounded",
     "model",
     "language",
     "files",
@@ -48,7 +49,7 @@ CLIENTS: Final = frozenset({("spark", "client")})
 """...but for this: sources and sinks of Spark are clients of a broker."""
 
 PURE: Final = frozenset(
-    {"errors", "model", "language", "matching", "routing", "multicast", "protocol"}
+    {"errors", "bounded", "model", "language", "matching", "routing", "multicast", "protocol"}
     | {"node", "simulation"}
 )
 """Rooms to which time, randomness and the outside world are arguments."""

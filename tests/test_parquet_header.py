@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from palio import parquet
+from palio.bounded import Bounded
 from palio.errors import InvalidInput
 from palio.parquet import check_header, pieces
 from tests.conftest import NIGHTLY, share
@@ -59,8 +60,7 @@ def test_a_header_is_walked_through_once_however_many_row_groups_are_read(
         walked.append(1)
         check(header)
 
-    monkeypatch.setattr(parquet, "_in_order", {})
-    monkeypatch.setattr(parquet, "MOST_KNOWN", 2)
+    monkeypatch.setattr(parquet, "_in_order", Bounded[bytes, None](2))
     monkeypatch.setattr(parquet._Header, "check", counted)
     path = tmp_path / "f"
     pq.write_table(TABLE, path, row_group_size=20)

@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from palio.bounded import Bounded
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, PalioError
 from palio.model.constraints import Constraint
 from palio.model.filters import Conjunction, Filter
@@ -273,7 +274,7 @@ MAX_NESTING: Final = 64
 MOST_KNOWN: Final = 256
 """Headers that are known to be in order, by a checksum of 32 bytes."""
 
-_in_order: Final[dict[bytes, None]] = {}
+_in_order: Final = Bounded[bytes, None](MOST_KNOWN)
 
 _TAIL_BYTES: Final = 8
 """The length of the header, and `PAR1`, at the end of the file."""
@@ -310,8 +311,6 @@ def check_header(path: str | Path, metadata: Any) -> None:
     except (IndexError, _Contradiction) as error:
         what = str(error) if isinstance(error, _Contradiction) else "it ends too early"
         raise InvalidInput(f"cannot read {str(path)!r:.200}: of its header, {what}") from None
-    if len(_in_order) >= MOST_KNOWN:
-        _in_order.clear()
     _in_order[known] = None
 
 

@@ -14,6 +14,7 @@ from math import inf
 from struct import Struct
 from typing import TypeAlias
 
+from palio.bounded import Bounded
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Carriage, Epoch
@@ -84,10 +85,10 @@ class Outflows:
         self.repaired = 0
         """Events sent again."""
         self._flows: dict[str, Outflow] = {}
-        self._ended: dict[str, int] = {}
+        self._ended = Bounded[str, int](MAX_FLOWS)
         """The last numbers of flows that ended: receivers may come back in the same life."""
-        self._ways: dict[tuple[str, ...], FlowWay] = {}
-        self._parted: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+        self._ways = Bounded[tuple[str, ...], FlowWay](MAX_ROUTES)
+        self._parted = Bounded[tuple[str, ...], tuple[tuple[str, ...], tuple[str, ...]]](MAX_ROUTES)
         self._waiting: deque[WaitingEvents] = deque()
         self._waiting_bytes = 0
         self._under_way = 0
@@ -131,8 +132,6 @@ class Outflows:
             flow.number += len(each.brokers) - len(others)
         self.lost += flow.number - flow.gone
         self._ended[broker] = flow.number
-        if len(self._ended) > MAX_FLOWS:
-            del self._ended[next(iter(self._ended))]
         self._forget_ways()
 
     def _forget_ways(self) -> None:
@@ -146,8 +145,6 @@ class Outflows:
         if found is None:
             reached = tuple(filter(self.can_reach, brokers))
             others = tuple(name for name in brokers if not self.can_reach(name))
-            if len(self._parted) >= MAX_ROUTES:
-                self._parted.clear()
             found = self._parted[brokers] = reached, others
         return found
 
@@ -293,8 +290,6 @@ class Outflows:
         carried = self.carriage(flow.name for flow in flows)
         groups = tuple(self._group_way(group, names) for group, names in carried.groups)
         by_links = tuple(self._flows[name] for name in carried.by_link)
-        if len(self._ways) >= MAX_ROUTES:
-            self._ways.clear()
         way = self._ways[brokers] = FlowWay(tuple(flows), groups, by_links)
         return way
 

@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from jwt import PyJWS, PyJWTError
 
 from palio import files
+from palio.bounded import Bounded
 from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioError
 from palio.language.documents import read_document
 from palio.language.parsing import parse_filter
@@ -440,7 +441,7 @@ class TokenAuthority:
         """Whatever was listed since this broker runs: a file that is written anew may be empty for
         a moment."""
         self._looked_at = float("-inf")
-        self._bound: dict[str, Principal] = {}
+        self._bound = Bounded[str, Principal](MAX_BOUND)
         """Tokens of brokers that were verified with the keys of now."""
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
@@ -462,8 +463,6 @@ class TokenAuthority:
         if principal is None:
             principal = self._read(token)
             principal.check_broker()
-            if len(self._bound) >= MAX_BOUND:
-                self._bound.clear()
             self._bound[token] = principal
         self._check_revoked(principal)
         return principal
