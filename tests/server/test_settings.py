@@ -13,7 +13,7 @@ from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
 from palio.protocol.limits import MAX_MTU, MAX_SECONDS, MAX_URL_CHARS, MIN_MTU, MIN_SECONDS
 from palio.routing.trees import MAX_PRICE, UNMEASURED
-from palio.server.configuring import configure, described
+from palio.server.configuring import check, configure, described, is_loopback
 from palio.server.limits import MAX_BYTES, MAX_COUNT, MAX_REORDER_S
 from palio.server.settings import (
     Broker,
@@ -22,8 +22,6 @@ from palio.server.settings import (
     Limits,
     Multicast,
     Peers,
-    check,
-    is_loopback,
 )
 from tests.tables import code
 

@@ -37,6 +37,7 @@ from palio.protocol.addresses import Address
 from palio.protocol.limits import MAX_BATCH_ROWS
 from palio.routing.algorithms import find_algorithm
 from palio.routing.protocol import Matching, Router, Selector
+from palio.server.configuring import check, is_any
 from palio.server.journal.disk_space import RESERVE_BYTES
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import (
@@ -50,7 +51,7 @@ from palio.server.limits import (
 )
 from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
-from palio.server.settings import Configuration, Grant, Tls, check, is_any
+from palio.server.settings import Configuration, Grant, Tls
 
 __all__ = [
     "Engines",

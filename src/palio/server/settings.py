@@ -1,4 +1,4 @@
-"""The settings of a broker, where each was given, and what is wrong with it.
+"""The settings of a broker: what each means, and its default; `configuring` reads and checks them.
 
 Flags win over the environment (`PALIO__LISTEN__PORT=7400`), that over the file (TOML), that over
 the defaults below. docs/reference/server.md shows the same table; a test compares them.
@@ -6,15 +6,11 @@ the defaults below. docs/reference/server.md shows the same table; a test compar
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from palio.errors import InvalidConfiguration, InvalidInput
 from palio.node.limits import (
     CLIENT_GRACE_S,
     LEASE_S,
@@ -25,22 +21,20 @@ from palio.node.limits import (
     PEER_HEARTBEAT_S,
     QUEUE_BYTES,
 )
-from palio.protocol.addresses import DEFAULT_PORT, parse_address
+from palio.protocol.addresses import DEFAULT_PORT
 from palio.protocol.limits import (
     DATAGRAM_MTU,
     GREETING_S,
     HEARTBEAT_S,
     MAX_MTU,
     MAX_SECONDS,
-    MAX_URL_CHARS,
     MIN_MTU,
     MIN_SECONDS,
     WINDOW_BYTES,
 )
-from palio.protocol.names import check_name
-from palio.routing.algorithms import ALGORITHMS, GraphKind
+from palio.routing.algorithms import ALGORITHMS
 from palio.routing.trees import MAX_PRICE
-from palio.server.hosts import PUBLIC, Hosts
+from palio.server.hosts import PUBLIC
 from palio.server.limits import (
     HTTP_BODY_S,
     HTTP_HEAD_S,
@@ -50,7 +44,7 @@ from palio.server.limits import (
     MAX_COUNT,
     MAX_REORDER_S,
 )
-from palio.server.multicast.interfaces import DEFAULT_GROUP_PORT, GroupAddresses
+from palio.server.multicast.interfaces import DEFAULT_GROUP_PORT
 
 __all__ = [
     "Auth",
@@ -65,9 +59,6 @@ __all__ = [
     "Peers",
     "Tls",
     "Webhooks",
-    "check",
-    "is_any",
-    "is_loopback",
 ]
 
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
@@ -340,218 +331,3 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
     webhooks: Webhooks = Webhooks()
     limits: Limits = Limits()
     log: Log = Log()
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
-    (True, True, False, False)
-    """
-    address = _address(host)
-    return host == "localhost" if address is None else address.is_loopback
-
-
-def is_any(host: str) -> bool:
-    """Whether it stands for all addresses of a machine, so that nobody can dial it.
-
-    >>> is_any("0.0.0.0"), is_any("::"), is_any("127.0.0.1"), is_any("localhost")
-    (True, True, False, False)
-    """
-    address = _address(host)
-    return address is not None and address.is_unspecified
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _is_name(host: str) -> bool:
-    return bool(_HOST_NAME.fullmatch(host)) and not _NUMBERS.fullmatch(host)
-
-
-_HOST_NAME: Final = re.compile(r"(?=.{1,253}\.?$)\w([\w-]{0,61}\w)?(\.\w([\w-]{0,61}\w)?)*\.?")
-_NUMBERS: Final = re.compile(r"[0-9.]+")
-"""What looks like an address of IPv4 is nothing else."""
-
-_KEYS: Final = (
-    "set auth.keys, auth.token_file and auth.broker_key (palio keys create NAME; palio token "
-    "create NAME --broker NAME.pub --key signing --out NAME.token)"
-)
-"""What a broker of a network with keys needs, and how it is made."""
-
-
-def check(configuration: Configuration, origins: Mapping[str, str] | None = None) -> None:
-    """Refuse what no single setting shows to be wrong; `origins` says where each was set."""
-    for name, problem in _problems(configuration):
-        place = (origins or {}).get(name, "")
-        raise InvalidConfiguration(f"{name}{f' ({place})' if place else ''}: {problem}")
-
-
-def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    tls, auth = configuration.tls, configuration.auth
-    yield from _wrong_names(configuration)
-    yield from _misrouted(configuration)
-    if bool(tls.cert) != bool(tls.key):
-        given = "tls.cert" if tls.cert else "tls.key"
-        yield given, "set both tls.cert and tls.key, or neither"
-    yield from _unproven(auth, tls)
-    yield from _ungrouped(configuration)
-    for name, entries in (
-        ("webhooks.allow", configuration.webhooks.allow),
-        ("listen.hosts", configuration.listen.hosts),
-    ):
-        try:
-            Hosts(entries)
-        except InvalidConfiguration as error:
-            yield name, str(error)
-    host = configuration.listen.host
-    if _address(host) is None and not _is_name(host):
-        wanted = "127.0.0.1 to be reached from this machine alone, 0.0.0.0 from others too"
-        yield "listen.host", f"{host!r:.80} is no address and no name of a machine; write {wanted}"
-    elif not is_loopback(host):
-        yield from _exposed(configuration)
-    for url in configuration.peers.urls:
-        try:
-            address = parse_address(url)
-        except InvalidConfiguration as error:
-            yield "peers.urls", str(error)
-            continue
-        if address.is_secure and not tls.ca:
-            yield "peers.urls", f"{url} asks for TLS; set tls.ca to what vouches for it"
-        is_open = not (auth.keys or auth.grants) and is_loopback(address.host)
-        if not (is_open or auth.token_file):
-            yield "peers.urls", f"{url}: brokers know each other by keys; {_KEYS}"
-    yield from _unreachable(configuration.broker.url)
-
-
-def _unreachable(url: str) -> Iterator[tuple[str, str]]:
-    """An address at which no other broker could find this one."""
-    if len(url) > MAX_URL_CHARS:
-        yield "broker.url", f"it has more than {MAX_URL_CHARS} characters (MAX_URL_CHARS)"
-    elif url:
-        try:
-            host = parse_address(url).host
-        except InvalidConfiguration as error:
-            yield "broker.url", str(error)
-        else:
-            if is_any(host):
-                yield "broker.url", f"{host} stands for all addresses of a machine; write one"
-
-
-def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """Algorithms that do not exist, or not for such a network."""
-    broker, gateway = configuration.broker, configuration.gateway
-    for section, name, parent in (
-        ("broker", broker.routing, broker.parent),
-        ("gateway", gateway.routing, gateway.parent),
-    ):
-        if section == "gateway" and not name:
-            continue
-        algorithm = ALGORITHMS.get(name)
-        if algorithm is None:
-            known = ", ".join(ALGORITHMS)
-            yield f"{section}.routing", f"{name!r:.80} is no algorithm; it is one of {known}"
-            return
-        if parent and not (algorithm.has_parents or algorithm.finds_parents):
-            knowing = ", ".join(
-                each.name for each in ALGORITHMS.values() if each.has_parents or each.finds_parents
-            )
-            yield (
-                f"{section}.parent",
-                f"{name} routing knows no parents; set {section}.routing ({knowing})",
-            )
-        if algorithm.graph is GraphKind.ALONE and (configuration.peers.urls or gateway.routing):
-            yield f"{section}.routing", f"{name} is for one broker; leave out peers and gateway"
-    yield from _misplaced_gateway(broker, gateway)
-
-
-def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[tuple[str, str]]:
-    if not gateway.routing:
-        for key in ("brokers", "parent"):
-            if getattr(gateway, key):
-                yield f"gateway.{key}", "set gateway.routing: how the network there routes"
-        return
-    inside, outside = ALGORITHMS[broker.routing], ALGORITHMS[gateway.routing]
-    for setting, side in (("broker.routing", inside), ("gateway.routing", outside)):
-        if not side.joins:
-            able = ", ".join(each.name for each in ALGORITHMS.values() if each.joins)
-            yield setting, f"{side.name} cannot be joined by a gateway; {able} can"
-    if inside.is_advertised != outside.is_advertised:
-        yield "gateway.routing", "both sides go by advertisements, or neither does"
-    if broker.parent:
-        yield "broker.parent", "a gateway is at the top of its own network"
-    if gateway.parent and gateway.parent not in gateway.brokers:
-        yield "gateway.parent", f"name {gateway.parent!r} among gateway.brokers too"
-    if not gateway.brokers:
-        yield "gateway.brokers", "name the brokers of the other network that are linked to it"
-
-
-def _ungrouped(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """What keeps a broker from sending to groups."""
-    if not configuration.multicast.groups:
-        return
-    try:
-        GroupAddresses(configuration.multicast.groups)
-    except InvalidConfiguration as error:
-        yield "multicast.groups", str(error)
-    if configuration.gateway.routing:
-        yield "multicast.groups", "a gateway is in no group; leave out multicast.groups, or gateway"
-    routing = configuration.broker.routing
-    if not ALGORITHMS[routing].is_destined:
-        able = " or ".join(each.name for each in ALGORITHMS.values() if each.is_destined)
-        problem = f"{routing} does not tell which brokers an event is for; multicast needs {able}"
-        yield "broker.routing", problem
-
-
-def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
-    """What nobody could show, or verify."""
-    if auth.grants and not tls.ca:
-        yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
-    for key in ("network", "revoked"):
-        if getattr(auth, key) and not auth.keys:
-            yield f"auth.{key}", "there are no tokens without auth.keys; set it too"
-    own = auth.token_file, auth.broker_key
-    if any(own) and not all((*own, auth.keys)):
-        given = "auth.token_file" if auth.token_file else "auth.broker_key"
-        yield given, f"a broker shows its key, and asks others for theirs; {_KEYS}"
-
-
-def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    broker = configuration.broker
-    named = [("broker.name", "a broker", broker.name)]
-    gateway = configuration.gateway
-    for setting, parent in (("broker.parent", broker.parent), ("gateway.parent", gateway.parent)):
-        if parent:
-            named.append((setting, "a broker", parent))
-    named += [("gateway.brokers", "a broker", name) for name in gateway.brokers]
-    grants, network = configuration.auth.grants, configuration.auth.network
-    if network:
-        named.append(("auth.network", "a network", network))
-    named += [("auth.grants", "a principal", name) for name in grants]
-    named += [
-        (f"auth.grants.{name}", "an identity", identity)
-        for name, grant in grants.items()
-        for identity in grant.identities
-    ]
-    for setting, what, name in named:
-        try:
-            check_name(name, what)
-        except InvalidInput as error:
-            yield setting, str(error)
-
-
-def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """What is missing before other machines may reach a broker."""
-    host = configuration.listen.host
-    reached = f"{host} can be reached from other machines; set"
-    if _address(host) is None:
-        reached = f"{host!r} is taken as the name of a machine, and {reached}"
-    if not configuration.tls.cert:
-        yield "listen.host", f"{reached} tls.cert and tls.key, or listen on 127.0.0.1"
-    if not configuration.auth.keys and not configuration.auth.grants:
-        ways = "auth.keys (tokens), or tls.ca and auth.grants (certificates)"
-        yield "listen.host", f"{reached} {ways}, or listen on 127.0.0.1"
