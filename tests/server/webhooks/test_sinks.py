@@ -57,6 +57,18 @@ async def test_a_short_body_is_read_off_and_the_connection_used_again(
     assert machine.connections == connections
 
 
+async def test_no_cookie_of_a_sink_is_kept() -> None:
+    """It would be sent for other owners, too."""
+    machine = Machine(HEAD, b"set-cookie: whose=alice\r\ncontent-length: 0\r\n\r\n")
+    async with machine.at_work():
+        calls = Sinks(httpcore.AsyncConnectionPool)
+        for owner in ("alice", "bob"):
+            await calls.call(owner, "POST", f"http://127.0.0.1:{machine.port}/", {})
+        await calls.close()
+    assert len(machine.requests) == 2
+    assert not any(b"cookie" in each.lower() for each in machine.requests)
+
+
 async def test_a_body_that_does_not_come_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sinks, "READ_OFF_S", 0.01)
     async with Machine(HEAD, b"content-length: 9\r\n\r\n").at_work() as machine:
