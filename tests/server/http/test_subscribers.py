@@ -19,6 +19,7 @@ from palio.server.http.cursors import CursorFeed
 from palio.server.http.subscribers import HttpSubscribers
 from palio.server.http.subscriptions import Directory
 from palio.server.limits import MAX_TAKEN
+from palio.server.webhooks import webhook
 from tests.server.fronts import Source, asked, broker, event, listening, publish
 from tests.server.helpers import until
 from tests.server.http.test_app import Tokens, bearer
@@ -173,7 +174,7 @@ async def test_what_is_deleted_while_it_is_changed_does_not_come_back(
 async def test_a_sink_that_is_gone_is_removed_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscribers, "AGAIN_S", 0.01)
+    monkeypatch.setattr(webhook, "AGAIN_S", 0.01)
     sink = Sink(410, 410)
     async with broker(tmp_path) as server, asked(server, sinks=sink.sinks) as client:
         wanted = {"config": {"durable": True}, "sink": SINK}
@@ -188,7 +189,7 @@ async def test_a_sink_that_is_gone_is_removed_in_the_end(
 async def test_a_failure_that_nobody_foresaw_does_not_end_a_webhook(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscribers, "AGAIN_S", 0.01)
+    monkeypatch.setattr(webhook, "AGAIN_S", 0.01)
     sink = Sink(RuntimeError("a bug"))
     async with broker(tmp_path) as server, asked(server, sinks=sink.sinks) as client:
         wanted = {"config": {"durable": True}, "sink": SINK}

@@ -22,7 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from palio.errors import Closed, InvalidBinding, InvalidInput, PalioError
+from palio.errors import Closed, InvalidBinding, InvalidInput, PalioError, SubscriptionEnded
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
@@ -36,6 +36,7 @@ __all__ = [
     "PING_S",
     "CursorFeed",
     "FeedBatch",
+    "Feeds",
     "Item",
     "frame",
     "frames",
@@ -357,6 +358,70 @@ class CursorFeed:
         entry = self._kept.popleft()
         self._kept_bytes -= entry.size
         return entry.number
+
+
+class Feeds:
+    """The consumers of each subscription of the front."""
+
+    def __init__(self, connect: Connect, keep_bytes: int) -> None:
+        self._connect = connect
+        self._keep_bytes = keep_bytes
+        self._feeds: dict[str, list[CursorFeed]] = {}
+
+    def of(self, id: str) -> list[CursorFeed]:
+        """Those of one, the oldest first."""
+        return self._feeds.get(id, [])
+
+    async def listen(self, subscription: HttpSubscription, cursor: str = "") -> CursorFeed:
+        """Another consumer."""
+        feed = await CursorFeed.open(
+            self._connect, subscription, cursor=cursor, keep_bytes=self._keep_bytes
+        )
+        others = self._feeds.setdefault(subscription.id, [])
+        if subscription.durable:  # it has one position, and so one consumer: the newest
+            for other in others:
+                other.leave()
+        others.append(feed)
+        return feed
+
+    def left(self, id: str, feed: CursorFeed) -> None:
+        """A consumer is done; may be said twice."""
+        feeds = self.of(id)
+        if feed in feeds:
+            feeds.remove(feed)
+            feed.leave()
+        if not feeds:
+            self._feeds.pop(id, None)
+
+    async def settle(self, subscription: HttpSubscription, cursor: str = "") -> None:
+        """Have the node accept a subscription, which makes a durable one last; what is before a
+        cursor is acknowledged.
+        """
+        feed = await CursorFeed.open(self._connect, subscription, cursor=cursor)
+        feed.close()
+
+    async def forget(self, subscription: HttpSubscription) -> None:
+        """Have the node forget a durable subscription: by a feed that it does not serve any more,
+        since another took it up, only another can say so.
+        """
+        feeds = self.of(subscription.id)
+        if feeds:
+            with suppress(SubscriptionEnded):
+                await feeds[-1].forget()
+                return
+        again = await CursorFeed.open(self._connect, subscription)
+        await again.forget()
+
+    def close(self, id: str) -> None:
+        """A subscription has ended."""
+        for feed in list(self.of(id)):
+            feed.close()
+
+    def leave_all(self) -> None:
+        """The front stops."""
+        for feeds in list(self._feeds.values()):
+            for feed in feeds:
+                feed.leave()
 
 
 def _place_of(cursor: str, *, durable: bool) -> _Place:

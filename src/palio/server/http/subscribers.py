@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import secrets
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -17,13 +15,13 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from palio.errors import InvalidInput, PalioError, SubscriptionEnded
+from palio.errors import InvalidInput, PalioError
 from palio.language.http_events import BATCH_TYPE, CURSOR
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
 from palio.server.http import arrow, cursors, subscriptions, websocket
-from palio.server.http.access import NAME, Access, HttpCaller, body_of, read
-from palio.server.http.cursors import CursorFeed
+from palio.server.http.access import Access, HttpCaller, body_of, read
+from palio.server.http.cursors import Feeds
 from palio.server.http.errors import NotFound
 from palio.server.http.subscriptions import Config, Directory, HttpSubscription
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
@@ -34,9 +32,6 @@ from palio.server.webhooks.sinks import Sinks
 __all__ = ["HttpSubscribers"]
 
 logger: Final = logging.getLogger("palio.server")
-
-AGAIN_S: Final = 5.0
-"""After so long a webhook whose session ended begins another one."""
 
 STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Neither browsers nor proxies may hold back events."""
@@ -70,15 +65,12 @@ class HttpSubscribers:
         keep_bytes: int = RESUME_BYTES,
         sinks: Sinks | None = None,
     ) -> None:
-        self._connect = connect
         self._access = access
         self._directory = directory
-        self._keep_bytes = keep_bytes
+        self._feeds = Feeds(connect, keep_bytes)
         self._sinks = sinks or Sinks()
+        self._callers = webhook.Callers(self._sinks, directory, self._feeds, self._remove)
         self._origin = "palio"
-        self._feeds: dict[str, list[CursorFeed]] = {}
-        """Consumers of each subscription of the directory."""
-        self._webhooks: dict[str, asyncio.Task[None]] = {}
         self._ending: set[str] = set()
         """Subscriptions that are being deleted."""
 
@@ -91,17 +83,12 @@ class HttpSubscribers:
             except InvalidInput as error:  # it was made before this was refused
                 logger.error("subscription %s is not delivered: %s", subscription.id, error)
             else:
-                self._call(subscription)
+                self._callers.call(subscription)
 
     async def stop(self) -> None:
         """End all deliveries."""
-        tasks = list(self._webhooks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for feeds in list(self._feeds.values()):
-            for feed in feeds:
-                feed.leave()
+        await self._callers.stop()
+        self._feeds.leave_all()
         await self._sinks.close()
 
     # --- the Subscriptions API ---
@@ -117,11 +104,11 @@ class HttpSubscribers:
         self._directory.check_room(caller.principal)
         await self._directory.put(made)
         try:
-            await self._try(made)
+            await self._feeds.settle(made)
         except BaseException:
             await self._directory.drop(made)
             raise
-        self._call(made)
+        self._callers.call(made)
         return JSONResponse(made.shown(), 201, {"location": f"/subscriptions/{made.id}"})
 
     async def list(self, request: Request) -> Response:
@@ -148,18 +135,18 @@ class HttpSubscribers:
         self._found(request)  # it may have been deleted meanwhile
         await self._directory.put(changed)
         try:
-            feeds = self._feeds.get(known.id, [])
+            feeds = self._feeds.of(known.id)
             for feed in feeds:
                 await feed.change(changed)
             if not feeds:
-                await self._try(changed)
+                await self._feeds.settle(changed)
         except BaseException:
             if self._kept(known.id, known.owner):
                 await self._directory.put(known)
             raise
         if _how(changed) != _how(known):
-            self._hang_up(known.id)
-        self._call(changed)
+            self._callers.hang_up(known.id)
+        self._callers.call(changed)
         return JSONResponse(changed.shown())
 
     async def delete(self, request: Request) -> Response:
@@ -171,7 +158,7 @@ class HttpSubscribers:
         """`POST /subscriptions/{id}/acknowledge`: all up to a cursor has been dealt with."""
         known = self._attached(request)
         cursor = read(await body_of(request), dict[str, str]).get("cursor", "")
-        feeds = self._feeds.get(known.id)
+        feeds = self._feeds.of(known.id)
         if not known.durable:
             raise InvalidInput("this subscription is not durable: nothing of it is acknowledged")
         if not cursor:
@@ -179,7 +166,7 @@ class HttpSubscribers:
         if feeds:
             feeds[-1].acknowledge(cursor)
         else:
-            await self._try(known, cursor)
+            await self._feeds.settle(known, cursor)
         return Response(status_code=204)
 
     async def take(self, request: Request) -> Response:
@@ -197,14 +184,14 @@ class HttpSubscribers:
         media_type = arrow.ARROW_TYPE if arrow.is_wanted(request) else BATCH_TYPE
         if request.method == "HEAD":
             return Response(media_type=media_type)
-        feed = await self._listen(subscription, query.get("cursor", ""))
+        feed = await self._feeds.listen(subscription, query.get("cursor", ""))
         try:
             parts = await feed.take(most, wait_s)
             if media_type == arrow.ARROW_TYPE:
                 body = await arrow.whole(parts, columns)
                 return Response(body, headers=STREAM_HEADERS, media_type=media_type)
         finally:
-            self._left(subscription.id, feed)
+            self._feeds.left(subscription.id, feed)
         taken = [{**item.document, CURSOR: item.cursor} for part in parts for item in part.items()]
         return JSONResponse(taken, headers=STREAM_HEADERS, media_type=media_type)
 
@@ -232,16 +219,16 @@ class HttpSubscribers:
         if request.method == "HEAD":
             return Response(media_type=media_type)
         cursor = request.headers.get("last-event-id") or request.query_params.get("cursor", "")
-        feed = await self._listen(subscription, cursor)
+        feed = await self._feeds.listen(subscription, cursor)
         content: AsyncIterator[str | bytes] = cursors.frames(feed)
         if media_type == arrow.ARROW_TYPE:
             content = arrow.messages(feed, columns)
-        return _Stream(content, media_type, lambda: self._left(subscription.id, feed))
+        return _Stream(content, media_type, lambda: self._feeds.left(subscription.id, feed))
 
     async def _socketed(self, socket: WebSocket, find: Callable[[], HttpSubscription]) -> None:
         try:
             subscription = find()
-            feed = await self._listen(subscription, socket.query_params.get("cursor", ""))
+            feed = await self._feeds.listen(subscription, socket.query_params.get("cursor", ""))
         except PalioError as error:
             await websocket.accept(socket)
             await websocket.refuse(socket, error)
@@ -250,81 +237,7 @@ class HttpSubscribers:
             await websocket.accept(socket)
             await websocket.deliver(socket, feed)
         finally:
-            self._left(subscription.id, feed)
-
-    async def _listen(self, subscription: HttpSubscription, cursor: str = "") -> CursorFeed:
-        feed = await CursorFeed.open(
-            self._connect, subscription, cursor=cursor, name=NAME, keep_bytes=self._keep_bytes
-        )
-        others = self._feeds.setdefault(subscription.id, [])
-        if subscription.durable:  # it has one position, and so one consumer: the newest
-            for other in others:
-                other.leave()
-        others.append(feed)
-        return feed
-
-    def _left(self, id: str, feed: CursorFeed) -> None:
-        """A consumer is done; may be said twice."""
-        feeds = self._feeds.get(id, [])
-        if feed in feeds:
-            feeds.remove(feed)
-            feed.leave()
-        if not feeds:
-            self._feeds.pop(id, None)
-
-    # --- webhooks ---
-
-    def _call(self, subscription: HttpSubscription) -> None:
-        """Deliver to a sink, if there is one and nobody does yet."""
-        if subscription.request.sink and subscription.id not in self._webhooks:
-            self._webhooks[subscription.id] = asyncio.create_task(
-                self._calling(subscription.id, subscription.owner), name="webhook"
-            )
-
-    def _hang_up(self, id: str) -> None:
-        task = self._webhooks.pop(id, None)
-        if task is not None:
-            task.cancel()
-
-    async def _calling(self, id: str, owner: str) -> None:
-        """One session after another, as long as the subscription is there."""
-        while (subscription := self._directory.find(id, owner)) is not None:
-            try:
-                feed = await self._listen(subscription)
-                try:
-                    await self._post(subscription, feed)
-                finally:
-                    self._left(id, feed)
-            except PalioError as error:
-                logger.warning("a webhook waits: %s", error)
-            except Exception:
-                logger.exception("a webhook failed; its events are sent again")
-            await asyncio.sleep(AGAIN_S)
-
-    async def _post(self, subscription: HttpSubscription, feed: CursorFeed) -> None:
-        """Post what a feed gives until it ends; who is gone has no subscription any longer."""
-        try:
-            await webhook.Webhook(self._sinks, subscription).run(feed)
-        except webhook.Gone as error:
-            logger.warning("%s; it is removed", error)
-            await self._remove(subscription)
-
-    async def _agree(self, subscription: HttpSubscription) -> None:
-        """Have the addresses of a subscription agree to be called, if its owner may hear it at all:
-        who may not has the broker call nobody.
-        """
-        request = subscription.request
-        addresses = [each for each in _addresses(subscription) if each]
-        if addresses and subscription.filter == str(FALSE):
-            raise InvalidInput(
-                "nothing matches the filter; leave out the sink, or the contradiction"
-            )
-        if addresses:
-            passing = msgspec.structs.replace(request.config, durable=False)
-            trial = msgspec.structs.replace(request, config=passing)
-            await self._try(msgspec.structs.replace(subscription, request=trial))
-        for address in addresses:
-            await webhook.ask_leave(self._sinks, subscription.owner, address, self._origin)
+            self._feeds.left(subscription.id, feed)
 
     # --- parts ---
 
@@ -368,37 +281,35 @@ class HttpSubscribers:
             f"passing {secrets.token_hex(8)}", caller.name, asked, caller.token
         )
 
-    async def _try(self, subscription: HttpSubscription, cursor: str = "") -> None:
-        """Have the node accept a subscription, which makes a durable one last; what is before a
-        cursor is acknowledged.
+    async def _agree(self, subscription: HttpSubscription) -> None:
+        """Have the addresses of a subscription agree to be called, if its owner may hear it at all:
+        who may not has the broker call nobody.
         """
-        feed = await CursorFeed.open(self._connect, subscription, cursor=cursor, name=NAME)
-        feed.close()
-
-    async def _forget(self, subscription: HttpSubscription, feed: CursorFeed | None) -> None:
-        """Have the node forget a durable subscription: by a feed that it does not serve any more,
-        since another took it up, only another can say so.
-        """
-        if feed is not None:
-            with suppress(SubscriptionEnded):
-                await feed.forget()
-                return
-        anew = await CursorFeed.open(self._connect, subscription, name=NAME)
-        await anew.forget()
+        addresses = [each for each in _addresses(subscription) if each]
+        if not addresses:
+            return
+        if subscription.filter == str(FALSE):
+            raise InvalidInput(
+                "nothing matches the filter; leave out the sink, or the contradiction"
+            )
+        request = subscription.request
+        passing = msgspec.structs.replace(request.config, durable=False)
+        trial = msgspec.structs.replace(request, config=passing)
+        await self._feeds.settle(msgspec.structs.replace(subscription, request=trial))
+        for address in addresses:
+            await webhook.ask_leave(self._sinks, subscription.owner, address, self._origin)
 
     async def _remove(self, subscription: HttpSubscription) -> None:
         """End a subscription; it stays as it is if the node does not forget it."""
-        feeds = self._feeds.get(subscription.id, [])
         self._ending.add(subscription.id)
         try:
             if subscription.durable:
-                await self._forget(subscription, feeds[-1] if feeds else None)
+                await self._feeds.forget(subscription)
             await self._directory.drop(subscription)
         finally:
             self._ending.discard(subscription.id)
-        self._hang_up(subscription.id)
-        for feed in list(feeds):
-            feed.close()
+        self._callers.hang_up(subscription.id)
+        self._feeds.close(subscription.id)
 
 
 def _arrow_only(request: Request) -> tuple[str, ...]:

@@ -23,13 +23,16 @@ import msgspec
 
 from palio.errors import NotPermitted, PalioError
 from palio.language.webhooks import Delay, Verdict, signature, structured, verdict
-from palio.server.http.cursors import CursorFeed, Item
-from palio.server.http.subscriptions import HttpSubscription, sink_secret
+from palio.server.http.cursors import CursorFeed, Feeds, Item
+from palio.server.http.subscriptions import Directory, HttpSubscription, sink_secret
 from palio.server.webhooks.sinks import SinkAnswer, SinkFailed, Sinks
 
-__all__ = ["Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
+__all__ = ["Callers", "Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
 
 logger: Final = logging.getLogger("palio.server")
+
+AGAIN_S: Final = 5.0
+"""After so long a webhook whose session ended begins another one."""
 
 
 class NotTaken(NotPermitted):
@@ -146,6 +149,66 @@ class Webhook:
             said["webhook-signature"] = signature(self._secret, id, moment, body)
         headers = request.protocolsettings.get("headers", {}) | said
         return await self._sinks.call(self.subscription.owner, "POST", address, headers, body)
+
+
+class Callers:
+    """The webhooks of a front, one for each subscription with a sink."""
+
+    def __init__(
+        self,
+        sinks: Sinks,
+        directory: Directory,
+        feeds: Feeds,
+        remove: Callable[[HttpSubscription], Awaitable[None]],
+    ) -> None:
+        self._sinks = sinks
+        self._directory = directory
+        self._feeds = feeds
+        self._remove = remove
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    def call(self, subscription: HttpSubscription) -> None:
+        """Deliver to a sink, if there is one and nobody does yet."""
+        if subscription.request.sink and subscription.id not in self._tasks:
+            self._tasks[subscription.id] = asyncio.create_task(
+                self._run(subscription.id, subscription.owner), name="webhook"
+            )
+
+    def hang_up(self, id: str) -> None:
+        """Deliver it no longer."""
+        task = self._tasks.pop(id, None)
+        if task is not None:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """Deliver nothing any longer."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run(self, id: str, owner: str) -> None:
+        """One session after another, as long as the subscription is there."""
+        while (subscription := self._directory.find(id, owner)) is not None:
+            try:
+                feed = await self._feeds.listen(subscription)
+                try:
+                    await self._post(subscription, feed)
+                finally:
+                    self._feeds.left(id, feed)
+            except PalioError as error:
+                logger.warning("a webhook waits: %s", error)
+            except Exception:
+                logger.exception("a webhook failed; its events are sent again")
+            await asyncio.sleep(AGAIN_S)
+
+    async def _post(self, subscription: HttpSubscription, feed: CursorFeed) -> None:
+        """Post what a feed gives until it ends; who is gone has no subscription any longer."""
+        try:
+            await Webhook(self._sinks, subscription).run(feed)
+        except Gone as error:
+            logger.warning("%s; it is removed", error)
+            await self._remove(subscription)
 
 
 def _id(subscription: str, items: Sequence[Item]) -> str:
