@@ -253,36 +253,32 @@ class Outflows:
                 flow.unheard.append(sent)
             to = tuple((flow.name, flow.number) for flow in by_links)
             self.said.append(ByLinks(parcel, what.durable, to))
-            self._keep(sent)
+            self._history_bytes += parcel.held_bytes
         if self._history_bytes > MAX_HISTORY_BYTES * self._share:
             self._relieve(flows)
 
     def _cast(self, parcel: Parcel, way: GroupWay, now: float, *, durable: bool) -> None:
         """Send events to one group."""
-        self.datagrams += 1
         heard_by = way.heard_by
         sent = UnheardEvents(parcel, now, durable=durable, open=len(heard_by))
         sent.blocks = len(heard_by)
         for flow in heard_by:
             flow.unheard.append(sent)
-        assert self.epoch is not None
-        datagram = Datagram(
-            self.name,
-            self.life,
-            self.epoch.id,
-            way.group,
-            self.datagrams,
-            way.counts(),
-            parcel,
-            durable,
-        )
-        sent.datagram = datagram
-        self.said.append(datagram)
+        sent.datagram = self._datagram(way, parcel, durable=durable)
+        self.said.append(sent.datagram)
         self._under_way += 1
-        self._keep(sent)
+        self._history_bytes += parcel.held_bytes
 
-    def _keep(self, sent: UnheardEvents) -> None:
-        self._history_bytes += sent.parcel.held_bytes
+    def _datagram(
+        self, way: GroupWay, parcel: Parcel | None = None, *, durable: bool = False
+    ) -> Datagram:
+        """The next: events for a group, or how far the flows of its members have got."""
+        assert self.epoch is not None
+        self.datagrams += 1
+        plan, counts = self.epoch.id, way.counts()
+        return Datagram(
+            self.name, self.life, plan, way.group, self.datagrams, counts, parcel, durable
+        )
 
     def _way(self, brokers: tuple[str, ...]) -> FlowWay:
         """Find out how an event goes to some receivers, and remember it."""
@@ -451,6 +447,7 @@ class Outflows:
         after: by the group, and by links to who has not heard something for long.
         """
         groups: dict[int, GroupWay] = {}
+        plan = None if self.epoch is None else self.epoch.id
         is_open = False
         for flow in self._flows.values():
             if flow.stage > 1 and not flow.unheard:
@@ -460,26 +457,13 @@ class Outflows:
             if not is_late and now - flow.unheard[-1].at < after_s:
                 continue
             datagram = None if is_late else flow.unheard[-1].datagram
-            is_in_use = datagram is not None and self.epoch and datagram.plan == self.epoch.id
-            if flow.is_cast and is_in_use and datagram is not None and self.epoch is not None:
+            if flow.is_cast and datagram is not None and datagram.plan == plan:
                 group = datagram.group
                 if group not in groups:
                     groups[group] = self._group_way(group, ())
             else:
                 self.said.append(flow.state)
-        for way in groups.values():
-            self.datagrams += 1
-            assert self.epoch is not None
-            self.said.append(
-                Datagram(
-                    self.name,
-                    self.life,
-                    self.epoch.id,
-                    way.group,
-                    self.datagrams,
-                    way.counts(),
-                )
-            )
+        self.said += map(self._datagram, groups.values())
         self._tail_at = now + self._tail_s if is_open or self._waiting else inf
         self._tail_s = min(MOST_TAIL_S, 2 * self._tail_s)
 
