@@ -24,7 +24,7 @@ import palio
 from benchmarks.matching_baselines import OTHERS, ByHand
 from benchmarks.matching_results import Bar, Other, Throughput
 from benchmarks.workloads import Workload, workload
-from palio.language.bulk import parse_many
+from palio.language.parsing import parse_many
 from palio.matching.index import Index
 from palio.matching.protocol import Matches
 from palio.matching.subscriptions import Table

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from palio.errors import InvalidFilter, InvalidInput, LimitExceeded, ParseError
-from palio.language.bulk import parse_many
-from palio.language.parsing import parse_filter
+from palio.language.parsing import parse_filter, parse_many
 from palio.model.filters import Filter
 from palio.model.limits import MAX_STRING_CHARS, MAX_TEXT_CHARS
 from palio.model.values import INT64_MAX, INT64_MIN

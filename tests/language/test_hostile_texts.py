@@ -10,9 +10,8 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.language import cesql, cloudevents, eventbridge
-from palio.language.bulk import parse_many
 from palio.language.lexer import tokens
-from palio.language.parsing import parse, parse_advertisement
+from palio.language.parsing import parse, parse_advertisement, parse_many
 from palio.model.limits import MAX_CONSTANTS, MAX_TEXT_CHARS, MAX_TOKENS
 from tests.conftest import share
 from tests.language.hostile_texts import documents, texts

@@ -11,19 +11,15 @@ from hypothesis import given, note
 from palio.errors import InvalidInput, LimitExceeded, ParseError
 from palio.language import templates
 from palio.language.lexer import tokens
-from palio.language.parsing import parse, parse_tokens
+from palio.language.parsing import parse
 from palio.language.templates import (
     MAX_SPLIT_CHARS,
     MAX_TEMPLATE_TOKENS,
-    MOST_LEARNED,
     SplitText,
     Template,
-    learn,
-    recalled,
     split,
     template_of,
 )
-from palio.model.filters import Filter
 from palio.model.limits import MAX_IN_VALUES, MAX_STRING_CHARS
 from tests import strategies as our
 
@@ -46,20 +42,6 @@ def parts_of(text: str) -> SplitText:
 
 def template(text: str) -> Template | None:
     return template_of(text, parts_of(text))
-
-
-def put_together(text: str, *, times: int = 1) -> Filter | None:
-    """What is recalled at the last of some times; a text that is parsed is learned from."""
-    found = None
-    for _ in range(times):
-        parts = parts_of(text)
-        found = recalled(parts)
-        if found is None:
-            learn(text, parts, tokens(text), parse_tokens(text, tokens(text)))
-    return found
-
-
-# --- one template ---
 
 
 @our.examples(150)
@@ -256,116 +238,7 @@ def test_constants_that_vanish_for_one_text_do_not_for_another() -> None:
         assert parse(text) == our.fresh(text)
 
 
-# --- templates of conditions ---
-
-
-@our.examples(150)
-@given(our.expression_texts(variables=True), our.expression_texts(variables=True), our.SEEDS)
-def test_what_is_put_together_is_the_parsed_text(one: str, other: str, seed: int) -> None:
-    with pytest.MonkeyPatch.context() as patched:
-        forget(patched)
-        for text in (f"{one} AND {other}", f"{other} AND NOT {one} AND {other}"):
-            for again in (text, text, others(text, seed), others(text, seed + 1)):
-                try:
-                    found = put_together(again)
-                    expected = our.fresh(again)
-                except InvalidInput:
-                    continue
-                assert found is None or (found == expected and str(found) == str(expected)), again
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a = 1 AND b > 2.5",
-        "a BETWEEN 1 AND 5 AND b = 'x'",
-        "a = :one AND NOT b LIKE 'a%b_c' AND c IN (1, 2) AND flag",
-        "s = 'this AND that' AND t LIKE 'x%' AND a != 1 AND a != 2",
-        "a = 1 and b = 2 AND c = 3",
-        "x = 1 AND x = 1",
-        "a.b = -1 AND `c AND` >= 007",
-        "s = 'a''b AND c' AND t = 1",
-    ],
-)
-def test_a_text_is_put_together_from_known_conditions(text: str) -> None:
-    """Each of them was met twice, in texts of other shapes."""
-    for once in (f"{text} AND own", f"own AND {text}"):
-        assert put_together(once) is None
-    other = text.replace("1", "3").replace("'x", "'y")
-    for put in (f"own AND {text} AND own", f"own AND {other} AND own AND own"):
-        found = recalled(parts_of(put))
-        assert found == our.fresh(put)
-        assert str(found) == str(our.fresh(put))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a = 1",
-        "a = 1 OR b = 2 AND c = 3",
-        "a = 1 AND b = 2 xor c = 3",
-        "a = 1 AND b = 2 THEN c = 3 AND d = 4",
-        "a = 1 AND b = 2 THEN c = 3 WITHIN 5s",
-        "a = 1 -- AND b = 2",
-        "(a = 1 AND b = 2)",
-        "a BETWEEN :low AND :high AND b = 2",
-        "a = 1 AND upper(s) = 'A'",
-        "a = 1 AND lower(:p) = s",
-        "a = 1 AND (b = 2 OR c = 3)",
-    ],
-)
-def test_no_other_text_is_put_together(text: str) -> None:
-    """Even if all that stands between its ANDs was learned."""
-    parts = parts_of(text)
-    for piece in ("a = 1", "b = 2", "c = 3", "d = 4", "(a = 1", "b = 2)"):
-        template(piece)
-    for piece in text.split(" AND "):
-        template(piece)
-    templates._known.pop(parts.key, None)
-    assert recalled(parts) is None
-    assert [parse(text) for _ in range(3)] == [parse(text)] * 3
-
-
-def test_a_template_whose_text_is_met_again_is_learned_as_a_whole() -> None:
-    for piece in ("a = 1", "b = 2"):
-        template(piece)
-    text = "a = 5 AND b = 7"
-    assert put_together(text) == our.fresh(text)
-    assert parts_of(text).key not in templates._known
-    assert put_together(text, times=2) == our.fresh(text)
-    assert parts_of(text).key in templates._known
-
-
-def test_what_does_not_fit_is_told_by_the_parser() -> None:
-    texts = [f"a = 1 AND s LIKE '{piece}'" for piece in ("a%b_c", "a%b_c", "a%b_c\\")]
-    assert put_together(texts[0], times=3) == our.fresh(texts[0])
-    with pytest.raises(InvalidInput, match="lone backslash"):
-        parse(texts[2].replace("a = 1", "a = 1 AND a = 1"))
-
-
-def test_a_text_that_grows_too_large_is_refused() -> None:
-    def text(count: int) -> str:
-        return " AND ".join(f"x LIKE '{place}%b_c'" for place in range(count))
-
-    for _ in range(3):
-        for place in range(33):
-            template(f"x LIKE '{place}%b_c'")
-        assert len(text(33)) < MAX_SPLIT_CHARS
-        with pytest.raises(LimitExceeded, match="MAX_TEXT_TESTS"):
-            parse(text(33))
-
-
 # --- limits ---
-
-
-@pytest.mark.parametrize("extra", [-1, 0, 1])
-def test_one_text_has_few_conditions_read(extra: int) -> None:
-    names = [f"one_of_{MOST_LEARNED + extra}_{place}" for place in range(MOST_LEARNED + extra)]
-    text = " AND ".join(f"{name} = 1" for name in names)
-    for own in range(2):
-        put_together(f"{text} AND own{own}")
-    known = sum(key[0].startswith("one_of") and len(key) == 3 for key in templates._known)
-    assert known == min(MOST_LEARNED, len(names))
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])

@@ -1,23 +1,34 @@
-"""`parse`: the text of a filter or pattern to its object."""
+"""`parse`: the text of a filter or pattern to its object; `parse_many` for many texts at once.
+
+A million filters are a few shapes with columns of constants. So `parse_many` sorts texts by their
+templates (templates.py) without reading each one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput, LimitExceeded
 from palio.language.lexer import Token, error_at, tokens
 from palio.language.parser import syntax_tree
-from palio.language.templates import learn, recalled, split
+from palio.language.templates import Key, Template, learn, recalled, split, template_of
 from palio.model.advertisements import Advertisement, advertisement_of, checked_advertisement
 from palio.model.filters import Filter, reduce
 from palio.model.patterns import Pattern
-from palio.model.values import NO_VALUES, Bindings
+from palio.model.values import NO_VALUES, Bindings, Value
 
 __all__ = [
+    "Bulk",
+    "Group",
     "parse",
     "parse_advertisement",
     "parse_filter",
+    "parse_many",
     "parse_pattern",
     "read_advertisement",
 ]
@@ -121,3 +132,90 @@ def _located(text: str, found: Sequence[Token]) -> Iterator[None]:
     except InvalidFilter as error:
         place = found[0].start if found else 0
         raise error_at(text, place, str(error), offending=text[:40]) from None
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Texts of one template: their places in the input, and a column of values for each slot."""
+
+    template: Template
+    places: list[int]
+    columns: tuple[list[Value], ...]
+
+    def filters(self) -> Iterable[tuple[int, Filter]]:
+        """The filters one by one, with their places."""
+        rows = zip(*self.columns, strict=True) if self.columns else [()] * len(self.places)
+        for place, values in zip(self.places, rows, strict=True):
+            yield place, self.template.fill(values)
+
+
+class Bulk(msgspec.Struct, frozen=True):
+    """The result of reading many texts: groups of one shape, single filters, rejects."""
+
+    groups: list[Group]
+    singles: list[tuple[int, Filter]]
+    rejects: list[tuple[int, InvalidInput]]
+
+    def filters(self) -> list[Filter | InvalidInput]:
+        """All of it in the order of the input."""
+        found: dict[int, Filter | InvalidInput] = {
+            place: filter for group in self.groups for place, filter in group.filters()
+        }
+        found.update(self.singles)
+        found.update(self.rejects)
+        return [found[place] for place in range(len(found))]
+
+
+_Members: TypeAlias = tuple[Template, list[int], list[tuple[Value, ...]]]
+"""A template, and the places and values of the texts of it."""
+
+
+def parse_many(texts: Iterable[str]) -> Bulk:
+    """Parse many filters by their templates; one without a trusted template is parsed for itself.
+
+    A bad text never spoils the others.
+
+    >>> bulk = parse_many(["price < 5", "price < 7", "a = ", "size > 'x'"])
+    >>> [(str(group.template.skeleton), group.columns) for group in bulk.groups]
+    [('price < :0', ([5, 7],)), ('size > :0', (['x'],))]
+    >>> [place for place, _ in bulk.rejects]
+    [2]
+    """
+    known: dict[Key, _Members | None] = {}
+    singles: list[tuple[int, Filter]] = []
+    rejects: list[tuple[int, InvalidInput]] = []
+    for place, text in enumerate(texts):
+        try:
+            if not _took(known, place, text):
+                singles.append((place, parse_filter(text)))
+        except InvalidInput as error:
+            rejects.append((place, error))
+    groups = [
+        Group(template, places, tuple(map(list, zip(*rows, strict=True))))
+        for template, places, rows in filter(None, known.values())
+    ]
+    return Bulk(groups, singles, rejects)
+
+
+def _took(known: dict[Key, _Members | None], place: int, text: str) -> bool:
+    """Put a text with others of its template; False if it must be parsed for itself."""
+    if not isinstance(text, str):
+        raise InvalidFilter(f"a filter's text is a str, not {type(text).__name__}")
+    parts = split(text)
+    if parts is None or not (text.isascii() or _is_text(text)):
+        return False
+    if parts.key not in known:
+        # Columns hold numbers and strings, which need no second look.
+        is_plain = not any(isinstance(value, datetime) for value in parts.values)
+        template = template_of(text, parts) if is_plain else None
+        known[parts.key] = None if template is None else (template, [], [])
+    members = known[parts.key]
+    if members is None:
+        return False
+    _, places, rows = members
+    places.append(place)
+    rows.append(parts.values)
+    return True
+
+
+def _is_text(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)

@@ -5,9 +5,6 @@ out of a text; what is left is the key of a *template*, a filter with a `Slot` f
 variable of known kind. A text whose template is known is filled in without being read. A template
 is learned when its key is met the second time, so that texts of their own are spared the cost.
 
-Shapes of texts are many where their conditions are few. So a text whose template is unknown may be
-put together from others, if it is conditions joined by AND.
-
 A template is trusted only if its literals are tokens of the text it came from, and if filling it
 gives what parsing that text gave. Then they are tokens in every text with this key: a literal has
 neither quotes nor signs of its own that a token before or after it could take.
@@ -19,7 +16,6 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -27,7 +23,6 @@ import msgspec
 from palio.errors import InvalidInput
 from palio.language.lexer import LITERALS, Token, tokens
 from palio.language.parser import syntax_tree
-from palio.model.constraints import Constraint
 from palio.model.expressions import (
     Arithmetic,
     Attribute,
@@ -38,7 +33,7 @@ from palio.model.expressions import (
     Variable,
     walk,
 )
-from palio.model.filters import Filter, all_of, reduce
+from palio.model.filters import Filter, reduce
 from palio.model.operators import Op, like_shape
 from palio.model.patterns import Pattern
 from palio.model.values import Value, kind_of
@@ -53,9 +48,6 @@ MAX_TEMPLATE_TOKENS: Final = 128
 
 MAX_SPLIT_CHARS: Final = 2_048
 """Longer texts are parsed one by one: those that are kept as keys stay below 20 MB."""
-
-MOST_LEARNED: Final = 8
-"""Conditions of one text that are read by themselves: a millisecond each at the worst."""
 
 Key: TypeAlias = tuple[Any, ...]
 """What stands between the literals of a text, and between two of them a mark for a literal's kind.
@@ -85,9 +77,6 @@ _LIKE_WORDS: Final = {
     Op.CONTAINS: "CONTAINS",
 }
 _PATTERN_WORDS: Final = frozenset({"LIKE", "ILIKE", "IN_CIDR"})
-_LOOSER: Final = frozenset({"OR", "XOR"})
-"""Tokens of operators that an AND beside them would take apart."""
-
 _SLOTS: Final = tuple(map(str, range(MAX_TEMPLATE_TOKENS)))
 """The names of slots."""
 
@@ -103,8 +92,6 @@ class Template(msgspec.Struct, frozen=True):
     """A filter whose literals are slots named `0`, `1`, ... in the order of the text."""
 
     skeleton: Filter
-    constraints: tuple[Constraint, ...] | None = None
-    """What it adds to an AND; None where it is no conjunction of constraints."""
 
     def fill(self, values: Sequence[Value]) -> Filter:
         """The filter with these constants; its own variables stay."""
@@ -165,79 +152,43 @@ def _marked(before: str, string: str) -> tuple[object, Value | None]:
 
 
 def recalled(parts: SplitText) -> Filter | None:
-    """The filter of a text whose template is known, or the templates of all of its conditions.
+    """The filter of a text whose template is known.
 
     `InvalidInput` if a constant does not fit: parsing says where it stands.
     """
     template = _known.get(parts.key)
-    if template is not None:
-        return template.fill(parts.values)
-    if parts.key in _seen or parts.key in _known:
-        return None  # it is learned now, or not to be trusted
-    pieces = _pieces(parts.key)
-    if len(pieces) < 2:
-        return None
-    first = 0
-    leaves: list[Constraint] = []
-    for piece in pieces:
-        template = _known.get(piece)
-        if template is None or template.constraints is None:
-            return None
-        last = first + _slots_of(piece)
-        values = dict(zip(_SLOTS, parts.values[first:last], strict=False))
-        leaves += [each.substitute(values) for each in template.constraints]
-        first = last
-    _is_due(parts.key)
-    return all_of(leaves)
+    return None if template is None else template.fill(parts.values)
 
 
 def learn(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter | Pattern) -> None:
-    """Note a text that was parsed: the second of a key is learned, and so are its conditions."""
-    if isinstance(meaning, Pattern):
+    """Note a text that was parsed: the second of a key is learned."""
+    if isinstance(meaning, Pattern) or parts.key in _known:
         return
-    if _is_due(parts.key):
+    if parts.key in _seen:
         _keep(parts.key, _made(text, parts, found, meaning))
-    pieces = _pieces(parts.key)
-    if len(pieces) < 2:
         return
-    unknown = {key: place for place, key in enumerate(pieces) if key not in _known}
-    due = [place for key, place in islice(unknown.items(), MOST_LEARNED) if _is_due(key)]
-    if due:
-        texts = ["".join(piece) for piece in _pieces(_LITERAL.split(text))]
-        for place in due:
-            _keep(pieces[place], _read(texts[place], split(texts[place])))
+    if len(_seen) >= MAX_TEMPLATES:
+        _seen.clear()
+    _seen.add(parts.key)
 
 
 def template_of(text: str, parts: SplitText) -> Template | None:
     """The template of a text, learned at once; None if it has none, or is no filter."""
     if parts.key not in _known:
-        _keep(parts.key, _read(text, parts))
+        template = None
+        with suppress(InvalidInput):
+            found = tokens(text)
+            conditions, _ = syntax_tree(text, found)
+            if len(conditions) == 1:
+                template = _made(text, parts, found, reduce(conditions[0]))
+        _keep(parts.key, template)
     return _known[parts.key]
-
-
-def _is_due(key: Key) -> bool:
-    """Whether a key has no template yet and is met again."""
-    if key in _known or key in _seen:
-        return key not in _known
-    if len(_seen) >= MAX_TEMPLATES:
-        _seen.clear()
-    _seen.add(key)
-    return False
 
 
 def _keep(key: Key, template: Template | None) -> None:
     if len(_known) >= MAX_TEMPLATES:
         _known.clear()
     _known[key] = template
-
-
-def _read(text: str, parts: SplitText | None) -> Template | None:
-    with suppress(InvalidInput):
-        found = tokens(text)
-        conditions, _ = syntax_tree(text, found)
-        if parts is not None and len(conditions) == 1:
-            return _made(text, parts, found, reduce(conditions[0]))
-    return None
 
 
 def _made(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter) -> Template | None:
@@ -249,15 +200,10 @@ def _made(text: str, parts: SplitText, found: Sequence[Token], meaning: Filter) 
         (condition,), _ = syntax_tree("", lifted)
         if _computes(condition):
             return None
-        skeleton = reduce(condition)
-        if Template(skeleton).fill(parts.values) != meaning:
-            return None
+        template = Template(reduce(condition))
+        return template if template.fill(parts.values) == meaning else None
     except InvalidInput:
         return None
-    is_lone = len(skeleton.conjunctions) == 1 and not skeleton.conjunctions[0].residuals
-    if not is_lone or "--" in text or any(token.type in _LOOSER for token in found):
-        return Template(skeleton)
-    return Template(skeleton, skeleton.conjunctions[0].constraints)
 
 
 def _lifted(text: str, parts: SplitText, found: Sequence[Token]) -> list[Token] | None:
@@ -297,33 +243,3 @@ def _computes(condition: Boolean) -> bool:
         and not any(isinstance(part, Attribute) or type(part) is Variable for part in walk(node))
         for node in walk(condition)
     )
-
-
-def _slots_of(key: Key) -> int:
-    return sum(not isinstance(mark, tuple) for mark in key[1::2])
-
-
-def _pieces(parts: Sequence[Any]) -> list[Key]:
-    """What stands between one AND and the next; that of a BETWEEN does not count.
-
-    Texts are at the even places of the parts, and at the odd ones what stands for literals.
-    """
-    pieces: list[Key] = []
-    piece: list[Any] = []
-    is_between = False
-    for place, part in enumerate(parts):
-        if place % 2:
-            piece.append(part)
-            continue
-        head, *rest = part.split(" AND ")
-        piece.append(head)
-        is_between |= head.endswith(" BETWEEN ")
-        for each in rest:
-            if is_between:
-                piece[-1] += f" AND {each}"
-            else:
-                pieces.append(tuple(piece))
-                piece = [each]
-            is_between = each.endswith(" BETWEEN ")
-    pieces.append(tuple(piece))
-    return pieces

@@ -37,7 +37,6 @@ __all__ = [
     "Filter",
     "Residual",
     "UnreadFilter",
-    "all_of",
     "checked_filter",
     "domain_of",
     "reduce",
@@ -238,15 +237,6 @@ def reduce(expression: Boolean) -> Filter:
     'price >= 5'
     """
     return _built(clauses_of(expression))
-
-
-def all_of(parts: Iterable[Constraint | Residual]) -> Filter:
-    """The filter that is true where all of some parts are.
-
-    >>> print(all_of([Constraint.of("x", "!=", 2), Constraint.of("x", "!=", 1)]))
-    x NOT IN (1, 2)
-    """
-    return _built([frozenset(parts)])
 
 
 def _built(clauses: Iterable[Clause]) -> Filter:

@@ -1,6 +1,6 @@
 """From subscriptions to a compiled index: many texts at once, and no bad one spoils the others.
 
-Texts are read by their shapes (`palio.language.bulk`). Plain comparisons of all shapes together
+Texts are read by their shapes (`palio.language.parsing`). Plain comparisons of all shapes together
 make one wide table (`Wide`); every other shape makes one of its own: a skeleton filter with a
 column for each constant, each parameter, and the bounds of the time that a row holds for. A column
 has one type, so rows with values of other types are kept apart. What does not go into a table is
@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, InvalidInput
-from palio.language.bulk import Group, parse_many
+from palio.language.parsing import Group, parse_many
 from palio.matching.index import Index
 from palio.matching.subscriptions import Table
 from palio.model.binding import unbound
