@@ -20,10 +20,10 @@ from palio.model.values import Value
 
 __all__ = [
     "Op",
-    "Wildcards",
     "find_cost",
     "fold",
     "holds",
+    "is_like",
     "like_cost",
     "like_shape",
     "network",
@@ -125,6 +125,10 @@ def like_parts(pattern: str) -> list[str | None]:
     A backslash takes the next character literally. Runs of `%` are one.
     """
     check_like_size(pattern)
+    return _parts_of_any_length(pattern)
+
+
+def _parts_of_any_length(pattern: str) -> list[str | None]:
     parts: list[str | None] = []
     literal: list[str] = []
 
@@ -181,32 +185,27 @@ def check_like_size(pattern: str) -> None:
         )
 
 
-class Wildcards(NamedTuple):
+def is_like(text: str, pattern: str) -> bool:
+    """Whether a text has a LIKE pattern, which may have any length.
+
+    >>> is_like("ax...b", "a_%b")
+    True
+    """
+    return _wildcards(pattern).fits(text)
+
+
+class _Wildcards(NamedTuple):
     """A pattern with `%` and `_`: what stands at the start of a text, what follows in turn, and
     what stands at its end with its width; None for a pattern without `%`.
 
     Each segment between two `%` is looked for at the first place after the one before, which is
     exact for such patterns and never backtracks: the time is at worst that of text times pattern,
     and that of the text where a segment has no `_`.
-
-    >>> Wildcards.of([["a", None], ["b"]]).fits("ax...b")
-    True
     """
 
     first: re.Pattern[str]
     middle: tuple[re.Pattern[str], ...]
     last: tuple[int, re.Pattern[str]] | None
-
-    @classmethod
-    def of(cls, segments: Sequence[Sequence[str | None]]) -> Wildcards:
-        """The segments between the `%`, each literal texts and None for `_`."""
-        first, *rest = segments
-        if not rest:
-            return cls(_segment_regex(first), (), None)
-        *middle, last = rest
-        width = sum(1 if part is None else len(part) for part in last)
-        wanted = tuple(_segment_regex(segment) for segment in middle if segment)
-        return cls(_segment_regex(first), wanted, (width, _segment_regex(last)))
 
     def fits(self, text: str) -> bool:
         """Whether a whole text has this pattern."""
@@ -232,14 +231,21 @@ def _segment_regex(segment: Sequence[str | None]) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=4096)
-def _wildcards(pattern: str) -> Wildcards:
+def _wildcards(pattern: str) -> _Wildcards:
     segments: list[list[str | None]] = [[]]
-    for part in like_parts(pattern):
+    for part in _parts_of_any_length(pattern):
         if part == "":
             segments.append([])
         else:
             segments[-1].append(part)
-    return Wildcards.of(segments)
+    first, *rest = segments
+    if not rest:
+        return _Wildcards(_segment_regex(first), (), None)
+    *middle, last = rest
+    width = sum(1 if part is None else len(part) for part in last)
+    return _Wildcards(
+        _segment_regex(first), tuple(map(_segment_regex, middle)), (width, _segment_regex(last))
+    )
 
 
 def like_shape(pattern: str) -> tuple[Op, str] | None:
@@ -288,10 +294,6 @@ def network_of(text: str) -> IPv4Network | IPv6Network:
     return ip_network(text, strict=False)
 
 
-def _is_like(value: str, pattern: str) -> bool:
-    return _wildcards(pattern).fits(value)
-
-
 MAX_ADDRESS_CHARS: Final = 256
 """A longer text is no address: these have 45 characters, and the name of an interface."""
 
@@ -320,8 +322,8 @@ _TESTS: Final[dict[Op, Callable[[Any, Any], bool]]] = {
     Op.NOT_SUFFIX: lambda value, operand: not value.endswith(operand),
     Op.CONTAINS: lambda value, operand: operand in value,
     Op.NOT_CONTAINS: lambda value, operand: operand not in value,
-    Op.LIKE: _is_like,
-    Op.NOT_LIKE: lambda value, operand: not _is_like(value, operand),
+    Op.LIKE: is_like,
+    Op.NOT_LIKE: lambda value, operand: not is_like(value, operand),
     Op.CIDR: _in_network,
     Op.NOT_CIDR: lambda value, operand: not _in_network(value, operand),
 }

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from palio.language.cesql import Expression, evaluate, parse
-from palio.language.cesql.conditions import Condition, is_boolean, names_in, nodes_in
+from palio.language.cesql.filters import Condition, is_boolean, names_in, nodes_in
 from palio.model.filters import Residual
 from tests.language.cesql.strategies import events, expressions
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from palio.errors import InvalidFilter, InvalidInput, LimitExceeded, ParseError
 from palio.language.cesql import Expression, condition, evaluate, loads
 from palio.language.cesql import parse as parse_expression
-from palio.language.cesql.conditions import Condition, nodes_in
+from palio.language.cesql.filters import Condition, nodes_in
 from palio.language.cesql.syntax import (
     Attribute,
     Comparison,

@@ -6,27 +6,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from palio.language.cesql.patterns import ANY_ONE, like, segments
+from palio.language.cesql.syntax import our_pattern
+from palio.model.operators import is_like
+
+
+def like(text: str, pattern: str) -> bool:
+    return is_like(text, our_pattern(pattern))
 
 
 @pytest.mark.parametrize(
-    ("pattern", "expected"),
+    ("pattern", "ours"),
     [
-        ("", [[]]),
-        ("abc", [["abc"]]),
-        ("%", [[], []]),
-        ("a%%b", [["a"], [], ["b"]]),
-        ("_a_", [[ANY_ONE, "a", ANY_ONE]]),
-        (r"a\%b", [["a%b"]]),
-        (r"a\_%", [["a_"], []]),
-        (r"a\b", [[r"a\b"]]),
-        (r"a\\%", [[r"a\%"]]),
-        ("a\\", [["a\\"]]),
-        ("\\\\", [["\\\\"]]),
+        ("", ""),
+        ("a%%b_", "a%%b_"),
+        (r"a\%b\_", r"a\%b\_"),
+        (r"a\b", r"a\\b"),
+        (r"a\\%", r"a\\\%"),
+        ("a\\", "a\\\\"),
     ],
 )
-def test_segments(pattern: str, expected: list[list[str | None]]) -> None:
-    assert segments(pattern) == expected
+def test_our_pattern(pattern: str, ours: str) -> None:
+    assert our_pattern(pattern) == ours
 
 
 def by_definition(text: str, pattern: str) -> bool:

@@ -26,7 +26,6 @@ from typing import Any, Final
 from palio.errors import InvalidInput
 from palio.language.cesql import functions
 from palio.language.cesql.parsing import parse
-from palio.language.cesql.patterns import like
 from palio.language.cesql.syntax import (
     Arithmetic,
     Attribute,
@@ -40,6 +39,7 @@ from palio.language.cesql.syntax import (
     Logical,
     Negate,
     Not,
+    our_pattern,
 )
 from palio.language.cesql.values import (
     INTEGER_MAX,
@@ -55,6 +55,7 @@ from palio.language.cesql.values import (
     too_long,
 )
 from palio.model.functions import is_too_long
+from palio.model.operators import is_like
 
 __all__ = ["evaluate", "type_of"]
 
@@ -207,7 +208,7 @@ _OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
 def _like(node: Like, event: Mapping[str, Any]) -> Value:
     text = cast(_value(node.operand, event), str)
     assert isinstance(text, str)
-    return like(text, node.pattern) is not node.negated
+    return is_like(text, our_pattern(node.pattern)) is not node.negated
 
 
 def _in(node: In, event: Mapping[str, Any]) -> Value:

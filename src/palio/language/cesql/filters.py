@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from palio.errors import LimitExceeded, ParseError
 from palio.language.cesql import functions
-from palio.language.cesql.conditions import Condition, is_boolean, nodes_in
-from palio.language.cesql.parsing import parse
-from palio.language.cesql.patterns import ANY_ONE, segments
+from palio.language.cesql.evaluation import evaluate, type_of
+from palio.language.cesql.parsing import parse, weight
 from palio.language.cesql.syntax import (
     Attribute,
     Call,
@@ -41,15 +40,18 @@ from palio.language.cesql.syntax import (
     Logical,
     Not,
     children,
+    our_pattern,
 )
 from palio.language.cesql.values import REQUIRED_ATTRIBUTES, STRING_ATTRIBUTES, text_of
 from palio.model import expressions as model
-from palio.model.expressions import All, AnyOf, Boolean, Test
+from palio.model.expressions import All, AnyOf, Boolean, Foreign, Test
 from palio.model.filters import Filter, reduce
-from palio.model.operators import PRESENCE, Op, check_like_size
+from palio.model.functions import FUNCTIONS
+from palio.model.operators import PRESENCE, Op, check_like_size, like_cost
+from palio.model.printing import show_value
 from palio.model.values import Value
 
-__all__ = ["condition", "loads"]
+__all__ = ["Condition", "condition", "is_boolean", "loads", "names_in", "nodes_in"]
 
 
 def loads(text: str) -> Filter:
@@ -171,7 +173,7 @@ def _exactly(expression: Expression) -> Boolean | None:
                 return _test(name, Op.EQ if symbol == "=" else Op.NE, text)
         case Like(Attribute(name), pattern, negated):
             if name in STRING_ATTRIBUTES:
-                return _test(name, Op.NOT_LIKE if negated else Op.LIKE, _our_pattern(pattern))
+                return _test(name, Op.NOT_LIKE if negated else Op.LIKE, our_pattern(pattern))
         case In(Attribute(name), members, negated):
             texts = [text_of(each.value) for each in members if isinstance(each, Literal)]
             if name in STRING_ATTRIBUTES and len(texts) == len(members):
@@ -185,15 +187,6 @@ def _test(name: str, op: Op, *operands: Value) -> Test:
     first, *others = map(model.literal, operands)
     is_list = op in (Op.IN, Op.NOT_IN)
     return model.test(model.Attribute(name), op, (first, *others) if is_list else first)
-
-
-def _our_pattern(pattern: str) -> str:
-    """A pattern as our LIKE reads it, where a backslash escapes whatever follows it."""
-    return "%".join("".join(map(_escaped, segment)) for segment in segments(pattern))
-
-
-def _escaped(part: str | None) -> str:
-    return "_" if part is ANY_ONE else re.sub(r"([%_\\])", r"\\\1", part)
 
 
 _MAYBE_NUMBER: Final = re.compile(r"[+-]?[0-9].*|-?(?:nan|inf)", re.DOTALL)
@@ -239,3 +232,104 @@ def _read(text: str) -> Expression:
             case _:
                 pass
     return expression
+
+
+_CALL_COST: Final = 4
+
+
+class Condition(Foreign):
+    """An expression kept whole, `CESQL '...'` in our language; any error means no match.
+
+    >>> from palio.language.cesql import parse
+    >>> hops = Condition(parse("hop < int(ttl)"))
+    >>> print(hops.text)
+    CESQL 'hop < INT(ttl)'
+    >>> hops.truth({"hop": 5, "ttl": "10"}), hops.truth({"hop": 5})
+    (True, None)
+    """
+
+    __slots__ = ("_text", "expression")
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        self._text = f"CESQL {show_value(str(expression))}"
+
+    @property
+    def text(self) -> str:
+        """The condition as our language writes it."""
+        return self._text
+
+    @property
+    def attributes(self) -> frozenset[str]:
+        """The attributes it reads."""
+        return names_in(self.expression)
+
+    @property
+    def weight(self) -> int:
+        """The cost of reading its text, in tokens of our language."""
+        return weight(str(self.expression))
+
+    @property
+    def cost(self) -> int:
+        """The cost of one evaluation: its nodes, patterns and functions by their own weight."""
+        return sum(map(_cost, nodes_in(self.expression)))
+
+    def truth(self, event: Mapping[str, Any]) -> bool | None:
+        """True or false; None where CESQL has an error, or a value that is no Boolean."""
+        value, error = evaluate(self.expression, event)
+        return value if error is None and isinstance(value, bool) else None
+
+    def inverted(self) -> Condition:
+        """The condition that is true where this one is false, and unknown where it is unknown."""
+        if not is_boolean(self.expression):
+            return self  # unknown for every event, whichever way it is asked
+        return Condition(_negation(self.expression))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Condition, (self.expression,)
+
+
+def _cost(node: Expression) -> int:
+    match node:
+        case Like():
+            return like_cost(node.pattern)
+        case Call(name):
+            return max(_CALL_COST, FUNCTIONS[name].cost if name in FUNCTIONS else 0)
+        case _:
+            return 1
+
+
+def _negation(expression: Expression) -> Expression:
+    """A Boolean expression's negation, in the fewest words."""
+    match expression:
+        case Not(operand) if is_boolean(operand):
+            return operand
+        case Like(operand, pattern, negated):
+            return Like(operand, pattern, not negated)
+        case In(operand, members, negated):
+            return In(operand, members, not negated)
+        case Comparison(left, ((("=" | "!=") as symbol, right),)):
+            return Comparison(left, (("!=" if symbol == "=" else "=", right),))
+        case _:
+            return Not(expression)
+
+
+def nodes_in(expression: Expression) -> Iterator[Expression]:
+    """An expression and everything in it."""
+    waiting = [expression]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(children(node))
+
+
+def names_in(expression: Expression) -> frozenset[str]:
+    """The attributes that an expression reads."""
+    return frozenset(
+        node.name for node in nodes_in(expression) if isinstance(node, Attribute | Exists)
+    )
+
+
+def is_boolean(expression: Expression) -> bool:
+    """Whether its value, unless in error, is certainly a Boolean; an attribute's may be."""
+    return type_of(expression) is bool and not isinstance(expression, Attribute)

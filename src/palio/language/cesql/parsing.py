@@ -14,6 +14,7 @@ Where the specification leaves a choice, this is ours:
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Final, NoReturn
 
 from palio.errors import LimitExceeded
@@ -34,11 +35,10 @@ from palio.language.cesql.syntax import (
     string_value,
 )
 from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN
-from palio.language.cesql.weighing import check_weight
 from palio.language.lexer import error_at
-from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS
+from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS, MAX_TOKENS
 
-__all__ = ["parse"]
+__all__ = ["parse", "weight"]
 
 _ENDS: Final = "(?![A-Za-z0-9_])"
 _KEYWORD: Final = f"(?ai:AND|OR|XOR|NOT|LIKE|EXISTS|IN|TRUE|FALSE){_ENDS}"
@@ -49,6 +49,9 @@ _NAME: Final = re.compile(rf"(?!{_KEYWORD})[0-9]*[A-Za-z][A-Za-z0-9]*")
 _STRING: Final = re.compile(
     r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL
 )
+_PIECE: Final = re.compile(rf"{_STRING.pattern}|\w++|[^\s\w]", re.DOTALL)
+"""What `weight` counts."""
+
 _TOKEN: Final = rf"""
       (?P<keyword>{_KEYWORD})
     | (?P<function>(?!{_KEYWORD})[A-Za-z][A-Za-z_]*(?=[ \t\r\n]*\())
@@ -82,6 +85,12 @@ _RUNS: Final = {
     _MULTIPLIED: Arithmetic,
 }
 _INTEGER_DIGITS: Final = len(str(INTEGER_MAX))
+_TOKEN_WEIGHT: Final = 2
+"""A token costs twice: it is read, and printed and read again as the text of a condition."""
+
+_TEXT_WEIGHT: Final = 4
+"""The cost of beginning to read a text."""
+
 _VALUE: Final = ("an expression",)
 
 
@@ -101,10 +110,24 @@ def parse(text: str) -> Expression:
             maximum=MAX_TEXT_CHARS,
             actual=len(text),
         )
-    check_weight(text)
+    if weight(text) > MAX_TOKENS:
+        raise LimitExceeded(
+            "the words and signs of a CESQL expression, each counted twice",
+            limit="MAX_TOKENS",
+            maximum=MAX_TOKENS,
+        )
     expression = _Pass(text).whole()
     _check_depth(expression)
     return expression
+
+
+def weight(text: str) -> int:
+    """The cost of reading a text, in tokens of our language; counting stops where it is too much.
+
+    >>> weight("hop < 5 AND id = 'a b'")
+    18
+    """
+    return _TEXT_WEIGHT + _TOKEN_WEIGHT * sum(1 for _ in islice(_PIECE.finditer(text), MAX_TOKENS))
 
 
 def _check_depth(expression: Expression) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from palio.language.cesql.values import Value
@@ -33,6 +34,7 @@ __all__ = [
     "Not",
     "Rest",
     "children",
+    "our_pattern",
     "string_value",
 ]
 
@@ -160,6 +162,21 @@ def string_value(spelled: str) -> str:
     quote = spelled[0]
     return spelled[1:-1].replace("\\" + quote, quote)
 
+
+@lru_cache(maxsize=4096)
+def our_pattern(pattern: str) -> str:
+    r"""A pattern of LIKE (CESQL 3.4.3) as our LIKE reads it.
+
+    `%` is any text, `_` any one character; a backslash escapes them. Before anything else, another
+    backslash included, it is an ordinary character, and ours escapes whatever follows it.
+
+    >>> print(our_pattern(r"50\%_\d"))
+    50\%_\\d
+    """
+    return _PLAIN_BACKSLASH.sub(r"\\\\", pattern)
+
+
+_PLAIN_BACKSLASH: Final = re.compile(r"\\(?![%_])")
 
 _LOOSEST, _COMPARED, _ADDED, _MULTIPLIED, _TESTED, _UNARY = range(6)
 """Levels of precedence: an operand gets parentheses when its own is lower than its place needs."""
