@@ -66,7 +66,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "simulation/doors.py": "node/test_storms.py",
     "simulation/member.py": "campaign/test_plays.py",
     # two modules that are one thing to whoever calls them
-    "language/documents.py": "language/test_hostile_texts.py",
     "model/parameters.py": "client/test_bus.py",
     "node/peers.py": "node/test_node.py",
     "server/counters.py": "server/test_metrics.py",

@@ -17,7 +17,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from palio.errors import InvalidEvent, LimitExceeded
-from palio.language.bounded_json import read_json
+from palio.language.documents import read_json
 from palio.model.events import SEQ, TIME, attribute, flatten
 
 __all__ = [

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, HTTPConnection, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palio.errors import Closed, InvalidInput, LimitExceeded, NotAuthenticated, NotPermitted
-from palio.language.bounded_json import check_parts, read_json
+from palio.language.documents import check_parts, read_json
 from palio.model.hiding import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment

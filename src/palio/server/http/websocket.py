@@ -13,7 +13,7 @@ from typing import Any, Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from palio.errors import InvalidInput, PalioError
-from palio.language.bounded_json import read_json
+from palio.language.documents import read_json
 from palio.language.http_events import CURSOR
 from palio.server.http.cursors import CursorFeed
 from palio.server.http.errors import described

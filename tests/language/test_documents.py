@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from palio.errors import LimitExceeded
-from palio.language import bounded_json
-from palio.language.bounded_json import check_parts, read_json
+from palio.language import documents
+from palio.language.documents import check_parts, read_json
 from palio.model.limits import MAX_JSON_PARTS
 
 DOCUMENTS = st.recursive(
@@ -32,7 +32,7 @@ def marks(document: Any) -> int:
 @given(DOCUMENTS, st.booleans())
 def test_marks_in_texts_do_not_count(document: Any, is_ascii: bool) -> None:
     text = json.dumps(document, ensure_ascii=is_ascii).encode()
-    assert bounded_json._parts(text) == marks(document)
+    assert documents._parts(text) == marks(document)
 
 
 @pytest.mark.parametrize("extra", [-1, 0, 1])
@@ -42,12 +42,12 @@ def test_values_have_a_limit(value: str, extra: int) -> None:
     count = (MAX_JSON_PARTS + extra) // each
     document = f"[{','.join([value] * count)}]".encode()
     for way in (check_parts, read_json):
-        if bounded_json._parts(document) > MAX_JSON_PARTS:
+        if documents._parts(document) > MAX_JSON_PARTS:
             with pytest.raises(LimitExceeded, match="MAX_JSON_PARTS"):
                 way(document)
         else:
             way(document)
-    assert abs(bounded_json._parts(document) - MAX_JSON_PARTS) <= 2
+    assert abs(documents._parts(document) - MAX_JSON_PARTS) <= 2
 
 
 def test_a_long_text_is_one_value() -> None:
