@@ -20,7 +20,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     # a line or two, or only names: what uses them is tested
     "__main__.py": "cli/test_main.py",
     "errors.py": "protocol/test_failures.py",
-    "model/words.py": "model/test_printing.py",
     "node/effects.py": "node/test_node.py",
     "multicast/limits.py": "multicast/test_packing.py",
     "node/follows.py": "node/test_durable.py",

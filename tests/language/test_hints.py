@@ -7,7 +7,7 @@ from palio.errors import InvalidFilter, ParseError
 from palio.language.fluent import attr, call
 from palio.language.hints import _FUNCTIONS, _WORDS, of_function, of_place
 from palio.model.functions import FUNCTIONS
-from palio.model.words import RESERVED
+from palio.model.values import RESERVED
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,8 @@ import pytest
 import palio
 from palio.model.constraints import Constraint, domain_of
 from palio.model.domains import Domain, KindSet
-from palio.model.effort import Effort
 from palio.model.filters import Conjunction
-from palio.model.limits import MAX_COMPARISONS, MAX_CONJUNCTIONS
+from palio.model.limits import MAX_COMPARISONS, MAX_CONJUNCTIONS, Effort
 from palio.model.merging import merged
 from palio.model.operators import Op
 from palio.model.texts import TextTest

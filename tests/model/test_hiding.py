@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 import palio
-from palio.model.hiding import shown_without
+from palio.model.printing import shown_without
 
 SECRET: Final = re.compile(r"token|password|secret|headers|protocolsettings|authorization")
 

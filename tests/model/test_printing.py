@@ -14,8 +14,7 @@ from palio.model.constraints import Constraint
 from palio.model.expressions import Attribute, Literal, Variable
 from palio.model.filters import Conjunction, Filter
 from palio.model.printing import show_duration, show_name, show_scalar, show_value
-from palio.model.values import canonical
-from palio.model.words import RESERVED
+from palio.model.values import RESERVED, canonical
 from tests import strategies as our
 
 

@@ -22,8 +22,7 @@ from palio.model.limits import (
     MAX_TOKENS,
 )
 from palio.model.sizes import LONG_LIST
-from palio.model.values import check_name
-from palio.model.words import RESERVED
+from palio.model.values import RESERVED, check_name
 
 __all__ = ["LITERALS", "Token", "position", "tokens"]
 

@@ -24,7 +24,6 @@ from palio.errors import InvalidBinding, InvalidFilter
 from palio.model.binding import unbound
 from palio.model.constraints import Constraint, Residual
 from palio.model.domains import PRESENT, Domain
-from palio.model.effort import Effort
 from palio.model.events import is_system_name
 from palio.model.expressions import (
     All,
@@ -41,6 +40,7 @@ from palio.model.expressions import (
 )
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
 from palio.model.leaves import leaf_of, settled
+from palio.model.limits import Effort
 from palio.model.operators import Op
 from palio.model.printing import show_name, show_scalar
 from palio.model.sizes import check_growth, check_size

@@ -104,7 +104,7 @@ class Conjunction:
 
     @cached_property
     def weight(self) -> float:
-        """The cost that it adds to a comparison (`palio.model.effort`)."""
+        """The cost that it adds to a comparison (`palio.model.limits`)."""
         return 1 + sum(each.weight for each in self.domains.values())
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:

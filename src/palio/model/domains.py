@@ -108,7 +108,7 @@ class Domain(msgspec.Struct, frozen=True):
 
     @property
     def weight(self) -> float:
-        """The cost that it adds to a comparison (`palio.model.effort`): a text test counts 8, and
+        """The cost that it adds to a comparison (`palio.model.limits`): a text test counts 8, and
         eight intervals for one.
         """
         return self.intervals / 8 + 8 * self.text_tests

@@ -20,9 +20,8 @@ from palio.model.domains import (
     full,
     prefix_spans,
 )
-from palio.model.effort import Effort
 from palio.model.filters import Conjunction, Constraint, Filter, checked_filter
-from palio.model.limits import MAX_IN_VALUES
+from palio.model.limits import MAX_IN_VALUES, Effort
 from palio.model.operators import Op
 from palio.model.values import TOP, Kind, from_coordinate, lowest, successor
 

@@ -12,12 +12,12 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from palio.model.operators import Op
-from palio.model.words import RESERVED
+from palio.model.values import RESERVED
 
 if TYPE_CHECKING:
     from palio.model.expressions import Scalar, Test
 
-__all__ = ["show_name", "show_value"]
+__all__ = ["show_name", "show_value", "shown_without"]
 
 _BARE_NAME: Final = re.compile(r"[^\W\d][\w$]*(?:\.\w[\w$]*)*|\$\w+")
 _UNITS: Final = (
@@ -128,3 +128,21 @@ def _scalar(expression: Scalar) -> tuple[str, int]:
             if right_level <= own:  # operators of one level associate to the left
                 right_text = f"({right_text})"
             return f"{left_text} {operator} {right_text}", own
+
+
+def shown_without(record: Any, *secrets: str) -> str:
+    """The `repr` of a dataclass, a named tuple or a struct without some fields.
+
+    >>> from typing import NamedTuple
+    >>> class Door(NamedTuple):
+    ...     url: str
+    ...     token: str
+    >>> shown_without(Door("palio://localhost", "eyJh..."), "token")
+    "Door(url='palio://localhost', token=...)"
+    """
+    names: tuple[str, ...] = type(record).__match_args__
+    fields = [
+        f"{name}=..." if name in secrets and value else f"{name}={value!r}"
+        for name, value in ((name, getattr(record, name)) for name in names)
+    ]
+    return f"{type(record).__name__}({', '.join(fields)})"

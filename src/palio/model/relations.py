@@ -7,7 +7,7 @@ All three are sound. `covers` and `covers_advertisement` may err to False, `over
 - an alternative covered only by several alternatives together is found when they split one
   attribute's values between them, not otherwise;
 - residuals are compared by structure, and `overlaps` ignores them;
-- what takes more effort than a limit is not compared to its end (`palio.model.effort`).
+- what takes more effort than a limit is not compared to its end (`palio.model.limits`).
 
 docs/reference/model.md lists these gaps, and a test counts them.
 """
@@ -23,9 +23,9 @@ from palio.model.advertisements import (
     checked_advertisement,
 )
 from palio.model.domains import PRESENT, Domain
-from palio.model.effort import Effort
 from palio.model.events import is_system_name
 from palio.model.filters import Conjunction, Filter, checked_filter
+from palio.model.limits import Effort
 from palio.model.merging import merged
 from palio.model.values import NO_VALUES, Bindings
 

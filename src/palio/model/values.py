@@ -25,6 +25,7 @@ __all__ = [
     "FIRST_TIME",
     "LAST_TIME",
     "NO_VALUES",
+    "RESERVED",
     "TOP",
     "Bindings",
     "Coordinate",
@@ -47,6 +48,14 @@ Bindings: TypeAlias = Mapping[str, "Value | frozenset[Value] | tuple[Value, ...]
 """Current values of a filter's variables; a variable after `IN` holds a collection."""
 
 NO_VALUES: Final[Bindings] = MappingProxyType({})
+
+RESERVED: Final = frozenset(
+    [
+        *("AND", "BETWEEN", "CONTAINS", "EXISTS", "FALSE", "ILIKE", "IN", "INFINITY", "IS"),
+        *("LIKE", "NOT", "NULL", "OR", "THEN", "TRUE", "WITHIN", "XOR"),
+    ]
+)
+"""The reserved words of the language: an attribute of such a name is written in double quotes."""
 
 INT64_MIN: Final = -(2**63)
 INT64_MAX: Final = 2**63 - 1

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from palio.errors import InvalidInput, LimitExceeded, SubscriptionEnded
 from palio.language.parsing import parse
-from palio.model.effort import Effort
 from palio.model.filters import Filter
+from palio.model.limits import Effort
 from palio.model.patterns import Pattern
 from palio.node.core import Core
 from palio.node.limits import CANCEL_SLICE, MAX_CANCELS

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from palio.errors import LimitExceeded
 from palio.model.advertisements import Advertisement
-from palio.model.effort import Effort
+from palio.model.limits import Effort
 from palio.model.relations import covers_advertisement
 from palio.node.limits import MAX_ADVERTISEMENTS, MAX_WITHDRAW_COMPARISONS
 from palio.node.sessions import Session

@@ -16,8 +16,8 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from palio.model.filters import Filter
-from palio.model.hiding import shown_without
 from palio.model.parcels import Parcel, pack_mask, unpack_mask
+from palio.model.printing import shown_without
 from palio.model.values import NO_VALUES
 from palio.multicast.flow_limits import MAX_RANGES
 from palio.multicast.limits import MAX_PACKED_CHARS

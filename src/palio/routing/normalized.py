@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint, domain_of
 from palio.model.domains import Domain
-from palio.model.effort import Effort
 from palio.model.filters import Conjunction
+from palio.model.limits import Effort
 from palio.model.merging import merged
 from palio.model.values import TOP, Kind, coordinate, kind_of, successor
 

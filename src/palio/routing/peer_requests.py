@@ -21,10 +21,9 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from palio.errors import InvalidInput, LimitExceeded
-from palio.model.effort import Effort
 from palio.model.events import RowMask
 from palio.model.filters import TRUE, Filter, UnreadFilter
-from palio.model.limits import MAX_COMPARISONS
+from palio.model.limits import MAX_COMPARISONS, Effort
 from palio.model.parcels import ONE_ROW
 from palio.model.relations import overlaps
 from palio.model.values import NO_VALUES, Bindings

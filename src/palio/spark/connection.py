@@ -23,7 +23,7 @@ from palio.client.outbox import Outbox
 from palio.client.session import CLOSE_S, Session
 from palio.client.transport import tcp
 from palio.errors import PalioError, Unreachable
-from palio.model.hiding import shown_without
+from palio.model.printing import shown_without
 from palio.protocol.addresses import parse_address
 from palio.protocol.batches import parts
 from palio.protocol.client import ClientCore

@@ -36,7 +36,7 @@ from palio.errors import InvalidConfiguration, PalioError, Unreachable
 from palio.language.http_events import to_binary, to_json
 from palio.language.webhooks import Delay, Verdict, structured, verdict
 from palio.model.events import SEQ, rows
-from palio.model.hiding import shown_without
+from palio.model.printing import shown_without
 from palio.spark.options import Address, Options, Seconds, read_options
 from palio.spark.sink import BatchWriter, Encoding, StreamWriter
 from palio.spark.tasks import TaskPlace

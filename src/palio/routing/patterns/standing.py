@@ -26,8 +26,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from palio.model.effort import Effort
 from palio.model.filters import Filter
+from palio.model.limits import Effort
 from palio.model.patterns import Pattern, Place
 from palio.model.relations import covers
 from palio.routing.patterns.assembly import Assembly

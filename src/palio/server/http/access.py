@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from palio.errors import Closed, InvalidInput, LimitExceeded, NotAuthenticated, NotPermitted
 from palio.language.documents import check_parts, read_json
-from palio.model.hiding import shown_without
+from palio.model.printing import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name

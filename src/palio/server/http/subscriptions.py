@@ -29,9 +29,9 @@ from palio.language.documents import shown, wrong
 from palio.language.parsing import parse_filter
 from palio.language.webhooks import secret_of
 from palio.model.filters import TRUE, Conjunction, Constraint, Filter
-from palio.model.hiding import shown_without
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
+from palio.model.printing import shown_without
 from palio.model.values import Value
 from palio.node.authority import ANYONE, Principal
 from palio.node.effects import Answered
