@@ -24,7 +24,7 @@ from palio.language.documents import (
 from palio.language.twovalued import not_true
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Literal, Test, literal, test
 from palio.model.filters import Filter, reduce
-from palio.model.limits import MAX_TOKENS
+from palio.model.limits import MAX_TOKENS, check_limit
 from palio.model.operators import Op
 from palio.model.values import INT64_MAX, INT64_MIN
 
@@ -78,13 +78,12 @@ def _check_weight(filters: Json) -> None:
                 from palio.language.cesql.parsing import weight
 
                 total += weight(text)
-    if total > MAX_TOKENS:
-        raise LimitExceeded(
-            "the words and signs of the CESQL expressions, each counted twice",
-            limit="MAX_TOKENS",
-            maximum=MAX_TOKENS,
-            actual=total,
-        )
+    check_limit(
+        "the words and signs of the CESQL expressions, each counted twice",
+        "MAX_TOKENS",
+        MAX_TOKENS,
+        total,
+    )
 
 
 # What a filter means. Every reader takes a part of the document, its path, and whether the negation

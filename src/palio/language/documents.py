@@ -24,6 +24,7 @@ from palio.model.limits import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
     MAX_TOKENS,
+    check_limit,
 )
 from palio.model.values import INT64_MAX, INT64_MIN
 
@@ -54,10 +55,7 @@ def read_document(document: object) -> Json:
 
 
 def _parsed(text: str) -> object:
-    if len(text) > MAX_TEXT_CHARS:
-        raise LimitExceeded(
-            "a JSON text", limit="MAX_TEXT_CHARS", maximum=MAX_TEXT_CHARS, actual=len(text)
-        )
+    check_limit("a JSON text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, len(text))
     try:
         return json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
@@ -142,13 +140,7 @@ def attribute_name(name: str, path: str) -> str:
     """A key as the name of an attribute."""
     if not name:
         raise wrong(path, "an attribute's name is empty")
-    if len(name) > MAX_NAME_CHARS:
-        raise LimitExceeded(
-            f"the attribute name {name[:20]!r}...",
-            limit="MAX_NAME_CHARS",
-            maximum=MAX_NAME_CHARS,
-            actual=len(name),
-        )
+    check_limit(f"the attribute name {name[:20]!r}...", "MAX_NAME_CHARS", MAX_NAME_CHARS, len(name))
     constant(name, path)  # what is no text is no name
     return name
 
@@ -220,13 +212,7 @@ def check_parts(document: bytes) -> None:
     if sum(map(document.count, (b",", b"[", b"{"))) <= MAX_JSON_PARTS:
         return
     count = _parts(document)
-    if count > MAX_JSON_PARTS:
-        raise LimitExceeded(
-            "a JSON document's number of values",
-            limit="MAX_JSON_PARTS",
-            maximum=MAX_JSON_PARTS,
-            actual=count,
-        )
+    check_limit("a JSON document's number of values", "MAX_JSON_PARTS", MAX_JSON_PARTS, count)
 
 
 def _parts(document: bytes) -> int:

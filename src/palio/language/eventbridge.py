@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from palio.errors import InvalidFilter, LimitExceeded
+from palio.errors import InvalidFilter
 from palio.language.documents import (
     Json,
     at,
@@ -27,7 +27,7 @@ from palio.language.documents import (
 from palio.language.twovalued import not_true
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Literal, Test, test
 from palio.model.filters import Filter, reduce
-from palio.model.limits import MAX_IN_VALUES
+from palio.model.limits import MAX_IN_VALUES, check_limit
 from palio.model.operators import Op
 from palio.model.values import Kind
 
@@ -138,10 +138,7 @@ def _listed(values: list[Json], path: str) -> list[tuple[Json, str]]:
     """The members of a list with their paths."""
     if not values:
         raise wrong(path, "an empty list matches nothing", "name a value, or drop the list")
-    if len(values) > MAX_IN_VALUES:
-        raise LimitExceeded(
-            f"the list at {path}", limit="MAX_IN_VALUES", maximum=MAX_IN_VALUES, actual=len(values)
-        )
+    check_limit(f"the list at {path}", "MAX_IN_VALUES", MAX_IN_VALUES, len(values))
     return [(value, f"{path}[{index}]") for index, value in enumerate(values)]
 
 

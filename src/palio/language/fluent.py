@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from palio.errors import InvalidFilter, LimitExceeded
+from palio.errors import InvalidFilter
 from palio.language import hints
 from palio.model.expressions import (
     All,
@@ -28,7 +28,7 @@ from palio.model.expressions import (
 )
 from palio.model.filters import Filter, reduce
 from palio.model.functions import FUNCTIONS
-from palio.model.limits import MAX_IN_VALUES
+from palio.model.limits import MAX_IN_VALUES, check_limit
 from palio.model.operators import Op
 from palio.model.values import Kind, check_name
 
@@ -83,10 +83,7 @@ class Term:
             return self._tested(Op.IN, operand, ignore_case)
         if len(members) == 1 and isinstance(members[0], list | tuple | set | frozenset):
             members = tuple(members[0])
-        if len(members) > MAX_IN_VALUES:
-            raise LimitExceeded(
-                "an IN list", limit="MAX_IN_VALUES", maximum=MAX_IN_VALUES, actual=len(members)
-            )
+        check_limit("an IN list", "MAX_IN_VALUES", MAX_IN_VALUES, len(members))
         return self._tested(Op.IN, tuple(_scalar(each) for each in members), ignore_case)
 
     def between(self, low: object, high: object) -> Filter:

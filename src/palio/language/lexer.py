@@ -20,6 +20,7 @@ from palio.model.limits import (
     MAX_NAME_CHARS,
     MAX_TEXT_CHARS,
     MAX_TOKENS,
+    check_limit,
 )
 from palio.model.sizes import LONG_LIST
 from palio.model.values import RESERVED, check_name
@@ -101,10 +102,7 @@ def tokens(text: str) -> list[Token]:
     >>> [(token.type, token.value) for token in tokens("price < -5")]
     [('NAME', 'price'), ('COMPARISON', '<'), ('NUMBER', -5)]
     """
-    if len(text) > MAX_TEXT_CHARS:
-        raise LimitExceeded(
-            "a filter's text", limit="MAX_TEXT_CHARS", maximum=MAX_TEXT_CHARS, actual=len(text)
-        )
+    check_limit("a filter's text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, len(text))
     found: list[Token] = []
     place, depth, constants, foreign = 0, 0, 0, 0
     is_listing = False  # whether IN stands before

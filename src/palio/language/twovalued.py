@@ -12,7 +12,6 @@ from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime
 from typing import Final
 
-from palio.errors import LimitExceeded
 from palio.model.expressions import (
     All,
     AnyOf,
@@ -27,7 +26,7 @@ from palio.model.expressions import (
     literal,
     test,
 )
-from palio.model.limits import MAX_IN_VALUES
+from palio.model.limits import MAX_IN_VALUES, check_limit
 from palio.model.operators import PRESENCE, Op
 from palio.model.values import Kind
 
@@ -59,13 +58,9 @@ def not_true(name: str, checks: Iterable[Test], *, present: bool = False) -> Boo
 def _differs(name: str, checks: list[Test]) -> Boolean:
     """A value of the tests' kind that passes none of them; equalities are one list."""
     equal = [check.operand for check in checks if check.op is Op.EQ and not check.ignore_case]
-    if len(equal) > MAX_IN_VALUES:
-        raise LimitExceeded(
-            f"the values that {name!r} must not have",
-            limit="MAX_IN_VALUES",
-            maximum=MAX_IN_VALUES,
-            actual=len(equal),
-        )
+    check_limit(
+        f"the values that {name!r} must not have", "MAX_IN_VALUES", MAX_IN_VALUES, len(equal)
+    )
     rest = [Not(check) for check in checks if check.op is not Op.EQ or check.ignore_case]
     listed = [test(Attribute(name), Op.NOT_IN, tuple(equal))] if equal else []  # type: ignore[arg-type]  # literals
     return All((*listed, *rest))

@@ -19,7 +19,7 @@ from palio.model.expressions import (
     check_kind,
     literal,
 )
-from palio.model.limits import MAX_IN_VALUES
+from palio.model.limits import MAX_IN_VALUES, check_limit
 from palio.model.operators import MEMBERSHIP, STRING_ONLY, Op, simplest
 from palio.model.values import (
     Bindings,
@@ -65,13 +65,7 @@ def collection(operand: Any, ignore_case: bool, values: Bindings) -> list[Value]
         value = (value,)
     if not value:
         raise InvalidBinding(f"parameter :{name} is empty: nothing could be in it", name=name)
-    if len(value) > MAX_IN_VALUES:
-        raise LimitExceeded(
-            f"the collection of parameter :{name}",
-            limit="MAX_IN_VALUES",
-            maximum=MAX_IN_VALUES,
-            actual=len(value),
-        )
+    check_limit(f"the collection of parameter :{name}", "MAX_IN_VALUES", MAX_IN_VALUES, len(value))
     members = [_usable(name, member) for member in value]
     check_one_kind({kind_of(member) for member in members}, name)
     check_bound(Op.IN, ignore_case, name, members[0])

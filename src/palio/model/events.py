@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidEvent, LimitExceeded
-from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH
+from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH, check_limit
 from palio.model.values import FIRST_TIME, LAST_TIME, Value, check_name, checked
 
 __all__ = [
@@ -232,13 +232,7 @@ def width(names: Collection[str]) -> int:
 
 
 def _check_width(names: Collection[str]) -> None:
-    if width(names) > MAX_ATTRIBUTES:
-        raise LimitExceeded(
-            "an event's number of attributes",
-            limit="MAX_ATTRIBUTES",
-            maximum=MAX_ATTRIBUTES,
-            actual=width(names),
-        )
+    check_limit("an event's number of attributes", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, width(names))
 
 
 def _batch(

@@ -20,7 +20,7 @@ import msgspec
 
 from palio.errors import InvalidEvent, InvalidFilter, LimitExceeded
 from palio.model.functions import CASE_COST, FUNCTIONS
-from palio.model.limits import MAX_COMPUTED_CHARS, MAX_DEPTH, MAX_IN_VALUES
+from palio.model.limits import MAX_COMPUTED_CHARS, MAX_DEPTH, MAX_IN_VALUES, check_limit
 from palio.model.operators import (
     AFFIX,
     CASELESS,
@@ -257,13 +257,7 @@ def _membership(subject: Scalar, op: Op, members: tuple[Scalar, ...], ignore_cas
         if isinstance(member, Literal)
     }
     others = {member for member in members if not isinstance(member, Literal)}
-    if len(literals) + len(others) > MAX_IN_VALUES:
-        raise LimitExceeded(
-            "an IN list",
-            limit="MAX_IN_VALUES",
-            maximum=MAX_IN_VALUES,
-            actual=len(literals) + len(others),
-        )
+    check_limit("an IN list", "MAX_IN_VALUES", MAX_IN_VALUES, len(literals) + len(others))
     kinds = sorted({member.kind for member in literals})
     if len(kinds) > 1:
         nouns = " and ".join(kind.noun for kind in kinds)

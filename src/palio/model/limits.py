@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from palio.errors import LimitExceeded
+
 MAX_TEXT_CHARS: Final = 262_144
 """Characters of a filter text: one `IN` list of full size with 20-character members fits."""
 
@@ -78,6 +80,15 @@ whole of its dictionaries, which takes a millisecond for the longest."""
 MAX_LONE_BYTES: Final = 64 << 10
 """Bytes of an event that travels as its values; a larger one travels as a batch, which brokers need
 not decode."""
+
+
+def check_limit(what: str, limit: str, maximum: int, actual: int) -> None:
+    """Refuse what is larger than a limit, which errors name.
+
+    >>> check_limit("a filter's text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, 20)
+    """
+    if actual > maximum:
+        raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual)
 
 
 class Weighed(Protocol):

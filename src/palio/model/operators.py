@@ -14,8 +14,8 @@ from functools import lru_cache
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Final, NamedTuple
 
-from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
-from palio.model.limits import MAX_LIKE_CHARS
+from palio.errors import InvalidFilter, InvalidInput
+from palio.model.limits import MAX_LIKE_CHARS, check_limit
 from palio.model.values import Value
 
 __all__ = [
@@ -179,10 +179,7 @@ _FIND_COST: Final = 400
 
 def check_like_size(pattern: str) -> None:
     """Refuse a LIKE pattern longer than `MAX_LIKE_CHARS`."""
-    if len(pattern) > MAX_LIKE_CHARS:
-        raise LimitExceeded(
-            "a LIKE pattern", limit="MAX_LIKE_CHARS", maximum=MAX_LIKE_CHARS, actual=len(pattern)
-        )
+    check_limit("a LIKE pattern", "MAX_LIKE_CHARS", MAX_LIKE_CHARS, len(pattern))
 
 
 def is_like(text: str, pattern: str) -> bool:

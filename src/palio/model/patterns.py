@@ -32,6 +32,7 @@ from palio.model.limits import (
     MAX_PATTERN_STEPS,
     MAX_TEXT_CHARS,
     MAX_TOKENS,
+    check_limit,
 )
 from palio.model.printing import show_duration
 from palio.model.values import NO_VALUES, Bindings
@@ -56,13 +57,9 @@ class Pattern(msgspec.Struct, frozen=True, cache_hash=True):
     def __post_init__(self) -> None:
         if len(self.steps) < 2:
             raise InvalidFilter("a pattern has two filters or more; one alone is a filter")
-        if len(self.steps) > MAX_PATTERN_STEPS:
-            raise LimitExceeded(
-                "a pattern's number of filters",
-                limit="MAX_PATTERN_STEPS",
-                maximum=MAX_PATTERN_STEPS,
-                actual=len(self.steps),
-            )
+        check_limit(
+            "a pattern's number of filters", "MAX_PATTERN_STEPS", MAX_PATTERN_STEPS, len(self.steps)
+        )
         _check_size(self.steps)
         if self.within is not None and self.within <= timedelta(0):
             raise InvalidFilter("WITHIN takes a positive duration, such as 30s")

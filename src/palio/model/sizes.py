@@ -35,6 +35,7 @@ from palio.model.limits import (
     MAX_TEXT_CHARS,
     MAX_TEXT_TESTS,
     MAX_TOKENS,
+    check_limit,
 )
 from palio.model.operators import AFFIX, NEGATIVE, STRING_ONLY, Op
 from palio.model.values import Bindings
@@ -86,10 +87,7 @@ def check_growth(conjunctions: Iterable[Conjunction], values: Bindings) -> None:
             ("MAX_CONSTANTS", MAX_CONSTANTS, constants),
             ("MAX_TEXT_CHARS", MAX_TEXT_CHARS, chars),
         ):
-            if actual > maximum:
-                raise LimitExceeded(
-                    "a filter with its values", limit=limit, maximum=maximum, actual=actual
-                )
+            check_limit("a filter with its values", limit, maximum, actual)
 
 
 class Meter:

@@ -36,7 +36,7 @@ from palio.language.cesql.syntax import (
 )
 from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN
 from palio.language.lexer import error_at
-from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS, MAX_TOKENS
+from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS, MAX_TOKENS, check_limit
 
 __all__ = ["parse", "weight"]
 
@@ -103,13 +103,7 @@ def parse(text: str) -> Expression:
     >>> str(parse("not exists subject or id in ('a', 'b')"))
     "NOT EXISTS subject OR id IN ('a', 'b')"
     """
-    if len(text) > MAX_TEXT_CHARS:
-        raise LimitExceeded(
-            "the text of a CESQL expression",
-            limit="MAX_TEXT_CHARS",
-            maximum=MAX_TEXT_CHARS,
-            actual=len(text),
-        )
+    check_limit("the text of a CESQL expression", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, len(text))
     if weight(text) > MAX_TOKENS:
         raise LimitExceeded(
             "the words and signs of a CESQL expression, each counted twice",
