@@ -54,7 +54,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "matching/compiled.py": ENGINES,
     # what filters are made of: by filters
     "model/conjunctions.py": "model/test_relations.py",
-    "model/leaves.py": "model/test_normal_form.py",
     # the client's end: by clients of real and of simulated brokers
     "client/answering.py": "client/test_durable.py",
     "client/answers.py": "client/test_connection.py",

@@ -39,8 +39,8 @@ from palio.model.expressions import (
     walk,
 )
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
-from palio.model.leaves import leaf_of, settled
 from palio.model.limits import Effort
+from palio.model.normal_form import leaf_of, settled
 from palio.model.operators import Op
 from palio.model.printing import show_name, show_scalar
 from palio.model.sizes import check_growth, check_size

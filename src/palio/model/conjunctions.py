@@ -10,7 +10,7 @@ from typing import Any, Final
 from palio.model.canonical import Leaf, constraint_key, gathered
 from palio.model.constraints import Constraint, Residual, domain_of
 from palio.model.domains import Domain
-from palio.model.leaves import settled
+from palio.model.normal_form import settled
 from palio.model.operators import Op
 from palio.model.values import NO_VALUES, Bindings
 

@@ -5,31 +5,47 @@ has its exact negation; XOR and products of disjunctions are multiplied out step
 duplicates and absorbed alternatives as they arise. Every step is a law of Kleene's logic, so
 unknown stays unknown. The work is counted: a text that would need millions of alternatives is
 refused after a bounded number of small steps.
+
+Each leaf is a test. One of a single attribute against constants or variables is a constraint, for
+which constants are folded and the attribute comes to the left: `2 + 3 > price` is `price < 5`. A
+test of constants alone has a verdict, and all others are residuals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
-from palio.errors import LimitExceeded
-from palio.model.canonical import Clause, absorbed, gathered
+from palio.errors import InvalidFilter, LimitExceeded
+from palio.model.binding import unusable
+from palio.model.canonical import Clause, Leaf, absorbed, gathered
 from palio.model.constraints import Constraint, Residual
+from palio.model.evaluation import evaluate, test_truth
 from palio.model.expressions import (
     All,
     AnyOf,
+    Arithmetic,
     Boolean,
+    Call,
     Exclusive,
     Foreign,
+    Literal,
     Not,
+    Scalar,
     Test,
+    Variable,
     check_depth,
+    is_plain,
+    literal,
+    test,
 )
-from palio.model.leaves import leaf_of
-from palio.model.limits import MAX_CONJUNCTIONS
+from palio.model.functions import TextTooLong, is_too_long
+from palio.model.limits import MAX_COMPUTED_CHARS, MAX_CONJUNCTIONS, MAX_RESIDUAL_COST
 from palio.model.operators import Op
+from palio.model.printing import show_scalar
+from palio.model.values import NO_VALUES, Bindings, is_nan
 
-__all__ = ["clauses_of", "product"]
+__all__ = ["clauses_of", "leaf_of", "product", "settled"]
 
 _MAX_WORK: Final = 256 * MAX_CONJUNCTIONS
 """Leaves of all clauses that one normalization may form: 50 milliseconds at the worst."""
@@ -155,3 +171,128 @@ def _leaf(check: Test, negated: bool) -> list[Clause]:
     if isinstance(leaf, bool):
         return [frozenset()] if leaf else []
     return [frozenset((leaf,))]
+
+
+# --- leaves ---
+
+_MIRRORED: Final = {
+    Op.EQ: Op.EQ,
+    Op.NE: Op.NE,
+    Op.LT: Op.GT,
+    Op.LE: Op.GE,
+    Op.GT: Op.LT,
+    Op.GE: Op.LE,
+}
+
+
+def settled(residual: Residual, values: Bindings) -> Leaf | bool:
+    """A residual after some of its variables took values.
+
+    A constraint (`:x + 1 < price`), a verdict (`:x < :y`), or another residual. Values that leave
+    constants without a meaning (`price / :zero`, `:word < 5`) are refused, as their text would be.
+    """
+    check = residual.substituted(values)
+    if isinstance(check, Foreign):
+        return residual
+    try:
+        return leaf_of(check)
+    except InvalidFilter as error:
+        raise unusable(str(residual), residual.variables, values, str(error)) from None
+
+
+def leaf_of(check: Test) -> Leaf | bool:
+    """A test as a constraint or a residual; its verdict where it is of constants alone.
+
+    >>> from palio.model.expressions import Attribute
+    >>> str(leaf_of(test(literal(5), Op.GT, Attribute("price"))))
+    'price < 5'
+    """
+    if not is_plain(check):
+        check = _simplified(check)
+        if _is_constant(check.subject) and _is_constant(check.operand):
+            return _decided(check)
+    if is_plain(check):
+        return Constraint.from_test(check)
+    if isinstance(check.operand, tuple) and len(check.operand) > MAX_RESIDUAL_COST:
+        raise LimitExceeded(
+            "a list that something computed is looked for in",
+            limit="MAX_RESIDUAL_COST",
+            maximum=MAX_RESIDUAL_COST,
+            actual=len(check.operand),
+        )
+    return Residual(check)
+
+
+def _decided(check: Test) -> bool:
+    """The verdict of a test of constants alone."""
+    result = test_truth(check, {})
+    if result is None:
+        raise InvalidFilter(
+            f"{Residual(check)} compares constants that cannot be compared; it is never true"
+        )
+    return result
+
+
+def _simplified(check: Test) -> Test:
+    """Constants folded, the attribute on the left: `2 + 3 > price` is `price < 5`.
+
+    >>> from palio.model.expressions import Arithmetic, Attribute
+    >>> five = Arithmetic("+", literal(2), literal(3))
+    >>> _simplified(Test(five, Op.GT, Attribute("price"))) == test(
+    ...     Attribute("price"), Op.LT, literal(5)
+    ... )
+    True
+    """
+    subject = _folded(check.subject)
+    operand: Any = check.operand
+    if isinstance(operand, tuple):
+        operand = tuple(map(_folded, operand))
+        if subject == check.subject and operand == check.operand:
+            return check  # nothing was computed, and sorting a long list again would cost
+    elif operand is not None:
+        operand = _folded(operand)
+        if check.op in _MIRRORED and _is_fixed(subject) and not _is_fixed(operand):
+            return test(operand, _MIRRORED[check.op], subject, check.ignore_case)
+    return test(subject, check.op, operand, check.ignore_case)
+
+
+def _folded(expression: Scalar) -> Scalar:
+    """An expression with its constant parts computed."""
+    match expression:
+        case Arithmetic(operator, left, right):
+            expression = Arithmetic(operator, _folded(left), _folded(right))
+        case Call(function, arguments):
+            expression = Call(function, tuple(_folded(each) for each in arguments))
+        case _:
+            return expression
+    if not _is_constant(expression):
+        return expression
+    try:
+        value = evaluate(expression, {}, NO_VALUES)
+        if is_too_long(value):
+            raise TextTooLong
+    except TextTooLong:
+        raise LimitExceeded(
+            "a text that a filter computes", limit="MAX_COMPUTED_CHARS", maximum=MAX_COMPUTED_CHARS
+        ) from None
+    if value is None or is_nan(value):
+        raise InvalidFilter(f"{show_scalar(expression)} has no value")
+    return literal(value)
+
+
+def _is_constant(expression: object) -> bool:
+    match expression:
+        case None | Literal():
+            return True
+        case Arithmetic(_, left, right):
+            return _is_constant(left) and _is_constant(right)
+        case Call(_, arguments):
+            return all(_is_constant(each) for each in arguments)
+        case tuple():
+            return all(_is_constant(each) for each in expression)
+        case _:
+            return False
+
+
+def _is_fixed(expression: object) -> bool:
+    return isinstance(expression, Literal | Variable)
