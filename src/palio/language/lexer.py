@@ -124,7 +124,8 @@ def tokens(text: str) -> list[Token]:
         start, place = place, match.end()
         if group == "space":
             continue
-        token = _token(text, match, start)
+        kind, value = _meaning(text, match, start)
+        token = Token(kind, value, start, place)
         if token.type == "NUMBER" and found and found[-1].type == "MINUS":
             token = _signed(found, token)
         elif group == "symbol":
@@ -185,7 +186,8 @@ def _constant(text: str, match: re.Match[str]) -> Any:
         return word == "TRUE"
     token = _TOKEN.match(text, match.start())
     assert token is not None
-    return _token(text, token, match.start()).value
+    _, value = _meaning(text, token, match.start())
+    return value
 
 
 def _too_long(text: str, place: int, digits: str) -> NoReturn:
@@ -200,46 +202,42 @@ def _signed(found: list[Token], number: Token) -> Token:
     return Token("NUMBER", -number.value, minus.start, number.end)
 
 
-def _token(text: str, match: re.Match[str], start: int) -> Token:
-    end = match.end()
+def _meaning(text: str, match: re.Match[str], start: int) -> tuple[str, Any]:
+    """The terminal and the value of a token."""
     group = match.lastgroup
     if group == "word":
-        return _word(text, match, start)
+        return _word(text, match)
     if group == "operator":
         operator = match.group()
-        return Token("COMPARISON", _OPERATORS.get(operator, operator), start, end)
+        return "COMPARISON", _OPERATORS.get(operator, operator)
     if group == "STRING":
-        return Token("STRING", match["string"].replace("''", "'"), start, end)
+        return group, match["string"].replace("''", "'")
     if group == "NUMBER":
         return _number(text, match, start)
     if group == "symbol":
-        return Token(_SYMBOLS[match.group()], match.group(), start, end)
+        return _SYMBOLS[match.group()], match.group()
     if group == "VARIABLE":
-        return Token("VARIABLE", _sized(match["variable"]), start, end)
+        return group, _sized(match["variable"])
     if group == "pair":
-        return Token("_".join(match.group().upper().split()), match.group(), start, end)
+        return "_".join(match.group().upper().split()), match.group()
     if group == "quoted":
-        name = (
-            match["name"].replace('""', '"')
-            if match["name"]
-            else match["ticked"].replace("``", "`")
-        )
-        return Token("NAME", _sized(name), start, end)
+        name, ticked = match["name"], match["ticked"]
+        return "NAME", _sized(name.replace('""', '"') if name else ticked.replace("``", "`"))
     if group == "CESQL":
-        return Token("CESQL", match["foreign"].replace("''", "'"), start, end)
+        return group, match["foreign"].replace("''", "'")
     if group == "BYTES":
-        return Token("BYTES", _bytes(text, match, start), start, end)
-    return Token("TIMESTAMP", _instant(text, match, start), start, end)
+        return group, _bytes(text, match, start)
+    return "TIMESTAMP", _instant(text, match, start)
 
 
-def _word(text: str, match: re.Match[str], start: int) -> Token:
+def _word(text: str, match: re.Match[str]) -> tuple[str, str]:
     word = match.group()
     upper = word.upper()
     if upper in RESERVED:
-        return Token(upper, word, start, match.end())
+        return upper, word
     if text.startswith("(", match.end()):
-        return Token("FUNCTION", upper, start, match.end())
-    return Token("NAME", _sized(word), start, match.end())
+        return "FUNCTION", upper
+    return "NAME", _sized(word)
 
 
 def _sized(name: str) -> str:
@@ -248,16 +246,16 @@ def _sized(name: str) -> str:
     return name
 
 
-def _number(text: str, match: re.Match[str], start: int) -> Token:
+def _number(text: str, match: re.Match[str], start: int) -> tuple[str, Any]:
     unit = match["unit"]
     digits = match.group() if unit is None else match.group()[: -len(unit)]
     if unit is not None:
-        return Token("DURATION", _duration(text, digits, unit, start), start, match.end())
+        return "DURATION", _duration(text, digits, unit, start)
     if not digits.isdecimal():
-        return Token("NUMBER", float(digits), start, match.end())
+        return "NUMBER", float(digits)
     if len(digits) > _MAX_DIGITS:
         _too_long(text, start, digits)
-    return Token("NUMBER", int(digits), start, match.end())
+    return "NUMBER", int(digits)
 
 
 _MAX_DIGITS: Final = 400  # leading zeros are allowed; int() of a huge text would be slow
