@@ -24,7 +24,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from palio.errors import InvalidFilter, LimitExceeded
+from palio.errors import InvalidFilter
 from palio.model.filters import Filter
 from palio.model.limits import (
     MAX_CONSTANTS,
@@ -262,8 +262,7 @@ def _check_size(steps: Sequence[Filter]) -> None:
         ("number of listed constants", "MAX_CONSTANTS", MAX_CONSTANTS, constants),
         ("text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, chars),
     ):
-        if actual > maximum:
-            raise LimitExceeded(f"a pattern's {what}", limit=limit, maximum=maximum, actual=actual)
+        check_limit(f"a pattern's {what}", limit, maximum, actual)
 
 
 _WITHIN_TOKENS: Final = 2
