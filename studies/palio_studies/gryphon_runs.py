@@ -19,12 +19,12 @@ import pyarrow as pa
 from palio.matching.index import Index
 from palio.matching.protocol import Matches
 from palio.matching.reference import Reference
-from palio.matching.tree.tree import Tree
 from palio.model import Conjunction, Constraint, Filter
 from palio_studies.gryphon_bound import range_visits_at_most, visits_at_most
 from palio_studies.gryphon_workload import LOOSEST, MatchingWorkload, held_decay, zipf
 from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row
+from palio_studies.tree.tree import Tree
 
 __all__ = [
     "EVENTS",

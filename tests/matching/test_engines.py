@@ -17,8 +17,8 @@ from palio.matching.kernels import registry
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.matching.segment import Segment
-from palio.matching.tree.tree import Tree
 from palio.model import Filter, to_batches
+from palio_studies.tree.tree import Tree
 from tests.matching.test_index import PLANS, some_events, some_filters, usable
 from tests.strategies import some_bindings
 

@@ -12,7 +12,6 @@ from palio.language.parsing import parse_filter
 from palio.matching import warming
 from palio.matching.index import Index
 from palio.matching.reference import Reference
-from palio.matching.tree.tree import Tree
 from palio.model import functions, to_batches
 from palio.model.limits import MAX_COMPUTED_CHARS
 from tests.matching.test_index import check_equal, parsed
@@ -89,7 +88,7 @@ def test_long_texts_are_unknown_to_every_engine(
 ) -> None:
     """Below the limit the answers are those of evaluation without one."""
     warming.warm()
-    engines = (Index(), Tree(["x"]), Reference())
+    engines = (Index(), Reference())
     filters = [parse_filter(text) for text in COMPUTING]
     for engine in engines:
         for key, filter in enumerate(filters):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -14,14 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import palio
 from palio.errors import FileDamaged, InvalidInput
-from palio.language.parsing import parse_filter
 from palio.matching.index import Index
-from palio.matching.manifest import Loading, Saving
-from palio.matching.reference import Reference
-from palio.matching.tree.tree import Tree
+from palio.matching.manifest import (
+    Loading,
+    Saving,
+    Written,
+    filters_batch,
+    filters_of,
+    read_arrow,
+    write_arrow,
+)
+from palio.matching.storage import TEXTS
+from palio.model import Filter, to_batch
+from palio.model.values import Value
 from tests.conftest import NIGHTLY, SEED
-from tests.matching.damage import alterations, forged, saved
+from tests.matching.damage import forged, saved
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -154,19 +165,31 @@ def test_random_damage_is_refused(index: Path, data: st.DataObject) -> None:
         path.write_bytes(written)
 
 
-@pytest.mark.parametrize("engine", [Reference, Tree])
-def test_a_damaged_file_of_an_engine_is_refused(tmp_path: Path, engine: type[Tree]) -> None:
-    one = engine()
-    for key in range(50):
-        one.add(key, parse_filter(f"x = {key} AND s = 's{key}'"))
-    one.save(tmp_path)
-    assert len(engine.load(tmp_path)) == 50
-    for path in sorted(tmp_path.iterdir()):
-        data = path.read_bytes()
-        for _, changed in alterations(path.name, data):
-            if changed != data:
-                path.write_bytes(changed)
-                with pytest.raises(FileDamaged, match=path.name):
-                    engine.load(tmp_path)
-        path.write_bytes(data)
-    assert len(engine.load(tmp_path)) == 50
+# --- filters as texts ---
+
+
+@pytest.mark.parametrize(
+    "value",
+    [1, -(2**63), 0.1, math.inf, True, "é\0", b"\xff", datetime(2026, 1, 31, 12, 0, 0, 1, UTC)],
+    ids=str,
+)
+def test_values_come_back(value: Value, tmp_path: Path) -> None:
+    filter = palio.parse("x = :x AND y IN ('a''b', 'c') OR z LIKE 'a%'")
+    assert isinstance(filter, Filter)
+    write_arrow(tmp_path / TEXTS, filters_batch([Written.of(-7, filter, {"x": value}, 9)]))
+    (row,) = filters_of(read_arrow(tmp_path / TEXTS), tmp_path / TEXTS).to_pylist()
+    assert (row["key"], row["destination"]) == (-7, 9)
+    assert Written(**row).read() == (filter, {"x": value})
+
+
+def test_an_empty_index_has_a_file_too(tmp_path: Path) -> None:
+    Index().save(tmp_path)
+    assert len(Index.load(tmp_path)) == 0
+
+
+def test_a_table_of_something_else_is_refused(tmp_path: Path) -> None:
+    Index().save(tmp_path)
+    write_arrow(tmp_path / TEXTS, to_batch({"x": 1}))
+    forged(tmp_path, TEXTS)
+    with pytest.raises(InvalidInput, match="not of filters"):
+        Index.load(tmp_path)

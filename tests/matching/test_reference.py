@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -92,13 +91,3 @@ def test_an_event_without_attributes_is_an_event() -> None:
     engine.add(1, parse_filter("x IS NULL"))
     (batch,) = to_batches([{}, {}])
     assert engine.match(batch).rows.tolist() == [0, 1]
-
-
-def test_saved_and_loaded(engine: Reference, tmp_path: Path) -> None:
-    engine.save(tmp_path)
-    again = Reference.load(tmp_path)
-    assert pairs(again) == pairs(engine)
-    again.bind(3, {"low": 8})
-    assert pairs(again) != pairs(engine)
-    (batch,) = to_batches(EVENTS)
-    assert again.route(batch).keys() == engine.route(batch).keys()

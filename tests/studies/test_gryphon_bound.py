@@ -10,7 +10,6 @@ from math import isclose, prod
 import pyarrow as pa
 import pytest
 
-from palio.matching.tree.tree import Tree
 from palio.model import Conjunction, Constraint, Filter
 from palio_studies.gryphon_bound import (
     exponent,
@@ -18,6 +17,7 @@ from palio_studies.gryphon_bound import (
     range_visits_at_most,
     visits_at_most,
 )
+from palio_studies.tree.tree import Tree
 
 Wanted = tuple[int | None, ...]
 

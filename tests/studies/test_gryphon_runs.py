@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from palio.matching.protocol import Matches
-from palio.matching.tree.tree import Tree
 from palio.model import Constraint
 from palio.model.expressions import Literal
 from palio_studies.gryphon_bound import visits_at_most
 from palio_studies.gryphon_runs import TREES, count_places, count_worst_case, drawn_for, time_events
 from palio_studies.study import Point, Value
+from palio_studies.tree.tree import Tree
 
 BASE: dict[str, Value] = {
     "attributes": 5,

@@ -1,7 +1,6 @@
 """Which filters does a batch of events satisfy: engines behind one protocol, and their kernels.
 
-`Index` is the default engine, `Tree` the classic algorithm of gryphon, `Reference` the oracle of
-both.
+`Index` is the default engine, `Reference` its oracle.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ if TYPE_CHECKING:
     from palio.matching.index import Index
     from palio.matching.protocol import Matcher, Matches, RowMask
     from palio.matching.reference import Reference
-    from palio.matching.tree.tree import Tree
 
-__all__ = ["Index", "Matcher", "Matches", "Reference", "RowMask", "Tree"]
+__all__ = ["Index", "Matcher", "Matches", "Reference", "RowMask"]
 
 _HOMES: Final = {
     "Index": "palio.matching.index",
@@ -23,7 +21,6 @@ _HOMES: Final = {
     "Matches": "palio.matching.protocol",
     "Reference": "palio.matching.reference",
     "RowMask": "palio.matching.protocol",
-    "Tree": "palio.matching.tree.tree",
 }
 
 

@@ -13,9 +13,10 @@ it replaces files, so that a map stays what it was.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -24,9 +25,21 @@ import pyarrow as pa
 
 from palio import files
 from palio.errors import FileDamaged, InvalidInput
+from palio.language.parsing import parse_filter
+from palio.model.filters import Filter
 from palio.model.untrusted import read_stream
+from palio.model.values import Bindings
 
-__all__ = ["Loading", "Saving", "one_batch", "read_arrow", "write_arrow"]
+__all__ = [
+    "Loading",
+    "Saving",
+    "Written",
+    "filters_batch",
+    "filters_of",
+    "one_batch",
+    "read_arrow",
+    "write_arrow",
+]
 
 _MAGIC: Final = "palio"
 
@@ -215,3 +228,60 @@ def one_batch(table: pa.Table) -> pa.RecordBatch:
     """A table as one batch, without a copy if it is one."""
     batches = table.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=table.schema)
+
+
+# --- filters as texts, which are parsed when somebody asks for one ---
+
+
+_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "key": pa.int64(),
+    "text": pa.utf8(),
+    "values": pa.binary(),
+    "destination": pa.int64(),
+}
+
+
+class Written(NamedTuple):
+    """A filter as it stands in a file."""
+
+    key: int
+    text: str
+    values: bytes
+    destination: int
+
+    @classmethod
+    def of(cls, key: int, filter: Filter, values: Bindings, destination: int) -> Written:
+        """The row of a filter."""
+        plain = {name: _plain(value) for name, value in values.items()}
+        return cls(key, str(filter), msgspec.msgpack.encode(plain), destination)
+
+    def read(self) -> tuple[Filter, Bindings]:
+        """The filter, and the values of its parameters."""
+        try:
+            values: Bindings = msgspec.msgpack.decode(self.values, type=dict[str, Any])
+            return parse_filter(self.text), values
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise FileDamaged(f"the saved filter {self.text!r:.200}: {error}") from None
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, frozenset | set | tuple) else value
+
+
+def filters_batch(filters: Iterable[Written]) -> pa.RecordBatch:
+    """Filters, by key."""
+    columns = list(zip(*sorted(filters), strict=True)) or [()] * len(_COLUMNS)
+    arrays = [
+        pa.array(column, type_) for column, type_ in zip(columns, _COLUMNS.values(), strict=True)
+    ]
+    return pa.record_batch(arrays, schema=pa.schema(_COLUMNS))
+
+
+def filters_of(table: pa.Table, path: Path) -> pa.RecordBatch:
+    """The batch of filters that was read from a path, checked."""
+    batch = one_batch(table)
+    if not batch.schema.equals(pa.schema(_COLUMNS)):
+        raise InvalidInput(f"{path} is an Arrow file, but not of filters; save the engine again")
+    if any(column.null_count for column in batch.columns):
+        raise FileDamaged(f"{path} is not what was written; save the engine again")
+    return batch

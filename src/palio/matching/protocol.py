@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -66,9 +65,6 @@ class Matcher(Protocol):
 
     def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
         """Why a filter matches an event, or why not."""
-
-    def save(self, path: str | Path) -> None:
-        """Write everything to a path, from which the class method `load` makes an equal engine."""
 
     def memory(self) -> dict[str, int]:
         """Bytes used, by part."""

@@ -7,7 +7,6 @@ and shares nothing with the engines it checks: no domains, no ranks, no index.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from sys import getsizeof
 from typing import Any
 
@@ -16,7 +15,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding
-from palio.matching.archives import Written, read_filters, write_filters
 from palio.matching.protocol import Matches, RowMask
 from palio.model.events import conform, rows, to_batch
 from palio.model.explaining import Explanation
@@ -110,22 +108,6 @@ class Reference:
     def memory(self) -> dict[str, int]:
         """Bytes of the tables, the filters themselves apart: this engine has nothing else."""
         return {"tables": sum(map(getsizeof, (self._filters, self._values, self._destinations)))}
-
-    def save(self, path: str | Path) -> None:
-        """Write the filters to a directory, as texts with the values of their parameters."""
-        written = (
-            Written.of(key, filter, self._values[key], self._destinations[key])
-            for key, filter in self._filters.items()
-        )
-        write_filters(path, written)
-
-    @classmethod
-    def load(cls, path: str | Path) -> Reference:
-        """An engine that was saved."""
-        engine = cls()
-        for row in read_filters(path)[1]:
-            engine.add(row.key, *row.read(), destination=row.destination)
-        return engine
 
     def _pairs(self, events: pa.RecordBatch) -> Iterator[tuple[int, int]]:
         ordered = sorted(self._filters)

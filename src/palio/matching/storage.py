@@ -23,7 +23,6 @@ from palio import files
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_filter
 from palio.matching import checking
-from palio.matching.archives import Written, filters_batch, filters_of
 from palio.matching.checking import Problem
 from palio.matching.compile.cuts import Universe
 from palio.matching.compile.rows import CompiledRows
@@ -31,7 +30,7 @@ from palio.matching.compile.terms import Guard, bound_residuals
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import Destinations
 from palio.matching.guarded import GuardedLayer
-from palio.matching.manifest import Loading, Saving, one_batch
+from palio.matching.manifest import Loading, Saving, Written, filters_batch, filters_of, one_batch
 from palio.matching.segment import LAYOUT, Segment
 from palio.matching.subscriptions import Archive, Column, Subscriptions, Table
 from palio.model.constraints import Constraint, Residual

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, InvalidInput
-from palio.matching.archives import Written
+from palio.matching.manifest import Written
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Literal, Variable
 from palio.model.filters import Conjunction, Filter

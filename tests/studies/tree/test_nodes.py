@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 
 from palio.language.parsing import parse_filter
-from palio.matching.tree.nodes import Leaf, MatchingTree
-from palio.matching.tree.tree import Tree
 from palio.model import to_batch
+from palio_studies.tree.nodes import Leaf, MatchingTree
+from palio_studies.tree.tree import Tree
 
 
 def tree_of(*texts: str, schema: str = "", collapse: bool = True) -> Tree:

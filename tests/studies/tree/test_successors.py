@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from palio.language.parsing import parse_filter
-from palio.matching.tree.nodes import Leaf, TreeNode, TreePlace
-from palio.matching.tree.successors import UNDECIDED, Knowledge, successors
-from palio.matching.tree.tree import Tree
 from palio.model import to_batch
+from palio_studies.tree.nodes import Leaf, TreeNode, TreePlace
+from palio_studies.tree.successors import UNDECIDED, Knowledge, successors
+from palio_studies.tree.tree import Tree
 
 
 def tree_of(*texts: str, schema: str = "abcd") -> Tree:

@@ -6,9 +6,9 @@ import pytest
 
 from palio.errors import LimitExceeded
 from palio.language.parsing import parse_filter
-from palio.matching.tree import factoring
-from palio.matching.tree.tree import Tree
 from palio.model import to_batch
+from palio_studies.tree import factoring
+from palio_studies.tree.tree import Tree
 
 
 def tree_of(*texts: str, factored: str = "a") -> Tree:

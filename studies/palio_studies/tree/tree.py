@@ -12,7 +12,6 @@ for production. One thread at a time may use a tree.
 
 from __future__ import annotations
 
-import pathlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,18 +24,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.errors import InvalidBinding, LimitExceeded
-from palio.matching.archives import Written, read_filters, write_filters
 from palio.matching.protocol import Matches, RowMask
-from palio.matching.tree.attribute_tests import Path, TotalOrder, ValueSource
-from palio.matching.tree.events import Row, SourceSlots, TreeEvents
-from palio.matching.tree.factoring import Forest
-from palio.matching.tree.nodes import Leaf, TreeNode, TreePlace, TreeSubscriber
-from palio.matching.tree.successors import successors
-from palio.matching.tree.survey import Space, draw, space, weigh
 from palio.model.events import conform, to_batch
 from palio.model.explaining import Explanation
 from palio.model.filters import Filter, Residual
 from palio.model.values import NO_VALUES, Bindings
+from palio_studies.tree.attribute_tests import Path, TotalOrder, ValueSource
+from palio_studies.tree.events import Row, SourceSlots, TreeEvents
+from palio_studies.tree.factoring import Forest
+from palio_studies.tree.nodes import Leaf, TreeNode, TreePlace, TreeSubscriber
+from palio_studies.tree.successors import successors
+from palio_studies.tree.survey import Space, draw, space, weigh
 
 __all__ = ["Space", "Tree", "Work", "reached", "reached_by_jumps"]
 
@@ -92,12 +90,6 @@ class Tree:
         factored: Sequence[str] = (),
     ) -> None:
         self.work = Work()
-        self._settings = {
-            "schema": tuple(schema),
-            "collapse": collapse,
-            "successors": successors,
-            "factored": tuple(factored),
-        }
         self._order = TotalOrder(schema, levels=not collapse, factored=factored)
         self._successors = successors
         self._slots = SourceSlots()
@@ -190,23 +182,6 @@ class Tree:
                 for place in tree.places():
                     successors(place)
         return space(self._forest.trees.values())
-
-    def save(self, path: str | pathlib.Path) -> None:
-        """Write the filters and the switches to a directory; `load` builds the tree from texts."""
-        written = (
-            Written.of(key, entry.filter, entry.values, entry.destination)
-            for key, entry in self._entries.items()
-        )
-        write_filters(path, written, self._settings)
-
-    @classmethod
-    def load(cls, path: str | pathlib.Path) -> Tree:
-        """A tree that was saved, with the same switches."""
-        settings, filters = read_filters(path)
-        tree = cls(settings.pop("schema", ()), **settings)
-        for row in filters:
-            tree.add(row.key, *row.read(), destination=row.destination)
-        return tree
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from palio.matching.tree.attribute_tests import ValueSource, label
 from palio.model.values import Kind
+from palio_studies.tree.attribute_tests import ValueSource, label
 
 __all__ = ["Row", "SourceSlots", "TreeEvents"]
 

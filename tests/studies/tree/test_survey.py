@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from palio.language.parsing import parse_filter
-from palio.matching.tree.survey import Space
-from palio.matching.tree.tree import Tree
+from palio_studies.tree.survey import Space
+from palio_studies.tree.tree import Tree
 
 
 def test_space_counts_what_the_paper_counts() -> None:

@@ -7,9 +7,9 @@ from sys import getsizeof
 
 import msgspec
 
-from palio.matching.tree.attribute_tests import ElementaryTest, show_label
-from palio.matching.tree.factoring import OTHERS, Forest
-from palio.matching.tree.nodes import Leaf, MatchingTree, TreeNode, TreePlace
+from palio_studies.tree.attribute_tests import ElementaryTest, show_label
+from palio_studies.tree.factoring import OTHERS, Forest
+from palio_studies.tree.nodes import Leaf, MatchingTree, TreeNode, TreePlace
 
 __all__ = ["Space", "draw", "space", "weigh"]
 

@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,10 +15,10 @@ from palio.errors import InvalidBinding, LimitExceeded
 from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
-from palio.matching.tree.events import TreeEvents
-from palio.matching.tree.tree import Tree, Work, reached, reached_by_jumps
 from palio.model import FALSE, TRUE, Filter, Value, to_batch, to_batches
 from palio.model.printing import show_value
+from palio_studies.tree.events import TreeEvents
+from palio_studies.tree.tree import Tree, Work, reached, reached_by_jumps
 from tests.conftest import share
 
 ATTRIBUTES: Final = "abcdef"
@@ -169,19 +168,6 @@ def test_equals_the_reference_in_many_long_lives(rng: random.Random, number: int
         life.check_structure()
 
 
-@pytest.mark.parametrize("switches", SWITCHES[::5], ids=str)
-def test_saved_and_loaded(rng: random.Random, switches: dict[str, Any], tmp_path: Path) -> None:
-    life = Life(rng, switches)
-    for _ in range(20):
-        life.step()
-    life.tree.save(tmp_path / "tree")
-    saved, life.tree = life.tree, Tree.load(tmp_path / "tree")
-    assert str(life.tree) == str(saved)
-    life.check_structure()
-    life.step()
-    life.check_answers()
-
-
 @pytest.mark.parametrize("successors", [False, True])
 def test_ranges_come_and_go(rng: random.Random, successors: bool) -> None:
     """Many cuts of one attribute: regions grow and shrink by pieces."""
@@ -297,7 +283,7 @@ def test_a_refused_change_changes_nothing() -> None:
 def test_a_filter_that_needs_too_many_trees_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("palio.matching.tree.factoring.MAX_TREES", 3)
+    monkeypatch.setattr("palio_studies.tree.factoring.MAX_TREES", 3)
     engine = Tree(factored=["x"])
     engine.add(1, parse_filter("x = 1 AND y = 1"))
     drawn = str(engine)

@@ -20,7 +20,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from palio.matching.tree.attribute_tests import (
+from palio.model.values import Kind
+from palio_studies.tree.attribute_tests import (
     STAR,
     UNBOUNDED,
     Bounds,
@@ -31,8 +32,7 @@ from palio.matching.tree.attribute_tests import (
     ValueSource,
     of_label,
 )
-from palio.matching.tree.nodes import TreeNode, TreePlace
-from palio.model.values import Kind
+from palio_studies.tree.nodes import TreeNode, TreePlace
 
 __all__ = ["Knowledge", "successors"]
 

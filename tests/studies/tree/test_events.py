@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from palio.matching.tree.attribute_tests import ValueSource, label
-from palio.matching.tree.events import SourceSlots, TreeEvents
 from palio.model import Kind
+from palio_studies.tree.attribute_tests import ValueSource, label
+from palio_studies.tree.events import SourceSlots, TreeEvents
 
 MOMENT = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
 BATCH = pa.record_batch(

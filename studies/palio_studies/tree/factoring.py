@@ -18,9 +18,9 @@ from itertools import product
 from typing import Final, TypeAlias
 
 from palio.errors import LimitExceeded
-from palio.matching.tree.attribute_tests import Path, Result, TotalOrder, Value
-from palio.matching.tree.events import SourceSlots
-from palio.matching.tree.nodes import Leaf, MatchingTree, TreeSubscriber
+from palio_studies.tree.attribute_tests import Path, Result, TotalOrder, Value
+from palio_studies.tree.events import SourceSlots
+from palio_studies.tree.nodes import Leaf, MatchingTree, TreeSubscriber
 
 __all__ = ["MAX_TREES", "OTHERS", "Forest"]
 

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from itertools import repeat
 from typing import Any, Final, NamedTuple, TypeVar
 
-from palio.matching.tree.attribute_tests import (
+from palio.model.filters import Residual
+from palio_studies.tree.attribute_tests import (
     STAR,
     UNBOUNDED,
     Bounds,
@@ -35,8 +36,7 @@ from palio.matching.tree.attribute_tests import (
     Value,
     ValueSource,
 )
-from palio.matching.tree.events import SourceSlots
-from palio.model.filters import Residual
+from palio_studies.tree.events import SourceSlots
 
 __all__ = ["Leaf", "MatchingTree", "TreeNode", "TreePlace", "TreeSubscriber"]
 

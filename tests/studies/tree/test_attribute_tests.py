@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from palio.language.parsing import parse_filter
-from palio.matching.tree.attribute_tests import (
+from palio.model import Conjunction, Kind
+from palio.model.values import coordinate, kind_of
+from palio_studies.tree.attribute_tests import (
     MAX_BRANCHES,
     STAR,
     UNBOUNDED,
@@ -22,9 +24,7 @@ from palio.matching.tree.attribute_tests import (
     label,
     of_label,
 )
-from palio.model import Conjunction, Kind
-from palio.model.values import coordinate, kind_of
-from tests.matching.tree.test_tree import some_event, some_filter, some_values
+from tests.studies.tree.test_tree import some_event, some_filter, some_values
 
 ORDER = TotalOrder()
 
