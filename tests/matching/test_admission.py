@@ -26,6 +26,7 @@ from tests.matching.test_index import pairs, parsed
         ("x IN (1, 3, 5) AND y IS NULL", (1, 4, 0, 0, 0)),
         ("s LIKE '%.csv' OR s LIKE '_%_' OR a IN CIDR '10.0.0.0/8'", (3, 3, 1, 2, 0)),
         ("s LIKE 'abc%'", (1, 1, 0, 0, 0)),
+        ("s LIKE '%a%b%' OR s LIKE '%a%_' OR s CONTAINS 'abcdefghijklmnopqr'", (3, 3, 2, 1, 0)),
         ("s LIKE '%b%' AND NOT t LIKE '%b%' AND LENGTH(s) > 3", (1, 2, 2, 0, 4)),
     ],
 )

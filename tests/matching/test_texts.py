@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +19,7 @@ from palio.matching.texts import (
     MAX_ANCHOR,
     ColumnTests,
     TextTests,
-    has_anchor,
+    scans,
 )
 from palio.model.constraints import Constraint, domain_of
 from palio.model.operators import Op, fold
@@ -142,7 +143,7 @@ def test_work_does_not_grow_with_tests_times_texts(kernels: Kernels | None) -> N
 
 def test_tests_without_an_anchor_are_counted(kernels: Kernels | None) -> None:
     tests = [TextTest(Op.CIDR, "10.0.0.0/8"), TextTest(Op.LIKE, "_%_"), TextTest(Op.SUFFIX, "a")]
-    assert [has_anchor(test) for test in tests] == [False, False, True]
+    assert [scans(test) for test in tests] == [True, True, False]
     some = ["10.1.2.3", "", "aa", "b"]
     check([*tests, *(TextTest(Op.SUFFIX, str(at)) for at in range(9))], some, kernels)
 
@@ -230,3 +231,47 @@ def test_an_event_by_itself_may_have_no_text(kernels: Kernels | None) -> None:
         assert codes[:, 0].tolist() == [7, *expected]
         tests.code_event({"s": value}, codes, kernels)
         assert codes[:, 0].tolist() == [7, *expected]
+
+
+MANY = 3_000
+
+
+def holding(kind: str, number: int) -> TextTest:
+    """A test whose first sixteen bytes, or whose literal, a long text of `a` has."""
+    if kind == "long":
+        return TextTest(Op.CONTAINS, "a" * 16 + f"b{number}")
+    if kind == "nested":
+        return TextTest(Op.CONTAINS, "a" * (number % 1_000) + f"ab{number}")
+    return TextTest(Op.LIKE, f"%{'a' * (number % 100 + 1)}_%_b{number}")
+
+
+@pytest.mark.parametrize("kind", ["long", "nested", "ending"])
+def test_many_tests_whose_literal_a_text_has_read_it_once(kind: str) -> None:
+    """Each for itself they would take seconds."""
+    kernels, codes = warming.warm(), np.zeros((MANY, 1), np.int32)
+    tests = ColumnTests({number: holding(kind, number) for number in range(MANY)})
+    assert not any(map(scans, tests.tests.values()))
+    tests.code_one("b", codes, kernels)
+    with within(PATIENCE_S):
+        tests.code_one("a" * 1_000_000 + "b", codes, kernels)
+    assert not codes.any()
+
+
+@pytest.mark.parametrize("end", ["", "_", "b", "_b", "ab"])
+def test_a_pattern_open_at_the_start_fits_where_its_literal_first_stands(
+    end: str, kernels: Kernels | None
+) -> None:
+    literals = ("a", "ab", "aba", "b", "é")
+    patterns = [f"%{each}{more}%{end}" for each in literals for more in ("", "_", "__")]
+    tests = [TextTest(Op.LIKE, pattern) for pattern in patterns]
+    assert not any(map(scans, tests))
+    texts = sorted({"".join(each) for n in range(7) for each in product("ab", repeat=n)} | {"éb"})
+    check(tests, texts, kernels)
+
+
+def test_literals_that_begin_with_and_end_with_each_other_are_all_found(
+    rng: random.Random, kernels: Kernels | None
+) -> None:
+    literals = {"".join(rng.choices("ab", k=rng.randrange(1, 30))) for _ in range(200)}
+    tests = [TextTest(Op.CONTAINS, literal) for literal in sorted(literals)]
+    check(tests, ["".join(rng.choices("ab", k=80)) for _ in range(40)], kernels)

@@ -3,8 +3,9 @@ refused.
 
 Nearly everything about a filter is bounded by the limits of the model (palio.model.limits), and
 costs an index no more than its rows and distinct intervals. Text tests that have no literal to be
-found by (`LIKE '_%_'`, CIDR, lists that ignore case) are different: each is tried on every distinct
-text of every batch, whoever sends them. So an index has a limit for these, all filters together.
+found by (`LIKE '_%_'`, CIDR, lists that ignore case), or more to look for beside it (`LIKE
+'%a%b%'`), are different: each may read every distinct text of every batch, whoever sends them. So
+an index has a limit for these, all filters together.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, TypeAlias
 
 from palio.errors import LimitExceeded
 from palio.matching.subscriptions import Subscription, may_scan, recipe_of
-from palio.matching.texts import has_anchor
+from palio.matching.texts import scans
 from palio.model.constraints import domain_of
 from palio.model.domains import Domain
 from palio.model.texts import TextTest
@@ -26,8 +27,8 @@ Scan: TypeAlias = tuple[str, TextTest]
 """A text test that is tried on every text of an attribute."""
 
 MAX_SCANS: Final = 1_000
-"""Distinct text tests of an index that are tried on every distinct text: about a millisecond for
-each of them and a thousand texts."""
+"""Distinct text tests of an index that may read every distinct text: about a millisecond for each
+of them and a thousand short texts, 2 to 6 for a text of 1 MiB."""
 
 MAX_SCANS_TRIED: Final = 2 * MAX_SCANS
 """Those of filters that were removed are tried until the next merge, and count if all of them
@@ -39,8 +40,9 @@ class Admission:
     """What one filter adds to the work of matching, counted.
 
     `rows` are its conjunctions and `intervals` the intervals of codes that these name; `lookups`
-    are text tests found by a literal, `scans` those tried on every distinct text. `residual_cost`
-    is spent on each event that the rest of a conjunction leaves (units of `MAX_RESIDUAL_COST`).
+    are text tests decided by a literal, `scans` those that may read every distinct text.
+    `residual_cost` is spent on each event that the rest of a conjunction leaves (units of
+    `MAX_RESIDUAL_COST`).
     """
 
     rows: int
@@ -64,13 +66,13 @@ def admission_of(subscription: Subscription) -> Admission:
     """The counts for one filter with its values."""
     domains = list(_domains(subscription))
     tests = {(name, test) for name, domain in domains for test in _tests(domain)}
-    scans = sum(not has_anchor(test) for _, test in tests)
+    scanning = sum(scans(test) for _, test in tests)
     conjunctions = subscription.filter.conjunctions
     return Admission(
         rows=len(conjunctions),
         intervals=sum(_intervals(domain) for _, domain in domains),
-        lookups=len(tests) - scans,
-        scans=scans,
+        lookups=len(tests) - scanning,
+        scans=scanning,
         residual_cost=sum(each.cost for one in conjunctions for each in one.residuals),
     )
 
@@ -83,7 +85,7 @@ def scans_of(subscription: Subscription) -> frozenset[Scan]:
         (name, test)
         for name, domain in _domains(subscription, only_scans=True)
         for test in _tests(domain)
-        if not has_anchor(test)
+        if scans(test)
     )
 
 
@@ -122,7 +124,7 @@ class Scans:
         """Take some more in; `LimitExceeded` if there are too many."""
         if not self.fits(more):
             raise LimitExceeded(
-                "the number of text tests without a literal to look for, in all filters together,",
+                "the number of text tests that no single literal decides, in all filters together,",
                 limit="MAX_SCANS",
                 maximum=MAX_SCANS,
                 actual=len(self.known | more),

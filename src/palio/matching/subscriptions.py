@@ -20,10 +20,12 @@ import pyarrow as pa
 
 from palio.errors import InvalidBinding, InvalidInput
 from palio.matching.manifest import Written
+from palio.matching.texts import scans
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Literal, Variable
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
+from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, Bindings
 
 __all__ = [
@@ -73,7 +75,7 @@ class Recipe:
     once: bool
     """Whether besides that every parameter is compared once."""
     may_scan: bool
-    """Whether any constraint may be a test of texts that no literal finds (see `may_scan`)."""
+    """Whether any constraint may be a test of texts that no literal decides (see `may_scan`)."""
 
 
 @lru_cache(maxsize=4096)
@@ -104,14 +106,16 @@ def recipe_of(filter: Filter) -> Recipe:
 
 
 def may_scan(constraint: Constraint) -> bool:
-    """Whether a constraint may be a test of texts that no literal finds: a pattern of wildcards, a
-    pattern to come, an address block, whatever ignores case.
+    """Whether a constraint may be a test of texts that no literal decides: a pattern of wildcards
+    or with more than a literal to look for, a pattern to come, an address block, whatever ignores
+    case.
 
     >>> may_scan(Constraint.of("s", "LIKE", "a_%")), may_scan(Constraint.of("s", "LIKE", "_%_"))
     (False, True)
     """
     if constraint.op in _PATTERNS and isinstance(constraint.operand, Literal):
-        return not str(constraint.operand.value).strip("%_")
+        pattern = str(constraint.operand.value)
+        return not pattern.strip("%_") or scans(TextTest(Op.LIKE, pattern))
     return constraint.ignore_case or constraint.op in _SCANNING
 
 

@@ -25,7 +25,6 @@ from palio.matching.kernels.records import (
     HASH_FACTOR,
     OPEN_END,
     OPEN_START,
-    SOMEWHERE,
     addresses_of,
 )
 from palio.matching.kernels.registry import Kernels
@@ -34,7 +33,7 @@ from palio.model.events import attribute
 from palio.model.operators import AFFIX, Op, fold, like_parts
 from palio.model.texts import Fragment, TextTest, fragments
 
-__all__ = ["ColumnTests", "TextTests", "has_anchor"]
+__all__ = ["ColumnTests", "TextTests", "scans"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
@@ -42,7 +41,8 @@ MANY_TEXTS: Final = 32
 """From so many texts on it pays to hand a test to Arrow as a whole."""
 
 MAX_ANCHOR: Final = 16
-"""Bytes of an anchor, which bounds the number of tables; what is longer is tested as well."""
+"""Bytes of an anchor at an end, which bounds the number of tables; what is longer is tested as
+well. One that may stand anywhere is looked for as a whole."""
 
 FEW_ANCHORS: Final = 256
 """So many of one length are each searched for; of more, every piece of a text is looked up."""
@@ -95,12 +95,12 @@ class TextTests:
 
     @property
     def scans(self) -> dict[int, tuple[str, TextTest]]:
-        """The tests that have no anchor, so that each text of a batch is tried on them, by slot."""
+        """The tests that may read each text of a batch for themselves, by slot."""
         return {
             slot: (name, test)
             for (name, _), tests in self._columns.items()
             for slot, test in tests.tests.items()
-            if not has_anchor(test)
+            if scans(test)
         }
 
 
@@ -110,15 +110,17 @@ class ColumnTests:
     def __init__(self, tests: Mapping[int, TextTest]) -> None:
         self.tests = tests
         self._others = {slot: test for slot, test in tests.items() if test.op not in _PATTERNS}
+        self._made: tuple[_Patterns, _Patterns] | None = None
 
-    @cached_property
-    def _patterns(self) -> tuple[_Patterns, _Patterns]:
+    def _patterns(self, kernels: Kernels) -> tuple[_Patterns, _Patterns]:
         """The patterns of texts as they are, and of texts folded."""
-        sorts: tuple[dict[int, TextTest], dict[int, TextTest]] = ({}, {})
-        for slot, test in self.tests.items():
-            if slot not in self._others:
-                sorts[test.ignore_case][slot] = test
-        return _Patterns(sorts[False]), _Patterns(sorts[True])
+        if self._made is None:
+            sorts: tuple[dict[int, TextTest], dict[int, TextTest]] = ({}, {})
+            for slot, test in self.tests.items():
+                if slot not in self._others:
+                    sorts[test.ignore_case][slot] = test
+            self._made = _Patterns(sorts[False], kernels), _Patterns(sorts[True], kernels)
+        return self._made
 
     @cached_property
     def _by_anchor(self) -> tuple[dict[int, dict[Any, list[int]]], list[int], list[int]]:
@@ -158,7 +160,7 @@ class ColumnTests:
         """
         if kernels is None:
             return self._code_by_lookup(texts, rows, codes)
-        plain, folded = self._patterns
+        plain, folded = self._patterns(kernels)
         tried = 0
         if plain.count:
             tried += plain.code(kernels, texts, rows, codes)
@@ -174,7 +176,7 @@ class ColumnTests:
         if kernels is None:
             self._code_by_lookup(pa.array([text]), np.zeros(1, np.int32), codes)
             return
-        plain, folded = self._patterns
+        plain, folded = self._patterns(kernels)
         if plain.count:
             plain.code_one(kernels, text, codes)
         if folded.count:
@@ -199,13 +201,15 @@ class ColumnTests:
 class _Patterns:
     """Tests as the kernel takes them."""
 
-    def __init__(self, tests: Mapping[int, TextTest]) -> None:
+    def __init__(self, tests: Mapping[int, TextTest], kernels: Kernels) -> None:
         programs: list[int] = []
         starts = [0]
         slots: list[int] = []
         negated: list[bool] = []
         places: dict[tuple[int, int], int] = {}
         anchored: dict[int, list[int]] = {}
+        somewhere: dict[bytes, list[int]] = {}
+        fits_first: list[bool] = []
         free = []
         for slot, test in tests.items():
             positive = _positive(test)
@@ -215,15 +219,20 @@ class _Patterns:
                 negated.append(test.negated)
                 programs += _program(parts)
                 starts.append(len(programs))
+                fits_first.append(_fits_first(parts))
                 if fragment is None:
                     free.append(number)
-                else:
+                elif fragment.at_start or fragment.at_end:
                     where, text = _anchor(fragment)
                     place = places.setdefault((where, len(text)), len(places))
                     anchored.setdefault(_key(place, text), []).append(number)
+                else:
+                    somewhere.setdefault(_bytes(fragment.text), []).append(number)
         self.count = len(slots)
         keys, entries = _hashed(anchored)
-        members = list(anchored.values())
+        members = [*anchored.values(), *somewhere.values()]
+        ends = np.cumsum([0, *map(len, somewhere)])
+        automaton = kernels.automaton_of(np.frombuffer(b"".join(somewhere), np.uint8), ends)
         self._arrays: tuple[npt.NDArray[Any], ...] = (
             *(np.array(each, np.int32) for each in (programs, starts, slots, negated)),
             np.array(list(places), np.int32).reshape(-1, 2),
@@ -232,6 +241,10 @@ class _Patterns:
             np.cumsum([0, *map(len, members)]).astype(np.int32),
             np.array([number for each in members for number in each], np.int32),
             np.array(free, np.int32),
+            np.array([len(anchored)], np.int32),
+            np.array([*map(len, somewhere)], np.int32),
+            np.array(fits_first, np.bool_),
+            *automaton,
         )
         self._addresses = addresses_of(self._arrays)
 
@@ -259,7 +272,7 @@ def _program(parts: Sequence[Any]) -> list[int]:
         if part is None:
             runs[-1].append(ANY_CHARACTER)
         elif part:
-            runs[-1] += part.encode() if isinstance(part, str) else part
+            runs[-1] += _bytes(part)
         else:
             runs.append([])
     opens = OPEN_START * (len(runs) > 1 and not runs[0])
@@ -297,17 +310,18 @@ def _spellings(test: TextTest) -> Iterator[tuple[Fragment | None, Sequence[Any]]
             if test.op is Op.LIKE
             else affixed.get(test.op, (operand,) if operand else ())
         )
-        yield _longest(test), parts
+        literal = _between(parts)[0] if _fits_first(parts) else None
+        yield _longest(test) if literal is None else Fragment(literal), parts
 
 
 def _anchor(fragment: Fragment) -> tuple[int, bytes]:
-    """Where the anchor of a pattern stands, and its bytes."""
-    text = fragment.text.encode() if isinstance(fragment.text, str) else fragment.text
-    if fragment.at_start:
-        return AT_START, text[:MAX_ANCHOR]
-    if fragment.at_end:
-        return AT_END, text[-MAX_ANCHOR:]
-    return SOMEWHERE, text[:MAX_ANCHOR]
+    """At which end the anchor of a pattern stands, and its bytes."""
+    text = _bytes(fragment.text)
+    return (AT_START, text[:MAX_ANCHOR]) if fragment.at_start else (AT_END, text[-MAX_ANCHOR:])
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _key(place: int, text: bytes) -> int:
@@ -334,9 +348,33 @@ def _hashed(anchors: Iterable[int]) -> tuple[npt.NDArray[np.uint64], npt.NDArray
 _WORD: Final = (1 << 64) - 1
 
 
-def has_anchor(test: TextTest) -> bool:
-    """Whether texts that may pass (or fail, if it is negated) are found by a literal."""
-    return _longest(test) is not None
+def scans(test: TextTest) -> bool:
+    """Whether a test may read any text to its end for itself alone: no literal finds texts that may
+    pass (or fail, if it is negated), or there is more to look for beside the literal.
+
+    >>> [scans(TextTest(Op.LIKE, each)) for each in ("%_%", "a%b", "%a_%", "%a%b%", "%a_b%")]
+    [True, False, False, True, True]
+    """
+    if _longest(test) is None:
+        return True
+    if test.op is not Op.LIKE:
+        return False
+    parts = like_parts(str(test.operand))
+    return any(_between(parts)) and not _fits_first(parts)
+
+
+def _between(parts: Sequence[Any]) -> Sequence[Any]:
+    """What of a pattern, as `like_parts` gives it, stands at neither end of a text."""
+    ends = [place for place, part in enumerate(parts) if part == ""]  # None is "_"
+    return parts[ends[0] + 1 : ends[-1]] if ends else ()
+
+
+def _fits_first(parts: Sequence[Any]) -> bool:
+    """Whether a pattern fits where its one literal that stands anywhere first does, or nowhere:
+    nothing is before it, and what is behind it asks for so many characters and an end at most.
+    """
+    between = _between(parts)
+    return bool(between) and parts[0] == "" and bool(between[0]) and not any(between[1:])
 
 
 def _longest(test: TextTest) -> Fragment | None:

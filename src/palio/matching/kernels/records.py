@@ -174,20 +174,43 @@ OPEN_END: Final = 2
 
 AT_START: Final = 0
 AT_END: Final = 1
-SOMEWHERE: Final = 2
 """Where the anchors of a table stand."""
 
 HASH_FACTOR: Final = 0x9E3779B97F4A7C15
 """What hashes of anchors are multiplied by, byte for byte."""
 
 
+class Automaton(NamedTuple):
+    """Literals to look for all at once (Aho and Corasick): a node for each beginning of one, the
+    empty one first.
+
+    A node leads to the next one by that one's byte if it is its parent. Its other children, if it
+    is a fork, are in a hash table by node and byte; those of the first node have a table.
+    """
+
+    parents: Integers
+    owns: npt.NDArray[np.uint8]
+    """The byte of each node, by which its parent leads to it."""
+    forks: npt.NDArray[np.bool_]
+    keys: Words
+    targets: Integers
+    roots: Integers
+    """The child of the first node for each byte; -1 if it has none."""
+    fails: Integers
+    """The longest beginning of a literal that a node ends with, itself apart..."""
+    links: Integers
+    """...and the longest that is a literal, itself included; 0 if there is none."""
+    literals: Integers
+    """The literal that a node is; -1 if it is none."""
+
+
 class TextPatterns(NamedTuple):
-    """Patterns, each with the slot that it decides, and the tables of their anchors.
+    """Patterns, each with the slot that it decides, and what finds their anchors.
 
     Pattern p has the program `programs[starts[p] : starts[p + 1]]`: where it is open, and each of
     its runs with its length before it; the last run comes first if the text ends with it. A key of
     the hash table (0 if there is none) has an entry e, which has the patterns
-    `members[member_offsets[e] : member_offsets[e + 1]]`.
+    `members[member_offsets[e] : member_offsets[e + 1]]`; so has a literal, from `first_literal` on.
     """
 
     programs: Integers
@@ -200,3 +223,10 @@ class TextPatterns(NamedTuple):
     member_offsets: Integers
     members: Integers
     free: Integers
+    first_literal: Integers
+    """One number: the entry of the first literal."""
+    sizes: Integers
+    """The bytes of each literal."""
+    fits_first: npt.NDArray[np.bool_]
+    """Whether a pattern whose literal a text has fits where that first stands, or nowhere."""
+    automaton: Automaton

@@ -58,6 +58,7 @@ class Kernels:
         self.count_ranges = count.count_ranges
         self.note_blocks = combine.note_blocks
         self.match_with_notes = combine.match_with_notes
+        self.automaton_of = texts.automaton_of
         self.code_text = texts.code_text
         self.code_texts = texts.code_texts
         self.rows_of = emit.rows_of

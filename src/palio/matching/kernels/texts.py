@@ -2,9 +2,9 @@
 
 A pattern is *runs* of bytes with anything between them, as `LIKE` has it: `a%b_c` is the runs `a`
 and `b_c`. The longest literal of a pattern is its *anchor*: it stands at the start of every text
-that fits, at its end or somewhere. Anchors of one place and length share a hash table, so that a
-text is looked up a few dozen times however many patterns there are, and is tried only on those
-whose anchor it seems to have.
+that fits, at its end or somewhere. The first 16 bytes at one end, or the last at the other, are
+looked up in a hash table, once for each length; those that stand somewhere are all looked for at
+once, in one pass over the text. A text is tried only on patterns whose anchor it has.
 """
 
 # A kernel is one loop over flat arrays: in pieces it would be slower, and they are its parameters.
@@ -21,16 +21,16 @@ from numba.np.numpy_support import carray
 from palio.matching.kernels.jit import compiled, inlined
 from palio.matching.kernels.records import (
     ANY_CHARACTER,
-    AT_END,
     AT_START,
     HASH_FACTOR,
     OPEN_END,
     OPEN_START,
+    Automaton,
     TextPatterns,
 )
 from palio.matching.kernels.simd import array_at, pointer_to
 
-__all__ = ["code_text", "code_texts"]
+__all__ = ["automaton_of", "code_text", "code_texts"]
 
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
@@ -64,6 +64,20 @@ def _patterns_at(tables: Any) -> Any:
         array_at(tables, 7, np.int32),
         array_at(tables, 8, np.int32),
         array_at(tables, 9, np.int32),
+        array_at(tables, 10, np.int32),
+        array_at(tables, 11, np.int32),
+        array_at(tables, 12, np.bool_),
+        Automaton(
+            array_at(tables, 13, np.int32),
+            array_at(tables, 14, np.uint8),
+            array_at(tables, 15, np.bool_),
+            array_at(tables, 16, np.uint64),
+            array_at(tables, 17, np.int32),
+            array_at(tables, 18, np.int32),
+            array_at(tables, 19, np.int32),
+            array_at(tables, 20, np.int32),
+            array_at(tables, 21, np.int32),
+        ),
     )
 
 
@@ -244,9 +258,10 @@ def _found_in(
     ends = np.zeros(len(offsets), np.int64)
     found = np.empty(2 * count + 16, np.int32)
     seen = np.zeros(len(member_offsets), np.int64)  # the last text that tried an entry
+    has_literals = patterns.first_literal[0] < len(member_offsets) - 1
     total, tried = 0, 0
     for text in range(len(offsets) - 1):
-        low, high = np.int64(offsets[text]), np.int64(offsets[text + 1])
+        low, high = int(offsets[text]), int(offsets[text + 1])
         if total + count > len(found):
             larger = np.empty(2 * (total + count), np.int32)
             larger[:total] = found[:total]
@@ -255,28 +270,145 @@ def _found_in(
         tried += len(free)
         for place in range(len(patterns.places)):
             where, length = patterns.places[place, 0], patterns.places[place, 1]
-            first, last = low, high - length
-            if first > last:
+            if length > high - low:
                 continue
-            if where == AT_START:
-                last = first
-            elif where == AT_END:
-                first = last
-            key, weight = _ZERO, _ONE
+            first = low if where == AT_START else high - length
+            key = word(place + 1)
             for at in range(first, first + length):
-                key, weight = (key + word(data[at])) * _FACTOR, weight * _FACTOR
-            for at in range(first, last + 1):
-                entry = _entry_of(keys, entries, key + word(place + 1) * weight)
-                if entry >= 0 and seen[entry] <= text:
-                    seen[entry] = text + 1
-                    some = members[member_offsets[entry] : member_offsets[entry + 1]]
-                    total = _try(some, programs, starts, data, low, high, found, total)
-                    tried += len(some)
-                if at < last:
-                    gone = word(data[at]) * weight
-                    key = (key + word(data[at + length]) - gone) * _FACTOR
+                key = (key + word(data[at])) * _FACTOR
+            entry = _entry_of(keys, entries, key)
+            if entry >= 0:
+                some = members[member_offsets[entry] : member_offsets[entry + 1]]
+                total = _try(some, programs, starts, data, low, high, found, total)
+                tried += len(some)
+        if has_literals:
+            total, more = _try_literals(patterns, data, low, high, seen, text, found, total)
+            tried += more
         ends[text + 1] = total
     return ends, found, tried
+
+
+@compiled
+def _try_literals(
+    patterns: TextPatterns,
+    data: Bytes,
+    low: int,
+    high: int,
+    seen: Longs,
+    text: int,
+    found: Integers,
+    total: int,
+) -> tuple[int, int]:
+    """`_try` for those patterns whose literal stands somewhere in a text, read once for all: how
+    many are found then, and how many were tried.
+
+    Each literal counts once. Where one was seen, so were all that it ends with.
+    """
+    programs, starts, fits_first = patterns.programs, patterns.starts, patterns.fits_first
+    members, member_offsets = patterns.members, patterns.member_offsets
+    parents, owns, forks, keys, targets, roots, fails, links, literals = patterns.automaton
+    first_literal, sizes = patterns.first_literal[0], patterns.sizes
+    node, tried = _ZERO, 0
+    for at in range(word(low), word(high)):
+        byte = data[at]
+        child = _child(parents, owns, forks, keys, targets, roots, node, byte)
+        while child < 0 and node:
+            node = word(fails[node])
+            child = _child(parents, owns, forks, keys, targets, roots, node, byte)
+        node = word(max(child, 0))
+        last = word(links[node])
+        while last:
+            literal = literals[last]
+            entry, stands = first_literal + literal, np.int64(at) + 1 - sizes[literal]
+            if seen[entry] > text:
+                break
+            seen[entry] = text + 1
+            for pattern in members[member_offsets[entry] : member_offsets[entry + 1]]:
+                begin = stands if fits_first[pattern] else low
+                found[total] = pattern
+                total += _fits(programs, starts[pattern], starts[pattern + 1], data, begin, high)
+                tried += 1
+            last = word(links[word(fails[last])])
+    return total, tried
+
+
+@inlined
+def _child(
+    parents: Any, owns: Any, forks: Any, keys: Any, targets: Any, roots: Any, node: Any, byte: Any
+) -> Any:
+    """The child of a node of `Automaton` for a byte; -1 if it has none."""
+    child = np.int32(-1)
+    if not node:
+        child = roots[byte]
+    elif word(parents[node + _ONE]) == node and owns[node + _ONE] == byte:
+        child = np.int32(node + _ONE)
+    elif forks[node]:
+        child = np.int32(_entry_of(keys, targets, _key_of(node, byte)))
+    return child
+
+
+@inlined
+def _key_of(node: Any, byte: Any) -> Any:
+    return ((word(node) << word(8)) + word(byte)) * _FACTOR
+
+
+@compiled
+def automaton_of(data: Bytes, offsets: Longs) -> Automaton:
+    """What finds literals, given one behind the other: each is of a byte at least."""
+    most, count = len(data) + 2, 1  # one more than there are: every node has one behind it
+    size = 4
+    while size < 2 * len(offsets):  # each literal leaves those before it at one fork
+        size *= 2
+    automaton = Automaton(
+        np.full(most, -1, np.int32), np.zeros(most, np.uint8), np.zeros(most, np.bool_),
+        np.zeros(size, np.uint64), np.zeros(size, np.int32), np.full(256, -1, np.int32),
+        np.zeros(most, np.int32), np.zeros(most, np.int32), np.full(most, -1, np.int32),
+    )  # fmt: skip
+    parents, owns, forks, keys, targets, roots = automaton[:6]
+    depths = np.zeros(most, np.int32)
+    for literal in range(len(offsets) - 1):
+        node = 0
+        for at in range(offsets[literal], offsets[literal + 1]):
+            child = _child(parents, owns, forks, keys, targets, roots, word(node), data[at])
+            if child < 0:
+                child = count
+                _add_child(automaton, node, data[at], child)
+                depths[child] = depths[node] + 1
+                count += 1
+            node = int(child)
+        automaton.literals[node] = literal
+    _link(automaton, np.argsort(depths[:count], kind="mergesort"))
+    return automaton
+
+
+@compiled
+def _add_child(automaton: Automaton, node: int, byte: int, child: int) -> None:
+    """Give a node a child; to be the next one is all that most of them need."""
+    automaton.parents[child], automaton.owns[child] = node, byte
+    if not node:
+        automaton.roots[byte] = child
+    elif child != node + 1:
+        automaton.forks[node] = True
+        key, mask = _key_of(node, byte) | _ONE, word(len(automaton.keys) - 1)
+        slot = (key >> _HALF) & mask
+        while automaton.keys[slot]:
+            slot = (slot + _ONE) & mask
+        automaton.keys[slot], automaton.targets[slot] = key, child
+
+
+@compiled
+def _link(automaton: Automaton, order: Longs) -> None:
+    """Say what each node ends with, the shortest first: those of its parent, one byte longer."""
+    parents, owns, forks, keys, targets, roots, fails, links, literals = automaton
+    for node in order[1:]:
+        byte, back = owns[node], word(parents[node])
+        while back:
+            back = word(fails[back])
+            child = _child(parents, owns, forks, keys, targets, roots, back, byte)
+            if child >= 0:
+                fails[node] = child
+                break
+        links[node] = node if literals[node] >= 0 else links[fails[node]]
 
 
 @compiled
