@@ -25,8 +25,8 @@ from typing import Final
 import msgspec
 
 from palio.cli.serve import loop_factory
-from palio.protocol.messages import Deliver
-from palio.server.local_client import Guest
+from palio.protocol.messages import Deliver, Subscribe
+from palio.server.local_client import KEY, Guest
 from palio.server.run import running
 from palio.server.settings import Configuration
 
@@ -105,7 +105,7 @@ async def _serve(configuration: Configuration, loss: float, seed: int) -> None:
                 name, token = configuration.broker.name, rest[0]
                 guest = await Guest.open(broker.server.connect_local, name=name, token=token)
                 stack.callback(guest.close)
-                await guest.subscribe("number > 0", {})
+                await guest.ask(Subscribe(0, KEY, "number > 0"))
                 subscriber = _Subscriber(guest)
                 stack.callback(subscriber.listening.cancel)
                 _say({})

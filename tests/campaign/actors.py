@@ -30,6 +30,7 @@ from palio.protocol.messages import (
     Gap,
     Message,
     Replace,
+    Subscribe,
     Withdraw,
     unpack_mask,
 )
@@ -197,7 +198,7 @@ class Actor(Member):
         if name in self.interests:
             return
         key = self.subscribe(text, values, durable=name if durable else "")
-        version = Wish(text, values or {}, self.standing[key].id, self.world.now)
+        version = Wish(text, values or {}, self.core.standing[key].id, self.world.now)
         self.interests[name] = Interest(name, key, version, durable=durable)
         self.ask_settled(self.interests[name])
 
@@ -207,8 +208,6 @@ class Actor(Member):
         if interest is None:
             return
         key = interest.key
-        known = self.standing[key]
-        self.standing[key] = type(known)(known.id, key, text, {}, known.durable)
         request = self.ask(lambda id: Replace(id, key, text))
         self._changed(interest, Wish(text, {}, request, self.world.now))
 
@@ -390,15 +389,15 @@ class Actor(Member):
                     interest.is_out = interest.is_out or is_whole
                     self._try_later(interest)
 
-    def withdrawn(self, key: int, error: PalioError) -> None:
+    def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """Likewise when a session was renewed. What was cancelled is over."""
-        super().withdrawn(key, error)
+        super().withdrawn(ended, error)
+        key = ended.key
         for interest in list(self.interests.values()):
             if interest.key == key and isinstance(error, SubscriptionEnded):
                 assert "cancelled" in str(error), f"nobody else is called {self.name}: {error}"
                 interest.ended = interest.is_cancelled = True
                 self.past.append(self.interests.pop(interest.name))
-                del self.standing[key]
                 self.receipts.pop(key, None)
             elif interest.key == key:
                 interest.is_out = True
@@ -418,9 +417,10 @@ class Actor(Member):
             return
         if interest.is_out:
             interest.is_out = False
-            known = self.standing[interest.key]
-            newest.request = interest.asked_anew = known.id
-            self.subscribe_again(known)
+            id = newest.request = interest.asked_anew = interest.versions[0].request
+            durable = interest.name if interest.durable else ""
+            request = Subscribe(id, interest.key, newest.text, newest.values, durable)
+            self.core.ask(request, partial(self.answered, id))
             self.ask_settled(interest)  # what was answered before was about nothing
         elif isinstance(self.answers.get(newest.request), Failed):
             if newest.values:

@@ -8,9 +8,10 @@ import pytest
 import palio
 from palio.client.dispatcher import Dispatcher
 from palio.client.hub import Hub
-from palio.client.upstream import Announced, Told
+from palio.client.upstream import Change, Told
 from palio.errors import Closed, InvalidBinding, NotPermitted, SubscriptionEnded
 from palio.matching.reference import Reference
+from palio.protocol.messages import Subscribe
 from palio.testing import Network
 from tests.client.recording import Recording
 from tests.client.virtual import PATIENCE_S, in_virtual_time
@@ -39,11 +40,13 @@ class Refusing(Recording):
         super().__init__()
         self.answers: list[asyncio.Future[None]] = []
 
-    def subscribe(self, wanted: Announced, text: str) -> Told:
-        super().subscribe(wanted, text)
+    def tell(self, change: Change, /) -> Told:
+        super().tell(change)
+        if not isinstance(change, Subscribe):
+            return None
         answer = asyncio.get_running_loop().create_future()
-        delay = 0.001 * wanted.number
-        error = NotPermitted(f"not {wanted.number}")
+        delay = 0.001 * change.key
+        error = NotPermitted(f"not {change.key}")
         asyncio.get_running_loop().call_later(delay, answer.set_exception, error)
         self.answers.append(answer)
         return answer

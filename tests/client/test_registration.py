@@ -49,7 +49,7 @@ def test_a_change_is_in_force_here_and_told_upstream() -> None:
         ("update", 0, {"low": 5}),
         ("replace", 0, "y = 1", {}),
         ("subscribe", 0, "y = 1", {}),
-        ("withdraw", 0, True),
+        ("unsubscribe", 0, True),
     ]
     assert heard.version == 2
 
@@ -80,7 +80,7 @@ def test_what_has_ended_tells_nothing_more() -> None:
     heard.abandon()
     heard.end(NotPermitted("no"))
     assert heard.update({"low": 3}) is None
-    assert upstream.told == [("withdraw", 0, False)]
+    assert upstream.told == [("unsubscribe", 0, False)]
     assert (len(dispatcher), heard.closed, heard.values) == (0, True, {"low": 3})
 
 

@@ -91,7 +91,6 @@ def test_who_is_told_of_an_end_by_a_new_session_may_subscribe_at_once() -> None:
         again.append(member.subscribe("x > 5"))
 
     member.core.unsubscribe(Unsubscribe(0, key), subscribe_again)
-    del member.standing[key]
     member.connect()
     world.run(2.0)
     publisher.publish({"x": 3}, {"x": 7})

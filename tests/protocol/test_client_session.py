@@ -15,7 +15,7 @@ from palio.errors import (
     PalioError,
     Unreachable,
 )
-from palio.protocol.client_session import ClientSession
+from palio.protocol.client_session import ClientSession, Connector
 from palio.protocol.limits import (
     BACKOFF_MIN_S,
     DAMAGE_TRIES,
@@ -44,7 +44,7 @@ from palio.protocol.messages import (
 BEAT_S = 1.0
 
 
-class Line:
+class Line(Connector):
     """The connections of a session, and its owner: what was done and told, in order."""
 
     def __init__(self, *urls: str, joins: bool = False) -> None:

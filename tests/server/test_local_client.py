@@ -13,6 +13,7 @@ from palio.protocol.limits import MAX_BATCH_ROWS, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
     Accepted,
     Acknowledge,
+    Ask,
     Bye,
     Deliver,
     Done,
@@ -32,7 +33,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.protocol.streams import size_of
-from palio.server.local_client import Declined, Guest, Link
+from palio.server.local_client import KEY, Declined, Guest, Link
 
 BATCH = to_batch({"x": 1})
 
@@ -106,8 +107,8 @@ async def test_who_is_not_welcome_is_told_why() -> None:
 
 async def test_requests_are_answered_by_number() -> None:
     node, guest = await opened()
-    first = await begun(guest.subscribe("x = 1", {}))
-    second = await begun(guest.update({"y": 2}))
+    first = await begun(guest.ask(Subscribe(0, KEY, "x = 1")))
+    second = await begun(guest.ask(Update(0, KEY, {"y": 2})))
     ids = [each.id for each in node.said if isinstance(each, Subscribe | Update)]
     assert len(set(ids)) == 2
     node.tell(Failed(ids[1], Failure("InvalidBinding", "no :y")))
@@ -191,7 +192,7 @@ async def test_a_ping_is_answered() -> None:
 
 async def test_a_session_that_the_node_ends_ends_everything() -> None:
     node, guest = await opened()
-    asking = await begun(guest.ask("topology"))
+    asking = await begun(guest.ask(Ask(0, "topology")))
     publishing = await begun(guest.publish(BATCH))
     listening = await begun(guest.next())
     assert node.end is not None
@@ -232,7 +233,7 @@ async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
 
 async def test_acknowledging() -> None:
     node, guest = await opened()
-    _subscribing = await begun(guest.subscribe("x = 1", {}, durable="d"))
+    _subscribing = await begun(guest.ask(Subscribe(0, KEY, "x = 1", {}, "d")))
     guest.acknowledge(5)
     assert node.last(Acknowledge) == Acknowledge(1, 5)
 

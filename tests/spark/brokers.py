@@ -74,7 +74,7 @@ class Broker:
     def subscribe(self, durable: str, filter: str = "TRUE", name: str = "spark") -> None:
         """Make a durable subscription."""
         connection = self.connect(name)
-        connection.subscribe(Subscribe(0, 1, filter, {}, durable))
+        connection.ask(Subscribe(0, 1, filter, {}, durable))
         connection.close()
 
     def waiting(self, durable: str, filter: str = "TRUE", name: str = "spark") -> list[Any]:
@@ -89,7 +89,7 @@ class Broker:
         self, durable: str, filter: str, name: str, *, acknowledge: bool
     ) -> list[tuple[str, dict[str, Any]]]:
         connection = self.connect(name)
-        connection.subscribe(Subscribe(0, 1, filter, {}, durable))
+        connection.ask(Subscribe(0, 1, filter, {}, durable))
         found = []
         while given := deliveries(connection):
             for each in given:

@@ -24,7 +24,7 @@ def test_subscriptions_of_all_clients_but_the_asker(broker: Broker) -> None:
     broker.subscribe("d", "x > 1", name="bob")
     broker.subscribe("own", "TRUE", name="spark")
     connection = broker.connect("ann")
-    connection.subscribe(Subscribe(0, 1, "x > :low AND s = 'ä'", {"low": 2}))
+    connection.ask(Subscribe(0, 1, "x > :low AND s = 'ä'", {"low": 2}))
     found = {row["subscriber"]: row for row in Catalogue(broker.url).rows()}
     assert found.keys() == {"ann", "bob"}
     assert found["bob"] == {"id": "bob/d", "subscriber": "bob", "filter": "x > 1", "parameters": {}}
@@ -63,7 +63,7 @@ def test_a_running_stream_takes_up_what_changes_at_the_broker(
     inbox = tmp_path / "in"
     inbox.mkdir()
     connection = broker.connect("ann")
-    connection.subscribe(Subscribe(0, 1, "n > :low", {"low": 7}))
+    connection.ask(Subscribe(0, 1, "n > :low", {"low": 7}))
     only_ann = Catalogue(broker.url, name="bob")
     standing = palio.spark.subscriptions(only_ann, tmp_path / "set")
     stream = spark.readStream.schema("n long").parquet(str(inbox))

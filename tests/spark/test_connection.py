@@ -21,13 +21,13 @@ def test_a_broker_says_who_it_is_and_who_we_are(broker: Broker) -> None:
 
 def test_what_is_published_is_delivered_until_it_is_acknowledged(broker: Broker) -> None:
     reader = broker.connect()
-    reader.subscribe(Subscribe(0, 1, "x > :least", {"least": 1}, "d"))
+    reader.ask(Subscribe(0, 1, "x > :least", {"least": 1}, "d"))
     broker.publish({"x": 1}, {"x": 2}, {"x": 3}, first=10)
     (first,) = deliveries(reader)
     assert list(events_of(first)) == [{"x": 2}, {"x": 3}]
     reader.close()
     reader = broker.connect()
-    reader.subscribe(Subscribe(0, 1, "x > :least", {"least": 1}, "d"))
+    reader.ask(Subscribe(0, 1, "x > :least", {"least": 1}, "d"))
     (again,) = deliveries(reader)
     assert again.entry == first.entry
     assert list(events_of(again)) == list(events_of(first))
@@ -39,7 +39,7 @@ def test_what_is_published_is_delivered_until_it_is_acknowledged(broker: Broker)
 
 def test_events_for_those_who_are_there_are_no_entries(broker: Broker) -> None:
     connection = broker.connect()
-    connection.subscribe(Subscribe(0, 1, "y > 0", {}, "live"))
+    connection.ask(Subscribe(0, 1, "y > 0", {}, "live"))
     with SyncClient(broker.url) as client:
         client.publish({"y": 1})
     connection.ask(Ask(0, "status"))
@@ -50,8 +50,8 @@ def test_events_for_those_who_are_there_are_no_entries(broker: Broker) -> None:
 def test_a_refusal_is_raised_as_what_it_is_and_the_connection_goes_on(broker: Broker) -> None:
     connection = broker.connect()
     with pytest.raises(ParseError, match="ends too soon"):
-        connection.subscribe(Subscribe(0, 1, "x <", {}, "bad"))
-    connection.subscribe(Subscribe(0, 1, "x < 1", {}, "good"))
+        connection.ask(Subscribe(0, 1, "x <", {}, "bad"))
+    connection.ask(Subscribe(0, 1, "x < 1", {}, "good"))
     connection.close()
 
 
@@ -69,7 +69,7 @@ def test_an_address_that_is_none_is_refused(url: str) -> None:
 def test_a_broker_that_comes_back_goes_on(tmp_path: Path) -> None:
     with serving(tmp_path) as broker:
         connection = broker.connect()
-        connection.subscribe(Subscribe(0, 1, "x > 0", {}, "d"))
+        connection.ask(Subscribe(0, 1, "x > 0", {}, "d"))
         broker.publish({"x": 1})
         (before,) = deliveries(connection)
         broker.kill()
@@ -93,8 +93,8 @@ def test_a_broker_that_stays_away_answers_nothing(tmp_path: Path) -> None:
 
 def test_an_entry_that_another_takes_over_is_told(broker: Broker) -> None:
     first, second = broker.connect("both"), broker.connect("both")
-    first.subscribe(Subscribe(0, 1, "x > 0", {}, "d"))
-    second.subscribe(Subscribe(0, 1, "x > 0", {}, "d"))
+    first.ask(Subscribe(0, 1, "x > 0", {}, "d"))
+    second.ask(Subscribe(0, 1, "x > 0", {}, "d"))
     for _ in range(2):
         with pytest.raises(PalioError, match="is heard elsewhere now"):
             first.receive(PATIENCE_S)

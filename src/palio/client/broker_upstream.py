@@ -1,8 +1,8 @@
 """`BrokerUpstream`: the upstream of a client: what the broker is told, and what it tells.
 
 Local first: a change is in force for what this client gives on before the broker knows of it, and a
-subscription that the broker refuses is as it was before. What is under way between the two is known
-to `ClientCore`, which asks here how things stand when it has to say everything again.
+subscription that the broker refuses is as it was before. What is subscribed and what is under way
+between the two is known to `ClientCore`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from palio.client.answering import answers, finish, is_refusal, log_refusal
 from palio.client.deadlines import Deadlines
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import ANY_PUBLISHER, Gap, Late
@@ -24,15 +23,14 @@ from palio.client.redirecting import elsewhere
 from palio.client.registration import Registration
 from palio.client.session import CLOSE_S, Session
 from palio.client.transport import Dial
-from palio.client.upstream import Announced, Told
+from palio.client.upstream import Change, Told, Upstream, answers, finish, is_refusal, log_refusal
 from palio.errors import Closed, PalioError, Unreachable, Unsettled
 from palio.matching.protocol import Matcher
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
-from palio.model.values import Bindings
 from palio.protocol import messages
-from palio.protocol.client import ClientCore
+from palio.protocol.client import Application, ClientCore
 from palio.protocol.client_session import ClientSession
 from palio.protocol.limits import CROSSING_S
 from palio.protocol.messages import (
@@ -68,8 +66,10 @@ SETTLE_AGAIN_S: Final = 0.1
 _UNKNOWN: Final = Gap(ANY_PUBLISHER, 0, 0, 0)
 
 
-class BrokerUpstream:
+class BrokerUpstream(Upstream, Application):
     """A broker, at the other end of a connection that is mended by itself."""
+
+    has_broker = True
 
     def __init__(
         self,
@@ -235,30 +235,18 @@ class BrokerUpstream:
         self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
         return told
 
-    def subscribe(self, wanted: Announced, text: str) -> Told:
-        """See `Upstream`. The broker reads the same text, which then need not be written."""
-        return self.ask(_description(wanted, text))
-
-    def update(self, wanted: Announced, changed: Bindings) -> Told:
+    def tell(self, change: Change, /) -> Told:
         """See `Upstream`."""
-        return self.ask(Update(0, wanted.number, dict(changed))) if self.is_ready else None
-
-    def replace(self, wanted: Announced) -> Told:
-        """See `Upstream`."""
-        values = dict(wanted.values)
-        return self.ask(
-            Replace(0, wanted.number, str(wanted.what), values, assembled=wanted.by_brokers)
-        )
-
-    def withdraw(self, wanted: Announced, *, forget: bool) -> Told:
-        """See `Upstream`."""
-        request = Unsubscribe(0, wanted.number, forget)
-        withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        if not self.core.unsubscribe(request, answers(withdrawn)):
+        if isinstance(change, Unsubscribe):
+            withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            if not self.core.unsubscribe(change, answers(withdrawn)):
+                return None
+            return self._while_connected(withdrawn, change, may_refuse=change.forget)
+        if isinstance(change, Update) and not self.is_ready:
             return None
-        return self._while_connected(withdrawn, request, may_refuse=forget)
+        return self.ask(change)
 
-    async def cancel(self, what: Filter | Pattern, *, forget: bool) -> int:
+    async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
         """See `Upstream`. Who acts under no identity is by itself."""
         if not self._hello.identity:
             return 0
@@ -285,11 +273,11 @@ class BrokerUpstream:
         self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
         return told
 
-    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
+    def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
         """See `Upstream`."""
         self.core.acknowledge(number, entry, held, bookmark)
 
-    async def settled(self, patience: float) -> None:
+    async def settled(self, patience: float, /) -> None:
         """Ask again while some are missing: a network that forms or mends itself is whole soon."""
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
@@ -323,11 +311,6 @@ class BrokerUpstream:
 
     # --- what the broker tells (`client.Application`) ---
 
-    def described(self, key: int) -> Subscribe | None:
-        """A subscription as it is now."""
-        found = self.dispatcher.get(key)
-        return None if found is None else _description(found)
-
     def renewed(self, *, may_have_missed: bool) -> None:
         """The broker knew nothing of this client, and was told all of it again."""
         if may_have_missed:
@@ -350,9 +333,9 @@ class BrokerUpstream:
         if not isinstance(outcome, PalioError):
             _tell_unknown(each for each in missed if not each.closed)
 
-    def withdrawn(self, key: int, error: PalioError) -> None:
+    def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """A subscription that was in force is over: it ends with the error."""
-        found = self.dispatcher.get(key)
+        found = self.dispatcher.get(ended.key)
         if found is not None:
             found.end(error)
 
@@ -474,18 +457,3 @@ def _unanswered(request: Request) -> str:
         case Retire():
             return "the broker may or may not be retired; look at the topology, and ask again"
     return "ask again"
-
-
-def _description(wanted: Announced, text: str = "") -> Subscribe:
-    """A subscription as it is now, as its broker must know it."""
-    text = text or str(wanted.what)
-    values = wanted.values and dict(wanted.values)
-    return Subscribe(
-        0,
-        wanted.number,
-        text,
-        values,
-        wanted.durable,
-        wanted.lease_s,
-        assembled=wanted.by_brokers,
-    )

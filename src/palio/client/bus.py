@@ -23,7 +23,7 @@ from palio.client.registration import SubscriptionOptions
 from palio.client.rows import Forms
 from palio.client.subscribing import given_values, understood
 from palio.client.subscription import Subscription
-from palio.client.upstream import LocalUpstream
+from palio.client.upstream import Upstream
 from palio.errors import InvalidInput
 from palio.matching.protocol import Matcher
 from palio.model.filters import Filter
@@ -49,7 +49,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class Bus(Hub[LocalUpstream]):
+class Bus(Hub[Upstream]):
     """An embedded bus.
 
     >>> import asyncio, palio
@@ -65,7 +65,7 @@ class Bus(Hub[LocalUpstream]):
     def __init__(
         self, *, matcher: Matcher | None = None, clock: Callable[[], datetime] = _now
     ) -> None:
-        upstream = LocalUpstream()
+        upstream = Upstream()
         super().__init__(Dispatcher(upstream, matcher), upstream, reorder_s=0.0)
         self._clock = clock
         self._last_time: datetime | None = None

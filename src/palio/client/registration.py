@@ -17,13 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
-from palio.client.answering import log_refusal
 from palio.client.bookmarks import NO_NUMBERS, Bookmark, PatternReceipts
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, Late
 from palio.client.sequences import Sequences, composite
 from palio.client.subscribing import check_values, frozen
-from palio.client.upstream import Told, Upstream
+from palio.client.upstream import Told, Upstream, log_refusal
 from palio.errors import HandlerFailed, InvalidFilter, InvalidInput, PalioError
 from palio.matching.protocol import Matcher
 from palio.model.events import SEQ, TIME
@@ -32,6 +31,7 @@ from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.parameters import check_kept
 from palio.model.patterns import Occurrence, Pattern, Place, place_of
 from palio.model.values import Bindings
+from palio.protocol.messages import Replace, Subscribe, Unsubscribe, Update
 from palio.protocol.receipts import NO_RECEIPTS, Receipts
 
 __all__ = ["Registration", "SubscriptionOptions"]
@@ -126,8 +126,18 @@ class Registration:
     # --- changes ---
 
     def announce(self, text: str = "") -> Told:
-        """Tell the upstream of a new subscription, whose filter was read from a text, if any."""
-        return self._upstream.subscribe(self, text)
+        """Tell the upstream of a new subscription, whose filter was read from a text, if any: then
+        it need not be written.
+        """
+        if not self._upstream.has_broker:
+            return None
+        number, text = self.number, text or str(self.what)
+        values = self.values and dict(self.values)
+        return self._upstream.tell(
+            Subscribe(
+                0, number, text, values, self.durable, self.lease_s, assembled=self.by_brokers
+            )
+        )
 
     @property
     def bound(self) -> Filter | Pattern:
@@ -150,7 +160,9 @@ class Registration:
         if self.sequences is not None:
             self.sequences.rebind(values)
         self.version += 1
-        return self._upstream.update(self, changed) if changed and not self.closed else None
+        if not changed or self.closed:
+            return None
+        return self._upstream.tell(Update(0, self.number, changed))
 
     def replace(self, what: Filter | Pattern, values: dict[str, Any]) -> Told:
         """Hear something else under the same number. A pattern starts over."""
@@ -170,11 +182,17 @@ class Registration:
             self.sequences.resume(ended.after, (), ended.reorder_s)
             self._pattern_receipts.go_on(self.sequences)
         self.version += 1
-        return self._upstream.replace(self)
+        if not self._upstream.has_broker:
+            return None
+        return self._upstream.tell(
+            Replace(0, self.number, str(what), dict(values), assembled=self.by_brokers)
+        )
 
     def leave(self, error: PalioError | None = None, *, forget: bool = False) -> Told:
         """Hear nothing more, and tell the upstream. See `end`."""
-        told = None if self.closed else self._upstream.withdraw(self, forget=forget)
+        told = None
+        if not self.closed:
+            told = self._upstream.tell(Unsubscribe(0, self.number, forget))
         self.end(error)
         return told
 

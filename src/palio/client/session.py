@@ -12,7 +12,7 @@ from typing import Final
 
 from palio.client.transport import Dial, Wire
 from palio.errors import IllegalMessage, PalioError, Unreachable
-from palio.protocol.client_session import ClientSession, Owner
+from palio.protocol.client_session import ClientSession, Connector, Owner
 from palio.protocol.messages import Hello, Message, SubscribeAll
 
 __all__ = ["CLOSE_S", "Session"]
@@ -50,7 +50,7 @@ class _Ear:
             self._session.set_timer()
 
 
-class Session:
+class Session(Connector):
     """The shell round a `ClientSession` (see `client_session.Connector`)."""
 
     def __init__(

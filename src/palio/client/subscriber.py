@@ -24,12 +24,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 
-from palio.client.answering import log_refusal
 from palio.client.delivery_queue import DEFAULT_CAPACITY, Consumer, DeliveryQueue, check_capacity
 from palio.client.events import Event
 from palio.client.registration import Registration
 from palio.client.subscribing import understood
-from palio.client.upstream import Told
+from palio.client.upstream import Told, log_refusal
 from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter, PalioError
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.operators import Op

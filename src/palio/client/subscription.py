@@ -10,12 +10,11 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
-from palio.client.answering import is_refusal, log_refusal
 from palio.client.events import Event, Gap
 from palio.client.home import Home
 from palio.client.registration import Registration
 from palio.client.subscribing import check_values, frozen, given_values, understood
-from palio.client.upstream import Told, Upstream
+from palio.client.upstream import Told, Upstream, is_refusal, log_refusal
 from palio.errors import Closed, PalioError
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern

@@ -1,45 +1,42 @@
-"""`Upstream`: where the events of a place come from, and who is told what is wanted there."""
+"""`Upstream`: where the events of a place come from, and who is told what is wanted there; and the
+futures that wait for what becomes of that.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
 
+from palio.errors import Closed, PalioError, Unreachable
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
-from palio.model.values import Bindings
+from palio.protocol.failures import error_of
+from palio.protocol.messages import Failed, Replace, Subscribe, Unsubscribe, Update
+from palio.protocol.requests import Outcome, Waiter
 
-__all__ = ["Announced", "LocalUpstream", "Told", "Upstream"]
+__all__ = ["Change", "Told", "Upstream", "answers", "finish", "is_refusal", "log_refusal"]
+
+logger: Final = logging.getLogger("palio")
+
+Change: TypeAlias = Subscribe | Update | Replace | Unsubscribe
+"""What an upstream is told of one subscription."""
 
 Told: TypeAlias = asyncio.Future[Any] | None
 """The answer to a change that an upstream was told of; None where nobody has to be told."""
 
 
-class Announced(Protocol):
-    """What an upstream has to know of a subscription."""
+class Upstream:
+    """That of a bus, where whatever is in force here is so everywhere; a broker's overrides it."""
 
-    number: int
-    what: Filter | Pattern
-    values: dict[str, Any]
-    durable: str
-    lease_s: float
-
-    @property
-    def by_brokers(self) -> bool:
-        """Whether it is a pattern that brokers assemble."""
-
-
-class Upstream(Protocol):
-    """Is told of changes that are in force here already."""
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it takes requests; else `check_ready` says why not."""
-
-    @property
-    def is_listening(self) -> bool:
-        """Whether events can come just now."""
+    has_broker = False
+    """Whether anybody is told anything."""
+    is_ready = True
+    """Whether it takes requests; else `check_ready` says why not."""
+    is_listening = True
+    """Whether events can come just now."""
 
     def check_ready(self) -> None:
         """Refuse what is not connected."""
@@ -47,20 +44,15 @@ class Upstream(Protocol):
     def check_usable(self) -> None:
         """Refuse what can never be connected again."""
 
-    def subscribe(self, wanted: Announced, text: str, /) -> Told:
-        """A subscription is new. Its filter was read from a text, or that is empty."""
-
-    def update(self, wanted: Announced, changed: Bindings, /) -> Told:
-        """Some parameters have other values."""
-
-    def replace(self, wanted: Announced, /) -> Told:
-        """Another filter is in the place of its own."""
-
-    def withdraw(self, wanted: Announced, /, *, forget: bool) -> Told:
-        """It hears nothing more. `forget`: nor is anything to be kept for its name."""
+    def tell(self, change: Change, /) -> Told:
+        """A subscription is new, another one or over; that is in force here already."""
+        del change
+        return None
 
     async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
         """End what others who act under the same identity hear and this covers; how many."""
+        del what, forget
+        return 0
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
         """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
@@ -69,45 +61,47 @@ class Upstream(Protocol):
         """Return when all subscriptions are in force wherever events are published."""
 
 
-class LocalUpstream:
-    """The upstream of a bus, where whatever is in force here is so everywhere."""
+# --- waiting for answers ---
 
-    is_ready = True
-    is_listening = True
 
-    def check_ready(self) -> None:
-        """See `Upstream`."""
+def answers(future: asyncio.Future[Any]) -> Waiter:
+    """Lets a future wait for what becomes of a request."""
+    return partial(_settle, future)
 
-    def check_usable(self) -> None:
-        """See `Upstream`."""
 
-    def subscribe(self, _wanted: Announced, _text: str) -> Told:
-        """See `Upstream`."""
-        return None
+def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Failed):
+        future.set_exception(error_of(outcome.failure))
+    elif isinstance(outcome, PalioError):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)
 
-    def update(self, _wanted: Announced, _changed: Mapping[str, Any]) -> Told:
-        """See `Upstream`."""
-        return None
 
-    def replace(self, _wanted: Announced) -> Told:
-        """See `Upstream`."""
-        return None
+def finish(future: asyncio.Future[None]) -> None:
+    """Let whoever waits go on."""
+    if not future.done():
+        future.set_result(None)
 
-    def withdraw(self, _wanted: Announced, *, forget: bool) -> Told:
-        """See `Upstream`."""
-        del forget
-        return None
 
-    async def cancel(self, _what: Filter | Pattern, *, forget: bool) -> int:
-        """See `Upstream`: a bus is by itself."""
-        del forget
-        return 0
+def is_refusal(error: BaseException) -> bool:
+    """Whether a broker has said no. One that could not be asked will be told of the change yet."""
+    return isinstance(error, PalioError) and not isinstance(error, Closed | Unreachable)
 
-    def acknowledge(
-        self, _number: int, _entry: int, _held: int = 0, _bookmark: bytes = b""
-    ) -> None:
-        """See `Upstream`."""
-        raise AssertionError("nothing on a bus is durable")
 
-    async def settled(self, _patience: float) -> None:
-        """See `Upstream`."""
+def log_refusal(
+    told: asyncio.Future[Any] | None, take_back: Callable[[], None] | None = None
+) -> None:
+    """Nobody waits for the answer: what goes wrong is logged, and what is refused taken back."""
+    if told is not None:
+        told.add_done_callback(partial(_log_failure, take_back))
+
+
+def _log_failure(take_back: Callable[[], None] | None, done: asyncio.Future[Any]) -> None:
+    error = None if done.cancelled() else done.exception()
+    if error is not None:
+        logger.warning("a change was not confirmed: %s", error)
+        if take_back is not None and is_refusal(error):
+            take_back()

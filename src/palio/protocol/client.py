@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -57,11 +57,8 @@ __all__ = ["Application", "ClientCore"]
 _REFUSED: Final = 0
 
 
-class Application(Protocol):
-    """Whom a client serves: the shell's side of `ClientCore`."""
-
-    def described(self, key: int) -> Subscribe | None:
-        """A subscription as it is now, if there is one; its `id` does not matter."""
+class Application:
+    """Whom a client serves: a shell of `ClientCore` overrides what matters to it."""
 
     def deliver(self, message: Deliver) -> None:
         """Events for whoever wants them."""
@@ -72,9 +69,12 @@ class Application(Protocol):
         """An event by itself for the subscriptions of these keys, but for those that are
         `unconfirmed`: it is for them if they want it, named or not.
         """
+        del keys, unconfirmed
+        self.deliver(message)
 
     def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription, which may have come before: see `Receipts`."""
+        self.deliver(message)
 
     def deliver_assembled(self, message: Assembled) -> None:
         """An occurrence of a pattern that brokers assembled, which may have come before."""
@@ -88,7 +88,7 @@ class Application(Protocol):
     def renewed(self, *, may_have_missed: bool) -> None:
         """A session began; what is published while there is none is not known."""
 
-    def withdrawn(self, key: int, error: PalioError) -> None:
+    def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """A subscription that was in force is over: the broker refuses it, or another client of the
         same identity has cancelled it.
         """
@@ -119,8 +119,8 @@ class ClientCore:
         self.publications: Final = Publications(self._send, window=window)
         self._application = application
         self._requests = Requests()
-        self._subscribed: dict[int, None] = {}
-        """The keys of what the broker is to have subscribed."""
+        self.standing: Final[dict[int, Subscribe]] = {}
+        """What the broker is to have subscribed, by key, each as it is now."""
         self.unconfirmed: dict[int, int] = {}
         """The keys of subscriptions that the broker may know otherwise than they are here, and the
         number of the request that it has yet to confirm; `_REFUSED` if it refused one."""
@@ -178,25 +178,27 @@ class ClientCore:
         What is subscribed or advertised holds in every session to come, until `unsubscribe` or
         `unadvertise`.
         """
-        if isinstance(request, Subscribe):
-            self._subscribed[request.key] = None
-        elif isinstance(request, Advertise):
-            self._advertised[request.key] = request
+        match request:
+            case Subscribe(key=key):
+                self.standing[key] = request
+            case Replace(key=key) | Update(key=key) if key in self.standing:
+                self.standing[key] = _changed(self.standing[key], request)
+            case Advertise(key=key):
+                self._advertised[key] = request
         self._say(request, waiter)
 
-    def take_up(self, key: int) -> None:
-        """The session was begun by another program, which has subscribed under this key."""
-        self._subscribed[key] = None
+    def take_up(self, request: Subscribe) -> None:
+        """The session was begun by another program, which has asked for this."""
+        self.standing[request.key] = request
 
     def unsubscribe(self, request: Unsubscribe, waiter: Waiter) -> bool:
         """Hear it no more. Whether there was anything to say: else nobody is told."""
         key = request.key
-        if key not in self._subscribed or self._error is not None:
+        ended = self.standing.pop(key, None)
+        if ended is None or self._error is not None:
             return False
-        described = self._application.described(key) if request.forget else None
-        if described is not None and described.durable:
-            self._leaving[key] = described
-        del self._subscribed[key]
+        if request.forget and ended.durable:
+            self._leaving[key] = ended
         self.unconfirmed.pop(key, None)
         self._say(request, waiter)
         return True
@@ -226,7 +228,7 @@ class ClientCore:
 
     def acknowledge(self, key: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
         """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
-        if key in self._subscribed and self._error is None:
+        if key in self.standing and self._error is None:
             self.session.send(Acknowledge(key, entry, held, bookmark))
 
     def _say(self, request: Request, waiter: Waiter) -> None:
@@ -236,9 +238,9 @@ class ClientCore:
         if isinstance(request, Subscribe) and request.durable:
             request = msgspec.structs.replace(request, visit=self._visit)
         request = self._requests.enter(request, waiter)
-        if isinstance(request, Subscribe | Replace | Update) and request.key in self._subscribed:
+        if isinstance(request, Subscribe | Replace | Update) and request.key in self.standing:
             # Until it is confirmed, what the broker delivers may be for what was before. A refused
-            # change is in force here until the subscription is described anew.
+            # change is in force here until all is subscribed anew.
             key = request.key
             if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
                 self.unconfirmed[key] = request.id
@@ -252,7 +254,7 @@ class ClientCore:
         request, waiter = found
         if isinstance(request, Subscribe | Replace | Update):
             key = request.key
-            if isinstance(outcome, Failed) and key in self._subscribed:
+            if isinstance(outcome, Failed) and key in self.standing:
                 self.unconfirmed[key] = _REFUSED
             elif self.unconfirmed.get(key) == id:
                 del self.unconfirmed[key]
@@ -405,10 +407,10 @@ class ClientCore:
             self._application.redirected(message.urls)
 
     def _end_subscription(self, key: int, error: PalioError) -> None:
-        if key in self._subscribed:
-            del self._subscribed[key]
+        ended = self.standing.pop(key, None)
+        if ended is not None:
             self.unconfirmed.pop(key, None)
-            self._application.withdrawn(key, error)
+            self._application.withdrawn(ended, error)
 
     # --- a renewed session ---
 
@@ -441,15 +443,19 @@ class ClientCore:
 
     def _subscribe_all(self, waiting: dict[int, list[Waiter]]) -> None:
         """Subscribe all there is, for those who wait for an answer, by key."""
-        for key in list(self._subscribed):
-            described = self._application.described(key)
-            if described is None:
-                del self._subscribed[key]
-            else:
-                waiters = [*waiting.pop(key, ()), partial(self._declared, key)]
-                self._say(described, partial(tell, waiters))
+        for key, standing in list(self.standing.items()):
+            waiters = [*waiting.pop(key, ()), partial(self._declared, key)]
+            self._say(standing, partial(tell, waiters))
 
     def _declared(self, key: int, outcome: Outcome) -> None:
         """End a subscription that the broker refuses although it was in force before."""
         if isinstance(outcome, Failed):
             self._end_subscription(key, error_of(outcome.failure))
+
+
+def _changed(known: Subscribe, change: Replace | Update) -> Subscribe:
+    """A subscription once a change is in force."""
+    if isinstance(change, Update):
+        return msgspec.structs.replace(known, values={**known.values, **change.values})
+    filter, values, assembled = change.filter, change.values, change.assembled
+    return msgspec.structs.replace(known, filter=filter, values=values, assembled=assembled)

@@ -78,20 +78,23 @@ class Stage(Enum):
     ENDED = "over for good"
 
 
-class Connector(Protocol):
+class Connector:
     """The shell's side: one connection at a time."""
 
     def dial(self, url: str) -> None:
         """Open a connection: `dialled` or `lost` tells what came of it."""
+        raise NotImplementedError
 
     def send(self, message: Message) -> None:
         """Write a message after those before it."""
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close the connection once everything before is written, or stop dialling.
 
         Nothing of that connection is handed in any more.
         """
+        raise NotImplementedError
 
     def opened(self, *, resumed: bool) -> None:
         """The session is connected."""

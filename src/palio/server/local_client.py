@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -23,16 +23,12 @@ import pyarrow as pa
 
 from palio.errors import Closed, LimitExceeded, PalioError, Unreachable
 from palio.protocol.batches import parts
-from palio.protocol.client import ClientCore
-from palio.protocol.client_session import ClientSession
+from palio.protocol.client import Application, ClientCore
+from palio.protocol.client_session import ClientSession, Connector
 from palio.protocol.failures import class_of, failure, is_final
 from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
-    Advertise,
     Answer,
-    Ask,
-    Assembled,
-    Cancel,
     Deliver,
     Done,
     Failed,
@@ -43,24 +39,20 @@ from palio.protocol.messages import (
     Message,
     Parcel,
     Refused,
-    Replace,
     Subscribe,
-    Unsubscribe,
-    Update,
-    Withdraw,
 )
 from palio.protocol.requests import DONE, Outcome, Request
 from palio.protocol.streams import size_of
 from palio.server.turns import Pace
 
-__all__ = ["RESUME_BYTES", "Connect", "Declined", "Guest", "Link", "News", "Receipt"]
+__all__ = ["KEY", "RESUME_BYTES", "Connect", "Declined", "Guest", "Link", "News", "Receipt"]
 
 RESUME_BYTES: Final = 1 << 20
 """How much of what was sent to a consumer can be sent again after a break: more than the buffers of
 a connection hold, and well below the node's window."""
 
 KEY: Final = 1
-"""A guest has one subscription."""
+"""A guest has one subscription at most, under this key."""
 
 _GOES: Final = "the broker is about to go; ask another one"
 
@@ -120,7 +112,7 @@ class News(NamedTuple):
     message: Deliver | Gaps
 
 
-class _Plug:
+class _Plug(Connector):
     """A guest's connection to the node (see `client_session.Connector`)."""
 
     def __init__(self, guest: Guest, connect: Connect) -> None:
@@ -155,11 +147,8 @@ class _Plug:
         del again
         self._guest.turned_away(error)
 
-    def broke(self, error: Exception) -> None:
-        """See `Connector`: the session ends with its connection."""
 
-
-class Guest:
+class Guest(Application):
     """One session. Open it with `await Guest.open(...)`; close it with `close` or `leave`."""
 
     def __init__(self, connect: Connect, hello: Hello, *, keep_bytes: int = 0) -> None:
@@ -236,32 +225,13 @@ class Guest:
 
     # --- requests ---
 
-    async def subscribe(
-        self, filter: str, values: Mapping[str, Any], *, durable: str = "", lease_s: float = 0.0
-    ) -> None:
-        """Hear what matches."""
-        await self._ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
-
-    async def replace(self, filter: str, values: Mapping[str, Any]) -> None:
-        """Hear something else from now on, under the same identity."""
-        await self._ask(Replace(0, KEY, filter, dict(values)))
-
-    async def update(self, values: Mapping[str, Any]) -> None:
-        """Give parameters new values."""
-        await self._ask(Update(0, KEY, dict(values)))
-
-    async def unsubscribe(self, *, forget: bool) -> None:
-        """Hear nothing more; `forget` ends a durable subscription."""
-        await self._ask(Unsubscribe(0, KEY, forget))
-
-    async def cancel(self, filter: str, *, forget: bool) -> int:
-        """End what others of the identity hear and a filter covers; how many."""
-        answer = await self._ask(Cancel(0, filter, forget))
-        return int(answer.data) if isinstance(answer, Answer) else 0
-
-    async def advertise(self, key: int, text: str) -> None:
-        """Announce what will be published, under a key of the caller's."""
-        await self._ask(Advertise(0, key, text))
+    async def ask(self, request: Request) -> Any:
+        """Send a request; the data of its answer, if it has any."""
+        self._check()
+        answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
+        self._core.ask(request, partial(_settle, answered))
+        answer = await answered
+        return answer.data if isinstance(answer, Answer) else None
 
     def advertises(self, key: int) -> bool:
         """Whether that is still announced: others of the identity may have withdrawn it."""
@@ -273,15 +243,6 @@ class Guest:
         if not self._core.unadvertise(key, partial(_settle, answered)):
             answered.set_result(DONE)
         return answered
-
-    async def withdraw(self, text: str) -> None:
-        """Withdraw what this covers, whoever of the identity announced it."""
-        await self._ask(Withdraw(0, text))
-
-    async def ask(self, what: str, about: Any = None) -> Any:
-        """The answer to a question about the broker."""
-        answer = await self._ask(Ask(0, what, about))
-        return answer.data if isinstance(answer, Answer) else None
 
     def acknowledge(self, entry: int) -> None:
         """A durable subscription has dealt with everything up to an entry."""
@@ -323,12 +284,6 @@ class Guest:
         if not sent:
             publication.answer("durable" if durable else "memory")
         return publication
-
-    async def _ask(self, request: Request) -> Done | Answer:
-        self._check()
-        answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
-        self._core.ask(request, partial(_settle, answered))
-        return await answered
 
     # --- news ---
 
@@ -404,7 +359,7 @@ class Guest:
         self.resumed = resumed
         self._said = self._session.stream.received
         if resumed:
-            self._core.take_up(KEY)
+            self._core.take_up(Subscribe(0, KEY, ""))
         if not self._welcome.done():
             self._welcome.set_result(None)
 
@@ -415,29 +370,9 @@ class Guest:
 
     # --- what the core tells (`client.Application`) ---
 
-    def described(self, key: int) -> Subscribe | None:
-        """See `Application`: nothing is said again, as no session is renewed."""
-
     def deliver(self, message: Deliver) -> None:
-        """See `Application`."""
+        """See `Application`: what comes twice, and what for, is the consumer's to know."""
         self._hear(message)
-
-    def deliver_named(
-        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
-    ) -> None:
-        """See `Application`: there is one subscription."""
-        del keys, unconfirmed
-        self._hear(message)
-
-    def deliver_durable(self, message: Deliver) -> None:
-        """See `Application`: what comes twice is the consumer's to know."""
-        self._hear(message)
-
-    def deliver_assembled(self, message: Assembled) -> None:
-        """See `Application`: no guest asks for it."""
-
-    def bookmarked(self, key: int, bookmark: bytes) -> None:
-        """See `Application`: whoever leaves one is a client with patterns."""
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """See `Application`."""
@@ -446,15 +381,6 @@ class Guest:
     def _hear(self, message: Deliver | Gaps) -> None:
         self._news.append(News(self._session.stream.received + 1, message))
         self._came.set()
-
-    def renewed(self, *, may_have_missed: bool) -> None:
-        """See `Application`: the session is a new one."""
-
-    def withdrawn(self, key: int, error: PalioError) -> None:
-        """See `Application`."""
-
-    def flow(self) -> None:
-        """See `Application`."""
 
     def redirected(self, urls: Sequence[str]) -> None:
         """See `Application`: whoever is behind the front has to come to another broker. What it is
@@ -467,9 +393,6 @@ class Guest:
     def _go(self) -> None:
         if self._is_to_go and not self._under_way:
             self._session.end(Unreachable(_GOES))
-
-    def disconnected(self) -> None:
-        """See `Application`."""
 
     def ended(self, error: PalioError) -> None:
         """See `Application`."""

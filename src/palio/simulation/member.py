@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from typing import Any, Final, Protocol
@@ -12,9 +12,8 @@ import msgspec
 from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.matching.protocol import RowMask
 from palio.model.events import rows, to_batches
-from palio.model.parcels import ONE_ROW
-from palio.protocol.client import ClientCore
-from palio.protocol.client_session import ClientSession
+from palio.protocol.client import Application, ClientCore
+from palio.protocol.client_session import ClientSession, Connector
 from palio.protocol.limits import CROSSING_S, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
@@ -101,7 +100,7 @@ class Publication:
         self.answered_s = min(self.answered_s, self._now())
 
 
-class _Line:
+class _Line(Connector):
     """One session of a member, with its connection and its timer (see `Connector`)."""
 
     def __init__(
@@ -174,11 +173,8 @@ class _Line:
         if self.is_wanted and self.link is None:
             self.connect()
 
-    def broke(self, error: Exception) -> None:
-        """Nothing that anybody must be told."""
 
-
-class Member:
+class Member(Application):
     """A client that remembers what it heard, and how all it asked for was answered."""
 
     def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
@@ -197,8 +193,6 @@ class Member:
         self.errors: list[PalioError] = []
         self.acknowledges = True
         """Whether it has dealt with what it hears at once; else with `deal`."""
-        self.standing: dict[int, Subscribe] = {}
-        """What is subscribed, by key."""
         self.receipts: dict[int, Receipts] = {}
         """Of each durable subscription, what it has not acknowledged."""
         self._draw = world.random.branch().uniform
@@ -276,22 +270,14 @@ class Member:
         key = self._next_key
         self._next_key += 1
         id = self._id()
-        request = self.standing[key] = Subscribe(
-            id, key, filter, values or {}, durable, assembled=assembled
-        )
+        request = Subscribe(id, key, filter, values or {}, durable, assembled=assembled)
         if durable:
             self.receipts[key] = Receipts(partial(self.core.acknowledge, key))
         self.core.ask(request, partial(self.answered, id))
         return key
 
-    def subscribe_again(self, request: Subscribe) -> None:
-        """Ask anew for what was refused."""
-        self.core.ask(request, partial(self.answered, request.id))
-
     def update(self, key: int, **values: Any) -> int:
         """Change parameters."""
-        known = self.standing[key]
-        self.standing[key] = msgspec.structs.replace(known, values={**known.values, **values})
         return self.ask(lambda id: Update(id, key, values))
 
     def unsubscribe(self, key: int, *, forget: bool = False) -> int:
@@ -299,7 +285,6 @@ class Member:
         id = self._id()
         if not self.core.unsubscribe(Unsubscribe(id, key, forget), partial(self.answered, id)):
             self.answered(id, Done(id))
-        del self.standing[key]
         self.receipts.pop(key, None)
         return id
 
@@ -437,20 +422,9 @@ class Member:
 
     # --- what its core tells (`client.Application`) ---
 
-    def described(self, key: int) -> Subscribe | None:
-        """A subscription as it is now."""
-        return self.standing.get(key)
-
     def deliver(self, message: Deliver) -> None:
         """Events for whoever wants them."""
         self.hear(message, unpack_mask(message.rows, len(message.parcel)))
-
-    def deliver_named(
-        self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
-    ) -> None:
-        """An event by itself, for these subscriptions."""
-        del keys, unconfirmed
-        self.hear(message, ONE_ROW)
 
     def deliver_durable(self, message: Deliver) -> None:
         """Events for one durable subscription."""
@@ -483,9 +457,6 @@ class Member:
         """An occurrence of a pattern."""
         self.assembled.append(message)
 
-    def bookmarked(self, key: int, bookmark: bytes) -> None:
-        """A member leaves no bookmarks."""
-
     def lose(self, gaps: Sequence[Gap]) -> None:
         """Its broker dropped events."""
         self.gaps += gaps
@@ -503,16 +474,10 @@ class Member:
         for receipts in self.receipts.values():
             receipts.renew()
 
-    def withdrawn(self, key: int, error: PalioError) -> None:
+    def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """Its broker refuses what was in force."""
-        del key
+        del ended
         self.errors.append(error)
-
-    def flow(self) -> None:
-        """A member publishes whether there is room or not."""
-
-    def disconnected(self) -> None:
-        """It comes back by itself."""
 
     def ended(self, error: PalioError) -> None:
         """There is no way back to a broker."""

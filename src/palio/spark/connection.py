@@ -17,16 +17,16 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from palio.client.answering import answers
 from palio.client.blocking import Portal
 from palio.client.outbox import Outbox
 from palio.client.session import CLOSE_S, Session
 from palio.client.transport import tcp
+from palio.client.upstream import answers
 from palio.errors import PalioError, Unreachable
 from palio.model.printing import shown_without
 from palio.protocol.addresses import parse_address
 from palio.protocol.batches import parts
-from palio.protocol.client import ClientCore
+from palio.protocol.client import Application, ClientCore
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Answer, Deliver, Gap, Gaps, Hello, Subscribe
 from palio.protocol.requests import Request
@@ -60,7 +60,7 @@ class BrokerLogin(NamedTuple):
         return self.ca if self.ca and parse_address(self.url).is_secure else None
 
 
-class Connection:
+class Connection(Application):
     """A session with a broker, for one durable subscription or for publications.
 
     `incarnation` is the second half of the name that publications are numbered under.
@@ -73,7 +73,6 @@ class Connection:
         self.url = login.url
         self.timeout_s = timeout_s
         self._received: SimpleQueue[Deliver | Gaps | PalioError] = SimpleQueue()
-        self._subscription: Subscribe | None = None
         self._core = ClientCore(self)
         hello = Hello("client", login.name, PROTOCOL_VERSION, login.token, incarnation)
         self._session = Session(self._core, tcp(login.tls), [login.url], hello, random.Random())
@@ -108,11 +107,6 @@ class Connection:
     def publisher(self) -> str:
         """The name that the events published here bear."""
         return self._session.core.publisher
-
-    def subscribe(self, request: Subscribe) -> None:
-        """Put a durable subscription in force; the broker's refusal is raised."""
-        self._subscription = request
-        self.ask(request)
 
     def ask(self, request: Request) -> Any:
         """Send a request; return the data of its answer, or raise its refusal."""
@@ -186,10 +180,6 @@ class Connection:
 
     # --- what the broker says (`client.Application`) ---
 
-    def described(self, _key: int, /) -> Subscribe | None:
-        """The subscription, to be put in force in a new session."""
-        return self._subscription
-
     def deliver_durable(self, message: Deliver) -> None:
         """An entry; what was published for those who were here could not be read again."""
         if message.entry:
@@ -199,8 +189,9 @@ class Connection:
         """Events that are lost."""
         self._received.put(Gaps(tuple(gaps)))
 
-    def withdrawn(self, _key: int, error: PalioError, /) -> None:
+    def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """The subscription is over."""
+        del ended
         self._received.put(error)
 
     def flow(self) -> None:
@@ -211,11 +202,3 @@ class Connection:
         """There will be no further connection."""
         self._outbox.end(error)
         self._received.put(error)
-
-    def _ignore(self, *_: Any, **__: Any) -> None:
-        """Events of live subscriptions and patterns, which are not made here; and of the session
-        what it mends by itself.
-        """
-
-    deliver = deliver_named = deliver_assembled = bookmarked = _ignore
-    renewed = disconnected = redirected = _ignore

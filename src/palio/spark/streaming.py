@@ -161,7 +161,7 @@ class OpenEntries:
         if self._connection is None:
             connection = Connection(self._login, timeout_s=self.source.timeout)
             try:
-                connection.subscribe(self._subscription)
+                connection.ask(self._subscription)
             except BaseException:
                 connection.close()
                 raise

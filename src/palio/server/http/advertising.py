@@ -21,6 +21,7 @@ from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse, parse_advertisement
 from palio.model.parameters import check_given
 from palio.protocol.durations import check_seconds
+from palio.protocol.messages import Advertise, Cancel, Withdraw
 from palio.protocol.names import check_name
 from palio.server.http.access import NAME, Access, HttpCaller, body_of, identity_of, read
 from palio.server.http.errors import NotFound
@@ -95,7 +96,7 @@ class _Advertiser:
             if offer is None:
                 offer = self.offers[id] = _Offer(next(self._keys))
             try:
-                await guest.advertise(offer.key, text)
+                await guest.ask(Advertise(0, offer.key, text))
             except BaseException:
                 if is_new:
                     _ = self.end(id, guest)  # nobody waits for that
@@ -161,7 +162,7 @@ class HttpAdvertisers:
         caller, identity = self._who(request, "filter", "param.")
         what = parse_advertisement(_filter(request), parameters(request.query_params))
         guest = await self._publishers.guest(caller, identity)
-        await guest.withdraw(str(what))
+        await guest.ask(Withdraw(0, str(what)))
         return Response(status_code=204)
 
     async def cancel(self, request: Request) -> Response:
@@ -176,7 +177,7 @@ class HttpAdvertisers:
         check_names(what, values)
         check_given(what, values)
         guest = await self._publishers.guest(caller, identity)
-        ended = await guest.cancel(str(what.bind(values)), forget=forget == "true")
+        ended = await guest.ask(Cancel(0, str(what.bind(values)), forget == "true"))
         return JSONResponse({"cancelled": ended})
 
     def _who(self, request: Request, *known: str) -> tuple[HttpCaller, str]:

@@ -26,10 +26,19 @@ from palio.errors import Closed, InvalidBinding, InvalidInput, PalioError, Subsc
 from palio.language.http_events import gap_event, to_json
 from palio.language.parsing import parse_filter
 from palio.model.events import rows
-from palio.protocol.messages import Deliver, Gap, Gaps, unpack_mask
+from palio.protocol.messages import (
+    Deliver,
+    Gap,
+    Gaps,
+    Replace,
+    Subscribe,
+    Unsubscribe,
+    Update,
+    unpack_mask,
+)
 from palio.protocol.streams import size_of
 from palio.server.http.subscriptions import HttpSubscription
-from palio.server.local_client import RESUME_BYTES, Connect, Guest, News
+from palio.server.local_client import KEY, RESUME_BYTES, Connect, Guest, News
 
 __all__ = [
     "EVENT_STREAM_TYPE",
@@ -174,15 +183,12 @@ class CursorFeed:
     async def _begin(self) -> None:
         subscription, guest = self.subscription, self._guest
         if guest.resumed:  # it may have been changed while nobody listened
-            await guest.replace(subscription.filter, subscription.values)
+            await guest.ask(_replacing(subscription))
             self._changed = True
             return
-        await guest.subscribe(
-            subscription.filter,
-            subscription.values,
-            durable=subscription.durable,
-            lease_s=subscription.request.config.lease_s,
-        )
+        filter, values, durable = subscription.filter, subscription.values, subscription.durable
+        lease_s = subscription.request.config.lease_s
+        await guest.ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
         self._lost = bool(self._after.session)
         if subscription.durable and self._after.done > 0:
             guest.acknowledge(self._after.done)
@@ -235,9 +241,9 @@ class CursorFeed:
     async def change(self, subscription: HttpSubscription) -> None:
         """Go on with another filter or other values, under the same identity."""
         if subscription.filter == self.subscription.filter:
-            await self._guest.update(subscription.values)
+            await self._guest.ask(Update(0, KEY, dict(subscription.values)))
         else:
-            await self._guest.replace(subscription.filter, subscription.values)
+            await self._guest.ask(_replacing(subscription))
         self.subscription = subscription
         self._filter = parse_filter(subscription.filter)
         self._values = subscription.values
@@ -248,7 +254,7 @@ class CursorFeed:
         for name in values:
             if name not in self._values:
                 raise InvalidBinding(f"the filter has no parameter :{name:.80}", name=name)
-        await self._guest.update(values)
+        await self._guest.ask(Update(0, KEY, dict(values)))
         self._values = {**self._values, **values}
         self._changed = True
 
@@ -267,7 +273,7 @@ class CursorFeed:
     async def forget(self) -> None:
         """End the subscription itself."""
         try:
-            await self._guest.unsubscribe(forget=True)
+            await self._guest.ask(Unsubscribe(0, KEY, True))
         finally:
             self._guest.close()
 
@@ -422,6 +428,11 @@ class Feeds:
         for feeds in list(self._feeds.values()):
             for feed in feeds:
                 feed.leave()
+
+
+def _replacing(subscription: HttpSubscription) -> Replace:
+    """What makes the subscription of a session that goes on what it is now."""
+    return Replace(0, KEY, subscription.filter, dict(subscription.values))
 
 
 def _place_of(cursor: str, *, durable: bool) -> _Place:

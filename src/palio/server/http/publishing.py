@@ -17,7 +17,7 @@ from palio.model.events import to_batches
 from palio.model.parcels import Parcel
 from palio.protocol.batches import check_texts
 from palio.protocol.legal_parcels import stream_batches
-from palio.protocol.messages import Refused
+from palio.protocol.messages import Ask, Refused
 from palio.server.http.access import (
     NAME,
     Access,
@@ -85,7 +85,7 @@ class HttpPublishers:
     async def ask(self, caller: HttpCaller, what: str) -> Any:
         """Ask the broker and return its answer."""
         guest = await self.guest(caller)
-        return await guest.ask(what)
+        return await guest.ask(Ask(0, what))
 
     async def ready(self) -> None:
         """Return if the broker takes sessions; `Unreachable` while it does not."""
