@@ -9,29 +9,20 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from os import PathLike
-from types import EllipsisType, TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
-from palio.client.answers import (
-    AddedPeer,
-    CatalogueEntry,
-    PeerOfBroker,
-    Remains,
-    RemovedPeer,
-    Topology,
-    Trace,
-)
 from palio.client.bus import Bus
 from palio.client.connection import Client, Offer, connect
 from palio.client.delivery_queue import DEFAULT_CAPACITY
-from palio.client.events import Event, Gap, Published
-from palio.client.outgoing import Publishable
+from palio.client.events import Event, Gap
+from palio.client.hub import Hub
 from palio.client.subscriber import Subscriber
-from palio.client.subscription import SETTLE_PATIENCE_S, Subscription, SubscriptionView
+from palio.client.subscription import Subscription, SubscriptionView
 from palio.errors import Closed, PalioError
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
@@ -40,6 +31,7 @@ from palio.model.values import Bindings
 
 __all__ = ["SyncBus", "SyncClient", "SyncOffer", "SyncSubscription"]
 
+Given = ParamSpec("Given")
 Result = TypeVar("Result")
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
 
@@ -156,6 +148,21 @@ def _at_once(work: Coroutine[Any, Any, Result]) -> Result:
     )
 
 
+def waited(
+    verb: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Result]],
+) -> Callable[Concatenate[Any, Given], Result]:
+    """A verb of an asynchronous class for the one round it: it is handed to the loop and waited
+    for.
+    """
+
+    @wraps(verb)
+    def call(self: Any, /, *given: Given.args, **named: Given.kwargs) -> Result:
+        portal: Portal = self._portal
+        return portal.call(verb(self._inner, *given, **named))
+
+    return call
+
+
 class SyncSubscription(SubscriptionView):
     """A `Subscription` without `await`: iterate over it to receive."""
 
@@ -164,19 +171,11 @@ class SyncSubscription(SubscriptionView):
         self._inner = inner
         self._portal = portal
 
-    def update(self, values: Bindings | None = None, /, **named: Any) -> None:
-        """Change parameters, all of them at once; if one is refused, none is changed."""
-        self._portal.call(self._inner.update(values, **named))
-
-    def replace(
-        self, filter: str | Filter | Pattern, values: Bindings | None = None, /, **named: Any
-    ) -> None:
-        """Hear something else from now on, under the same identity."""
-        self._portal.call(self._inner.replace(filter, values, **named))
-
-    def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
-        """Return when the subscription is in force wherever events are published."""
-        self._portal.call(self._inner.settled(patience))
+    update = waited(Subscription.update)
+    replace = waited(Subscription.replace)
+    settled = waited(Subscription.settled)
+    ack = waited(Subscription.ack)
+    unsubscribe = waited(Subscription.unsubscribe)
 
     def receive(self, timeout: float | None = None) -> Event:
         """The next event; `TimeoutError` after so many seconds, `Closed` if there will be none."""
@@ -197,24 +196,10 @@ class SyncSubscription(SubscriptionView):
             except Closed:
                 return
 
-    def ack(self) -> None:
-        """Say that all events that were taken have been dealt with."""
-        self._portal.call(self._inner.ack())
-
-    def unsubscribe(self, *, forget: bool = False) -> None:
-        """Hear nothing more; what waits is discarded. `forget` ends a durable one for good."""
-        self._portal.call(self._inner.unsubscribe(forget=forget))
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._portal.call(self._inner.__aexit__(kind, error, trace))
+    __exit__ = waited(Subscription.__aexit__)
 
 
 class SyncOffer:
@@ -234,9 +219,7 @@ class SyncOffer:
         """Whether it was not withdrawn, here or by another client of the same identity."""
         return self._inner.is_in_force
 
-    def withdraw(self) -> None:
-        """Announce no longer that such events will be published."""
-        self._portal.call(self._inner.withdraw())
+    withdraw = waited(Offer.withdraw)
 
     def __repr__(self) -> str:
         return f"<SyncOffer of {self.advertisement}>"
@@ -245,8 +228,8 @@ class SyncOffer:
 class SyncHub:
     """What `SyncBus` and `SyncClient` have in common: calls are handed to a loop and waited for."""
 
-    def __init__(self, hub: Bus | Client, portal: Portal) -> None:
-        self._hub = hub
+    def __init__(self, inner: Bus | Client, portal: Portal) -> None:
+        self._inner = inner
         self._portal = portal
         self._closing = threading.Lock()
 
@@ -261,32 +244,19 @@ class SyncHub:
     ) -> SyncSubscription:
         """Hear what matches from now on; see `subscribe` of the asynchronous class."""
         inner = self._portal.call(
-            self._hub.subscribe(filter, values, capacity=capacity, on_gap=on_gap, **options)
+            self._inner.subscribe(filter, values, capacity=capacity, on_gap=on_gap, **options)
         )
         return SyncSubscription(inner, self._portal)
 
-    def cancel(
-        self,
-        filter: str | Filter | Pattern,
-        values: Bindings | None = None,
-        /,
-        *,
-        forget: bool = False,
-        **parameters: Any,
-    ) -> int:
-        """End all subscriptions that a filter covers; how many (see `Hub.cancel`)."""
-        return self._portal.call(self._hub.cancel(filter, values, forget=forget, **parameters))
+    cancel = waited(Hub.cancel)
+    detach = waited(Hub.detach)
 
     def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Run a subscriber's handlers as events come, on the loop's own thread.
 
         Handlers may publish, subscribe and assign to parameters, but not wait for events there.
         """
-        return self._portal.call(self._hub.attach(subscriber))
-
-    def detach(self, subscriber: Subscriber) -> None:
-        """Let a subscriber's handlers deal with what waits for them, then hear nothing more."""
-        self._portal.call(self._hub.detach(subscriber))
+        return self._portal.call(self._inner.attach(subscriber))
 
     def close(self) -> None:
         """Take no more events; receivers get what waits for them, then end.
@@ -297,7 +267,7 @@ class SyncHub:
             raise PalioError("a handler cannot close the bus that runs it; use another thread")
         with self._closing:
             if self._portal.is_open:
-                self._portal.call(self._hub.close())
+                self._portal.call(self._inner.close())
                 self._portal.close()
 
     def __enter__(self) -> Self:
@@ -312,7 +282,7 @@ class SyncHub:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {self._hub!r}>"
+        return f"<{type(self).__name__}: {self._inner!r}>"
 
 
 class SyncBus(SyncHub):
@@ -327,14 +297,9 @@ class SyncBus(SyncHub):
     """
 
     def __init__(self, **options: Any) -> None:
-        self._bus = Bus(**options)
-        super().__init__(self._bus, Portal("palio-bus"))
+        super().__init__(Bus(**options), Portal("palio-bus"))
 
-    def publish(
-        self, events: Publishable, *, publisher: str = "bus", durable: bool = False
-    ) -> Published:
-        """Publish one event, several, or a record batch; return once they are in the queues."""
-        return self._portal.call(self._bus.publish(events, publisher=publisher, durable=durable))
+    publish = waited(Bus.publish)
 
 
 class SyncClient(SyncHub):
@@ -353,18 +318,7 @@ class SyncClient(SyncHub):
             portal.close()
             raise
 
-    def publish(
-        self,
-        events: Publishable,
-        *,
-        durable: bool = False,
-        timeout: float | EllipsisType | None = ...,
-    ) -> Published:
-        """Publish one event, several, or a record batch; return once the broker holds them.
-
-        After `timeout` seconds `Unreachable`, as with `Client.publish`.
-        """
-        return self._portal.call(self._client.publish(events, durable=durable, timeout=timeout))
+    publish = waited(Client.publish)
 
     def advertise(
         self, text: str | Advertisement, values: Bindings | None = None, /, **parameters: Any
@@ -386,67 +340,21 @@ class SyncClient(SyncHub):
         else:
             self._portal.call(self._client.unadvertise(what, values, **parameters))
 
-    def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
-        """Return when all that was subscribed and advertised is in force everywhere."""
-        self._portal.call(self._client.settled(patience))
-
-    def topology(self) -> Topology:
-        """The brokers that this one knows of, and how they are linked."""
-        return self._portal.call(self._client.topology())
-
-    def status(self) -> dict[str, Any]:
-        """Counts of the broker by name, or of what is this client's own (`limited` says so)."""
-        return self._portal.call(self._client.status())
-
-    def trace(self, event: Mapping[str, Any]) -> Trace:
-        """Where an event would go, broker by broker. Nobody receives it."""
-        return self._portal.call(self._client.trace(event))
-
-    def catalogue(self, *, own: bool = False) -> list[CatalogueEntry]:
-        """The subscriptions of the broker's clients, or of this one's principal only (`own`)."""
-        return self._portal.call(self._client.catalogue(own=own))
-
-    def ask(self, what: str, about: Any = None) -> Any:
-        """A question by its name, as `Client.ask` takes it."""
-        return self._portal.call(self._client.ask(what, about))
-
-    def peers(self) -> list[PeerOfBroker]:
-        """The neighbours of this broker, and where it dials."""
-        return self._portal.call(self._client.peers())
-
-    def add_peer(self, url: str) -> AddedPeer:
-        """Have the broker linked to another, as `Client.add_peer` does."""
-        return self._portal.call(self._client.add_peer(url))
-
-    def remove_peer(self, name: str) -> RemovedPeer:
-        """Have the broker part from a neighbour, as `Client.remove_peer` does."""
-        return self._portal.call(self._client.remove_peer(name))
-
-    def retire(self, broker: str) -> None:
-        """Say of a broker that it is gone for good, and return when all others know."""
-        self._portal.call(self._client.retire(broker))
-
-    def drain(self, *, undo: bool = False) -> Remains:
-        """Have the broker hand over all it has, as `Client.drain` does: what is left of that."""
-        return self._portal.call(self._client.drain(undo=undo))
-
-    def apply_plan(
-        self, plan: bytes | str | PathLike[str] | None, *, patience: float = SETTLE_PATIENCE_S
-    ) -> None:
-        """Put a plan of multicast groups in use, as `Client.apply_plan` does."""
-        self._portal.call(self._client.apply_plan(plan, patience=patience))
-
-    def suspend(self) -> None:
-        """Leave the broker for a while; it keeps the session for its grace."""
-        self._portal.call(self._client.suspend())
-
-    def resume(self, *urls: str) -> None:
-        """Come back to the broker, or to another one."""
-        self._portal.call(self._client.resume(*urls))
-
-    def move(self, *urls: str) -> None:
-        """Go to another broker without missing anything."""
-        self._portal.call(self._client.move(*urls))
+    settled = waited(Client.settled)
+    topology = waited(Client.topology)
+    status = waited(Client.status)
+    trace = waited(Client.trace)
+    catalogue = waited(Client.catalogue)
+    ask = waited(Client.ask)
+    peers = waited(Client.peers)
+    add_peer = waited(Client.add_peer)
+    remove_peer = waited(Client.remove_peer)
+    retire = waited(Client.retire)
+    drain = waited(Client.drain)
+    apply_plan = waited(Client.apply_plan)
+    suspend = waited(Client.suspend)
+    resume = waited(Client.resume)
+    move = waited(Client.move)
 
     @property
     def publisher(self) -> str:
