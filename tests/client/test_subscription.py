@@ -8,9 +8,8 @@ import pytest
 import palio
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
-from palio.client.home import Home
 from palio.client.registration import KEPT_GAPS, SubscriptionOptions
-from palio.client.subscription import Subscription
+from palio.client.subscription import Home, Subscription
 from palio.errors import (
     Closed,
     IllegalMessage,
@@ -475,3 +474,12 @@ async def test_what_is_no_count_is_refused(count: Any) -> None:
         with pytest.raises(InvalidInput, match="1 at least"):
             await bus.subscribe("x > 0", count=count)
         assert not len(bus._dispatcher)
+
+
+async def test_a_subscription_is_not_changed_from_another_loop() -> None:
+    async with palio.Bus() as bus:
+        heard = await bus.subscribe("x > :low", low=0)
+        for change in (heard.update(low=1), heard.replace("x > 0"), heard.settled()):
+            with pytest.raises(PalioError, match="belongs to another event loop"):
+                await asyncio.to_thread(asyncio.run, change)
+        assert (dict(heard.values), heard.version) == ({"low": 0}, 0)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import palio
-from palio.errors import IllegalMessage, NotAuthenticated, Unreachable
+from palio.client.transport import tls_context
+from palio.errors import IllegalMessage, InvalidConfiguration, NotAuthenticated, Unreachable
 from palio.protocol.messages import (
     Bye,
     Done,
@@ -167,3 +170,21 @@ async def test_a_connection_that_is_closing_is_not_written_to(
         wire.send(Pong())
         wire.flush()
         await client.close()
+
+
+def test_tls_is_by_scheme_or_by_argument() -> None:
+    given = ssl.create_default_context()
+    assert tls_context(None, is_secure=False) is None
+    assert tls_context(False, is_secure=False) is None
+    assert tls_context(given, is_secure=False) is given
+    for tls in (None, True):
+        context = tls_context(tls, is_secure=True)
+        assert context is not None
+        assert context.verify_mode == ssl.CERT_REQUIRED
+
+
+def test_what_cannot_be_secured_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfiguration, match="tls=False"):
+        tls_context(False, is_secure=True)
+    with pytest.raises(InvalidConfiguration, match="authorities"):
+        tls_context(tmp_path / "missing.pem", is_secure=True)

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from palio.protocol.client import ClientCore
+from palio.protocol.client import ClientCore, Crossing
 from palio.protocol.client_session import ClientSession
 from palio.protocol.messages import Accepted
-from palio.protocol.moving import Crossing
 from palio.protocol.publications import Publications
 from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Requests

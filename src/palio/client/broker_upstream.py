@@ -8,68 +8,48 @@ between the two is known to `ClientCore`.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from palio.client.deadlines import Deadlines
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import ANY_PUBLISHER, Gap, Late
-from palio.client.outbox import Outbox
-from palio.client.redirecting import elsewhere
 from palio.client.registration import Registration
-from palio.client.session import CLOSE_S, Session
+from palio.client.roaming import Roaming, unanswered
 from palio.client.transport import Dial
-from palio.client.upstream import Change, Told, Upstream, answers, finish, is_refusal, log_refusal
-from palio.errors import Closed, PalioError, Unreachable, Unsettled
+from palio.client.upstream import Change, Told, answers, finish, is_refusal, log_refusal
+from palio.errors import Closed, PalioError, SubscriptionEnded, Unreachable
 from palio.matching.protocol import Matcher
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.protocol import messages
-from palio.protocol.client import Application, ClientCore
-from palio.protocol.client_session import ClientSession
-from palio.protocol.limits import CROSSING_S
 from palio.protocol.messages import (
-    AddPeer,
     Advertise,
     Answer,
-    Apply,
+    Ask,
     Assembled,
     Cancel,
     Deliver,
-    Drain,
     Hello,
-    RemovePeer,
-    Replace,
-    Retire,
     Settle,
     Subscribe,
     Unadvertise,
     Unsubscribe,
     Update,
-    Withdraw,
     unpack_mask,
 )
 from palio.protocol.requests import Outcome, Request
 
-__all__ = ["BrokerUpstream"]
+__all__ = ["BrokerUpstream", "Lifetimes"]
 
-logger: Final = logging.getLogger("palio")
-
-SETTLE_AGAIN_S: Final = 0.1
-"""How long a client waits before it asks again for brokers that could not be told."""
 
 _UNKNOWN: Final = Gap(ANY_PUBLISHER, 0, 0, 0)
 
 
-class BrokerUpstream(Upstream, Application):
+class BrokerUpstream(Roaming):
     """A broker, at the other end of a connection that is mended by itself."""
-
-    has_broker = True
 
     def __init__(
         self,
@@ -81,28 +61,8 @@ class BrokerUpstream(Upstream, Application):
         draw: random.Random,
         timeout: float | None,
     ) -> None:
+        super().__init__(urls, hello, dial, draw=draw, timeout=timeout)
         self.dispatcher: Final = Dispatcher(self, matcher)
-        self.name: Final = hello.name
-        self.core: Final = ClientCore(self)
-        publications, may_publish = self.core.publications, self.core.may_publish
-        self.outbox: Final = Outbox(publications, may_publish, self._write)
-        self.deadlines: Final = Deadlines(timeout, self._state)
-        self.is_ready = False
-        """Whether it was connected once and has not ended."""
-        self.has_ended = False
-        self.is_listening = True
-        """False while the connection is lost or suspended: what is under way comes later."""
-        self._hello = hello
-        self._dial = dial
-        self._draw = draw
-        self._session = self._new_session(urls)
-        self.core.session = self._session.core
-        self._one_at_a_time = asyncio.Lock()
-        """For what leaves the broker or comes back: to suspend, to resume, to move."""
-        self.stays = False
-        """Whether it looks after a broker that is about to go, and does not leave it."""
-        self._going: asyncio.Task[None] | None = None
-        """On the way to another broker, as that of now is about to go."""
         self._leavers: set[asyncio.Future[None]] = set()
         """What those wait for who have unsubscribed."""
         self._next_advertised = 0
@@ -111,129 +71,7 @@ class BrokerUpstream(Upstream, Application):
         self._is_settling = False
         """Whether the broker is asked if they are; that is asked again in a new session."""
 
-    @property
-    def session(self) -> ClientSession:
-        """The session with the broker of now."""
-        return self.core.session
-
-    def _write(self) -> None:
-        self._session.flush()
-
-    def _new_session(self, urls: Sequence[str]) -> Session:
-        return Session(self.core, self._dial, urls, self._hello, self._draw)
-
-    def check_usable(self) -> None:
-        """Refuse what can never be connected again."""
-        if self.has_ended:
-            raise Closed("the connection has ended for good; connect anew")
-
-    def check_ready(self) -> None:
-        """Refuse what is not to be connected now."""
-        self.check_usable()
-        if not self.is_ready:
-            raise Unreachable(
-                "this client was never connected; write `async with palio.connect(...) as client` "
-                "or `client = await palio.connect(...)`"
-            )
-
-    def _state(self) -> str:
-        """How it stands with the connection, for people."""
-        session = self.session
-        is_there = "stands" if session.is_connected else "is lost and is dialled again"
-        return f"the connection to {session.broker or session.urls[0]} {is_there}"
-
-    # --- the connection ---
-
-    async def open(self) -> None:
-        """Connect."""
-        await self._session.open()
-
-    async def resume(self, urls: Sequence[str]) -> None:
-        """Come back; to other addresses if some are given."""
-        async with self._one_at_a_time:
-            if urls:
-                self.session.urls[:] = urls
-            await self.open()
-
-    async def suspend(self) -> None:
-        """Leave the broker once what was published is answered; it keeps the session."""
-        async with self._one_at_a_time:
-            if self.session.is_connected:
-                await self._answered()
-            self._session.pause()
-            self.disconnected()
-
-    async def move(self, urls: Sequence[str]) -> None:
-        """Leave the broker once everything is in force at another one."""
-        async with self._one_at_a_time:
-            await self._answered()
-            self.check_usable()
-            await self._move(self._new_session(urls))
-
-    async def _go_elsewhere(self, told: Sequence[str]) -> None:
-        """The broker is about to go: move to another one, if there is any that takes this client.
-
-        Whoever came first to leave it, or has no connection, has found another way.
-        """
-        async with self._one_at_a_time:
-            here, broker = self.session.urls[0], self.session.broker
-            others = elsewhere(self.session.urls, told, self._draw)
-            if not others or self.stays or not self.session.is_connected:
-                return
-            try:
-                await self._answered()
-                await self._move(self._new_session(others))
-            except PalioError as error:
-                logger.warning(
-                    "%s is about to go, and there is no way to another: %s", broker, error
-                )
-            else:
-                self.session.urls.append(here)
-                logger.info("%s is about to go; moved to %s", broker, self.session.broker)
-
-    async def _move(self, new: Session) -> None:
-        self.core.move(new.core)
-        try:
-            await new.open()
-            with suppress(Unsettled):  # those brokers were not heard before either
-                await self.settled(0.0)
-            await asyncio.sleep(CROSSING_S)
-            with suppress(TimeoutError):  # the broker that is left answers for what it got
-                async with asyncio.timeout(CLOSE_S):
-                    await self.outbox.idle(sent_only=True)
-        finally:
-            if self.session is new.core:
-                self._session = new
-            self.core.moved(asyncio.get_running_loop().time())
-
-    async def _answered(self) -> None:
-        """Return when all that was published before is answered."""
-        seconds = self.deadlines.seconds
-        try:
-            async with asyncio.timeout(seconds):
-                await self.outbox.idle()
-        except TimeoutError:
-            raise Unreachable(
-                f"not all that was published was answered in {seconds:g} s ({self._state()}); "
-                "resume(url) goes to another broker without waiting for it"
-            ) from None
-
-    async def close(self, patience_s: float = CLOSE_S) -> None:
-        """Leave the broker for good."""
-        if self._going is not None:
-            self._going.cancel()
-        self.core.end()
-        await self._session.closed(patience_s)
-
     # --- what the broker is told ---
-
-    def ask(self, request: Request) -> asyncio.Future[Any]:
-        """Send a request; what is returned is done with its answer."""
-        self.check_ready()
-        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.core.ask(request, answers(told))
-        self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
-        return told
 
     def tell(self, change: Change, /) -> Told:
         """See `Upstream`."""
@@ -248,7 +86,7 @@ class BrokerUpstream(Upstream, Application):
 
     async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
         """See `Upstream`. Who acts under no identity is by itself."""
-        if not self._hello.identity:
+        if not self.identity:
             return 0
         answer: Answer = await self.ask(Cancel(0, str(what), forget))
         ended: int = answer.data
@@ -270,21 +108,12 @@ class BrokerUpstream(Upstream, Application):
         self._leavers.add(told)
         told.add_done_callback(self._leavers.discard)
         change.add_done_callback(partial(_done, told, may_refuse))
-        self.deadlines.watch(told, _unanswered(request), self.deadlines.seconds)
+        self.deadlines.watch(told, unanswered(request), self.deadlines.seconds)
         return told
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
         """See `Upstream`."""
         self.core.acknowledge(number, entry, held, bookmark)
-
-    async def settled(self, patience: float, /) -> None:
-        """Ask again while some are missing: a network that forms or mends itself is whole soon."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + patience
-        while unreached := (await self.ask(Settle(0))).unreached:
-            if loop.time() >= until:
-                raise Unsettled(unreached)
-            await asyncio.sleep(SETTLE_AGAIN_S)
 
     async def advertise(self, what: Advertisement) -> int:
         """Announce what will be published; the number to withdraw it by."""
@@ -347,12 +176,6 @@ class BrokerUpstream(Upstream, Application):
                 each.wait_anew()
         self.outbox.go_on()
 
-    def redirected(self, urls: Sequence[str]) -> None:
-        """The broker is about to go."""
-        if not self.stays and (self._going is None or self._going.done()):
-            going = self._go_elsewhere(urls)
-            self._going = asyncio.get_running_loop().create_task(going)
-
     def disconnected(self) -> None:
         """Who has unsubscribed need not wait for the broker to be back."""
         self.is_listening = False
@@ -361,9 +184,7 @@ class BrokerUpstream(Upstream, Application):
 
     def ended(self, error: PalioError) -> None:
         """There is no way back to a broker."""
-        self.is_ready, self.has_ended = False, True
-        self.deadlines.close()
-        self.outbox.end(error)
+        super().ended(error)
         self.dispatcher.end(error)
 
     def deliver(self, message: Deliver) -> None:
@@ -435,25 +256,54 @@ def _retrieved(change: asyncio.Future[Any]) -> None:
         change.exception()
 
 
-def _unanswered(request: Request) -> str:
-    """What is known of a request that nobody has answered in time."""
-    match request:
-        case Subscribe():
-            return "nothing was subscribed; the broker is told so if it has subscribed it"
-        case Replace() | Update():
-            return "the change is in force here, and the broker will be told of it"
-        case Unsubscribe():
-            return "nothing more is heard here, and the broker will be told so"
-        case Withdraw() | Cancel():
-            return "what it covers may be over or not; the broker is asked again"
-        case Advertise() | Unadvertise():
-            return "the broker may or may not know; it will be told that nothing is advertised"
-        case Apply():
-            return "the plan may or may not be in use; look at the topology, and ask again"
-        case Drain():
-            return "the broker may or may not be handing over what it has; ask again"
-        case AddPeer() | RemovePeer():
-            return "the link may be there or not; ask for the peers, and again"
-        case Retire():
-            return "the broker may or may not be retired; look at the topology, and ask again"
-    return "ask again"
+class Lifetimes:
+    """The subscriptions of one client that end unless there is a source when their time is over
+    (proxy IV-C).
+    """
+
+    def __init__(self, upstream: BrokerUpstream) -> None:
+        self._upstream = upstream
+        self._asking: set[asyncio.Task[None]] = set()
+
+    async def begin(self, registration: Registration, lifetime_s: float) -> None:
+        """Let a subscription wait so long. Without time to wait it is refused where there is no
+        source, and in any case where nobody can know.
+        """
+        try:
+            found = await self._has_source(registration)
+            if not (found or lifetime_s):
+                raise _unoffered(registration)
+        except BaseException:
+            registration.abandon()
+            raise
+        if lifetime_s:
+            asyncio.get_running_loop().call_later(lifetime_s, self._is_over, registration)
+
+    def _is_over(self, registration: Registration) -> None:
+        if not registration.closed:
+            asking = asyncio.ensure_future(self._end_unless_offered(registration))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _end_unless_offered(self, registration: Registration) -> None:
+        try:
+            if not await self._has_source(registration) and not registration.closed:
+                registration.abandon(_unoffered(registration))
+        except Unreachable:
+            self._is_over(registration)  # that asks once the broker is back
+        except Closed:
+            pass
+        except PalioError as error:  # a filter that it may hear no longer
+            registration.abandon(error)
+
+    async def _has_source(self, registration: Registration) -> bool:
+        about = {"filter": str(registration.what), "values": dict(registration.values)}
+        answer: Answer = await self._upstream.ask(Ask(0, "source", about))
+        return bool(answer.data)
+
+
+def _unoffered(registration: Registration) -> SubscriptionEnded:
+    return SubscriptionEnded(
+        f"nobody advertises what {registration.bound!s:.200} wants, and its time to wait is over; "
+        "subscribe again, or without lifetime_s to wait for ever"
+    )

@@ -18,9 +18,8 @@ from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Gap, Published
 from palio.client.hub import Hub
-from palio.client.outgoing import Publishable, batches
+from palio.client.outgoing import Forms, Publishable, batches
 from palio.client.registration import SubscriptionOptions
-from palio.client.rows import Forms
 from palio.client.subscribing import given_values, understood
 from palio.client.subscription import Subscription
 from palio.client.upstream import Upstream

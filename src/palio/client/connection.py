@@ -32,19 +32,17 @@ from palio.client.answers import (
     Topology,
     Trace,
 )
-from palio.client.broker_upstream import BrokerUpstream
+from palio.client.broker_upstream import BrokerUpstream, Lifetimes
 from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.events import Gap, Published
 from palio.client.hub import Hub
-from palio.client.lifetimes import Lifetimes, check_lifetime
 from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
-from palio.client.securing import TLS
-from palio.client.subscribing import check_assembled_by, given_values, understood
+from palio.client.subscribing import check_assembled_by, check_lifetime, given_values, understood
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
-from palio.client.transport import Dial, tcp
+from palio.client.transport import TLS, Dial, tcp
 from palio.errors import InvalidInput
 from palio.language.parsing import read_advertisement
 from palio.matching.protocol import Matcher

@@ -10,7 +10,6 @@ from typing import Any, Final, Generic, Self, TypeVar
 
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
-from palio.client.home import Home
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import (
@@ -20,7 +19,7 @@ from palio.client.subscribing import (
     given_values,
     understood,
 )
-from palio.client.subscription import Subscription
+from palio.client.subscription import Home, Subscription
 from palio.client.upstream import Told, Upstream
 from palio.errors import Closed, InvalidInput
 from palio.model.filters import Filter

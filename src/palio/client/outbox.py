@@ -16,8 +16,7 @@ from typing import Final
 import pyarrow as pa
 
 from palio.client.events import Published
-from palio.client.outgoing import Publishable, batches
-from palio.client.rows import Form, Forms, Row
+from palio.client.outgoing import Form, Forms, Publishable, Row, batches
 from palio.errors import LimitExceeded, PalioError
 from palio.protocol.batches import PART_BYTES, check_texts, parts
 from palio.protocol.failures import error_of

@@ -12,10 +12,12 @@ from palio.model.filters import Filter
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
+from palio.protocol.durations import check_seconds
 
 __all__ = [
     "check_assembled_by",
     "check_count",
+    "check_lifetime",
     "check_on_gap",
     "check_values",
     "frozen",
@@ -125,3 +127,15 @@ def check_assembled_by(
     if durable:
         raise InvalidInput("brokers keep no pattern for who is away; leave durable= out")
     return True
+
+
+def check_lifetime(lifetime_s: float | None, what: object, durable: str) -> None:
+    """Refuse what is no time, or is not for such a subscription.
+
+    >>> check_lifetime(None, "whatever it is", "")
+    """
+    if lifetime_s is None:
+        return
+    check_seconds(lifetime_s, "lifetime_s")
+    if durable or not isinstance(what, Filter):
+        raise InvalidInput("lifetime_s= is for a filter that is not durable")

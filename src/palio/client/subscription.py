@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from palio.client.events import Event, Gap
-from palio.client.home import Home
 from palio.client.registration import Registration
 from palio.client.subscribing import check_values, frozen, given_values, understood
 from palio.client.upstream import Told, Upstream, is_refusal, log_refusal
@@ -21,7 +20,8 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
 
-__all__ = ["SETTLE_PATIENCE_S", "Subscription", "SubscriptionView"]
+__all__ = ["SETTLE_PATIENCE_S", "Home", "Subscription", "SubscriptionView"]
+
 
 SETTLE_PATIENCE_S: Final = 5.0
 """How long `settled` waits for brokers that cannot be told: a network that forms is whole soon."""
@@ -284,3 +284,26 @@ async def _answered(told: Told, take_back: Callable[[], None]) -> None:
         if is_refusal(error):
             take_back()
         raise
+
+
+class Home:
+    """The loop of the first use, or of a later one when that loop runs no longer."""
+
+    def __init__(self, whose: str) -> None:
+        self._whose = whose
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def check(self) -> None:
+        """Refuse to be used from another loop while its own runs: nobody there would be woken."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if here is self._loop:
+            return
+        if self._loop is not None and self._loop.is_running():
+            raise PalioError(
+                f"this {self._whose} belongs to another event loop; use it there, or a "
+                "SyncBus or SyncClient, which any thread may call"
+            )
+        self._loop = here

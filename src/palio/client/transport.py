@@ -7,18 +7,19 @@ message waits for nothing but the end of that turn.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
-from palio.client.securing import TLS, tls_context
-from palio.errors import IllegalMessage
+from palio.errors import IllegalMessage, InvalidConfiguration
 from palio.protocol.addresses import parse_address
 from palio.protocol.messages import Message
 from palio.protocol.unreached import CLOSED
 from palio.protocol.wire import Decoder, Encoder
 from palio.protocol.writing import write
 
-__all__ = ["Dial", "Ear", "Wire", "tcp"]
+__all__ = ["TLS", "Dial", "Ear", "Wire", "tcp", "tls_context"]
 
 
 class Ear(Protocol):
@@ -136,3 +137,26 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         return ear
+
+
+TLS: TypeAlias = ssl.SSLContext | str | Path | bool | None
+"""A context, the file of the authorities to trust, True for those of the system, or none."""
+
+
+def tls_context(tls: TLS, *, is_secure: bool) -> ssl.SSLContext | None:
+    """How to secure a connection to an address; None where it is to be open."""
+    if tls is None and not is_secure:
+        return None
+    if tls is False:
+        if is_secure:
+            raise InvalidConfiguration("palios:// is TLS, and tls=False asks for none")
+        return None
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    authorities = None if tls is None or tls is True else str(tls)
+    try:
+        return ssl.create_default_context(cafile=authorities)
+    except OSError as error:
+        raise InvalidConfiguration(
+            f"cannot read the authorities in {authorities!r}: {error}"
+        ) from None

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from palio.client.redirecting import MOST_KNOWN, elsewhere
+from palio.client.roaming import MOST_KNOWN, elsewhere
 from palio.errors import InvalidInput
 from palio.node.settings import Settings
 from palio.testing import Network
