@@ -198,7 +198,7 @@ class Actor(Member):
         if name in self.interests:
             return
         key = self.subscribe(text, values, durable=name if durable else "")
-        version = Wish(text, values or {}, self.core.standing[key].id, self.world.now)
+        version = Wish(text, values or {}, self.core.table.standing[key].id, self.world.now)
         self.interests[name] = Interest(name, key, version, durable=durable)
         self.ask_settled(self.interests[name])
 
@@ -420,7 +420,7 @@ class Actor(Member):
             id = newest.request = interest.asked_anew = interest.versions[0].request
             durable = interest.name if interest.durable else ""
             request = Subscribe(id, interest.key, newest.text, newest.values, durable)
-            self.core.ask(request, partial(self.answered, id))
+            self.core.table.ask(request, partial(self.answered, id))
             self.ask_settled(interest)  # what was answered before was about nothing
         elif isinstance(self.answers.get(newest.request), Failed):
             if newest.values:
@@ -491,7 +491,7 @@ class Actor(Member):
                 interest.settled = interest.question = None
             if interest.is_out:
                 interest.settled = interest.question = None
-                if interest.key in self.core.unconfirmed:  # it was said in the new session
+                if interest.key in self.core.table.unconfirmed:  # it was said in the new session
                     interest.is_out = False
                     interest.versions[-1].request = 0
             if interest.settled is None and interest.question is None:

@@ -126,7 +126,7 @@ class Operators:
 
         def ask() -> None:
             if not is_over:
-                operator.core.ask(Drain(0, broker), answered)
+                operator.core.table.ask(Drain(0, broker), answered)
 
         def answered(outcome: Outcome) -> None:
             nonlocal is_done
@@ -246,7 +246,7 @@ class Operators:
             else:
                 self._later(AGAIN_S, end)
 
-        operator.core.ask(RemovePeer(0, other), parted)
+        operator.core.table.ask(RemovePeer(0, other), parted)
         self.faults.lasts(seconds, what, end)
 
     def _is_edge(self, one: str, other: str) -> bool:
@@ -281,7 +281,7 @@ class Operators:
             else:
                 self._later(AGAIN_S, end)
 
-        operator.core.ask(AddPeer(0, url), answered)
+        operator.core.table.ask(AddPeer(0, url), answered)
         self.faults.lasts(seconds, what, end)
 
     def _until_done(
@@ -303,6 +303,6 @@ class Operators:
             if is_moot():
                 done()
             else:
-                operator.core.ask(request(), answered)
+                operator.core.table.ask(request(), answered)
 
         ask()

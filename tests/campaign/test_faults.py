@@ -74,7 +74,7 @@ def test_what_is_held_up_is_told_nobody(
     assert [seq for _, seq, _ in bob.heard] == ([] if held else [1])
     world.run(1.0)
     assert [seq for _, seq, _ in bob.heard] == [1]
-    assert key in bob.core.standing
+    assert key in bob.core.table.standing
 
 
 @pytest.mark.parametrize("kind", ["crash", "wipe", "torn"])

@@ -27,7 +27,7 @@ class Listener(Member):
     def renewed(self, *, may_have_missed: bool) -> None:
         super().renewed(may_have_missed=may_have_missed)
         self.told.append(self.world.now)
-        self.core.ask(Settle(0), self._is_whole)
+        self.core.table.ask(Settle(0), self._is_whole)
 
     def _is_whole(self, _outcome: Outcome) -> None:
         self.told.append(self.world.now)
@@ -51,7 +51,7 @@ class Publisher(Member):
     def renewed(self, *, may_have_missed: bool) -> None:
         super().renewed(may_have_missed=may_have_missed)
         self.in_force = False
-        self.core.ask(Settle(0), self._is_in_force)
+        self.core.table.ask(Settle(0), self._is_in_force)
 
     def _is_in_force(self, _outcome: Outcome) -> None:
         self.in_force = True
@@ -87,7 +87,7 @@ class Life:
         member = Publisher(self.world, f"publisher at {broker}", broker)
         self.world.clients[member.name] = member
         member.connect()
-        member.core.ask(Advertise(0, 1, "x >= 0"), lambda _outcome: None)
+        member.core.table.ask(Advertise(0, 1, "x >= 0"), lambda _outcome: None)
         return member
 
     def pass_time(self, seconds: float, every_s: float = 0.1) -> None:

@@ -103,7 +103,7 @@ class MulticastStorm:
         if broker in self.shape.brokers and random.chance(0.3):
             durable = world.client(f"durable at {broker}", broker)
             durable.subscribe(f"kind = {random.below(KINDS)}", durable="d")
-            self.durables[durable.name] = durable, durable.core.standing[1].filter
+            self.durables[durable.name] = durable, durable.core.table.standing[1].filter
 
     def _publisher(self, name: str) -> Publisher:
         publisher = Publisher(self.world, name, self.random.choice(self.brokers))

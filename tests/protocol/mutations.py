@@ -11,7 +11,7 @@ from palio.protocol.client_session import ClientSession
 from palio.protocol.messages import Accepted
 from palio.protocol.publications import Publications
 from palio.protocol.receipts import Receipts
-from palio.protocol.requests import Requests
+from palio.protocol.requests import Requests, Table
 from tests.mutations import Mutation, all_fresh, nothing
 
 __all__ = ["MUTATIONS"]
@@ -97,7 +97,7 @@ MUTATIONS: Final = (
     Mutation("one stream for all sessions", ClientSession, "_welcomed", _one_stream_for_ever),
     Mutation("arrivals are not acknowledged", ClientSession, "_acknowledge", nothing),
     Mutation("a lost connection is not dialled again", ClientSession, "_pause", nothing),
-    Mutation("nothing is subscribed anew", ClientCore, "_subscribe_all", nothing),
+    Mutation("nothing is subscribed anew", Table, "_subscribe_all", nothing),
     Mutation("open requests are forgotten", Requests, "take_all", _open_requests_are_forgotten),
     Mutation("durable events do not go again", Publications, "renew", _no_durable_events),
     Mutation("what is unknown is accepted", Publications, "renew", _unanswered_is_accepted),

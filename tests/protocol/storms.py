@@ -99,7 +99,7 @@ class Client(Member):
     ) -> None:
         super().deliver_named(message, keys, unconfirmed)
         event = message.parcel.rows[0]
-        live = {key: each for key, each in self.core.standing.items() if not each.durable}
+        live = {key: each for key, each in self.core.table.standing.items() if not each.durable}
         wanted = {
             key
             for key, each in live.items()
@@ -239,7 +239,7 @@ class Storm:
                 until = world.agenda.now_us + round(random.uniform() * 5 * US)
                 world.agenda.at(until, TIMER, client.connect)
             case 10:
-                key = random.choice(sorted(client.core.standing)[1:])
+                key = random.choice(sorted(client.core.table.standing)[1:])
                 client.update(key, low=random.below(4))
             case 11:
                 self._replace_one(client)
@@ -253,8 +253,8 @@ class Storm:
 
     def _replace_one(self, client: Client) -> None:
         """End a subscription and make another."""
-        key = self.random.choice(sorted(client.core.standing)[1:])
-        durable = client.core.standing[key].durable
+        key = self.random.choice(sorted(client.core.table.standing)[1:])
+        durable = client.core.table.standing[key].durable
         client.unsubscribe(key, forget=True)
         client.subscribe(self._text(), {"low": self.random.below(4)}, durable=durable)
 
@@ -318,7 +318,7 @@ class Storm:
 
     def _check_first(self, client: Client) -> None:
         """Its first subscription is durable and never changes: it hears all that it wants."""
-        key, first = next(iter(client.core.standing.items()))
+        key, first = next(iter(client.core.table.standing.items()))
         filter = parse_filter(first.filter)
         wanted = {each for each in self.durable if filter.matches(self.events[each], first.values)}
         lost = sorted(wanted - set(client.durably.get(key, [])))
@@ -362,14 +362,16 @@ class Storm:
                 each for each, event in events.items() for _ in range(_times(client, event))
             )
             if heard != wanted:
-                self._fail(f"{client.name} heard {heard}, not {wanted}: {client.core.standing}")
+                self._fail(
+                    f"{client.name} heard {heard}, not {wanted}: {client.core.table.standing}"
+                )
 
 
 def _times(client: Client, event: dict[str, Any]) -> int:
     """How often a client hears an event: once live, and once for each durable subscription."""
     matching = [
         each
-        for each in client.core.standing.values()
+        for each in client.core.table.standing.values()
         if parse_filter(each.filter).matches(event, each.values)
     ]
     durable = sum(bool(each.durable) for each in matching)

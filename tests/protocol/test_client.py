@@ -98,7 +98,7 @@ def test_who_is_told_of_an_end_by_a_new_session_may_subscribe_at_once() -> None:
     def subscribe_again(_outcome: Outcome) -> None:
         again.append(member.subscribe("x > 5"))
 
-    member.core.unsubscribe(Unsubscribe(0, key), subscribe_again)
+    member.core.table.unsubscribe(Unsubscribe(0, key), subscribe_again)
     member.connect()
     world.run(2.0)
     publisher.publish({"x": 3}, {"x": 7})
@@ -125,9 +125,9 @@ def test_after_the_end_every_request_is_answered_at_once() -> None:
     member = world.client("a", "b1")
     world.run(1.0)
     waiting: list[Outcome] = []
-    member.core.ask(Ask(0, "status"), waiting.append)
+    member.core.table.ask(Ask(0, "status"), waiting.append)
     member.core.end()
-    member.core.ask(Ask(0, "status"), waiting.append)
+    member.core.table.ask(Ask(0, "status"), waiting.append)
     world.run(1.0)
     assert [type(each) for each in waiting] == [Closed, Closed]
 
@@ -357,7 +357,7 @@ def test_a_change_that_was_refused_is_never_confirmed_until_all_is_said_again() 
     world.run(1.0)
     assert member.named == [([key], [key]), ([key], [])]
     member.unsubscribe(key)
-    assert not member.core.unconfirmed
+    assert not member.core.table.unconfirmed
 
 
 def test_of_several_events_nobody_may_say_for_whom_they_are() -> None:
@@ -394,7 +394,7 @@ def test_who_asked_together_is_told_together_each_once() -> None:
         [DONE],
         [DONE],
     ]
-    assert not member.core.unconfirmed
+    assert not member.core.table.unconfirmed
 
 
 def delivered(first: int, *rows: bool, publisher: str = "p", key: int = -1) -> Deliver:

@@ -77,7 +77,7 @@ class BrokerUpstream(Roaming):
         """See `Upstream`."""
         if isinstance(change, Unsubscribe):
             withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            if not self.core.unsubscribe(change, answers(withdrawn)):
+            if not self.core.table.unsubscribe(change, answers(withdrawn)):
                 return None
             return self._while_connected(withdrawn, change, may_refuse=change.forget)
         if isinstance(change, Update) and not self.is_ready:
@@ -113,7 +113,7 @@ class BrokerUpstream(Roaming):
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
         """See `Upstream`."""
-        self.core.acknowledge(number, entry, held, bookmark)
+        self.core.table.acknowledge(number, entry, held, bookmark)
 
     async def advertise(self, what: Advertisement) -> int:
         """Announce what will be published; the number to withdraw it by."""
@@ -123,17 +123,17 @@ class BrokerUpstream(Roaming):
             await self.ask(Advertise(0, number, str(what)))
         except BaseException:
             told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            if self.core.unadvertise(number, answers(told)):  # it may be told of it yet
+            if self.core.table.unadvertise(number, answers(told)):  # it may be told of it yet
                 log_refusal(told)
             raise
         return number
 
     async def unadvertise(self, number: int) -> None:
         """Withdraw an announcement, if that was not done already."""
-        if self.core.advertises(number):
+        if self.core.table.advertises(number):
             self.check_ready()
             withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self.core.unadvertise(number, answers(withdrawn))
+            self.core.table.unadvertise(number, answers(withdrawn))
             told = self._while_connected(withdrawn, Unadvertise(0, number))
             if told is not None:
                 await told
@@ -153,7 +153,7 @@ class BrokerUpstream(Roaming):
                 each.renew()
         if self._missed and not self._is_settling:
             self._is_settling = True
-            self.core.ask(Settle(0), self._is_whole)
+            self.core.table.ask(Settle(0), self._is_whole)
 
     def _is_whole(self, outcome: Outcome) -> None:
         """What was subscribed anew is in force everywhere; until now, events passed it by."""

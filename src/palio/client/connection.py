@@ -149,7 +149,7 @@ class Offer:
     @property
     def is_in_force(self) -> bool:
         """Whether it was not withdrawn, here or by another client of the same identity."""
-        return self._upstream.core.advertises(self._number)
+        return self._upstream.core.table.advertises(self._number)
 
     def __repr__(self) -> str:
         return f"<Offer of {self.advertisement}>"

@@ -207,7 +207,7 @@ class Roaming(Upstream, Application):
         """Send a request; what is returned is done with its answer."""
         self.check_ready()
         told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.core.ask(request, answers(told))
+        self.core.table.ask(request, answers(told))
         self.deadlines.watch(told, unanswered(request), self.deadlines.seconds)
         return told
 

@@ -5,15 +5,14 @@
   shell <-deliver, outcomes, receipts, ended---- ClientCore <-- ClientSession <-- connection
 ```
 
-A request is answered once, or fails; a publication too. When a session is renewed, everything is
-said again from how things stand now, and those who wait for an answer get that of the new question.
-While a client moves it has two sessions: what both brokers deliver is given on once.
+A request is answered once, or fails; a publication too. What is asked is kept in the `Table`: a
+session that is renewed is told all of it. While a client moves it has two sessions: what both
+brokers deliver is given on once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -25,8 +24,6 @@ from palio.protocol.failures import error_of
 from palio.protocol.limits import OVERLAP_S, WINDOW_BYTES
 from palio.protocol.messages import (
     Accepted,
-    Acknowledge,
-    Advertise,
     Answer,
     Assembled,
     Bookmarked,
@@ -40,23 +37,16 @@ from palio.protocol.messages import (
     Parcel,
     Redirect,
     Refused,
-    Replace,
     Subscribe,
-    Unadvertise,
-    Unsubscribe,
-    Update,
     Withdrawn,
     pack_mask,
     unpack_mask,
 )
 from palio.protocol.publications import Publications, Receipt
-from palio.protocol.requests import DONE, Outcome, Request, Requests, Waiter, tell
+from palio.protocol.requests import DONE, Table
 from palio.protocol.seen_numbers import SeenNumbers
 
 __all__ = ["Application", "ClientCore", "Crossing"]
-
-
-_REFUSED: Final = 0
 
 
 class Application:
@@ -120,15 +110,8 @@ class ClientCore:
     def __init__(self, application: Application, *, window: int = WINDOW_BYTES) -> None:
         self.publications: Final = Publications(self._send, window=window)
         self._application = application
-        self._requests = Requests()
-        self.standing: Final[dict[int, Subscribe]] = {}
-        """What the broker is to have subscribed, by key, each as it is now."""
-        self.unconfirmed: dict[int, int] = {}
-        """The keys of subscriptions that the broker may know otherwise than they are here, and the
-        number of the request that it has yet to confirm; `_REFUSED` if it refused one."""
-        self._advertised: dict[int, Advertise] = {}
-        self._leaving: dict[int, Subscribe] = {}
-        """Durable subscriptions whose end the broker has not confirmed."""
+        self.table: Final = Table(self._send, application.withdrawn)
+        """What is asked of the broker."""
         self._arriving: ClientSession | None = None
         """Of a client that moves, the session that no broker has welcomed yet..."""
         self._left: ClientSession | None = None
@@ -137,8 +120,6 @@ class ClientCore:
         """Whether that one was lost while it was being left."""
         self._crossing: Crossing | None = None
         self._crossed_at: float | None = None
-        self._visit = 0
-        """How many sessions have begun: a later one counts, whichever broker heard of it first."""
         self._error: PalioError | None = None
         """Why there will be no further connection, if that is so."""
         self._hearers: Final[dict[type, Callable[[ClientSession, Any], None]]] = {
@@ -174,48 +155,6 @@ class ClientCore:
 
     # --- verbs ---
 
-    def ask(self, request: Request, waiter: Waiter) -> None:
-        """Send a request whose answer is for one who waits.
-
-        What is subscribed or advertised holds in every session to come, until `unsubscribe` or
-        `unadvertise`.
-        """
-        match request:
-            case Subscribe(key=key):
-                self.standing[key] = request
-            case Replace(key=key) | Update(key=key) if key in self.standing:
-                self.standing[key] = _changed(self.standing[key], request)
-            case Advertise(key=key):
-                self._advertised[key] = request
-        self._say(request, waiter)
-
-    def take_up(self, request: Subscribe) -> None:
-        """The session was begun by another program, which has asked for this."""
-        self.standing[request.key] = request
-
-    def unsubscribe(self, request: Unsubscribe, waiter: Waiter) -> bool:
-        """Hear it no more. Whether there was anything to say: else nobody is told."""
-        key = request.key
-        ended = self.standing.pop(key, None)
-        if ended is None or self._error is not None:
-            return False
-        if request.forget and ended.durable:
-            self._leaving[key] = ended
-        self.unconfirmed.pop(key, None)
-        self._say(request, waiter)
-        return True
-
-    def advertises(self, key: int) -> bool:
-        """Whether something is announced under this key."""
-        return key in self._advertised
-
-    def unadvertise(self, key: int, waiter: Waiter) -> bool:
-        """Withdraw an announcement. Whether there was anything to say."""
-        if self._advertised.pop(key, None) is None or self._error is not None:
-            return False
-        self._say(Unadvertise(0, key), waiter)
-        return True
-
     def publish(
         self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool, is_last: bool = True
     ) -> None:
@@ -227,42 +166,6 @@ class ClientCore:
                 receipt.fail(self._error)
                 if is_last:
                     receipt.answer("")
-
-    def acknowledge(self, key: int, entry: int, held: int = 0, bookmark: bytes = b"") -> None:
-        """A durable subscription has dealt with everything up to an entry (see `Acknowledge`)."""
-        if key in self.standing and self._error is None:
-            self.session.send(Acknowledge(key, entry, held, bookmark))
-
-    def _say(self, request: Request, waiter: Waiter) -> None:
-        if self._error is not None:
-            waiter(self._error)
-            return
-        if isinstance(request, Subscribe) and request.durable:
-            request = msgspec.structs.replace(request, visit=self._visit)
-        request = self._requests.enter(request, waiter)
-        if isinstance(request, Subscribe | Replace | Update) and request.key in self.standing:
-            # Until it is confirmed, what the broker delivers may be for what was before. A refused
-            # change is in force here until all is subscribed anew.
-            key = request.key
-            if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
-                self.unconfirmed[key] = request.id
-        self.session.send(request)
-
-    def _answer(self, id: int, outcome: Done | Failed | Answer) -> None:
-        """What became of a request. Of one that is not open it was said in an earlier session."""
-        found = self._requests.take(id)
-        if found is None:
-            return
-        request, waiter = found
-        if isinstance(request, Subscribe | Replace | Update):
-            key = request.key
-            if isinstance(outcome, Failed) and key in self.standing:
-                self.unconfirmed[key] = _REFUSED
-            elif self.unconfirmed.get(key) == id:
-                del self.unconfirmed[key]
-        elif isinstance(request, Unsubscribe):
-            self._leaving.pop(request.key, None)
-        waiter(outcome)
 
     # --- moving, and the end ---
 
@@ -307,8 +210,7 @@ class ClientCore:
         elif session is not self.session:
             self._has_missed = True
             return
-        self._visit += 1
-        self._declare()
+        self.table.declare()
         self._application.renewed(may_have_missed=not (is_first or moves))
         if is_first and not moves:
             self.publications.begin()
@@ -336,7 +238,7 @@ class ClientCore:
         if session is self.session and self._error is None:
             self._error = error
             self._end_others(error)
-            self._requests.end(error)
+            self.table.end(error)
             self.publications.end(error)
             self._application.ended(error)
 
@@ -365,7 +267,7 @@ class ClientCore:
         if message.key != -1:
             self._application.deliver_durable(message)
         elif message.subscriptions is not None:
-            self._application.deliver_named(message, message.subscriptions, self.unconfirmed)
+            self._application.deliver_named(message, message.subscriptions, self.table.unconfirmed)
         else:
             self._application.deliver(message)
 
@@ -381,10 +283,10 @@ class ClientCore:
         self.publications.refused(message, behind=session is not self.session)
 
     def _answered(self, _session: ClientSession, message: Done | Failed | Answer) -> None:
-        self._answer(message.id, message)
+        self.table.answer(message.id, message)
         if isinstance(message, Done):
             for id in message.others:
-                self._answer(id, DONE)
+                self.table.answer(id, DONE)
 
     def _lost_events(self, _session: ClientSession, message: Gaps) -> None:
         self._application.lose(message.gaps)
@@ -395,72 +297,17 @@ class ClientCore:
 
     def _withdrawn(self, session: ClientSession, message: Withdrawn) -> None:
         if session is self.session:
-            for key in message.keys:
-                self._advertised.pop(key, None)
+            self.table.withdraw(message.keys)
 
     def _ended(self, session: ClientSession, message: Ended) -> None:
         if session is self.session:
             for key in message.keys:
-                self._end_subscription(key, error_of(message.failure))
+                self.table.end_subscription(key, error_of(message.failure))
 
     def _redirected(self, session: ClientSession, message: Redirect) -> None:
         """Of a client that moves already nothing more is wanted."""
         if session is self.session and self._arriving is None and self._left is None:
             self._application.redirected(message.urls)
-
-    def _end_subscription(self, key: int, error: PalioError) -> None:
-        ended = self.standing.pop(key, None)
-        if ended is not None:
-            self.unconfirmed.pop(key, None)
-            self._application.withdrawn(ended, error)
-
-    # --- a renewed session ---
-
-    def _declare(self) -> None:
-        """Subscribe and advertise all there is, and ask again what was not answered."""
-        subscribing: dict[int, list[Waiter]] = {}
-        advertising: dict[int, list[Waiter]] = {}
-        others: list[tuple[Request, Waiter]] = []
-        over: list[Waiter] = []
-        for request, waiter in self._requests.take_all():
-            match request:
-                case Subscribe(key=key) | Replace(key=key) | Update(key=key):
-                    subscribing.setdefault(key, []).append(waiter)
-                case Advertise(key=key):
-                    advertising.setdefault(key, []).append(waiter)
-                case Unsubscribe(key=key) if key in self._leaving:
-                    self._say(self._leaving[key], partial(tell, ()))  # before another has its name
-                    self._say(request, waiter)
-                case Unsubscribe() | Unadvertise():
-                    over.append(waiter)
-                case _:
-                    others.append((request, waiter))
-        self._subscribe_all(subscribing)
-        for key, advertised in list(self._advertised.items()):
-            self._say(advertised, partial(tell, advertising.pop(key, ())))
-        for request, waiter in others:
-            self._say(request, waiter)
-        for waiters in (over, *subscribing.values(), *advertising.values()):  # who may call back
-            tell(waiters, DONE)
-
-    def _subscribe_all(self, waiting: dict[int, list[Waiter]]) -> None:
-        """Subscribe all there is, for those who wait for an answer, by key."""
-        for key, standing in list(self.standing.items()):
-            waiters = [*waiting.pop(key, ()), partial(self._declared, key)]
-            self._say(standing, partial(tell, waiters))
-
-    def _declared(self, key: int, outcome: Outcome) -> None:
-        """End a subscription that the broker refuses although it was in force before."""
-        if isinstance(outcome, Failed):
-            self._end_subscription(key, error_of(outcome.failure))
-
-
-def _changed(known: Subscribe, change: Replace | Update) -> Subscribe:
-    """A subscription once a change is in force."""
-    if isinstance(change, Update):
-        return msgspec.structs.replace(known, values={**known.values, **change.values})
-    filter, values, assembled = change.filter, change.values, change.assembled
-    return msgspec.structs.replace(known, filter=filter, values=values, assembled=assembled)
 
 
 class Crossing:

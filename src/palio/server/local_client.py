@@ -229,24 +229,24 @@ class Guest(Application):
         """Send a request; the data of its answer, if it has any."""
         self._check()
         answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
-        self._core.ask(request, partial(_settle, answered))
+        self._core.table.ask(request, partial(_settle, answered))
         answer = await answered
         return answer.data if isinstance(answer, Answer) else None
 
     def advertises(self, key: int) -> bool:
         """Whether that is still announced: others of the identity may have withdrawn it."""
-        return self._core.advertises(key)
+        return self._core.table.advertises(key)
 
     def unadvertise(self, key: int) -> asyncio.Future[Done | Answer]:
         """Announce it no longer."""
         answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
-        if not self._core.unadvertise(key, partial(_settle, answered)):
+        if not self._core.table.unadvertise(key, partial(_settle, answered)):
             answered.set_result(DONE)
         return answered
 
     def acknowledge(self, entry: int) -> None:
         """A durable subscription has dealt with everything up to an entry."""
-        self._core.acknowledge(KEY, entry)
+        self._core.table.acknowledge(KEY, entry)
 
     async def publish(self, batch: pa.RecordBatch, *, durable: bool = False) -> Receipt:
         """Publish events of one shape; return when the node holds them, `durable`: on its disk."""
@@ -359,7 +359,7 @@ class Guest(Application):
         self.resumed = resumed
         self._said = self._session.stream.received
         if resumed:
-            self._core.take_up(Subscribe(0, KEY, ""))
+            self._core.table.take_up(Subscribe(0, KEY, ""))
         if not self._welcome.done():
             self._welcome.set_result(None)
 

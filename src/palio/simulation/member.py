@@ -272,8 +272,8 @@ class Member(Application):
         id = self._id()
         request = Subscribe(id, key, filter, values or {}, durable, assembled=assembled)
         if durable:
-            self.receipts[key] = Receipts(partial(self.core.acknowledge, key))
-        self.core.ask(request, partial(self.answered, id))
+            self.receipts[key] = Receipts(partial(self.core.table.acknowledge, key))
+        self.core.table.ask(request, partial(self.answered, id))
         return key
 
     def update(self, key: int, **values: Any) -> int:
@@ -283,7 +283,8 @@ class Member(Application):
     def unsubscribe(self, key: int, *, forget: bool = False) -> int:
         """Hear it no more; the number of the request."""
         id = self._id()
-        if not self.core.unsubscribe(Unsubscribe(id, key, forget), partial(self.answered, id)):
+        request = Unsubscribe(id, key, forget)
+        if not self.core.table.unsubscribe(request, partial(self.answered, id)):
             self.answered(id, Done(id))
         self.receipts.pop(key, None)
         return id
@@ -314,7 +315,7 @@ class Member(Application):
     def ask(self, request: Callable[[int], Request]) -> int:
         """Send any request with an id; the id."""
         id = self._id()
-        self.core.ask(request(id), partial(self.answered, id))
+        self.core.table.ask(request(id), partial(self.answered, id))
         return id
 
     def deal(self) -> None:
@@ -377,7 +378,7 @@ class Member(Application):
         other = self._other
         if other is not None and session is other.session is self.core.session:
             self._line, self._other = other, self._line
-            self.core.ask(Settle(0), lambda _outcome: self._cross(other))
+            self.core.table.ask(Settle(0), lambda _outcome: self._cross(other))
 
     def _cross(self, other: _Line) -> None:
         """All is in force at the new broker: the old one is heard for a moment more."""

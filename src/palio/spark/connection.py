@@ -114,7 +114,7 @@ class Connection(Application):
 
     async def _answered(self, request: Request) -> Any:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._core.ask(request, answers(answered))
+        self._core.table.ask(request, answers(answered))
         async with asyncio.timeout(self.timeout_s):
             answer = await answered
         return answer.data if isinstance(answer, Answer) else None
@@ -141,7 +141,7 @@ class Connection(Application):
         self._call(self._acknowledged(key, entry))
 
     async def _acknowledged(self, key: int, entry: int) -> None:
-        self._core.acknowledge(key, entry)
+        self._core.table.acknowledge(key, entry)
 
     def publish(self, batches: Iterable[pa.RecordBatch], first: int) -> None:
         """Publish events durably under the numbers from `first` on; return once all are accepted.
