@@ -55,6 +55,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     # what filters are made of: by filters
     "model/conjunctions.py": "model/test_relations.py",
     # the client's end: by clients of real and of simulated brokers
+    "client/assembling.py": "client/test_durable_patterns.py",
     "client/answers.py": "client/test_connection.py",
     "client/upstream.py": "client/test_bus.py",
     # the simulation: it is what storms run on, and they find planted faults

@@ -173,7 +173,8 @@ class BrokerUpstream(Roaming):
         if not self.is_listening:
             self.is_listening = True
             for each in self.dispatcher:
-                each.wait_anew()
+                if each.assembling is not None:
+                    each.assembling.wait_anew()
         self.outbox.go_on()
 
     def disconnected(self) -> None:
@@ -225,8 +226,9 @@ class BrokerUpstream(Roaming):
             gap = kind(each.publisher, each.first_seq, each.last_seq, each.count)
             for registration in self.dispatcher:
                 is_for_all = each.key < 0 and (not registration.durable or not each.count)
-                if registration.number == each.key:
-                    registration.start_over()
+                assembling = registration.assembling
+                if registration.number == each.key and assembling is not None:
+                    assembling.start_over()
                 if registration.number == each.key or is_for_all:
                     registration.lose(gap)
 

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.client.arrivals import Arrival
+from palio.client.assembling import Assembling
+from palio.client.bookmarks import NO_NUMBERS
 from palio.client.delivery_queue import DeliveryQueue, Queued, QueuedEvent, QueuedEvents
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.upstream import Upstream
@@ -148,10 +150,10 @@ class Dispatcher:
             wanting.sort(key=_number)  # who shares a queue hears in this order
         publisher, shape, row = parcel.publisher, parcel.shape, parcel.rows[0]
         for each in wanting:
-            if each.sequences is None:
+            if each.assembling is None:
                 each.queue.offer(QueuedEvent(each, publisher, shape, row))
             else:
-                complete = each.assemble([row], publisher)
+                complete = each.assembling.push([row], publisher)
                 if complete is not None:
                     each.queue.offer(complete)
 
@@ -206,10 +208,10 @@ class Dispatcher:
         application was told of the gap before it.
         """
         if entry and not len(parcel):
-            registration.queue.after_gaps(registration.lost_entry(entry, parcel.publisher))
+            registration.queue.after_gaps(_lost(registration, entry, parcel.publisher))
             return
-        if registration.sequences is not None:
-            self._deliver_to_pattern(registration, parcel, mask, entry)
+        if registration.assembling is not None:
+            self._deliver_to_pattern(registration.assembling, registration, parcel, mask, entry)
             return
         numbers, receipts = parcel.numbers, registration.receipts
         if entry:
@@ -223,14 +225,19 @@ class Dispatcher:
         self.queue(wanted, expected)
 
     def _deliver_to_pattern(
-        self, registration: Registration, parcel: Parcel, mask: RowMask, entry: int
+        self,
+        assembling: Assembling,
+        registration: Registration,
+        parcel: Parcel,
+        mask: RowMask,
+        entry: int,
     ) -> None:
         """The same for a pattern: its own receipts know what came before."""
         arrival = Arrival(parcel)
         wanted = self._wanted_by(registration, arrival, mask)
         registration.spurious += int(mask.sum()) - wanted.events
         rows = [row for _, places in wanted.by_subscription for row in arrival.rows_at(places)]
-        registration.take_in(rows, parcel.publisher, entry, parcel.nbytes)
+        assembling.take_in(rows, parcel.publisher, entry, parcel.nbytes)
 
     def queue(self, wanted: Recipients, entry: Entry | None = None) -> tuple[int, bool]:
         """Queue events for those who want them: how many deliveries, and whether a queue fills
@@ -241,13 +248,23 @@ class Dispatcher:
         arrival.share(sum([worth_copying(len(places), count) for _, places in by_subscription]))
         found = []
         for registration, places in by_subscription:
-            if registration.sequences is None:
+            if registration.assembling is None:
                 queued: Queued | None = _queued(registration, arrival, places, entry)
             else:
-                queued = registration.assemble(arrival.rows_at(places), arrival.publisher)
+                queued = registration.assembling.push(arrival.rows_at(places), arrival.publisher)
             if queued is not None:
                 found.append((registration.queue, queued))
         return _offer(found), any(queue.waiting * 2 > queue.capacity for queue, _ in found)
+
+
+def _lost(registration: Registration, entry: int, publisher: str) -> Callable[[], None]:
+    """An entry of a queue came without events: what is to be called once the gap for it is told,
+    which acknowledges it.
+    """
+    assembling, receipts = registration.assembling, registration.receipts
+    if assembling is not None and assembling.receipts is not None:
+        return assembling.receipts.lost(entry)
+    return receipts.make(receipts.expect(entry, publisher, NO_NUMBERS, 1)).give
 
 
 def _queued(

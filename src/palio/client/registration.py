@@ -1,29 +1,27 @@
 """`Registration`: a subscription as the house knows it; `Subscription` is the application's handle.
 
-It owns all that belongs to one subscription: its filter and values, its keys in the engine, the
-sequences of its pattern, what it owes its broker, and the queue that its events wait in. A change
+It owns all that belongs to one subscription: its filter and values, its keys in the engine, its
+pattern at work, what it owes its broker, and the queue that its events wait in. A change
 is put in force here first, and told to the upstream then: each verb returns the upstream's answer.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
 
-from palio.client.bookmarks import NO_NUMBERS, Bookmark, PatternReceipts
+from palio.client.assembling import Assembling
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, Late
-from palio.client.sequences import Sequences, composite
+from palio.client.sequences import composite
 from palio.client.subscribing import check_values, frozen
 from palio.client.upstream import Told, Upstream, log_refusal
-from palio.errors import HandlerFailed, InvalidFilter, InvalidInput, PalioError
+from palio.errors import HandlerFailed, InvalidFilter, PalioError
 from palio.matching.protocol import Matcher
 from palio.model.events import SEQ, TIME
 from palio.model.filters import Filter
@@ -82,22 +80,14 @@ class Registration:
         self.queue = queue
         self.durable = options.durable
         self.lease_s = options.lease_s
-        self._given_reorder_s = options.reorder_s
+        self._reorder_s = options.reorder_s
         self._by_brokers = options.by_brokers
         self._ended_at: Place | None = None
         """Where the last occurrence ended that brokers assembled: the next one lies beyond."""
         self.is_automatic = options.is_automatic
         self.receipts = NO_RECEIPTS
         """What is owed to the broker for events that were delivered."""
-        self.sequences = self._begun()
-        """Those of a pattern, in progress; None for a filter."""
-        self._pattern_receipts: PatternReceipts | None = None
-        if self.durable and self.sequences is not None:
-            self._pattern_receipts = PatternReceipts(
-                self.sequences, queue.capacity, self._acknowledge
-            )
-            self.receipts = self._pattern_receipts.occurrences
-        elif self.durable:
+        if self.durable:
             self.receipts = Receipts(partial(upstream.acknowledge, number))
         self.on_refused: Callable[[PalioError], None] | None = None
         """Who is told when it ends with an error and shares its queue with others."""
@@ -113,9 +103,11 @@ class Registration:
         self._upstream = upstream
         self._on_gap = options.on_gap
         self._on_end = on_end
-        self._timer: asyncio.TimerHandle | None = None
         self._has_warned = False
         """Whether a warning says already that events come too late."""
+        self.assembling: Assembling | None = None
+        """The pattern at work; None for a filter, and where brokers assemble it."""
+        self._set_pattern()
         self.install()
 
     @property
@@ -157,8 +149,8 @@ class Registration:
         if not self.closed:
             self._rebind(values)
         self.values = values
-        if self.sequences is not None:
-            self.sequences.rebind(values)
+        if self.assembling is not None:
+            self.assembling.rebind(values)
         self.version += 1
         if not changed or self.closed:
             return None
@@ -177,10 +169,7 @@ class Registration:
             self.what, self.values = before
             self.install()
             raise
-        ended, self.sequences = self.sequences, self._begun()
-        if self._pattern_receipts is not None and self.sequences is not None and ended is not None:
-            self.sequences.resume(ended.after, (), ended.reorder_s)
-            self._pattern_receipts.go_on(self.sequences)
+        self._set_pattern()
         self.version += 1
         if not self._upstream.has_broker:
             return None
@@ -205,7 +194,8 @@ class Registration:
         if not self.closed:
             self.closed = True
             self._on_end(self)
-        self._stop_waiting()
+        if self.assembling is not None:
+            self.assembling.stop()
         if error is not None and self.on_refused is not None:
             self.on_refused(error)
         else:
@@ -246,130 +236,36 @@ class Registration:
         for key, _, _ in self._keyed(self.values):
             self.matcher.remove(key)
 
-    # --- sequences of a pattern ---
+    # --- a pattern, and what is durable ---
 
-    def _begun(self) -> Sequences | None:
-        """The sequences of a pattern that nothing has come for yet."""
+    def _set_pattern(self) -> None:
+        """Begin with a pattern; one that was is replaced, or over."""
+        assembling = self.assembling
         if not isinstance(self.what, Pattern) or self.by_brokers:
-            return None
-        return Sequences(
-            self.what, self.values, self._given_reorder_s, is_durable=bool(self.durable)
-        )
-
-    def assemble(self, events: Iterable[dict[str, Any]], publisher: str) -> QueuedEvents | None:
-        """Take in events for the steps of the pattern: the sequences that are complete at once.
-
-        Those that had to wait are queued by themselves.
-        """
-        sequences = self.sequences
-        assert sequences is not None
-        waits = sequences.reorder_s > 0
-        now = asyncio.get_running_loop().time() if waits else 0.0
-        found, late = sequences.push(events, publisher, now)
-        if late is not None:
-            self.lose(late)
-        if waits or self._pattern_receipts is not None:
-            self._queue(found)
-            self._plan()
-            found = []
-        return QueuedEvents.made(self, publisher, found) if found else None
-
-    def _queue(self, composites: Iterable[Event]) -> None:
-        receipts = self._pattern_receipts
-        for publisher, some in groupby(composites, lambda each: each.publisher):
-            events = list(some)
-            entry = None if receipts is None else receipts.expect(events)
-            self.queue.offer(QueuedEvents.made(self, publisher, events, entry))
-
-    def _plan(self) -> None:
-        """See to it that what is held back is let go in time; one timer does for all of it."""
-        wake = None if self.sequences is None else self.sequences.wake
-        if wake is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_at(wake, self._let_go, wake)
-
-    def _let_go(self, due: float) -> None:
-        """Events have waited long enough, unless what goes before cannot come just now."""
-        self._timer = None
-        receipts = self._pattern_receipts
-        is_stopped = receipts is not None and receipts.is_full
-        if self.sequences is not None and self._upstream.is_listening and not is_stopped:
-            # A timer may come a little early by the clock that it goes by.
-            now = max(due, asyncio.get_running_loop().time())
-            self._queue(self.sequences.advance(now))
-            self._plan()
-            if receipts is not None:
-                receipts.tell()
-
-    def wait_anew(self) -> None:
-        """What could not come may come now, and before it nothing is let go."""
-        if self.sequences is not None:
-            self.sequences.wait_anew(asyncio.get_running_loop().time())
-            self._plan()
-
-    def _stop_waiting(self) -> None:
-        """Nothing will come any more: queue what is complete."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        # What a durable pattern holds back comes again, with what goes before it.
-        if self.sequences is not None and self._pattern_receipts is None:
-            self._queue(self.sequences.flush())
-
-    # --- a durable pattern ---
-
-    def take_in(
-        self, events: Sequence[dict[str, Any]], publisher: str, entry: int, size: int
-    ) -> None:
-        """Take in events for the steps of a durable pattern: all that are wanted of an entry of
-        its queue (0: of none), which has so many bytes.
-        """
-        receipts = self._pattern_receipts
-        assert receipts is not None
-        self.assemble(receipts.came(events, publisher, entry, size), publisher)
-        receipts.tell()
-
-    def lost_entry(self, entry: int, publisher: str) -> Callable[[], None]:
-        """An entry of its queue came without events: what is to be called once the gap for it is
-        told, which acknowledges it.
-        """
-        if self._pattern_receipts is not None:
-            return self._pattern_receipts.lost(entry)
-        return self.receipts.make(self.receipts.expect(entry, publisher, NO_NUMBERS, 1)).give
-
-    def _acknowledge(self, entry: int, held: int, bookmark: bytes) -> None:
-        """Tell the broker, which may have stopped; what it has kept back goes before what waits."""
-        self._upstream.acknowledge(self.number, entry, held, bookmark)
-        if held and self._timer is None:
-            self.wait_anew()
+            if assembling is not None:
+                assembling.cancel()
+            self.assembling = None
+        elif assembling is not None:
+            assembling.replace(self.what, self.values)
+        else:
+            self.assembling = new = Assembling(
+                self, self._upstream, self.what, self.values, self._reorder_s
+            )
+            if new.receipts is not None:
+                self.receipts = new.receipts.occurrences
 
     def bookmarked(self, packed: bytes) -> None:
-        """Somebody has left a bookmark under this name: go on from there, unless this is further.
-
-        One that cannot be read, or of another pattern, starts over.
-        """
-        receipts, sequences = self._pattern_receipts, self._begun()
-        if receipts is None or sequences is None:
-            return
-        try:
-            mark = Bookmark.read(packed)
-        except InvalidInput as error:
-            logger.warning("subscription %s: %s", self.what, error)
-            return
-        if receipts.resume(mark, sequences):
-            self.sequences, self.receipts = sequences, receipts.occurrences
+        """Somebody has left a bookmark under this name: go on from there, if that is further."""
+        assembling = self.assembling
+        if assembling is not None and assembling.resume(packed):
+            assert assembling.receipts is not None
+            self.receipts = assembling.receipts.occurrences
             self.queue.discard(self)
-
-    def start_over(self) -> None:
-        """Events of its queue are lost: nothing that was found may span them."""
-        if self._pattern_receipts is not None and self.sequences is not None:
-            self.sequences.start_over()
 
     def renew(self) -> None:
         """The session is lost: what was not acknowledged will come again."""
-        if self._pattern_receipts is not None:
-            self._pattern_receipts.renew()
-        else:
-            self.receipts.renew()
+        receipts = None if self.assembling is None else self.assembling.receipts
+        (receipts or self.receipts).renew()
 
     # --- what comes ---
 

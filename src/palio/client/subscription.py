@@ -58,8 +58,8 @@ class SubscriptionView:
     @property
     def reorder_s(self) -> float:
         """How long a pattern waits just now for events that were overtaken on their way."""
-        sequences = self._registration.sequences
-        return 0.0 if sequences is None else sequences.reorder_s
+        assembling = self._registration.assembling
+        return 0.0 if assembling is None else assembling.sequences.reorder_s
 
     @property
     def closed(self) -> bool:
