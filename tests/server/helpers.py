@@ -34,6 +34,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.wire import Decoder, Encoder
 from palio.server.journal.journal import Diskless
+from palio.server.local_client import Guest, Receipt
 from palio.server.server import Server
 
 AnyMessage = TypeVar("AnyMessage")
@@ -134,6 +135,12 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not condition():  # noqa: ASYNC110  # a turn, no time
             await asyncio.sleep(0)
+
+
+async def publish_by(guest: Guest, batch: pa.RecordBatch, *, durable: bool = False) -> Receipt:
+    """Publish a batch through a front's session."""
+    (receipt,) = await guest.publish_all([batch], durable=durable)
+    return receipt
 
 
 def hello(name: str = "alice", **fields: Any) -> Hello:

@@ -34,6 +34,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.streams import size_of
 from palio.server.local_client import KEY, Declined, Guest, Link
+from tests.server.helpers import publish_by
 
 BATCH = to_batch({"x": 1})
 
@@ -121,8 +122,8 @@ async def test_requests_are_answered_by_number() -> None:
 
 async def test_publications_are_answered_at_their_level() -> None:
     node, guest = await opened()
-    kept = await begun(guest.publish(BATCH, durable=True))
-    light = await begun(guest.publish(BATCH))
+    kept = await begun(publish_by(guest, BATCH, durable=True))
+    light = await begun(publish_by(guest, BATCH))
     assert [each.first_seq for each in node.said if isinstance(each, Publish)] == [1, 2]
     node.tell(Accepted(2, "memory"))
     assert (await light).level == "memory"
@@ -133,7 +134,7 @@ async def test_publications_are_answered_at_their_level() -> None:
 
 async def test_refused_rows_are_named() -> None:
     node, guest = await opened()
-    publication = await begun(guest.publish(BATCH))
+    publication = await begun(publish_by(guest, BATCH))
     refused = Refused(1, 1, Failure("NotPermitted", "no"))
     node.tell(refused)
     node.tell(Accepted(1, "memory"))
@@ -193,11 +194,11 @@ async def test_a_ping_is_answered() -> None:
 async def test_a_session_that_the_node_ends_ends_everything() -> None:
     node, guest = await opened()
     asking = await begun(guest.ask(Ask(0, "topology")))
-    publishing = await begun(guest.publish(BATCH))
+    publishing = await begun(publish_by(guest, BATCH))
     listening = await begun(guest.next())
     assert node.end is not None
     node.end("the server is stopping")
-    for waiting in (asking, publishing, listening, guest.publish(BATCH)):
+    for waiting in (asking, publishing, listening, publish_by(guest, BATCH)):
         with pytest.raises(Unreachable, match="the server is stopping"):
             await waiting
     assert not guest.is_open
@@ -219,10 +220,10 @@ async def test_closing_says_goodbye_and_leaving_does_not() -> None:
 
 async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
     node, guest = await opened()
-    publishing = await begun(guest.publish(BATCH))
+    publishing = await begun(publish_by(guest, BATCH))
     node.tell(Redirect(("palio://b2:7400",)))
     with pytest.raises(Unreachable, match="the broker is about to go"):
-        await guest.publish(BATCH)
+        await publish_by(guest, BATCH)
     assert not any(isinstance(each, Bye) for each in node.said), "it is not answered yet"
     node.tell(Accepted(len(BATCH), "memory"))
     assert (await publishing).level == "memory"
@@ -234,14 +235,14 @@ async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
 async def test_acknowledging() -> None:
     node, guest = await opened()
     _subscribing = await begun(guest.ask(Subscribe(0, KEY, "x = 1", {}, "d")))
-    guest.acknowledge(5)
+    guest.table.acknowledge(KEY, 5)
     assert node.last(Acknowledge) == Acknowledge(1, 5)
 
 
 async def test_a_large_batch_is_published_in_parts_with_one_receipt() -> None:
     node, guest = await opened()
     rows = 3 * MAX_BATCH_ROWS
-    publishing = asyncio.create_task(guest.publish(pa.record_batch({"x": range(rows)})))
+    publishing = asyncio.create_task(publish_by(guest, pa.record_batch({"x": range(rows)})))
     await node.has_said(Publish, 4)
     sent = [each for each in node.said if isinstance(each, Publish)]
     ends = [each.first_seq + len(each.parcel) for each in sent]
@@ -274,7 +275,7 @@ async def test_what_is_refused_of_a_part_before_the_last_is_sent_is_in_the_recei
     node = QuickNode(Refused(1, 2, Failure("NotPermitted", "no")))
     guest = await Guest.open(node, name="a")
     rows = 3 * MAX_BATCH_ROWS
-    publishing = asyncio.create_task(guest.publish(pa.record_batch({"x": range(rows)})))
+    publishing = asyncio.create_task(publish_by(guest, pa.record_batch({"x": range(rows)})))
     await node.has_said(Publish, 4)
     node.tell(Accepted(rows, "memory"))
     assert [each.last_seq for each in (await publishing).refused] == [2]
@@ -284,11 +285,11 @@ async def test_a_session_that_ends_between_two_parts_ends_their_publication() ->
     node = QuickNode(Bye("NotPermitted", "no more"))
     guest = await Guest.open(node, name="a")
     with pytest.raises(Declined, match="no more"):
-        await guest.publish(pa.record_batch({"x": range(3 * MAX_BATCH_ROWS)}))
+        await publish_by(guest, pa.record_batch({"x": range(3 * MAX_BATCH_ROWS)}))
 
 
 async def test_no_events_are_answered_without_asking() -> None:
     node, guest = await opened()
-    receipt = await guest.publish(BATCH.slice(0, 0), durable=True)
+    receipt = await publish_by(guest, BATCH.slice(0, 0), durable=True)
     assert (receipt.first_seq, receipt.last_seq, receipt.level) == (1, 0, "durable")
     assert not [each for each in node.said if isinstance(each, Publish)]

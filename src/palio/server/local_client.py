@@ -115,6 +115,8 @@ class News(NamedTuple):
 class _Plug(Connector):
     """A guest's connection to the node (see `client_session.Connector`)."""
 
+    session: ClientSession
+
     def __init__(self, guest: Guest, connect: Connect) -> None:
         self._guest = guest
         self._connect = connect
@@ -123,9 +125,14 @@ class _Plug(Connector):
     def dial(self, url: str) -> None:
         """See `Connector`: there is one node."""
         del url
-        guest = self._guest
-        self._link = self._connect(guest.receive, guest.lost)
-        guest.plugged_in()
+        self._link = self._connect(self._receive, self._lost)
+        self.session.dialled(NOW)
+
+    def _receive(self, message: Message) -> None:
+        self.session.receive(message, NOW)
+
+    def _lost(self, reason: str) -> None:
+        self.session.lost(Unreachable(f"the broker closed the session: {reason}"), NOW)
 
     def send(self, message: Message) -> None:
         """See `Connector`."""
@@ -155,8 +162,10 @@ class Guest(Application):
         self.resumed = False
         self._keep_bytes = keep_bytes
         self._core = ClientCore(self)
-        self._core.session = self._session = ClientSession(
-            _Plug(self, connect),
+        self.table: Final = self._core.table
+        plug = _Plug(self, connect)
+        self._core.session = self._session = plug.session = ClientSession(
+            plug,
             self._core,
             ["the node"],
             hello,
@@ -229,29 +238,16 @@ class Guest(Application):
         """Send a request; the data of its answer, if it has any."""
         self._check()
         answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
-        self._core.table.ask(request, partial(_settle, answered))
+        self.table.ask(request, partial(_settle, answered))
         answer = await answered
         return answer.data if isinstance(answer, Answer) else None
-
-    def advertises(self, key: int) -> bool:
-        """Whether that is still announced: others of the identity may have withdrawn it."""
-        return self._core.table.advertises(key)
 
     def unadvertise(self, key: int) -> asyncio.Future[Done | Answer]:
         """Announce it no longer."""
         answered: asyncio.Future[Done | Answer] = asyncio.get_running_loop().create_future()
-        if not self._core.table.unadvertise(key, partial(_settle, answered)):
+        if not self.table.unadvertise(key, partial(_settle, answered)):
             answered.set_result(DONE)
         return answered
-
-    def acknowledge(self, entry: int) -> None:
-        """A durable subscription has dealt with everything up to an entry."""
-        self._core.table.acknowledge(KEY, entry)
-
-    async def publish(self, batch: pa.RecordBatch, *, durable: bool = False) -> Receipt:
-        """Publish events of one shape; return when the node holds them, `durable`: on its disk."""
-        (receipt,) = await self.publish_all([batch], durable=durable)
-        return receipt
 
     async def publish_all(
         self, batches: Iterable[pa.RecordBatch], *, durable: bool = False
@@ -342,24 +338,12 @@ class Guest(Application):
 
     # --- the connection ---
 
-    def plugged_in(self) -> None:
-        """There is a link: say who this is."""
-        self._session.dialled(NOW)
-
-    def receive(self, message: Message) -> None:
-        """The node says something."""
-        self._session.receive(message, NOW)
-
-    def lost(self, reason: str) -> None:
-        """The node has closed the link."""
-        self._session.lost(Unreachable(f"the broker closed the session: {reason}"), NOW)
-
     def welcomed(self, *, resumed: bool) -> None:
         """The node knows who this is."""
         self.resumed = resumed
         self._said = self._session.stream.received
         if resumed:
-            self._core.table.take_up(Subscribe(0, KEY, ""))
+            self.table.take_up(Subscribe(0, KEY, ""))
         if not self._welcome.done():
             self._welcome.set_result(None)
 
@@ -370,17 +354,14 @@ class Guest(Application):
 
     # --- what the core tells (`client.Application`) ---
 
-    def deliver(self, message: Deliver) -> None:
+    def deliver(self, message: Deliver | Gaps) -> None:
         """See `Application`: what comes twice, and what for, is the consumer's to know."""
-        self._hear(message)
+        self._news.append(News(self._session.stream.received + 1, message))
+        self._came.set()
 
     def lose(self, gaps: Sequence[Gap]) -> None:
         """See `Application`."""
-        self._hear(Gaps(tuple(gaps)))
-
-    def _hear(self, message: Deliver | Gaps) -> None:
-        self._news.append(News(self._session.stream.received + 1, message))
-        self._came.set()
+        self.deliver(Gaps(tuple(gaps)))
 
     def redirected(self, urls: Sequence[str]) -> None:
         """See `Application`: whoever is behind the front has to come to another broker. What it is

@@ -104,7 +104,7 @@ class _Line(Connector):
     """One session of a member, with its connection and its timer (see `Connector`)."""
 
     def __init__(
-        self, member: Member, broker: str, hello: Hello, draw: Callable[[], float]
+        self, member: Visitor, broker: str, hello: Hello, draw: Callable[[], float]
     ) -> None:
         self.member = member
         self.link: int | None = None
@@ -174,27 +174,14 @@ class _Line(Connector):
             self.connect()
 
 
-class Member(Application):
-    """A client that remembers what it heard, and how all it asked for was answered."""
+class Visitor(Application):
+    """A client's connections in a world: to one broker, and to two while it moves."""
 
     def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
         self.world = world
         self.name = name
         self.core = ClientCore(self)
-        self.heard: list[tuple[str, int, dict[str, Any]]] = []
-        """Publisher, number and attributes of what came, in order."""
-        self.assembled: list[Assembled] = []
-        """What brokers have assembled, in order."""
-        self.gaps: list[Gap] = []
-        self.answers: dict[int, Done | Failed | Answer] = {}
-        self.outcomes: dict[int, list[Outcome]] = {}
-        """All that was said of each request; it is one thing, if all is well."""
-        self.publications: list[Publication] = []
         self.errors: list[PalioError] = []
-        self.acknowledges = True
-        """Whether it has dealt with what it hears at once; else with `deal`."""
-        self.receipts: dict[int, Receipts] = {}
-        """Of each durable subscription, what it has not acknowledged."""
         self._draw = world.random.branch().uniform
         self._hello = Hello(
             "client",
@@ -210,8 +197,6 @@ class Member(Application):
         self._hears_left = False
         """Whether what it is told now comes from the broker that it is leaving."""
         self.core.session = self._line.session
-        self._next_id = 1
-        self._next_key = 1
 
     @property
     def token(self) -> str:
@@ -237,6 +222,121 @@ class Member(Application):
     def is_connected(self) -> bool:
         """Whether what it says goes out at once."""
         return self.core.session.is_connected
+
+    def connect(self) -> None:
+        """Connect, or try again in a moment."""
+        self._line.connect()
+
+    def cut(self) -> None:
+        """The connection breaks."""
+        link = self._line.link
+        if link is not None:
+            self.world.cut_off(link)
+
+    def vanish(self) -> None:
+        """Break off without a word, and stay away."""
+        self._line.is_wanted = False
+        self._line.session.abandon()
+
+    def suspend(self) -> None:
+        """Leave for a while."""
+        self._line.is_wanted = False
+        self._line.session.pause()
+
+    def resume(self, broker: str) -> None:
+        """Come back, perhaps elsewhere."""
+        self._line.is_wanted = True
+        self.broker = broker
+
+    def move(self, broker: str) -> None:
+        """Leave for another broker at once."""
+        if self._other is None:
+            self.suspend()
+            self.resume(broker)
+
+    def move_over(self, broker: str) -> None:
+        """Go to another broker and leave the old one when all is in force there."""
+        if self._other is None:
+            self._other = _Line(self, broker, self._hello, self._draw)
+            self.core.move(self._other.session)
+            self._other.connect()
+
+    def opened(self, session: ClientSession) -> None:
+        """A session is connected."""
+        other = self._other
+        if other is not None and session is other.session is self.core.session:
+            self._line, self._other = other, self._line
+            self.core.table.ask(Settle(0), lambda _outcome: self._cross(other))
+
+    def _cross(self, other: _Line) -> None:
+        """All is in force at the new broker: the old one is heard for a moment more."""
+
+        def crossed() -> None:
+            if self._other is not None and self._line is other:
+                self.moved()
+
+        agenda = self.world.agenda
+        agenda.at(agenda.now_us + round(CROSSING_S * US), TIMER, crossed)
+
+    def moved(self) -> None:
+        """All is in force at the new broker, or it was not reached."""
+        if self._other is not None:
+            self._other.is_wanted = False
+            self._other = None
+            self.core.moved(self.world.now)
+
+    def _lines(self, link: int) -> list[_Line]:
+        lines = (self._line, self._other)
+        return [each for each in lines if each is not None and each.link == link]
+
+    def receive(self, link: int, message: Message) -> None:
+        """A message came."""
+        for line in self._lines(link):
+            self._hears_left = line is self._other
+            line.session.receive(message, self.world.now)
+            line.look()
+
+    def lost(self, link: int) -> None:
+        """The connection broke."""
+        for line in self._lines(link):
+            line.link = None
+            line.session.lost(Unreachable("the connection was cut"), self.world.now)
+            line.look()
+
+    def illegal(self, link: int, error: IllegalMessage) -> None:
+        """Something came that cannot be read."""
+        for line in self._lines(link):
+            line.session.illegal(error, self.world.now)
+            line.look()
+
+    def redirected(self, urls: Sequence[str]) -> None:
+        """Its broker is about to go."""
+        others = (self.world.broker_at(each) for each in urls)
+        broker = next((each for each in others if each not in {"", self.broker}), "")
+        if broker:
+            self.move_over(broker)
+
+
+class Member(Visitor):
+    """A client that remembers what it heard, and how all it asked for was answered."""
+
+    def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
+        super().__init__(world, name, broker, identity)
+        self.heard: list[tuple[str, int, dict[str, Any]]] = []
+        """Publisher, number and attributes of what came, in order."""
+        self.assembled: list[Assembled] = []
+        """What brokers have assembled, in order."""
+        self.gaps: list[Gap] = []
+        self.answers: dict[int, Done | Failed | Answer] = {}
+        self.outcomes: dict[int, list[Outcome]] = {}
+        """All that was said of each request; it is one thing, if all is well."""
+        self.publications: list[Publication] = []
+        self.acknowledges = True
+        """Whether it has dealt with what it hears at once; else with `deal`."""
+        self.receipts: dict[int, Receipts] = {}
+        """Of each durable subscription, what it has not acknowledged."""
+        self._next_id = 1
+        self._next_key = 1
 
     @property
     def accepted(self) -> int:
@@ -333,94 +433,6 @@ class Member(Application):
         self._next_id += 1
         return self._next_id - 1
 
-    # --- connections ---
-
-    def connect(self) -> None:
-        """Connect, or try again in a moment."""
-        self._line.connect()
-
-    def cut(self) -> None:
-        """The connection breaks."""
-        link = self._line.link
-        if link is not None:
-            self.world.cut_off(link)
-
-    def vanish(self) -> None:
-        """Break off without a word, and stay away."""
-        self._line.is_wanted = False
-        self._line.session.abandon()
-
-    def suspend(self) -> None:
-        """Leave for a while."""
-        self._line.is_wanted = False
-        self._line.session.pause()
-
-    def resume(self, broker: str) -> None:
-        """Come back, perhaps elsewhere."""
-        self._line.is_wanted = True
-        self.broker = broker
-
-    def move(self, broker: str) -> None:
-        """Leave for another broker at once."""
-        if self._other is None:
-            self.suspend()
-            self.resume(broker)
-
-    def move_over(self, broker: str) -> None:
-        """Go to another broker and leave the old one when all is in force there."""
-        if self._other is None:
-            self._other = _Line(self, broker, self._hello, self._draw)
-            self.core.move(self._other.session)
-            self._other.connect()
-
-    def opened(self, session: ClientSession) -> None:
-        """A session is connected."""
-        other = self._other
-        if other is not None and session is other.session is self.core.session:
-            self._line, self._other = other, self._line
-            self.core.table.ask(Settle(0), lambda _outcome: self._cross(other))
-
-    def _cross(self, other: _Line) -> None:
-        """All is in force at the new broker: the old one is heard for a moment more."""
-
-        def crossed() -> None:
-            if self._other is not None and self._line is other:
-                self.moved()
-
-        agenda = self.world.agenda
-        agenda.at(agenda.now_us + round(CROSSING_S * US), TIMER, crossed)
-
-    def moved(self) -> None:
-        """All is in force at the new broker, or it was not reached."""
-        if self._other is not None:
-            self._other.is_wanted = False
-            self._other = None
-            self.core.moved(self.world.now)
-
-    def _lines(self, link: int) -> list[_Line]:
-        lines = (self._line, self._other)
-        return [each for each in lines if each is not None and each.link == link]
-
-    def receive(self, link: int, message: Message) -> None:
-        """A message came."""
-        for line in self._lines(link):
-            self._hears_left = line is self._other
-            line.session.receive(message, self.world.now)
-            line.look()
-
-    def lost(self, link: int) -> None:
-        """The connection broke."""
-        for line in self._lines(link):
-            line.link = None
-            line.session.lost(Unreachable("the connection was cut"), self.world.now)
-            line.look()
-
-    def illegal(self, link: int, error: IllegalMessage) -> None:
-        """Something came that cannot be read."""
-        for line in self._lines(link):
-            line.session.illegal(error, self.world.now)
-            line.look()
-
     # --- what its core tells (`client.Application`) ---
 
     def deliver(self, message: Deliver) -> None:
@@ -461,13 +473,6 @@ class Member(Application):
     def lose(self, gaps: Sequence[Gap]) -> None:
         """Its broker dropped events."""
         self.gaps += gaps
-
-    def redirected(self, urls: Sequence[str]) -> None:
-        """Its broker is about to go."""
-        others = (self.world.broker_at(each) for each in urls)
-        broker = next((each for each in others if each not in {"", self.broker}), "")
-        if broker:
-            self.move_over(broker)
 
     def renewed(self, *, may_have_missed: bool) -> None:
         """A session began: what was not acknowledged comes again."""

@@ -23,6 +23,7 @@ from palio.server.journal.journal import FILE, Journal
 from palio.server.local_client import Guest
 from palio.server.server import Server
 from tests.server.fronts import WAIT_S, broker
+from tests.server.helpers import publish_by
 
 
 def subscription(filter: str = "TRUE", **config: Any) -> HttpSubscription:
@@ -81,7 +82,7 @@ async def test_what_was_sent_long_enough_ago_is_acknowledged(tmp_path: Path) -> 
     async with broker(tmp_path) as server, publisher(server) as guest:
         feed = await CursorFeed.open(server.connect_local, made, keep_bytes=5_000)
         for number in range(20):
-            await guest.publish(to_batch({"x": number, "pad": "x" * 1_000}), durable=True)
+            await publish_by(guest, to_batch({"x": number, "pad": "x" * 1_000}), durable=True)
         assert values(await take(feed, 20)) == list(range(20))
         feed.leave()
         again = await CursorFeed.open(server.connect_local, made)
@@ -96,7 +97,7 @@ async def test_what_an_earlier_consumer_was_given_is_acknowledged(tmp_path: Path
     async with broker(tmp_path) as server, publisher(server) as guest:
         feed = await CursorFeed.open(server.connect_local, made)
         for number in range(2):
-            await guest.publish(to_batch({"x": number}), durable=True)
+            await publish_by(guest, to_batch({"x": number}), durable=True)
         first, _ = await take(feed, 2)
         feed.leave()
         again = await CursorFeed.open(server.connect_local, made)
@@ -112,7 +113,7 @@ async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:
         feed = await CursorFeed.open(server.connect_local, subscription())
         events = [{"x": number} for number in range(2 * MAX_CHUNK + 1)]
         for batch in to_batches(events):
-            await guest.publish(batch)
+            await publish_by(guest, batch)
         sizes = []
         async for items in feed.chunks():
             sizes.append(len(items))
@@ -126,7 +127,7 @@ async def test_cursors_are_in_the_order_of_events() -> None:
     async with broker() as server, publisher(server) as guest:
         feed = await CursorFeed.open(server.connect_local, subscription("x > 0"))
         for number in range(4):
-            await guest.publish(to_batch({"x": number}))
+            await publish_by(guest, to_batch({"x": number}))
         items = await take(feed, 3)
         assert values(items) == [1, 2, 3]
         assert len({item.cursor for item in items}) == 3
@@ -141,9 +142,9 @@ async def test_what_fails_new_values_is_not_given_any_more() -> None:
         made = HttpSubscription.of("s1", "http", request, "")
         feed = await CursorFeed.open(server.connect_local, made)
         for number in (50, 5):
-            await guest.publish(to_batch({"x": number}))
+            await publish_by(guest, to_batch({"x": number}))
         await feed.update({"limit": 10})
-        await guest.publish(to_batch({"x": 6}))
+        await publish_by(guest, to_batch({"x": 6}))
         assert values(await take(feed, 2)) == [5, 6]
         feed.close()
 
@@ -174,7 +175,7 @@ async def test_an_entry_that_was_lost_is_acknowledged_by_the_cursor_of_its_gap(
         feed = await CursorFeed.open(server.connect_local, made)
         feed.leave()
         for number in range(1, last + 1):
-            await guest.publish(to_batch({"x": number}), durable=True)
+            await publish_by(guest, to_batch({"x": number}), durable=True)
     bad.append(2)
     async with broker(tmp_path) as server:
         found: list[Any] = []
@@ -199,7 +200,7 @@ async def test_a_row_altered_under_a_right_checksum_is_a_gap(damage: str, tmp_pa
         feed.leave()
         for first in (1, 4, 7):
             (batch,) = to_batches([{"x": first + each, "s": "ab"} for each in range(3)])
-            await guest.publish(batch, durable=True)
+            await publish_by(guest, batch, durable=True)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
         alter_second_entry(connection, damage)
     async with broker(tmp_path) as server:

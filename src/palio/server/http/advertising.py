@@ -92,7 +92,7 @@ class _Advertiser:
         guest = await asyncio.shield(self.opening)
         async with self._turn:
             offer = self.offers.get(id)
-            is_new = offer is None or not guest.advertises(offer.key)
+            is_new = offer is None or not guest.table.advertises(offer.key)
             if offer is None:
                 offer = self.offers[id] = _Offer(next(self._keys))
             try:
@@ -142,7 +142,9 @@ class HttpAdvertisers:
             return JSONResponse([])
         guest = await asyncio.shield(advertiser.opening)
         offers = advertiser.offers.items()
-        return JSONResponse([_shown(id, each) for id, each in offers if guest.advertises(each.key)])
+        return JSONResponse(
+            [_shown(id, each) for id, each in offers if guest.table.advertises(each.key)]
+        )
 
     async def delete(self, request: Request) -> Response:
         """`DELETE /advertisements/{id}?as=NAME`: announce it no longer."""

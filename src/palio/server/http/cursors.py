@@ -191,7 +191,7 @@ class CursorFeed:
         await guest.ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
         self._lost = bool(self._after.session)
         if subscription.durable and self._after.done > 0:
-            guest.acknowledge(self._after.done)
+            guest.table.acknowledge(KEY, self._after.done)
 
     async def chunks(self, most: int = MAX_CHUNK) -> AsyncIterator[list[Item]]:
         """Events and gaps, a few at a time. To ask for more is to be done with those before."""
@@ -268,7 +268,7 @@ class CursorFeed:
         while self._kept and self._kept[0].number <= done:
             self._let_go()
         if done:
-            self._guest.acknowledge(done)
+            self._guest.table.acknowledge(KEY, done)
 
     async def forget(self) -> None:
         """End the subscription itself."""
@@ -357,7 +357,7 @@ class CursorFeed:
         while self._kept and self._kept_bytes > self._keep_bytes:
             done = self._let_go()
         if done:
-            self._guest.acknowledge(done)
+            self._guest.table.acknowledge(KEY, done)
 
     def _let_go(self) -> int:
         """Forget the oldest entry; its number."""
