@@ -40,6 +40,7 @@ TODAY: Final = share(FAST, 3)
 
 UNNOTICED: Final[Mapping[str, str]] = {
     "waves do not wait for the tree": "a publisher has to be quicker than three messages",
+    "who was away is not missed": "the only way between two has to be stopped in order",
 }
 """What it has not noticed in the seeds that docs/failures.md names, and what that would take."""
 
