@@ -384,6 +384,19 @@ def test_one_that_was_started_anew_before_anybody_saw_it_gone_was_not_missed() -
     assert seen.judge() == (Missed.EVERYBODY, ["b1"]), "in this life it was away"
 
 
+@pytest.mark.parametrize(
+    ("has_published", "missed"), [(False, Missed.NOBODY), (True, Missed.EVERYBODY)]
+)
+def test_what_one_took_before_it_met_anybody_is_missed(has_published: bool, missed: Missed) -> None:
+    seen = away()
+    seen.join(has_published=has_published)
+    seen.look({"b1"})
+    seen.join(has_published=has_published)
+    assert seen.judge()[0] is missed
+    seen.join(has_published=True)
+    assert seen.judge()[0] is Missed.NOBODY, "it is not alone any more"
+
+
 def test_who_starts_misses_its_network_alone_unless_it_joins_two_parts() -> None:
     seen = away()
     seen.begin(["b1", "b2", "b3"])
@@ -466,13 +479,16 @@ def test_an_inner_broker_that_is_killed_is_told_once() -> None:
     assert gaps_after(world, ["b2", "b3"], world.kill) == [(1, 1, 1)] * 2
 
 
-def test_what_a_broker_took_before_it_met_its_network_is_told() -> None:
+@pytest.mark.parametrize("has_its_disk", [True, False])
+def test_what_a_broker_took_before_it_met_its_network_is_told(has_its_disk: bool) -> None:
     world = World.of(line(2), General, settings=QUICK)
     ear, mouth = world.client("ear", "b1"), world.client("mouth", "b2")
     ear.subscribe("x >= 0")
     world.run(3.0)
     _leave(world, "b2")
     world.cut("b1", "b2")
+    if not has_its_disk:
+        world.disks["b2"] = Disk(world.random.branch())
     world.start("b2")
     world.run(1.0)
     mouth.publish({"x": 1})

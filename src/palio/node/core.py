@@ -37,7 +37,7 @@ from palio.node.follows import (
     Say,
 )
 from palio.node.identity import Identity
-from palio.node.lapses import Absences, Lapses, Missed
+from palio.node.lapses import Absences, Lapses
 from palio.node.limits import MAX_EARLY, SHOWN_CHARS
 from palio.node.notices import Notice
 from palio.node.operations import Append, Claim, Operation
@@ -133,7 +133,7 @@ class Core:
         self.outlets = Outlets(router, self.route)
         registry = self.durability.registry
         self.absences = Absences(registry.together)
-        self.lapses = Lapses(self._sound, self._are_joined, self._missed)
+        self.lapses = Lapses(self._sound, self._are_joined, self.absences.judge)
         self.has_published = False
         """Whether clients have published anything here."""
         self.telling = Telling(self._say, self.flow)
@@ -372,13 +372,7 @@ class Core:
         """Tables are in force."""
         for neighbour in self.neighbours.values():
             neighbour.is_joining = False
-
-    def _missed(self) -> tuple[Missed, list[str]]:
-        """Who has missed something while brokers could not reach each other."""
-        missed, brokers = self.absences.judge()
-        if missed is Missed.HERE and self.has_published:
-            missed = Missed.EVERYBODY
-        return missed, brokers
+        self.absences.join(has_published=self.has_published)
 
     def _say(self, neighbour: Neighbour, portion: Message) -> None:
         neighbour.tell(self.out, portion)

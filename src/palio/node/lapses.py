@@ -51,8 +51,7 @@ class Missed(Enum):
 
     NOBODY = 0
     HERE = 1
-    """Those of this broker alone: clients that came before it had met its network, and all others
-    if something was published here meanwhile."""
+    """Those of this broker alone: clients that came before it had met its network."""
     EVERYBODY = 2
 
 
@@ -77,6 +76,10 @@ class Absences:
         self._unmet: set[str] = set()
         """Those that are known from an earlier life of this broker, and were not reached in this
         one."""
+        self._is_alone = True
+        """Whether this broker has met nobody yet."""
+        self._took_alone = False
+        """Whether it took events by then, which went nowhere else."""
 
     def begin(self, known: Iterable[str]) -> None:
         """This broker starts, and knows these."""
@@ -93,13 +96,19 @@ class Absences:
         self._cut.update(self._reached - reached)
         self._reached = frozenset(reached)
 
+    def join(self, *, has_published: bool) -> None:
+        """Tables are in force: who is reached gets what is published here from now on."""
+        if self._is_alone and self._reached:
+            self._is_alone, self._took_alone = False, has_published
+
     def judge(self) -> tuple[Missed, list[str]]:
         """Who has missed something by the absence of those that are back, and who these are."""
         back, met = self._cut & self._reached, self._unmet & self._reached
         self._cut -= back
         self._unmet -= met
-        if back:
-            return Missed.EVERYBODY, sorted(back)
+        took_alone, self._took_alone = self._took_alone, False
+        if back or took_alone:
+            return Missed.EVERYBODY, sorted(back or self._reached)
         if not met:
             return Missed.NOBODY, []
         one = min(met)
