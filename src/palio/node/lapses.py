@@ -6,8 +6,8 @@ some may be missing. It is told by the brokers where it happened, each to its ow
 fact (`LAPSE`) to all others, which tell theirs:
 
 1. A broker that drops events, or whose session with a neighbour ends, notes that at once. Not if
-   that neighbour had gone in order (`Bye`, "left"): then ways led round it, and what wanted events
-   at it knows that it is gone.
+   it ends in order (`Bye.in_order`): then ways led round it, and what wanted events at a broker
+   that stops knows that it is gone.
 2. Where links come into the tree of a graph that were in use before, or leave it, events went
    astray in between. That is noted at once, and again when waves through the routing tables are
    answered: what its side wants is in force beyond then.

@@ -367,9 +367,8 @@ class Node:
         for link, state in self._links.all():
             if state.party is not None:
                 state.party.send_ack(self._core.out, now=True)
-            is_in_order = isinstance(state.party, Neighbour) and has_left
-            code = "left" if is_in_order else "closed"
-            self._links.close(link, Bye(code, "the broker is going down"))
+            in_order = isinstance(state.party, Neighbour) and has_left
+            self._links.close(link, Bye("closed", "the broker is going down", in_order))
         self._core.perform(self._core.durability.events.flush())
         to_keep = self._publishing.times.to_keep()
         if to_keep:
@@ -405,10 +404,10 @@ class Node:
     def _farewell(self, link: int, state: Link, bye: Bye) -> None:
         """The other end closes the connection."""
         core, party = self._core, state.party
-        if party is None and state.dialed and bye.code not in ("closed", "left", "duplicate"):
+        if party is None and state.dialed and bye.code not in ("closed", "duplicate"):
             core.report("warning", "turned_away", reason=bye.reason[:REASON_CHARS])
-        if bye.code in ("closed", "left", "removed") and party is not None:
-            self._peers.left(party, in_order=bye.code == "left")
+        if bye.code in ("closed", "removed") and party is not None:
+            self._peers.left(party, in_order=bye.in_order)
         self._membership.turned_away(state, bye)
         self._links.lost(link)
         core.out.append(Close(link, bye.code))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from palio.node.core import Core
 from palio.node.links import Links
 from palio.node.peers import Peers
@@ -65,7 +67,15 @@ class Partings:
                 continue
             self.stop(name)
             if neighbour is not None:
+                others = [
+                    each.name
+                    for each in core.neighbours.values()
+                    if each.link is not None and each is not neighbour
+                ]
+                leads_round = name in core.durability.registry.reached_over(others)
+                in_order = is_ripe and leads_round and not neighbour.queued_bytes
                 if neighbour.link is not None:
-                    self._links.close(neighbour.link, parting.bye)
-                self._peers.end_neighbour(neighbour)
+                    bye = msgspec.structs.replace(parting.bye, in_order=in_order)
+                    self._links.close(neighbour.link, bye)
+                self._peers.end_neighbour(neighbour, in_order=in_order)
             parting.then()

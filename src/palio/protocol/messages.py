@@ -198,6 +198,8 @@ class Bye(msgspec.Struct, frozen=True, tag=True):
 
     code: str
     reason: str = ""
+    in_order: bool = False
+    """Of a broker: no event is lost with the session, as ways led round it before."""
 
 
 class Seen(msgspec.Struct, frozen=True, tag=True):
