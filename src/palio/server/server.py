@@ -26,6 +26,7 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol
 
 from palio.errors import IllegalMessage, LimitExceeded
@@ -393,13 +394,12 @@ class Server:
 
     def end_turn(self) -> None:
         """See `TurnOwner`."""
-        if self.turns.is_over:
-            self._take_turn_later()
-        else:
-            self._take_turn()
+        self._take_turn(serves=not self.turns.is_over)
 
-    def _take_turn(self) -> None:
-        """Write what was sent, and go on with what waits."""
+    def _take_turn(self, *, serves: bool = True) -> None:
+        """Write what was sent, and go on with what waits, now or later. What that leads to is
+        written before anything is read: who has said all may hang up next.
+        """
         self._turned.set()
         until = self.turns.begin()
         try:
@@ -407,10 +407,14 @@ class Server:
                 self._dirty.popleft().flush()
                 if self.turns.clock() > until:
                     break
-            self.turns.serve(until)
+            if serves:
+                self.turns.serve(until)
         finally:  # one that fails does not keep the others waiting
             self._turn_scheduled = False
-            if self._dirty or not self.turns.is_idle:
+            if self._dirty:
+                self._turn_scheduled = True
+                self._loop.call_soon(partial(self._take_turn, serves=False))
+            elif not self.turns.is_idle:
                 self._take_turn_later()
 
     # --- fronts and dialers ---
