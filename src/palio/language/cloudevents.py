@@ -75,7 +75,7 @@ def _check_weight(filters: Json) -> None:
             text = part.get("sql")
             waiting += part.values()
             if isinstance(text, str):
-                from palio.language.cesql.parsing import weight
+                from palio.language.cesql.syntax import weight
 
                 total += weight(text)
     check_limit(

@@ -148,7 +148,7 @@ _NESTS: Final = {"LPAR": 1, "RPAR": -1}
 
 def _weight(text: str) -> int:
     """The cost of reading a text of CESQL, whose reader is loaded when one is first met."""
-    from palio.language.cesql.parsing import weight
+    from palio.language.cesql.syntax import weight
 
     return weight(text)
 

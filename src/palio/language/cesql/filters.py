@@ -27,7 +27,7 @@ from typing import Any, Final
 from palio.errors import LimitExceeded, ParseError
 from palio.language.cesql import functions
 from palio.language.cesql.evaluation import evaluate, type_of
-from palio.language.cesql.parsing import parse, weight
+from palio.language.cesql.parsing import parse
 from palio.language.cesql.syntax import (
     Attribute,
     Call,
@@ -41,6 +41,7 @@ from palio.language.cesql.syntax import (
     Not,
     children,
     our_pattern,
+    weight,
 )
 from palio.language.cesql.values import REQUIRED_ATTRIBUTES, STRING_ATTRIBUTES, text_of
 from palio.model import expressions as model

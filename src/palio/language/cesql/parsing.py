@@ -14,7 +14,6 @@ Where the specification leaves a choice, this is ours:
 from __future__ import annotations
 
 import re
-from itertools import islice
 from typing import Final, NoReturn
 
 from palio.errors import LimitExceeded
@@ -33,12 +32,13 @@ from palio.language.cesql.syntax import (
     Not,
     children,
     string_value,
+    weight,
 )
 from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN
 from palio.language.lexer import error_at
 from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS, MAX_TOKENS, check_limit
 
-__all__ = ["parse", "weight"]
+__all__ = ["parse"]
 
 _ENDS: Final = "(?![A-Za-z0-9_])"
 _KEYWORD: Final = f"(?ai:AND|OR|XOR|NOT|LIKE|EXISTS|IN|TRUE|FALSE){_ENDS}"
@@ -49,9 +49,6 @@ _NAME: Final = re.compile(rf"(?!{_KEYWORD})[0-9]*[A-Za-z][A-Za-z0-9]*")
 _STRING: Final = re.compile(
     r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+\"""", re.DOTALL
 )
-_PIECE: Final = re.compile(rf"{_STRING.pattern}|\w++|[^\s\w]", re.DOTALL)
-"""What `weight` counts."""
-
 _TOKEN: Final = rf"""
       (?P<keyword>{_KEYWORD})
     | (?P<function>(?!{_KEYWORD})[A-Za-z][A-Za-z_]*(?=[ \t\r\n]*\())
@@ -85,11 +82,6 @@ _RUNS: Final = {
     _MULTIPLIED: Arithmetic,
 }
 _INTEGER_DIGITS: Final = len(str(INTEGER_MAX))
-_TOKEN_WEIGHT: Final = 2
-"""A token costs twice: it is read, and printed and read again as the text of a condition."""
-
-_TEXT_WEIGHT: Final = 4
-"""The cost of beginning to read a text."""
 
 _VALUE: Final = ("an expression",)
 
@@ -113,15 +105,6 @@ def parse(text: str) -> Expression:
     expression = _Pass(text).whole()
     _check_depth(expression)
     return expression
-
-
-def weight(text: str) -> int:
-    """The cost of reading a text, in tokens of our language; counting stops where it is too much.
-
-    >>> weight("hop < 5 AND id = 'a b'")
-    18
-    """
-    return _TEXT_WEIGHT + _TOKEN_WEIGHT * sum(1 for _ in islice(_PIECE.finditer(text), MAX_TOKENS))
 
 
 def _check_depth(expression: Expression) -> None:

@@ -15,9 +15,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Final, TypeAlias
 
 from palio.language.cesql.values import Value
+from palio.model.limits import MAX_TOKENS
 
 __all__ = [
     "Arithmetic",
@@ -36,6 +38,7 @@ __all__ = [
     "children",
     "our_pattern",
     "string_value",
+    "weight",
 ]
 
 
@@ -250,3 +253,24 @@ def _quoted(value: str) -> str:
     if _WHOLE_STRING.fullmatch(spelled) and string_value(spelled) == value:
         return spelled
     return '"' + value.replace('"', r"\"") + '"'
+
+
+_PIECE: Final = re.compile(
+    r"""'[^'\\]*+(?:\\.[^'\\]*+)*+'|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\w++|[^\s\w]""", re.DOTALL
+)
+"""What `weight` counts."""
+
+_TOKEN_WEIGHT: Final = 2
+"""A token costs twice: it is read, and printed and read again as the text of a condition."""
+
+_TEXT_WEIGHT: Final = 4
+"""The cost of beginning to read a text."""
+
+
+def weight(text: str) -> int:
+    """The cost of reading a text, in tokens of our language; counting stops where it is too much.
+
+    >>> weight("hop < 5 AND id = 'a b'")
+    18
+    """
+    return _TEXT_WEIGHT + _TOKEN_WEIGHT * sum(1 for _ in islice(_PIECE.finditer(text), MAX_TOKENS))
