@@ -338,7 +338,10 @@ class Play:
         } | self.faults.lost_ends
         may_wait = {line for line in lines if line in left or line.startswith(HOSTILE)}
         if any(lines[line] for line in may_wait):
-            kept.clear()
+            kept.clear()  # what waits at its home; nothing is to be on its way there
+        for name, node in self.world.nodes.items():
+            for home, count in node.status()["custody_carried"].items():
+                kept[f"{name} to {home}"] = count
         return {name: count for name, count in (lines + kept).items() if name not in may_wait}
 
     @property

@@ -227,6 +227,20 @@ def test_all_queues_together_have_a_budget() -> None:
 # --- durable subscriptions ---
 
 
+def test_what_a_home_is_yet_to_store_is_counted() -> None:
+    world = World.of(line(2), settings=QUICK)
+    owner, publisher = world.client("a", "b2"), world.client("p", "b1")
+    owner.subscribe("x > 0", durable="orders")
+    world.run(1.0)
+    world.kill("b2")
+    publisher.publish({"x": 1}, durable=True)
+    world.run(1.0)
+    assert world.nodes["b1"].status()["custody_carried"] == {"b2": 1}
+    world.start("b2")
+    world.run(5.0)
+    assert world.nodes["b1"].status()["custody_carried"] == {}
+
+
 def test_a_durable_subscription_waits_for_its_owner() -> None:
     world = world_of(2)
     owner, publisher = world.client("a", "b2"), world.client("p", "b1")

@@ -148,6 +148,7 @@ class Questions:
             ),
             "custody_entries": events.queues.entries,
             "custody_waiting": {name: len(events.waits(name)) for name in core.durability.here},
+            "custody_carried": events.queues.carried,
             "complaints": dict(core.complaints.totals),
         }
 

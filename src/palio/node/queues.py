@@ -236,6 +236,11 @@ class Queues:
         """How many are kept."""
         return len(self._uses)
 
+    @property
+    def carried(self) -> dict[str, int]:
+        """By home, how many of these it is yet to store."""
+        return {home: len(each.line) for home, each in self.streams.items() if each.line}
+
     def count(self, subject: str) -> int:
         """So much waits for a durable subscription at most, in its queue and in all streams."""
         there = sum(stream.count(subject) for stream in self.streams.values())
