@@ -164,6 +164,7 @@ class Node:
     def _has_left(self) -> bool:
         """Whether nobody but clients here misses anything once this broker is gone."""
         is_behind = any(each.queued_bytes for each in self._core.neighbours.values())
+        is_behind = is_behind or bool(self._publishing.detours.waiting)
         return self.is_leaving and self._leads_round and not is_behind
 
     def principal(self, link: int) -> Principal:
