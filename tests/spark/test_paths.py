@@ -91,7 +91,8 @@ CONSTANTS: Final = (
 )
 ATTRIBUTES: Final = (*KINDS, "data.x", "data.deep.y", "nowhere", "i96")
 NAMES: Final = ("a.parquet", "b.PARQUET", "c.parq", "part-00000", "d.parquet.gz", "k=1", "data")
-HIDDEN: Final = ("_SUCCESS", ".a.parquet.crc", "_old.parquet")
+# The checksums are of no file here: Spark itself refuses a file beside wrong checksums of its own.
+HIDDEN: Final = ("_SUCCESS", ".e.parquet.crc", "_old.parquet")
 
 
 def drawn_table(rng: random.Random) -> pa.Table:
