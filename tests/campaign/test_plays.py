@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from palio.node.core import Core
+from palio.node.effects import Effect, Moment
+from palio.node.node import Node
+from palio.protocol.messages import Message
 from tests.campaign.drawing import draw
 from tests.campaign.faults import FAULTS
 from tests.campaign.judgement import PHASES, play
@@ -24,6 +29,39 @@ def test_what_is_promised_is_kept(first: int) -> None:
 @pytest.mark.parametrize("seed", seeds(2, nightly=20))
 def test_a_script_is_played_alike_each_time(seed: int) -> None:
     assert play(draw(seed)) == play(draw(seed))
+
+
+@pytest.mark.parametrize("seed", seeds(4, nightly=100))
+def test_live_events_lead_to_nothing_that_is_not_noted(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is the same if each broker looks after each event what may follow, as it does after
+    everything else.
+    """
+    traces: list[list[tuple[Any, ...]]] = [[], []]
+    answer = Node.receive
+    for trace in traces:
+
+        def traced(
+            self: Node,
+            link: int,
+            message: Message,
+            at: Moment,
+            *,
+            up_to: int | None = None,
+            trace: list[tuple[Any, ...]] = trace,
+        ) -> list[Effect]:
+            effects = answer(self, link, message, at, up_to=up_to)
+            kinds = tuple(type(each).__name__ for each in effects)
+            trace.append((self.name, at.now, type(message).__name__, kinds, self.wake_at))
+            return effects
+
+        monkeypatch.setattr(Node, "receive", traced)
+        play(draw(seed))
+        always = property(lambda _core: True, lambda _core, _noted: None)
+        monkeypatch.setattr(Core, "has_follow_up", always, raising=False)
+    assert any(each[2] == "Publish" for each in traces[0])
+    assert traces[0] == traces[1]
 
 
 @pytest.mark.parametrize("kind", share(FAULTS, 5))

@@ -341,7 +341,7 @@ def illegal_parcels() -> Iterator[Parcel]:
     yield parcel(QUOTE, first=-1)
     yield parcel(QUOTE, QUOTE, first=-2)
     shape = parcel(QUOTE).shape
-    yield Parcel.lone("p", shape, (1,))
+    yield Parcel.lone("p", shape, (1,), text_bytes=0)
     yield Parcel.lone("p" * 1_000, shape, parcel(QUOTE).values or ())
 
 

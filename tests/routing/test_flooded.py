@@ -8,7 +8,7 @@ from palio.language.parsing import parse_advertisement
 from palio.model.row_parcels import RowParcel
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Advertise, Batch, Flood, Subscribe
-from palio.routing.protocol import IllegalMessage, Peer
+from palio.routing.protocol import Destined, IllegalMessage, Peer
 from palio.simulation import line, star
 from palio_studies.simulator import Network
 from tests.routing.helpers import ALICE, ONE, TWO, UA, attached, parse
@@ -32,7 +32,7 @@ def test_every_broker_knows_every_destination() -> None:
 def test_advertisements_of_clients_mean_nothing() -> None:
     broker = attached(Flooded("s0"), ALICE)
     broker.receive(ALICE, Batch((Advertise(0, parse_advertisement("airline = 'UA'")),)))
-    assert broker.destined(TWO, RowParcel("p", [{"airline": "UA"}])) == ({}, {})
+    assert broker.destined(TWO, RowParcel("p", [{"airline": "UA"}])) == Destined({}, {})
 
 
 def test_a_broker_that_comes_later_is_told_everything() -> None:
@@ -53,7 +53,7 @@ def test_what_came_through_a_neighbour_goes_with_it() -> None:
     broker.receive(ONE, Flood("s1", (Subscribe(0, UA),), fresh=True))
     (send,) = broker.detach(ONE)
     assert send.message == Flood("s1", (), fresh=True)
-    assert broker.destined(TWO, RowParcel("p", [{"airline": "UA"}])) == ({}, {})
+    assert broker.destined(TWO, RowParcel("p", [{"airline": "UA"}])) == Destined({}, {})
 
 
 @pytest.mark.parametrize(
@@ -75,4 +75,4 @@ def test_an_illegal_message_changes_nothing(message: Flood | Batch, reason: str)
     with pytest.raises(IllegalMessage, match=reason):
         broker.receive(ONE, message)
     assert Peer.broker("s9") not in broker.peers
-    assert broker.destined(TWO, RowParcel("p", [{"a": 1}])) == ({}, {})
+    assert broker.destined(TWO, RowParcel("p", [{"a": 1}])) == Destined({}, {})

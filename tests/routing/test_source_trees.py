@@ -10,7 +10,7 @@ from palio.model.row_parcels import RowParcel
 from palio.routing import source_trees
 from palio.routing.graphs import MAX_VERSION
 from palio.routing.messages import Batch, Flood, LinkState, Settled, Subscribe
-from palio.routing.protocol import IllegalMessage
+from palio.routing.protocol import Destined, IllegalMessage
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Topology, ring
 from palio_studies.simulator import Network
@@ -59,7 +59,7 @@ def test_an_illegal_message_changes_nothing(message: Flood | Settled | Batch, re
     broker.receive(ONE, Flood("s1", (), fresh=True))
     with pytest.raises(IllegalMessage, match=reason):
         broker.receive(ONE, message)
-    assert broker.destined(BOB, RowParcel("p", [{"a": 1}])) == ({}, {})
+    assert broker.destined(BOB, RowParcel("p", [{"a": 1}])) == Destined({}, {})
 
 
 # --- what comes in parts, and what an earlier life said ---

@@ -56,6 +56,9 @@ _LONE_BYTES: Final = 256
 _VALUE_BYTES: Final = 16
 """About the bytes of memory that one value takes."""
 
+_BATCH_BYTES: Final = 256
+"""About what a batch takes on the wire beside its columns."""
+
 _COLUMN_BYTES: Final = 500
 """About what Arrow takes for a column, beside the values: measured, 5 KiB for a row of ten."""
 
@@ -72,11 +75,11 @@ class Shape:
         "_hash",
         "_integers",
         "_stamped",
-        "_texts",
         "_types",
         "names",
         "schema",
         "system_columns",
+        "text_columns",
         "time_columns",
     )
 
@@ -86,8 +89,8 @@ class Shape:
         self._hash = hash(self.schema)
         self._types = tuple(_PYTHON_TYPES.get(kind) for kind in schema.types)
         self._integers = self._places(int)
-        self._texts = self._places(str, bytes)
         self._stamped: Shape | None = None
+        self.text_columns = self._places(str, bytes)
         self.time_columns = self._places(datetime)
         """The columns of timestamps, of which Arrow holds more than can be read."""
         self.system_columns = (self._place(SEQ, int), self._place(TIME, datetime))
@@ -126,10 +129,6 @@ class Shape:
             integers = [value for value in integers if value is not None]
         return not integers or (min(integers) >= INT64_MIN and max(integers) <= INT64_MAX)
 
-    def text_bytes(self, values: Sequence[Any]) -> int:
-        """About what the texts among values that fit take."""
-        return sum([len(values[place] or "") for place in self._texts])
-
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Shape) and self.schema.equals(other.schema))
 
@@ -157,10 +156,12 @@ class Parcel:
         "_batch",
         "_event",
         "_is_copy",
-        "_nbytes",
         "_payload",
-        "_shape",
+        "count",
+        "held_bytes",
+        "nbytes",
         "publisher",
+        "shape",
         "source",
         "values",
     )
@@ -173,27 +174,52 @@ class Parcel:
     def __init__(
         self,
         publisher: str,
-        batch: pa.RecordBatch | None,
+        batch: pa.RecordBatch,
         payload: Any = None,
         shape: Shape | None = None,
+        nbytes: int = 0,
     ) -> None:
         self.publisher = publisher
         self.source: str | None = None
         """The broker where the events were published, for routers that follow that."""
+        self.shape = shape or Shape(batch.schema)
         self.values: tuple[Any, ...] | None = None
         """Those of the one event, in the order of its shape, if it came as such."""
-        self._batch = batch
+        self.count = batch.num_rows
+        """How many events there are."""
+        if not nbytes:
+            nbytes = batch.nbytes + _BATCH_BYTES if payload is None else payload.size
+        self.nbytes = nbytes
+        """About what it takes on the wire and in a queue. It never changes, so that what is added
+        to an account is what is taken from it."""
+        self.held_bytes = nbytes + _COLUMN_BYTES * len(self.shape.names)
+        """About what it takes in memory; as constant as `nbytes`."""
+        self._batch: pa.RecordBatch | None = batch
         self._payload = payload
-        self._shape = shape
         self._event: dict[str, Any] | None = None
-        self._nbytes = -1
         self._is_copy = False
 
     @classmethod
-    def lone(cls, publisher: str, shape: Shape, values: tuple[Any, ...]) -> Parcel:
-        """One event as values that `fits` has seen."""
-        parcel = cls(publisher, None, None, shape)
+    def lone(
+        cls, publisher: str, shape: Shape, values: tuple[Any, ...], text_bytes: int = -1
+    ) -> Parcel:
+        """One event as values that `fits` has seen; `text_bytes` is what its texts take, if that is
+        known.
+        """
+        if text_bytes < 0:
+            text_bytes = 0
+            for place in shape.text_columns:
+                text_bytes += len(values[place] or "")
+        parcel = cls.__new__(cls)
+        parcel.publisher = publisher
+        parcel.source = None
+        parcel.shape = shape
         parcel.values = values
+        parcel.count = 1
+        parcel.nbytes = _LONE_BYTES + _VALUE_BYTES * len(values) + text_bytes
+        parcel.held_bytes = parcel.nbytes
+        parcel._batch = parcel._payload = parcel._event = None
+        parcel._is_copy = False
         return parcel
 
     @classmethod
@@ -236,30 +262,31 @@ class Parcel:
     @property
     def event(self) -> dict[str, Any] | None:
         """A lone event as a mapping without its nulls, not to be changed; None for a batch."""
-        if self._event is None and self.values is not None:
-            self._event = without_nulls(self.shape.names, self.values)
-        return self._event
+        event = self._event
+        if event is None and self.values is not None:
+            event = self._event = without_nulls(self.shape.names, self.values)
+        return event
 
     @property
-    def shape(self) -> Shape:
-        """Its schema."""
-        if self._shape is None:
-            self._shape = Shape(self.batch.schema)
-        return self._shape
+    def text_bytes(self) -> int:
+        """About what the texts of a lone event take."""
+        assert self.values is not None, "it came by itself"
+        return self.nbytes - _LONE_BYTES - _VALUE_BYTES * len(self.values)
 
     @property
     def numbers(self) -> npt.NDArray[np.int64]:
         """The `$seq` of each event."""
-        if self.event is not None:
-            return np.array([self.event[SEQ]], np.int64)
+        if self.values is not None:
+            return np.array(self.seqs, np.int64)
         numbers: npt.NDArray[np.int64] = self.batch.column(SEQ).to_numpy()
         return numbers
 
     @property
     def seqs(self) -> tuple[int, ...]:
         """The `$seq` of each event, as Python's integers."""
-        event = self.event
-        return tuple(self.numbers.tolist()) if event is None else (event[SEQ],)
+        if self.values is not None:
+            return (self.values[self.shape.system_columns[0]],)
+        return tuple(self.numbers.tolist())
 
     @property
     def payload(self) -> Any:
@@ -273,45 +300,21 @@ class Parcel:
                 self._batch = None
         return self._payload
 
-    @property
-    def nbytes(self) -> int:
-        """About what it takes on the wire and in a queue. It never changes, so that what is added
-        to an account is what is taken from it.
-        """
-        if self._nbytes < 0:
-            if self.values is not None:
-                texts = self.shape.text_bytes(self.values)
-                self._nbytes = _LONE_BYTES + _VALUE_BYTES * len(self.values) + texts
-            elif self._payload is not None:
-                self._nbytes = self._payload.size
-            else:
-                self._nbytes = self.batch.nbytes + 256
-        return self._nbytes
-
-    @property
-    def held_bytes(self) -> int:
-        """About what it takes in memory; as constant as `nbytes`."""
-        if self.values is not None:
-            return self.nbytes
-        return self.nbytes + _COLUMN_BYTES * len(self.shape.names)
-
     def stamped(self, publisher: str, first_seq: int, time_us: int) -> Parcel:
         """The same events as their broker hands them on: whose they are, numbered and dated."""
         shape = self.shape.stamped
         if self.values is not None:
             time = _EPOCH + timedelta(microseconds=time_us)
-            return Parcel.lone(publisher, shape, (*self.values, first_seq, time))
-        numbered = Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape)
-        if self._payload is not None:  # to add up what columns take costs more than to add to this
-            numbered._nbytes = self._payload.size + STAMP_BYTES * len(self)
-        return numbered
+            return Parcel.lone(publisher, shape, (*self.values, first_seq, time), self.text_bytes)
+        # To add up what columns take costs more than to add to what is known.
+        nbytes = self.nbytes + STAMP_BYTES * self.count
+        return Parcel(publisher, stamped(self.batch, first_seq, time_us), None, shape, nbytes)
 
     def select(self, mask: RowMask) -> Parcel:
         """The events of some rows; this very parcel if that is all of them."""
         if mask.all():
             return self
         copy = self._copied(np.flatnonzero(mask))
-        copy._nbytes = copy.batch.nbytes + 256
         copy._is_copy = True
         return copy
 
@@ -327,10 +330,10 @@ class Parcel:
         return copy
 
     def __len__(self) -> int:
-        return 1 if self.values is not None else self.batch.num_rows
+        return self.count
 
     def __repr__(self) -> str:
-        return f"Parcel({self.publisher!r}, {len(self)} events)"
+        return f"Parcel({self.publisher!r}, {self.count} events)"
 
 
 def pack_mask(mask: RowMask) -> bytes | None:

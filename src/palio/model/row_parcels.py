@@ -7,7 +7,7 @@ engine that asks for some.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,19 @@ from palio.model.events import RowMask, to_batches
 from palio.model.parcels import ONE_ROW, Parcel
 
 __all__ = ["RowParcel"]
+
+
+_ROW_BYTES: Final = 256
+_VALUE_BYTES: Final = 16
+"""About the bytes of memory that an event takes, and each of its values beside its text."""
+
+
+def _size_of(row: Mapping[str, Any]) -> int:
+    size = _ROW_BYTES + _VALUE_BYTES * len(row)
+    for value in row.values():
+        if isinstance(value, str | bytes):
+            size += len(value)
+    return size
 
 
 class RowParcel(Parcel):
@@ -41,10 +54,13 @@ class RowParcel(Parcel):
         source: str | None = None,
         epoch: int = 0,
     ) -> None:
-        super().__init__(publisher, None)
+        self.publisher = publisher
+        self.values = None
         self._rows = tuple(map(dict, rows))
         counted = range(first_seq, first_seq + len(self._rows))
         self._seqs = tuple(counted if seqs is None else seqs)
+        self.count = len(self._rows)
+        self.nbytes = self.held_bytes = sum(map(_size_of, self._rows))
         self.source = source
         self.epoch = epoch
 
@@ -92,9 +108,6 @@ class RowParcel(Parcel):
 
     def _like(self, rows: Iterable[Mapping[str, Any]], seqs: Sequence[int]) -> RowParcel:
         return RowParcel(self.publisher, rows, seqs=seqs, source=self.source, epoch=self.epoch)
-
-    def __len__(self) -> int:
-        return len(self._rows)
 
     def __repr__(self) -> str:
         return f"RowParcel({self.publisher!r}, {self._seqs})"

@@ -112,6 +112,9 @@ class Core:
         self.plans = Plans(self.durability.registry)
         self.whereabouts = Whereabouts(self.durability.registry)
         self.at = Moment(0.0, 0)
+        self.has_follow_up = True
+        """Whether the current input may have led to more than `out` holds, or to a timer. Live
+        events mostly do not, and then nobody is asked: see `Node.receive`."""
         self.out: list[Effect] = []
         self.budget = Budget(settings.memory_bytes)
         self.sessions: dict[str, Session] = {}
@@ -276,6 +279,7 @@ class Core:
         """Carry out what durable events lead to. Appends go first: what else there is to do may
         append as well, and appends reach the disk in their order (L1).
         """
+        self.has_follow_up = True
         follows = tuple(follows)
         self.out += [each for each in follows if isinstance(each, Append)]
         for each in follows:
@@ -334,12 +338,9 @@ class Core:
 
     # --- saying things ---
 
-    def source_of(self, parcel: Parcel) -> str:
-        """Where events were published, if a neighbour has to know."""
-        return parcel.source or self.name if self.router.follows_sources else ""
-
     def route(self, sends: Iterable[Send]) -> None:
         """Carry what the router says."""
+        self.has_follow_up = True
         if self.router.ways != self._ways:
             self._ways = self.router.ways
             self.lapses.ways_changed("events take other ways")

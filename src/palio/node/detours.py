@@ -57,6 +57,7 @@ class Detours:
     def add(self, name: str, message: Forward) -> None:
         """More comes for it, behind what waits."""
         if name in self._parted:
+            self._core.has_follow_up = True
             self.waiting.append((name, message))
             self.go_on()
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+import msgspec
+
 from palio.multicast.datagrams import Datagram
 from palio.node.operations import Append, Operation, PutSubscription
 from palio.protocol.messages import Fact, Message, Parcel
@@ -46,7 +48,7 @@ class Moment(NamedTuple):
 # --- effects ---
 
 
-class Send(NamedTuple):
+class Send(msgspec.Struct, frozen=True):
     """Write a message to a connection, after those before it."""
 
     link: int

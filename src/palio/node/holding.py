@@ -33,23 +33,24 @@ class Holding:
     def __init__(self, core: Core, send: Callable[[Peer, Parcel, bool], None]) -> None:
         self._core = core
         self._send = send
-        self._waiting: deque[_Held] = deque()
+        self.waiting: deque[_Held] = deque()
+        """The events of each publication, in order."""
         self._senders: Counter[Peer] = Counter()
         self._bytes = 0
         self._since: float | None = None
         """When it was first seen that the tree changes."""
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     @property
     def is_over(self) -> bool:
         """Whether there is something that waits no longer."""
-        return bool(self._waiting) and not self._core.router.is_changing
+        return bool(self.waiting) and not self._core.router.is_changing
 
     def must_wait(self, sender: Peer) -> bool:
         """Whether events that come now have to wait, or others of their sender do already."""
-        return bool(self._senders[sender]) or self._core.router.holds(sender)
+        return sender in self._senders or self._core.router.holds(sender)
 
     def put(
         self, sender: Peer, parcel: Parcel, *, durable: bool, then: Callable[[], None] | None = None
@@ -60,7 +61,8 @@ class Holding:
         if then is not None and self._bytes < HELD_BYTES // 2:
             then()
             then = None
-        self._waiting.append(_Held(sender, parcel, durable, then))
+        self._core.has_follow_up = True
+        self.waiting.append(_Held(sender, parcel, durable, then))
         self._senders[sender] += 1
         self._bytes += parcel.held_bytes
         if self._bytes > HELD_BYTES:
@@ -70,7 +72,7 @@ class Holding:
         """Some of what waits goes its way, if the change is over."""
         done = 0
         while self.is_over and done < HELD_AT_ONCE:
-            sender, parcel, durable, then = self._waiting.popleft()
+            sender, parcel, durable, then = self.waiting.popleft()
             self._bytes -= parcel.held_bytes
             self._senders[sender] -= 1
             if not self._senders[sender]:
@@ -94,5 +96,5 @@ class Holding:
 
     def _give_up(self, reason: str) -> None:
         self._since = None
-        self._core.report("warning", "change_given_up", reason=reason, held=len(self._waiting))
+        self._core.report("warning", "change_given_up", reason=reason, held=len(self.waiting))
         self._core.route(self._core.router.give_up())

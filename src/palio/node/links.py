@@ -59,6 +59,8 @@ class Links:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._links: dict[int, Link] = {}
+        self.get = self._links.get
+        """A connection by its number; None for one that was closed."""
 
     def open(
         self, link: int, *, dialed: bool, transport_name: str = "", url: str = ""
@@ -69,10 +71,6 @@ class Links:
             self._core.at, introduction, dialed=dialed, transport_name=transport_name, url=url
         )
         return introduction
-
-    def get(self, link: int) -> Link | None:
-        """A connection; None for one that was closed."""
-        return self._links.get(link)
 
     def all(self) -> list[tuple[int, Link]]:
         """The connections as they are now, while they come and go."""

@@ -373,6 +373,7 @@ class Multicasting:
 
     def say(self) -> None:
         """Send what the flows want said."""
+        self._core.has_follow_up = True
         out, into = self._out, self._in
         while out.said or into.said:
             said, out.said = out.said, []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from palio.errors import DamagedFrame, IllegalMessage, PalioError
 from palio.matching.protocol import Matcher
@@ -43,10 +43,12 @@ from palio.protocol.messages import (
     UNCOUNTED,
     Bye,
     Challenge,
+    Forward,
     Hello,
     Message,
     Ping,
     Pong,
+    Publish,
     Seen,
     Welcome,
 )
@@ -55,6 +57,9 @@ from palio.protocol.streams import Stream
 from palio.routing.protocol import Router
 
 __all__ = ["Node"]
+
+_LIVE: Final = (Publish, Forward)
+"""What brings events. All that these lead to but effects is noted (`Core.has_follow_up`)."""
 
 
 class Node:
@@ -237,12 +242,15 @@ class Node:
         self, link: int, message: Message, at: Moment, *, up_to: int | None = None
     ) -> list[Effect]:
         """A message came. Whatever is wrong with it is answered, never raised. See `Machine`."""
-        self._core.at = at
+        core = self._core
+        core.at = at
         state = self._links.get(link)
         if state is None:
             return []  # closed by us; it was on its way
         state.heard = at.now
-        if type(message) in UNCOUNTED:
+        kind = type(message)
+        core.has_follow_up = kind not in _LIVE or core.assembling.router is not None
+        if kind in UNCOUNTED:
             try:
                 self._about_connection(link, state, message)
             except PalioError as error:
@@ -254,9 +262,8 @@ class Node:
             except PalioError as error:
                 self._refuse(link, state, error)
             except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
-                kind = type(message).__name__
-                problem = self._core.fault(kind, error)
-                reason = f"the broker failed on this {kind} ({problem})"
+                problem = core.fault(kind.__name__, error)
+                reason = f"the broker failed on this {kind.__name__} ({problem})"
                 failed = IllegalMessage(f"link {link}", reason)
                 if not self._reception.answer(state.party, message, failed):
                     self._refuse(link, state, failed)
@@ -419,6 +426,7 @@ class Node:
         What was damaged on its way is not the sender's fault: it is sent again as it is, unless
         that is so again and again.
         """
+        self._core.has_follow_up = True
         party = state.party
         is_damage = isinstance(error, DamagedFrame)
         if is_damage and party is not None and party.stream.damaged():
@@ -431,8 +439,17 @@ class Node:
             self._peers.part_with(party)
 
     def _effects(self) -> list[Effect]:
-        self._link_reports.look()
         core = self._core
+        if core.has_follow_up:
+            self._follow_up()
+        core.has_follow_up = True
+        out, core.out = core.out, []
+        return out
+
+    def _follow_up(self) -> None:
+        """What the input led to beyond its own effects, and when time is next to be looked at."""
+        core = self._core
+        self._link_reports.look()
         core.settle_up()
         core.fact_reports.look(core.at.now)
         if self._has_unfinished:
@@ -450,8 +467,6 @@ class Node:
         # What only counts from now on, as looks at neighbours do with the first one, may have been
         # due long ago. An alarm is set for now, then, and is not late.
         self.wake_at = min(self.wake_at, max(due_at, core.at.now))
-        out, core.out = core.out, []
-        return out
 
     def status(self) -> dict[str, Any]:
         """Counts for people and metrics."""

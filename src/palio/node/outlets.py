@@ -50,7 +50,9 @@ class Outlets:
         It is not that from which it subscribes, since an event never goes back to where it came
         from, and clients that publish what they subscribe to expect to hear it.
         """
-        return self._outlet(session).peer
+        if session.outlet is None:
+            session.outlet = self._outlet(session).peer
+        return session.outlet
 
     def advertise(self, session: Session, key: int, offer: Advertisement) -> None:
         """Announce events under a key of the session; what it announced under that is over."""

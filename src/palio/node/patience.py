@@ -39,6 +39,7 @@ class Patience:
             maximum = max(budget.fair_share, LEAST_SHARE)
             if stream.unseen_answers <= maximum:
                 return False
+        self._core.has_follow_up = True
         if session.link is not None:
             what = "what a session was sent and has not seen"
             error = LimitExceeded(what, limit="UNSEEN_BYTES", maximum=maximum)

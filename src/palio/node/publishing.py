@@ -16,6 +16,7 @@ from palio.errors import (
 )
 from palio.matching.protocol import RowMask
 from palio.model.events import check_times, conform, refuse_system_names
+from palio.model.limits import MAX_LONE_BYTES
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.carrying import Carrying
@@ -60,6 +61,8 @@ class Publishing:
         self.detours = Detours(core, self._go)
         self.multicasting = Multicasting(core, self._arrived)
         self.carrying = Carrying(core)
+        self._follows_sources = core.router.follows_sources
+        self._is_advertised = core.router.takes_advertisements
         self._next_ticket = 0
         self._sound: set[Shape] = set()
         self.published = 0
@@ -80,9 +83,10 @@ class Publishing:
         """Whether a client may publish so much, and what can be read; else it is told."""
         if message.first_seq <= session.last_seq:
             raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
-        session.last_seq = message.first_seq + len(message.parcel) - 1
+        session.last_seq = message.first_seq + message.parcel.count - 1
         try:
-            self._spend(session, message.parcel)
+            if session.principal.limits is not NO_LIMITS:
+                self._spend(session, message.parcel)
             self._check(message.parcel)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
             self._failed(session, message, error)
@@ -97,42 +101,48 @@ class Publishing:
         engine, they are taken or refused, and their publisher is told which.
         """
         core, given = self._core, message.parcel
-        last = message.first_seq + len(given) - 1
+        last = message.first_seq + given.count - 1
         refused: list[Refused] = []
         wanted: Mapping[str, RowMask] = {}
         try:
-            if session.stream.has_begun:  # a part, perhaps of another message than was admitted
+            if session.stream.rows_begun:  # a part, perhaps of another message than was admitted
                 self._check(given)
             parcel = given.stamped(session.publisher, message.first_seq, self.times.next_us())
             if not session.principal.publishes_all:
                 parcel = _permitted(session, parcel, refused)
-            outlet = core.outlets.of(session)
-            announced = core.router.announced(outlet, parcel) if len(parcel) else None
-            if announced is not None:
-                parcel = _announced(session, parcel, announced, refused)
+            outlet = session.outlet or core.outlets.of(session)
+            if self._is_advertised and parcel.count:
+                announced = core.router.announced(outlet, parcel)
+                if announced is not None:
+                    parcel = _announced(session, parcel, announced, refused)
             if message.durable and core.durability.events.is_ready:
                 wanted = self._wanted(parcel)
-            is_held = self.holding.must_wait(outlet)
+            is_held = self._must_wait(outlet)
             ways = _NO_WAYS if is_held else self._ways(outlet, parcel)
         except Exception as error:  # noqa: BLE001  # likewise
             self._failed(session, message, error)
             return
         for each in refused:
             session.say(core.out, each)
-        self.published += len(parcel)
-        self._core.has_published = True
+        self.published += parcel.count
+        core.has_published = True
         if message.durable:
             self._publish_durable(session, parcel, wanted, last)
-        answer = None if message.durable else partial(self._taken, session, last)
         if is_held:
+            answer = None if message.durable else partial(self._taken, session, last)
             self.holding.put(outlet, parcel, durable=message.durable, then=answer)
             return
         self._send(ways, parcel, durable=message.durable)
-        if answer is not None:
-            answer()
+        if not message.durable:
+            self._taken(session, last)
 
     def _taken(self, session: Session, last: int) -> None:
         session.say(self._core.out, Accepted(last, "memory"))
+
+    def _must_wait(self, sender: Peer) -> bool:
+        """Whether events have to wait while the tree of a graph changes."""
+        is_idle = not self._core.router.is_changing and not self.holding.waiting
+        return not is_idle and self.holding.must_wait(sender)
 
     def _failed(self, session: Session, message: Publish, error: Exception) -> None:
         """Events are refused, as something is wrong with them, or with us."""
@@ -150,8 +160,6 @@ class Publishing:
     def _spend(self, session: Session, parcel: Parcel) -> None:
         """Count against what the principal may publish in a second."""
         principal, now = session.principal, self._core.at.now
-        if principal.limits is NO_LIMITS:
-            return
         wait_s = session.allowance.wait_s(principal.limits, now)
         if wait_s > 0:
             raise NotPermitted(
@@ -168,7 +176,8 @@ class Publishing:
             check_size(len(parcel), len(parcel.shape.names), parcel.nbytes)
             if parcel.shape.time_columns:
                 check_times(parcel.batch, parcel.shape.time_columns)
-        check_texts(parcel)
+        if parcel.nbytes > MAX_LONE_BYTES:
+            check_texts(parcel)
         if parcel.shape in self._sound:
             return
         conform(parcel.batch)
@@ -272,7 +281,7 @@ class Publishing:
             self.multicasting.forward(neighbour, message, parcel)
         elif message.detour is not None:
             self.detours.receive(parcel, message.detour, durable=message.durable)
-        elif self.holding.must_wait(neighbour.peer):
+        elif self._must_wait(neighbour.peer):
             self.holding.put(neighbour.peer, parcel, durable=message.durable)
         else:
             self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
@@ -291,7 +300,7 @@ class Publishing:
 
     def _ways(self, sender: Peer, parcel: Parcel) -> Destined:
         """Who listens, and to which of these events."""
-        if not len(parcel):
+        if not parcel.count:
             return _NO_WAYS
         core = self._core
         if self.multicasting.is_on and (sender.is_client or sender.name == core.name):
@@ -304,7 +313,7 @@ class Publishing:
             self._send(Destined(self.multicasting.local(parcel), {}), parcel, durable=durable)
 
     def _send(self, to: Destined, parcel: Parcel, *, durable: bool) -> None:
-        self.routed += len(parcel)
+        self.routed += parcel.count
         ways = to.peers
         if to.brokers:
             self.multicasting.send(parcel, to.brokers, durable=durable)
@@ -332,7 +341,7 @@ class Publishing:
             return
         session, key = place
         sent, rows = _part(session, parcel, mask)
-        self.delivered += 1 if len(parcel) == 1 else int(mask.sum())
+        self.delivered += 1 if parcel.count == 1 else int(mask.sum())
         named = keys if key < 0 else None
         message = Deliver(sent, rows, key, subscriptions=named)
         session.offer(self._core.out, message, self._core.settings.queue_bytes)
@@ -346,7 +355,7 @@ class Publishing:
             if not mask.any():
                 return
         sent, rows = _part(neighbour, parcel, mask)
-        source = self._core.source_of(parcel)
+        source = parcel.source or self._core.name if self._follows_sources else ""
         message = Forward(sent, rows, durable, source)
         neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
 
@@ -356,7 +365,7 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
 
     Rows that somebody may not hear are never sent, selected or not.
     """
-    if len(parcel) == 1 or mask.all():
+    if parcel.count == 1 or mask.all():
         return parcel, None
     wanted = int(mask.sum())
     if party.principal.hears_all and not worth_copying(wanted, len(parcel)):

@@ -86,23 +86,27 @@ class Reception:
         """
         if party is None:
             raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
-        if type(message) not in party.MAY_SAY:
+        kind = type(message)
+        if kind not in party.MAY_SAY:
             whom = "clients" if party.peer.is_client else "brokers"
-            raise IllegalMessage(party.peer, f"{type(message).__name__} is not for {whom}")
+            raise IllegalMessage(party.peer, f"{kind.__name__} is not for {whom}")
+        is_part = up_to is not None or party.stream.rows_begun > 0
         if isinstance(party, Session):
             if self._patience.ends(party):
                 return
-            if (up_to is not None or party.stream.has_begun) and isinstance(message, Publish):
+            if not isinstance(message, Publish):
+                self._from_client(party, message)
+            elif is_part:
                 self._publish_part(party, message, up_to)
             else:
-                self._from_client(party, message)
+                self._publishing.publish(party, message)
         elif isinstance(party, Neighbour):
-            if (up_to is not None or party.stream.has_begun) and isinstance(message, Forward):
+            if is_part and isinstance(message, Forward):
                 self._forward_part(party, message, up_to)
             else:
                 self._from_broker(party, message)
         if up_to is None:
-            self._arrive(party, message)
+            party.arrived(self._core.out, message)
 
     def answer(self, party: PeerSession | None, message: Message, error: PalioError) -> bool:
         """Tell a client that its request came to nothing, as this broker has failed on it. False:
@@ -114,12 +118,8 @@ class Reception:
             return False
         for id in ids:
             party.say(self._core.out, Failed(id, failure(error)))
-        self._arrive(party, message)
+        party.arrived(self._core.out, message)
         return True
-
-    def _arrive(self, party: PeerSession, message: Message) -> None:
-        party.stream.arrive(message)
-        party.send_ack(self._core.out)
 
     def _publish_part(self, session: Session, message: Publish, up_to: int | None) -> None:
         """Some rows of what a client publishes, which was admitted as a whole."""
@@ -143,8 +143,6 @@ class Reception:
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:
-            case Publish():
-                self._publishing.publish(session, message)
             case Ask() | Drain():
                 try:
                     self._answer(session, message)

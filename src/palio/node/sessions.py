@@ -128,7 +128,7 @@ class PeerSession:
     def has_room(self) -> bool:
         """Whether more events may be sent now; always, if it has seen all."""
         unseen = self.stream.unseen_bytes
-        return self.stream.has_room and unseen < max(1, self._budget.room)
+        return not unseen or (self.stream.has_room and unseen < self._budget.room)
 
     def resumes(self, session: str, received: int) -> bool:
         """Whether this is the session that goes on after so many messages of it."""
@@ -181,6 +181,11 @@ class PeerSession:
         self.stream.seen(count)
         self._budget.under_way += self.stream.unseen_bytes - before
         self._budget.answers += self.stream.unseen_answers - answers
+
+    def arrived(self, out: list[Effect], message: Message) -> None:
+        """A counted message was taken: the other end is told so, if that is due."""
+        self.stream.arrive(message)
+        self.send_ack(out)
 
     def send_ack(self, out: list[Effect], *, now: bool = False) -> None:
         """Tell the other end what arrived, if it is due."""
@@ -305,6 +310,8 @@ class Session(PeerSession):
         self.is_waiting = False
         """Whether something that it asked waits for its broker, which has just started."""
         self.last_seq = -1
+        self.outlet: Peer | None = None
+        """The place in the routing table from which it publishes, once it has (`Outlets`)."""
         self.waves: dict[int, None] = {}
         """Those by which it is to learn that all is in force everywhere."""
         self.promises: deque[tuple[int, int]] = deque()

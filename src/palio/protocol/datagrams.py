@@ -191,7 +191,7 @@ def fits(parcel: Parcel, most: int = _MOST_BYTES) -> bool:
     values = parcel.values
     if values is None:
         return bool(parcel.payload.size <= most)
-    bound = _VALUE_BYTES * len(values) + _TEXT_BYTES * parcel.shape.text_bytes(values)
+    bound = _VALUE_BYTES * len(values) + _TEXT_BYTES * parcel.text_bytes
     return bound <= most or len(_encode(values)) <= most
 
 

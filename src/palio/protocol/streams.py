@@ -40,7 +40,9 @@ from palio.routing.patterns.messages import WithEvents, events_of
 
 __all__ = ["EVENTS", "Stream", "size_of"]
 
-EVENTS: Final = frozenset({*get_args(EventMessage), Assembled})
+_WITH_PARCEL: Final = frozenset(get_args(EventMessage))
+
+EVENTS: Final = _WITH_PARCEL | {Assembled}
 """The messages of events: a window is for these, and it stops them where it is full."""
 
 _CONTROL_BYTES = 128
@@ -58,8 +60,9 @@ _VALUE_BYTES = 16
 
 def size_of(message: Message) -> int:
     """About how many bytes of memory a message takes."""
-    if isinstance(message, EventMessage):
-        return message.parcel.held_bytes
+    if type(message) in _WITH_PARCEL:
+        held_bytes: int = message.parcel.held_bytes  # type: ignore[union-attr]  # it has one
+        return held_bytes
     if isinstance(message, Assembled):
         return _CONTROL_BYTES + _weight_of(message.parts)
     if isinstance(message, Route) and isinstance(message.control, WithEvents):
@@ -108,7 +111,10 @@ class Stream:
         """Of events among that."""
         self.unseen_routes = 0
         """Messages of the router among that."""
-        self._begun: tuple[int, object, int] = 0, None, 0
+        self.rows_begun = 0
+        """Rows of the next message that were taken already."""
+        self._mark: object = None
+        """By which that one is known."""
         self._damaged_after = -1
         self._damages = 0
         self._unseen: deque[tuple[Message, int]] = deque()
@@ -125,11 +131,6 @@ class Stream:
     def unseen_answers(self) -> int:
         """What was sent and not yet seen, and is no events."""
         return self.unseen_bytes - self._unseen_events
-
-    @property
-    def has_pending_ack(self) -> bool:
-        """Whether messages arrived that the other end was not told of."""
-        return self._said < self.received
 
     def send(self, message: Message) -> int:
         """Count and keep a message that is about to be written; what it weighs."""
@@ -152,6 +153,7 @@ class Stream:
         """Count a message that was read."""
         if type(message) not in UNCOUNTED:
             self.received += 1
+            self.rows_begun = 0
             self._since_said += size_of(message)
             self._routes_since_said += type(message) is Route
 
@@ -160,26 +162,20 @@ class Stream:
         rest was, it comes again, and they count as taken. By its `mark` it is known from another
         one, which only a hostile end sends in its stead.
         """
-        after, begun, rows = self._begun
-        return rows if (after, begun) == (self.received, mark) else 0
+        return self.rows_begun if mark == self._mark else 0
 
     def begin(self, mark: object, rows: int) -> None:
         """So many rows of the next message were taken; the others follow."""
-        self._begun = self.received, mark, rows
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether some of the next message was taken."""
-        after, _, rows = self._begun
-        return rows > 0 and after == self.received
+        self._mark, self.rows_begun = mark, rows
 
     def ack(self, *, now: bool = False) -> Seen | None:
         """What to tell the other end of what arrived: when much did, or right `now`."""
-        if self.has_pending_ack and (
+        is_due = (
             now
             or self._since_said >= SEEN_EVERY_BYTES
             or self._routes_since_said >= SEEN_EVERY_ROUTES
-        ):
+        )
+        if is_due and self._said < self.received:
             self._say_all()
             return Seen(self.received)
         return None

@@ -126,8 +126,9 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
         for sessions: a client then need not find out again for which of them it is.
         """
         found: dict[Peer, RowMask]
-        if parcel.values is not None and parcel.event is not None:
-            matches = self.selector.match_event(parcel.event)
+        event = None if parcel.values is None else parcel.event
+        if event is not None:
+            matches = self.selector.match_event(event)
             found = self.subscriptions.routes(matches, is_named=len(matches) <= MOST_MATCHES)
         else:
             found = {

@@ -167,7 +167,7 @@ class LastNumbers:
             return np.zeros(len(parcel), np.bool_)
         if parcel.epoch > epoch:
             last = -1
-        if len(parcel) == 1:
+        if parcel.count == 1:
             seq = parcel.seqs[0]
             self._remember(parcel, max(last, seq))
             return ALL_NEW if seq > last else NONE_NEW

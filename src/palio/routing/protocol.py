@@ -74,6 +74,10 @@ class Role(IntEnum):
     """A client whose subscriptions are an identity each: siena's rules do not join them."""
 
 
+_CLIENTS: Final = (Role.CLIENT, Role.SESSION)
+_SESSION: Final = Role.SESSION
+
+
 class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """Somebody at the other end of a connection. Two peers of one broker differ in role or name.
 
@@ -112,7 +116,7 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     @property
     def is_client(self) -> bool:
         """Whether it is a client rather than a broker."""
-        return self.role in (Role.CLIENT, Role.SESSION)
+        return self.role in _CLIENTS
 
     def __str__(self) -> str:
         return f"{self.role.name.lower()} {self.name}"
@@ -131,7 +135,7 @@ class Routes(dict[Peer, RowMask]):
     def add(self, peer: Peer, key: int) -> None:
         """A subscription of a peer matches."""
         self[peer] = ONE_ROW
-        if peer.role is Role.SESSION:
+        if peer.role is _SESSION:
             self.named.setdefault(peer, []).append(key)
 
 
@@ -224,7 +228,7 @@ class Router(Protocol):
         """Which events of a parcel count, as their publisher advertised them; None if all do."""
 
 
-class Destined(NamedTuple):
+class Destined(msgspec.Struct, frozen=True):
     """Whom events are for, as the broker where they are published knows it."""
 
     peers: dict[Peer, RowMask]

@@ -71,13 +71,12 @@ class RowSelector(ABC):
 
     def match_event(self, event: Mapping[str, Any]) -> list[int]:
         """See `Selector`."""
-        self._refresh()
+        if self._stale:
+            self._refresh()
         return self._matching(event)
 
     def _refresh(self) -> None:
         """File what changed since events last came."""
-        if not self._stale:
-            return
         for key, filled in self._stale.items():
             self._take_out(key)
             self._file(key, form_of(filled))
