@@ -5,9 +5,12 @@ import math
 import subprocess
 import sys
 from datetime import UTC, datetime
+from enum import Enum, IntEnum, StrEnum
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]  # it has no types here
 import pytest
 
 import palio
@@ -90,6 +93,84 @@ async def test_subscriptions_of_one_turn_are_in_force_or_refused_each_by_itself(
         await heard[-1].settled()
         await other.publish([{"x": number} for number in range(151)])
         assert [(await each.receive())["x"] for each in heard] == list(range(150))
+
+
+class Text(str):
+    """A text of an application's own."""
+
+
+class Side(Enum):
+    BUY = "buy"
+
+
+class Size(IntEnum):
+    ONE = 1
+
+
+class Word(StrEnum):
+    A = "a"
+
+
+NOON_UTC = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+PLAIN = {
+    "numpy float": (np.float64(8), 8.0),
+    "numpy small float": (np.float32(0.5), 0.5),
+    "numpy integer": (np.int64(3), 3),
+    "numpy text": (np.str_("a"), "a"),
+    "numpy truth": (np.bool_(True), True),
+    "pandas time": (pd.Timestamp(NOON_UTC), NOON_UTC),
+    "subclass of text": (Text("a"), "a"),
+    "integer of an enumeration": (Size.ONE, 1),
+    "text of an enumeration": (Word.A, "a"),
+    "bytearray": (bytearray(b"a"), b"a"),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+@in_virtual_time
+async def test_values_of_other_libraries_become_plain_where_they_are_given(name: str) -> None:
+    given, plain_value = PLAIN[name]
+    async with Network() as net:
+        client = await net.connect("b1")
+        one = await client.subscribe("x = :v", v=given)
+        several = await client.subscribe("x IN :v", {"v": [given]})
+        assert (type(one.values["v"]), one.values["v"]) == (type(plain_value), plain_value)
+        await one.update(v=given)
+        one.assign({"v": given})
+        await several.update(v={given} if not isinstance(given, bytearray) else [given])
+        await several.replace("x IN :w", w=(given,))
+        await client.settled()
+        await client.publish({"x": given})
+        for each in (one, several):
+            assert (await take(each, 1))[0]["x"] == plain_value
+
+
+@in_virtual_time
+async def test_options_of_other_libraries_travel_too() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        orders = await client.subscribe("x = 1", durable=Text("orders"), lease_s=np.float64(60))
+        await client.publish({"x": 1}, durable=True)
+        assert plain(await take(orders, 1)) == [{"x": 1}]
+
+
+@pytest.mark.parametrize("given", [object(), Side.BUY, pd.NaT, np.datetime64("2026-01-01"), 2**70])
+@in_virtual_time
+async def test_what_is_no_value_is_refused_at_once_and_alone(given: object) -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        neighbour, refused = await asyncio.gather(
+            client.subscribe("x > 0"), client.subscribe("x > :v", v=given), return_exceptions=True
+        )
+        assert isinstance(refused, InvalidBinding)
+        assert isinstance(neighbour, Subscription)
+        moving = await client.subscribe("x > :v", v=0)
+        for values in (given, [given]):
+            with pytest.raises(InvalidBinding, match="parameter :v"):
+                await moving.update(v=values)
+        await client.publish({"x": 1})
+        assert plain(await take(neighbour, 1)) == plain(await take(moving, 1)) == [{"x": 1}]
 
 
 @in_virtual_time

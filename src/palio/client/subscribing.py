@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from palio.errors import InvalidBinding, InvalidFilter, InvalidInput
 from palio.language.parsing import parse
+from palio.model.binding import usable
 from palio.model.filters import Filter
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
@@ -24,6 +25,8 @@ __all__ = [
     "given_values",
     "understood",
 ]
+
+_NO_COLLECTIONS: Final = (str, bytes, bytearray, memoryview)
 
 _NONE: Final[dict[str, Any]] = {}
 """The values of all subscriptions without parameters."""
@@ -61,15 +64,20 @@ def given_values(values: Bindings | None, named: Bindings) -> Bindings:
 
 
 def frozen(values: Bindings) -> dict[str, Any]:
-    """Values that nobody can change behind a subscription's back: collections are copied."""
-    return (
-        _NONE
-        if not values
-        else {
-            name: tuple(value) if isinstance(value, list | set) else value
-            for name, value in values.items()
-        }
-    )
+    """Values as they travel, which nobody can change behind a subscription's back: scalars of
+    numpy, enumerations and other subclasses become plain values, collections tuples of them.
+    """
+    return {name: _plain(name, value) for name, value in values.items()} if values else _NONE
+
+
+def _plain(name: str, value: object) -> Any:
+    """What is no value is refused here, and not when it is to be sent. None and other collections
+    are for the filter to refuse, which says what it takes instead.
+    """
+    if isinstance(value, tuple | list | set | frozenset):
+        return tuple([_plain(name, each) for each in value])
+    is_collection = isinstance(value, Iterable) and not isinstance(value, _NO_COLLECTIONS)
+    return value if value is None or is_collection else usable(name, value)
 
 
 def check_values(what: Filter | Pattern, values: Bindings) -> None:

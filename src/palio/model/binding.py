@@ -40,6 +40,7 @@ __all__ = [
     "substitute_operand",
     "unbound",
     "unusable",
+    "usable",
 ]
 
 
@@ -48,7 +49,7 @@ def scalar_value(name: str, values: Bindings) -> Value:
     value = _bound(name, values)
     if isinstance(value, tuple | list | set | frozenset):
         raise InvalidBinding(f"parameter :{name} is a collection; only IN takes one", name=name)
-    return _usable(name, value)
+    return usable(name, value)
 
 
 def collection(operand: Any, ignore_case: bool, values: Bindings) -> list[Value]:
@@ -66,7 +67,7 @@ def collection(operand: Any, ignore_case: bool, values: Bindings) -> list[Value]
     if not value:
         raise InvalidBinding(f"parameter :{name} is empty: nothing could be in it", name=name)
     check_limit(f"the collection of parameter :{name}", "MAX_IN_VALUES", MAX_IN_VALUES, len(value))
-    members = [_usable(name, member) for member in value]
+    members = [usable(name, member) for member in value]
     check_one_kind({kind_of(member) for member in members}, name)
     check_bound(Op.IN, ignore_case, name, members[0])
     return members
@@ -84,7 +85,8 @@ def unbound(name: str) -> InvalidBinding:
     return InvalidBinding(f"parameter :{name} has no value; pass {name}=...", name=name)
 
 
-def _usable(name: str, value: object) -> Value:
+def usable(name: str, value: object) -> Value:
+    """A value of a parameter as the model has it, or `InvalidBinding`."""
     if value is None:
         raise InvalidBinding(
             f"parameter :{name} is null, and a comparison with null is never true", name=name

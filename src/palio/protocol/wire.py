@@ -33,6 +33,7 @@ from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement, UnreadAdvertisement
 from palio.model.filters import Filter, UnreadFilter
 from palio.model.parcels import Shape
+from palio.model.values import checked
 from palio.protocol.legal_parcels import batch_parcel, lone_parcel, read_shape
 from palio.protocol.limits import (
     MAX_FRAME_BYTES,
@@ -102,7 +103,10 @@ class Encoder:
             return str(value)
         if isinstance(value, Mapping):
             return dict(value)
-        raise TypeError(f"{type(value).__name__} does not travel")
+        try:
+            return checked(value)  # a subclass of a type that does, as numpy has them
+        except InvalidInput:
+            raise TypeError(f"{type(value).__name__} does not travel") from None
 
 
 def framed(kind: int, start: bytes, payload: Any = None) -> bytes:
