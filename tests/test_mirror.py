@@ -22,11 +22,9 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "errors.py": "protocol/test_failures.py",
     "node/effects.py": "node/test_node.py",
     "multicast/limits.py": "multicast/test_packing.py",
-    "node/follows.py": "node/test_durable.py",
     "node/limits.py": "node/test_allowances.py",
     "node/operations.py": "node/test_memory.py",
     "node/settings.py": "server/test_settings.py",
-    "protocol/limits.py": "protocol/test_wire.py",
     "routing/messages.py": "protocol/test_wire.py",
     "routing/patterns/reading.py": "routing/patterns/test_router.py",
     "server/limits.py": "server/test_run.py",
@@ -64,7 +62,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "simulation/member.py": "campaign/test_plays.py",
     # two modules that are one thing to whoever calls them
     "model/parameters.py": "client/test_bus.py",
-    "node/peers.py": "node/test_node.py",
     "server/counters.py": "server/test_metrics.py",
 }
 """Sources, or whole folders, whose tests have another name, with that."""

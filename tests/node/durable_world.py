@@ -15,16 +15,22 @@ from typing import Final, NamedTuple
 from palio.errors import Closed
 from palio.node.durable import DurableEvents
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
-from palio.node.follows import (
+from palio.node.notices import Notice
+from palio.node.operations import (
+    Ack,
+    Append,
+    CaughtUp,
+    Claim,
     ClaimCounts,
+    Discard,
     Follow,
     Impossible,
     Kept,
     NotKept,
+    Operation,
+    Put,
     Say,
 )
-from palio.node.notices import Notice
-from palio.node.operations import Ack, Append, CaughtUp, Claim, Discard, Operation, Put
 from palio.protocol.messages import Carry, EntriesStored, Parcel
 from tests.node.events import parcel
 

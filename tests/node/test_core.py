@@ -140,7 +140,7 @@ def test_an_input_touches_no_neighbour_whom_it_does_not_concern(name: str) -> No
 
 
 def test_what_was_seen_touches_no_durable_subscription_for_which_nothing_waits() -> None:
-    few, many = Broker(durables=1), Broker(durables=100)
+    few, many = Broker(durables=2), Broker(durables=100)
     assert calls_of(lambda: many.receive(Seen(1))) == calls_of(lambda: few.receive(Seen(1)))
 
 

@@ -8,17 +8,22 @@ import pytest
 from msgspec.structs import replace
 
 from palio.node.durable import UNREADY, DurableEvents
-from palio.node.follows import (
+from palio.node.notices import Notice
+from palio.node.operations import (
+    Append,
+    CaughtUp,
+    Claim,
     ClaimCounts,
     Follow,
     Impossible,
     Kept,
     NotKept,
+    Open,
+    Put,
     QueueReady,
+    Renew,
     Say,
 )
-from palio.node.notices import Notice
-from palio.node.operations import Append, CaughtUp, Claim, Open, Put, Renew
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import Carry, EntriesStored, Share
 from tests.node.durable_world import Disk

@@ -13,7 +13,7 @@ from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
 from palio.multicast.listed import flooding
 from palio.multicast.packing import pack
-from palio.node import bookmarks, requests, sessions
+from palio.node import durability, requests, sessions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
@@ -458,7 +458,7 @@ def test_what_is_not_acknowledged_holds_up_its_own_queue_and_nothing_else(
 
 
 def test_a_bookmark_without_room_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bookmarks, "MAX_OWN_BOOKMARKS_BYTES", 8)
+    monkeypatch.setattr(durability, "MAX_OWN_BOOKMARKS_BYTES", 8)
     house = House()
     (only,) = delivered(house, 1)
     house.say(ALICE, Acknowledge(1, only.entry, bookmark=b"a" * 9))

@@ -8,9 +8,19 @@ import pytest
 
 from palio.node import streams
 from palio.node.durable import DurableEvents
-from palio.node.follows import Damaged, Follow, Impossible, Say
 from palio.node.notices import Notice
-from palio.node.operations import CaughtUp, Claim, Open, Put, Renew, Target
+from palio.node.operations import (
+    CaughtUp,
+    Claim,
+    Damaged,
+    Follow,
+    Impossible,
+    Open,
+    Put,
+    Renew,
+    Say,
+    Target,
+)
 from palio.node.streams import AGAIN_S, MAX_AGAIN_S
 from palio.protocol.messages import Carry, EntriesStored, Share
 from tests.node.durable_world import Disk

@@ -71,7 +71,7 @@ def top(
     """
     import asyncio
 
-    from palio.protocol.durations import check_seconds
+    from palio.protocol.limits import check_seconds
 
     check_seconds(interval, "--interval")
     if as_json and not once:

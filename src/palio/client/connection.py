@@ -51,8 +51,7 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.addresses import parse_address
-from palio.protocol.durations import check_seconds
-from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.limits import PROTOCOL_VERSION, check_seconds
 from palio.protocol.messages import (
     AddPeer,
     Answer,

@@ -10,7 +10,7 @@ from math import ceil
 from typing import Final
 
 from palio.errors import LimitExceeded
-from palio.protocol.durations import check_seconds
+from palio.protocol.limits import check_seconds
 
 __all__ = [
     "LEAST_REORDER_S",

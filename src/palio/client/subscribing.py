@@ -13,7 +13,7 @@ from palio.model.filters import Filter
 from palio.model.parameters import check_given
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.protocol.durations import check_seconds
+from palio.protocol.limits import check_seconds
 
 __all__ = [
     "check_assembled_by",

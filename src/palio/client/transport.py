@@ -13,11 +13,9 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
 
 from palio.errors import IllegalMessage, InvalidConfiguration
-from palio.protocol.addresses import parse_address
+from palio.protocol.addresses import CLOSED, parse_address
 from palio.protocol.messages import Message
-from palio.protocol.unreached import CLOSED
-from palio.protocol.wire import Decoder, Encoder
-from palio.protocol.writing import write
+from palio.protocol.wire import Decoder, Encoder, write
 
 __all__ = ["TLS", "Dial", "Ear", "Wire", "tcp", "tls_context"]
 

@@ -26,21 +26,23 @@ from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import ANYBODY, Effect, Heading, Moment, Report, Store
 from palio.node.fact_reports import Answers, FactReports, bundled
 from palio.node.fact_writer import FactWriter
-from palio.node.follows import (
+from palio.node.identity import Identity
+from palio.node.lapses import Absences, Lapses
+from palio.node.limits import MAX_EARLY, SHOWN_CHARS
+from palio.node.notices import Notice
+from palio.node.operations import (
+    Append,
+    Claim,
     ClaimCounts,
     Damaged,
     Follow,
     Impossible,
     Kept,
     NotKept,
+    Operation,
     QueueReady,
     Say,
 )
-from palio.node.identity import Identity
-from palio.node.lapses import Absences, Lapses
-from palio.node.limits import MAX_EARLY, SHOWN_CHARS
-from palio.node.notices import Notice
-from palio.node.operations import Append, Claim, Operation
 from palio.node.outlets import Outlets
 from palio.node.plans import Plans
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session

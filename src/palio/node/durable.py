@@ -27,34 +27,32 @@ from typing import Any, Final, NamedTuple
 
 from palio.node.claims import KnownClaims
 from palio.node.effects import Heading, Store
-from palio.node.follows import (
-    ClaimCounts,
-    Delivery,
-    Follow,
-    Impossible,
-    Kept,
-    NotKept,
-    QueueReady,
-    Say,
-)
 from palio.node.log import Log, Overlay, Pending
 from palio.node.operations import (
     Ack,
     Append,
     CaughtUp,
     Claim,
+    ClaimCounts,
     Close,
     Cursor,
+    Delivery,
     Discard,
     DropSubscription,
+    Follow,
     Forgotten,
+    Impossible,
+    Kept,
+    NotKept,
     Numbered,
     Open,
     Operation,
     Put,
     PutSubscription,
+    QueueReady,
     Renew,
     Retarget,
+    Say,
     Target,
     last_offset_of,
 )

@@ -30,7 +30,6 @@ from palio.node.links import Link, Links
 from palio.node.membership import Membership
 from palio.node.operations import Record
 from palio.node.partings import Partings
-from palio.node.patience import Patience
 from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
@@ -115,7 +114,6 @@ class Node:
             self._core, self._links, self._peers, self._questions, self._finding, self._membership
         )
         self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
-        self._patience = Patience(self._core, self._links, self._peers)
         self._reception = Reception(
             self._core,
             self._publishing,
@@ -123,9 +121,9 @@ class Node:
             RequestHandler(self._core, self._peers, self._cancelling),
             self._membership,
             self._leaving,
-            self._patience,
+            self._peers,
         )
-        self._watch = Watch(self._core, self._links, self._peers, self._publishing, self._patience)
+        self._watch = Watch(self._core, self._links, self._peers, self._publishing)
         self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
             self._peers.leaving,

@@ -1,25 +1,33 @@
 """What the disk of a broker keeps, operation by operation: durable state is their fold.
 
-`palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk.
+`palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk. A `Follow`
+is what the parts for durable events want done, appends among it.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-from palio.protocol.messages import Fact, Parcel, Share
+from palio.protocol.messages import Carry, EntriesStored, Fact, Parcel, Share
 
 __all__ = [
     "Ack",
     "Append",
     "CaughtUp",
     "Claim",
+    "ClaimCounts",
     "Close",
     "Cursor",
+    "Damaged",
+    "Delivery",
     "Discard",
     "DropRecord",
     "DropSubscription",
+    "Follow",
     "Forgotten",
+    "Impossible",
+    "Kept",
+    "NotKept",
     "Numbered",
     "Open",
     "Operation",
@@ -29,11 +37,13 @@ __all__ = [
     "PutRecord",
     "PutSubscription",
     "PutTime",
+    "QueueReady",
     "Record",
     "Release",
     "Releasing",
     "Renew",
     "Retarget",
+    "Say",
     "Target",
     "last_offset_of",
 ]
@@ -280,3 +290,63 @@ class Append(NamedTuple):
     operations: tuple[Operation, ...]
     released: tuple[Releasing, ...] = ()
     """What is over."""
+
+
+class Say(NamedTuple):
+    """Send a message to a broker, however many lie between; it may be lost."""
+
+    broker: str
+    message: Carry | EntriesStored
+
+
+class Kept(NamedTuple):
+    """What somebody waits for is on the disk (L4)."""
+
+    token: Any
+
+
+class NotKept(NamedTuple):
+    """The disk refused it: it was never there."""
+
+    token: Any
+    reason: str
+
+
+class QueueReady(NamedTuple):
+    """Something waits in the queue of a durable subscription here."""
+
+    subject: str
+
+
+class ClaimCounts(NamedTuple):
+    """A claim counts from now on: what lived at the home of the one before has gone there."""
+
+    before: Claim | None
+    claim: Claim
+
+
+class Delivery(NamedTuple):
+    """What an owner gets next."""
+
+    offset: int
+    entry: int
+    parcel: Parcel
+    rows: bytes | None
+    is_damaged: bool = False
+
+
+class Damaged(NamedTuple):
+    """The journal cannot give back an entry: a loss is carried in its stead."""
+
+    entry: int
+    home: str
+
+
+class Impossible(NamedTuple):
+    """Another broker said what cannot be."""
+
+    broker: str
+    what: str
+
+
+Follow: TypeAlias = Append | Say | Kept | NotKept | QueueReady | ClaimCounts | Damaged | Impossible

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -12,7 +13,7 @@ from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.detours import Detours
 from palio.node.effects import Send
-from palio.node.limits import MAX_SESSIONS_OF_ONE
+from palio.node.limits import LEAST_SHARE, MAX_SESSIONS_OF_ONE, UNSEEN_BYTES
 from palio.node.links import Links
 from palio.node.questions import Questions
 from palio.node.round_trips import RoundTrips
@@ -244,6 +245,41 @@ class Peers:
             core.route(core.router.detach(session.peer))
         else:  # nothing goes to it any longer; its place goes piece by piece
             self.leaving.append(session)
+
+    def ends_if_unseen(self, session: Session) -> bool:
+        """End the session of a client that has left too much unseen, before it is answered more;
+        whether it has.
+
+        Events stop by themselves where a window is full; answers are made as often as they are
+        asked for. What a client has not seen of them is kept, so there is a limit for each
+        (`UNSEEN_BYTES`). Where all together hold much, the limit is a fair share, so that they take
+        no more from the others.
+        """
+        budget, stream = self._core.budget, session.stream
+        maximum = UNSEEN_BYTES
+        if stream.unseen_bytes <= maximum:
+            if not budget.is_strained:
+                return False
+            maximum = max(budget.fair_share, LEAST_SHARE)
+            if stream.unseen_answers <= maximum:
+                return False
+        self._core.has_follow_up = True
+        if session.link is not None:
+            what = "what a session was sent and has not seen"
+            error = LimitExceeded(what, limit="UNSEEN_BYTES", maximum=maximum)
+            self._links.hang_up(session.link, error)
+        self.end_session(session)
+        return True
+
+    def end_unseen(self) -> Iterator[int]:
+        """Time has passed: where much is held, end the sessions of those, too, who ask nothing
+        more; session by session.
+        """
+        sessions = self._core.sessions
+        for session in list(sessions.values()) if self._core.budget.is_strained else ():
+            if sessions.get(session.id) is session:
+                self.ends_if_unseen(session)
+            yield 1
 
     def let_go(self) -> None:
         """Take a piece of the subscriptions of a session that has ended from the tables."""

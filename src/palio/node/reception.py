@@ -15,12 +15,12 @@ from palio.node.core import Core
 from palio.node.leaving import Leaving
 from palio.node.membership import Membership
 from palio.node.mentions import check_names
-from palio.node.patience import Patience
+from palio.node.peers import Peers
 from palio.node.publishing import Publishing
 from palio.node.questions import Questions
 from palio.node.requests import AnsweredRequest, ClientRequest, RequestHandler
 from palio.node.sessions import Neighbour, PeerSession, Session
-from palio.protocol.dividing import mark_of, part_of
+from palio.protocol.batches import mark_of, part_of
 from palio.protocol.failures import failure
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import (
@@ -70,7 +70,7 @@ class Reception:
         requests: RequestHandler,
         membership: Membership,
         leaving: Leaving,
-        patience: Patience,
+        peers: Peers,
     ) -> None:
         self._core = core
         self._publishing = publishing
@@ -78,7 +78,7 @@ class Reception:
         self._requests = requests
         self._membership = membership
         self._leaving = leaving
-        self._patience = patience
+        self._peers = peers
 
     def take(self, party: PeerSession | None, message: Message, up_to: int | None) -> None:
         """A party says something; `up_to` which row, if it is handed over in parts and this is not
@@ -92,7 +92,7 @@ class Reception:
             raise IllegalMessage(party.peer, f"{kind.__name__} is not for {whom}")
         is_part = up_to is not None or party.stream.rows_begun > 0
         if isinstance(party, Session):
-            if self._patience.ends(party):
+            if self._peers.ends_if_unseen(party):
                 return
             if not isinstance(message, Publish):
                 self._from_client(party, message)

@@ -32,15 +32,13 @@ from palio.node.cancelling import Cancelling
 from palio.node.core import Core, Waiter
 from palio.node.durability import NO_DISK
 from palio.node.durable import UNREADY
-from palio.node.follows import Follow
 from palio.node.limits import MAX_PRINCIPAL_COST
-from palio.node.operations import Claim
+from palio.node.operations import Claim, Follow
 from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
 from palio.node.vouching import LOG, PLAN
-from palio.protocol.durations import check_seconds
 from palio.protocol.failures import failure
-from palio.protocol.limits import TOGETHER_CHARS
+from palio.protocol.limits import TOGETHER_CHARS, check_seconds
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,

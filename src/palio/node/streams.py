@@ -22,10 +22,9 @@ import msgspec
 
 from palio.matching.protocol import RowMask
 from palio.node.effects import ANYBODY, Heading, Store
-from palio.node.follows import Damaged, Follow, Impossible, Say
 from palio.node.log import Log
 from palio.node.notices import Notice
-from palio.node.operations import Release
+from palio.node.operations import Damaged, Follow, Impossible, Release, Say
 from palio.node.parcel_cache import ParcelCache
 from palio.node.queues import HomeStream, Line, Outgoing, Queues, T
 from palio.protocol.limits import WINDOW_BYTES

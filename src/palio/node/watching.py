@@ -15,7 +15,6 @@ from palio.node.core import Core
 from palio.node.effects import Close, Send
 from palio.node.limits import LAPSES_AT_ONCE, MAX_LAPSES_S
 from palio.node.links import Link, Links
-from palio.node.patience import Patience
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
 from palio.node.sessions import Durable, Neighbour, PeerSession
@@ -42,13 +41,11 @@ class Watch:
         links: Links,
         peers: Peers,
         publishing: Publishing,
-        patience: Patience,
     ) -> None:
         self._core = core
         self._links = links
         self._peers = peers
         self._publishing = publishing
-        self._patience = patience
         self._neighbours_at = 0.0
         self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
         look_s = core.settings.heartbeat_s / TICKS_A_HEARTBEAT
@@ -114,7 +111,7 @@ class Watch:
                 steps = 1 + len(session.subscriptions)
                 self._peers.end_session(session)
                 yield steps
-        yield from self._patience.look()
+        yield from self._peers.end_unseen()
         self._peers.open_circles()
         self._publishing.holding.watch()
         self._publishing.multicasting.look()

@@ -1,11 +1,16 @@
-"""How large a batch may be, and larger ones in parts."""
+"""How large a batch may be, and larger ones in parts.
+
+Who publishes a large batch sends it in several messages (`parts`). A broker takes a message of many
+events row by row (`part_of`): its sender counts one message all the same, see `Stream.begun`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias, TypeGuard, TypeVar
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from palio.errors import LimitExceeded
 from palio.model.events import STAMP_BYTES
@@ -20,8 +25,20 @@ from palio.protocol.limits import (
     MAX_CHUNK_ROWS,
     MAX_FRAME_BYTES,
 )
+from palio.protocol.messages import Forward, Message, Publish, pack_mask, unpack_mask
 
-__all__ = ["PART_BYTES", "check_chunk", "check_size", "check_texts", "parts"]
+__all__ = [
+    "PART_BYTES",
+    "Divisible",
+    "check_chunk",
+    "check_size",
+    "check_texts",
+    "is_divisible",
+    "mark_of",
+    "part_of",
+    "parts",
+]
+
 
 PART_BYTES: Final = MAX_FRAME_BYTES // 4
 """A batch of more leaves in parts, so that one message does not fill a frame."""
@@ -92,3 +109,50 @@ def _check(
 ) -> None:
     if actual > maximum:
         raise LimitExceeded(what, limit=limit, maximum=maximum, actual=actual, remedy=remedy)
+
+
+Divisible: TypeAlias = Publish | Forward
+"""May be taken in parts, unless it goes a way of its own."""
+
+_Divisible = TypeVar("_Divisible", Publish, Forward)
+
+
+def is_divisible(message: Message) -> TypeGuard[Divisible]:
+    """Whether its rows may be taken one after the other. What is addressed to some brokers, or goes
+    round a broken link, is known to them by its number.
+    """
+    if isinstance(message, Forward):
+        return message.detour is None and message.addressed is None
+    return isinstance(message, Publish)
+
+
+def mark_of(message: Divisible) -> tuple[object, ...]:
+    """By what a message is known again: whose events it has, the first, how many, their shape, and
+    their size.
+    """
+    parcel = message.parcel
+    if isinstance(message, Publish):
+        first = message.first_seq
+    else:
+        first = int(parcel.numbers[0]) if len(parcel) else 0
+    return type(message), parcel.publisher, first, len(parcel), parcel.shape, parcel.nbytes
+
+
+def part_of(message: _Divisible, first: int, end: int) -> _Divisible:
+    """The rows of a message from one to before another, as a message that says just that.
+
+    >>> import pyarrow as pa
+    >>> from palio.protocol.messages import Parcel
+    >>> part = part_of(Publish(Parcel("ann", pa.record_batch({"x": [5, 6, 7]})), 10), 1, 3)
+    >>> part.first_seq, part.parcel.batch.to_pylist()
+    (11, [{'x': 6}, {'x': 7}])
+    """
+    if first == 0 and end >= len(message.parcel):
+        return message
+    parcel = message.parcel.slice(first, end)
+    if isinstance(message, Publish):
+        return replace(message, parcel=parcel, first_seq=message.first_seq + first)
+    rows = message.rows
+    if rows is not None:
+        rows = pack_mask(unpack_mask(rows, len(message.parcel))[first:end])
+    return replace(message, parcel=parcel, rows=rows)

@@ -32,6 +32,7 @@ from palio.errors import (
     PalioError,
     Unreachable,
 )
+from palio.protocol.addresses import why_not
 from palio.protocol.failures import farewell, is_final
 from palio.protocol.limits import (
     BACKOFF_MAX_S,
@@ -59,7 +60,6 @@ from palio.protocol.messages import (
 from palio.protocol.portions import chars_together
 from palio.protocol.streams import Stream
 from palio.protocol.transitions import ALLOWED, Speaker, State
-from palio.protocol.unreached import why_not
 
 __all__ = ["ClientSession", "Connector", "Owner"]
 

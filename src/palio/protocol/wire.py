@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from xxhash import xxh3_64, xxh3_64_intdigest
@@ -42,7 +42,19 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
 
-__all__ = ["CONTROL", "EVENTS", "HEAD", "SHAPE", "UNREADABLE", "Decoder", "Encoder", "framed"]
+__all__ = [
+    "CONTROL",
+    "EVENTS",
+    "HEAD",
+    "SHAPE",
+    "UNREADABLE",
+    "Decoder",
+    "Encoder",
+    "Transport",
+    "framed",
+    "write",
+]
+
 
 HEAD: Final = struct.Struct("<IBI")
 _LOW: Final = (1 << 32) - 1
@@ -293,3 +305,32 @@ class Decoder:
 
     def _illegal(self, reason: str) -> IllegalMessage:
         return IllegalMessage(self.sender, reason)
+
+
+class Transport(Protocol):
+    """What is asked of a transport (`asyncio.Transport` is one)."""
+
+    def is_closing(self) -> bool:
+        """Whether it takes nothing more."""
+
+    def write(self, data: Any) -> None:
+        """Write one buffer."""
+
+    def writelines(self, list_of_data: Any) -> None:
+        """Write buffers one after another, in one call of the system."""
+
+
+def write(transport: Transport | None, buffers: list[Any]) -> bool:
+    """Hand buffers to a transport; whether it took them.
+
+    One that is closing takes nothing more: those of asyncio say nothing then and those of uvloop
+    raise, perhaps before they tell their protocol. What is not written is lost with the connection,
+    as what was under way is: counted messages are kept until they were seen, and go again.
+    """
+    if transport is None or transport.is_closing():
+        return False
+    if len(buffers) == 1:
+        transport.write(buffers[0])
+    else:
+        transport.writelines(buffers)
+    return True

@@ -27,11 +27,10 @@ import numpy.typing as npt
 from palio.errors import IllegalMessage
 from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.model.untrusted import text_bytes
-from palio.protocol.dividing import Divisible, is_divisible
+from palio.protocol.batches import Divisible, is_divisible
 from palio.protocol.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES, MAX_REQUEST_BYTES
 from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
-from palio.protocol.wire import Decoder, Encoder
-from palio.protocol.writing import write
+from palio.protocol.wire import Decoder, Encoder, write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
 from palio.server.places import SocketPlace

@@ -12,9 +12,8 @@ from palio.model.filters import FALSE, UnreadFilter
 from palio.node import claims, requests
 from palio.node.durability import Durability
 from palio.node.durable import DurableEvents
-from palio.node.follows import Kept
 from palio.node.lapses import Absences, Lapses, Missed
-from palio.node.operations import Open
+from palio.node.operations import Kept, Open
 from palio.node.queues import Queues
 from palio.node.registry import Registry
 from palio.node.requests import RequestHandler

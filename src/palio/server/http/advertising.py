@@ -20,7 +20,7 @@ from starlette.responses import JSONResponse, Response
 from palio.errors import InvalidInput, LimitExceeded
 from palio.language.parsing import parse, parse_advertisement
 from palio.model.parameters import check_given
-from palio.protocol.durations import check_seconds
+from palio.protocol.limits import check_seconds
 from palio.protocol.messages import Advertise, Cancel, Withdraw
 from palio.protocol.names import check_name
 from palio.server.http.access import NAME, Access, HttpCaller, body_of, identity_of, read

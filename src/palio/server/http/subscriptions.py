@@ -36,7 +36,7 @@ from palio.model.values import Value
 from palio.node.authority import ANYONE, Principal
 from palio.node.effects import Answered
 from palio.node.operations import DropRecord, PutRecord, Record
-from palio.protocol.durations import check_seconds
+from palio.protocol.limits import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
 __all__ = [

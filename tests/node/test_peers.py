@@ -1,11 +1,11 @@
-"""`Patience`: who asks on and acknowledges nothing is parted with, and nobody else."""
+"""`Peers`: who asks on and acknowledges nothing is parted with, and nobody else."""
 
 from __future__ import annotations
 
 import pytest
 
 from palio.model.events import to_batches
-from palio.node import patience
+from palio.node import peers
 from palio.node.effects import Close, Moment
 from palio.node.limits import LEAST_SHARE
 from palio.node.memory import MemoryStore
@@ -50,7 +50,7 @@ def house() -> House:
 def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "UNSEEN_BYTES", 2_000)
+    monkeypatch.setattr(peers, "UNSEEN_BYTES", 2_000)
     answers = [house.ask(GREEDY) for _ in range(20)]
     first = answers.index(True)
     assert first > 1
@@ -64,7 +64,7 @@ def test_where_many_see_nothing_each_may_be_owed_a_fair_share_of_answers(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Events do not count for that: of these no more is sent than a window holds."""
-    monkeypatch.setattr(patience, "LEAST_SHARE", 4_000)
+    monkeypatch.setattr(peers, "LEAST_SHARE", 4_000)
     monkeypatch.setattr(Budget, "fair_share", 3_000)
     house.say(HEARING, Subscribe(1, 1, "x > 0"))
     (batch,) = to_batches([{"x": 1, "text": "a" * 1_000}] * 8)
@@ -80,7 +80,7 @@ def test_where_many_see_nothing_each_may_be_owed_a_fair_share_of_answers(
 def test_who_asks_nothing_more_is_parted_with_too(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "LEAST_SHARE", 4_000)
+    monkeypatch.setattr(peers, "LEAST_SHARE", 4_000)
     monkeypatch.setattr(Budget, "fair_share", 3_000)
     for _ in range(20):
         house.ask(GREEDY)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from palio.errors import InvalidInput
-from palio.protocol.durations import check_seconds
-from palio.protocol.limits import MAX_SECONDS
+from palio.protocol.limits import MAX_SECONDS, check_seconds
 
 
 @pytest.mark.parametrize("seconds", [0, 0.5, 60, MAX_SECONDS])
