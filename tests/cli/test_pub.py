@@ -51,6 +51,7 @@ def test_csv_is_published(run: Palio, url: str, listener: palio.SyncClient, tmp_
     assert outcome.status == 0
     assert "3 events published" in outcome.out
     assert "disk" in outcome.out
+    assert "all homes" in run("pub", '{"name": "late"}', "--to", url, "--at-homes").out
     first, second = heard.receive(5), heard.receive(5)
     assert (first["price"], first["name"], first["at"].isoformat()) == (
         1.5,

@@ -310,3 +310,66 @@ async def test_a_client_hears_a_durable_subscription_once() -> None:
         again = await client.subscribe("x = 2", durable="mine")
         await client.publish({"x": 2}, durable=True)
         assert await again.receive() == {"x": 2}
+
+
+# --- events that are stored at their homes, too ---
+
+
+@in_virtual_time
+async def test_a_publisher_may_wait_until_all_homes_have_its_events() -> None:
+    async with Network("line:3") as net:
+        ann = await net.connect("b3", name="ann")
+        orders = await ann.subscribe("x > 0", durable="orders")
+        await orders.settled()
+        publisher = await net.connect("b1")
+        at_once = await publisher.publish({"x": 1}, durable="home")
+        assert (at_once.first_seq, at_once.level) == (1, "home")
+        net.cut("b1", "b2")
+        stored = publisher.publish_nowait([{"x": 2}, {"x": 3}], durable="home")
+        other = await net.connect("b1")
+        for_nobody = await other.publish({"x": -1}, durable="home")
+        here = await publisher.publish({"x": 4}, durable=True)
+        await asyncio.sleep(60)
+        assert (for_nobody.level, here.level, stored.done()) == ("home", "durable", False)
+        net.heal("b1", "b2")
+        assert (await stored).level == "home"
+        assert await xs(orders, 4) == [1, 2, 3, 4]
+
+
+@in_virtual_time
+async def test_what_all_homes_have_outlives_the_disk_of_its_origin() -> None:
+    async with Network("line:2") as net:
+        ann = await net.connect("b2", name="ann")
+        orders = await ann.subscribe("x > 0", durable="orders")
+        await orders.settled()
+        await ann.close()
+        publisher = await net.connect("b1")
+        await publisher.publish({"x": 1}, durable="home")
+        net.kill("b1")
+        again = await (await net.connect("b2", name="ann")).subscribe("x > 0", durable="orders")
+        assert await xs(again, 1) == [1]
+
+
+@in_virtual_time
+async def test_a_publisher_waits_for_the_home_to_which_a_subscription_goes() -> None:
+    async with Network("line:3") as net:
+        ann = await net.connect("b3", name="ann")
+        await (await ann.subscribe("x > 0", durable="orders")).settled()
+        publisher = await net.connect("b1")
+        net.kill("b3")
+        await asyncio.sleep(60)  # nothing is sent there any longer: that would be b3's to hand on
+        stored = publisher.publish_nowait({"x": 1}, durable="home")
+        await asyncio.sleep(60)
+        assert not stored.done()
+        moved = await (await net.connect("b2", name="ann")).subscribe("x > 0", durable="orders")
+        assert await xs(moved, 1) == [1]
+        assert (await stored).level == "home"
+
+
+@pytest.mark.parametrize("given", ["orders", 1, None, "homes"])
+@in_virtual_time
+async def test_where_events_are_stored_is_one_of_three(given: Any) -> None:
+    async with Network("line:1") as net:
+        client = await net.connect("b1")
+        with pytest.raises(InvalidInput, match="a name is for subscribe"):
+            await client.publish({"x": 1}, durable=given)

@@ -12,7 +12,7 @@ from palio.errors import InvalidEvent, LimitExceeded, NotPermitted, Unreachable
 from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.protocol.batches import PART_BYTES
 from palio.protocol.limits import MAX_BATCH_CELLS, MAX_BATCH_ROWS, MAX_FRAME_BYTES, WINDOW_BYTES
-from palio.protocol.messages import Accepted, Failure, Message, Publish, Refused
+from palio.protocol.messages import Accepted, Failure, Message, Publish, Refused, StoredAt
 from palio.protocol.publications import Publications
 
 
@@ -41,7 +41,7 @@ class Recorder:
         self.outbox.go_on()
 
     @property
-    def shapes(self) -> list[tuple[int, int, bool]]:
+    def shapes(self) -> list[tuple[int, int, StoredAt]]:
         return [(each.first_seq, len(each.parcel), each.durable) for each in self.sent]
 
 

@@ -8,12 +8,13 @@ its appends, a disk is lost. The world judges what the parts promise together (t
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from palio.errors import Closed
-from palio.node.durable import DurableEvents
+from palio.node.durable import AtHomes, DurableEvents
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
 from palio.node.notices import Notice
 from palio.node.operations import (
@@ -22,6 +23,7 @@ from palio.node.operations import (
     CaughtUp,
     Claim,
     ClaimCounts,
+    Cursor,
     Discard,
     Follow,
     Impossible,
@@ -151,6 +153,8 @@ class World:
         self.published = 0
         self.origins: dict[int, str] = {}
         self.pending: dict[int, tuple[str, list[str]]] = {}
+        self.entries: defaultdict[int, set[int]] = defaultdict(set)
+        """Under which numbers of its origin an event was kept."""
         self.again: dict[int, tuple[str, list[str]]] = {}
         """Of whom no publisher knows whether it was kept, as its broker has stopped."""
         self.visits: dict[tuple[int, str], int] = {}
@@ -190,6 +194,8 @@ class World:
         """A publisher, or an owner who has come, is answered."""
         match answer:
             case Kept(int() as number):
+                if self.waits_for_homes(number):
+                    self.check_homes(broker, number)
                 origin, subjects = self.pending.pop(number)
                 for owner in (self.owners[subject] for subject in subjects):
                     if self.visits[number, owner.subject] > owner.ended:
@@ -206,6 +212,32 @@ class World:
                     owner.asks = ""
             case _:
                 pass
+
+    @staticmethod
+    def waits_for_homes(number: int) -> bool:
+        """Whether the publisher of an event wants to know that all homes have it."""
+        return number % 2 == 0
+
+    def token(self, number: int, *, is_again: bool = False) -> object:
+        """Whom to answer."""
+        return AtHomes(number, is_again=is_again) if self.waits_for_homes(number) else number
+
+    def check_homes(self, origin: Broker, number: int) -> None:
+        """The disk of each home to which its origin is to bring an event is past it. Not so what
+        comes back to the origin, by a home from which its owner has moved meanwhile.
+        """
+        for home, stream in origin.events.queues.streams.items():
+            if home in self.lost or origin.name in self.lost:
+                continue
+            stored = [
+                each.offset
+                for each in self.brokers[home].disk.operations
+                if isinstance(each, Cursor) and each.origin == origin.name
+            ]
+            for offset, item in stream.line:
+                is_it = item.entry in self.entries[number]
+                is_stored = offset <= max(stored, default=0)
+                assert not is_it or is_stored, f"{home} is yet to store event {number}"
 
     # --- what happens ---
 
@@ -320,7 +352,7 @@ class World:
         if isinstance(message, Carry):
             follows = events.carry(self.now, 0, message)
         else:
-            follows = events.streams.has_stored(self.now, message)
+            follows = events.has_stored(self.now, message)
         self.follow(self.brokers[to], follows)
 
     def publish(self, broker: Broker) -> None:
@@ -341,7 +373,7 @@ class World:
         number = min(mine)
         self.pending[number] = self.again.pop(number)
         if number <= broker.events.kept_of(f"p/{broker.name}"):
-            self.follow(broker, broker.events.barrier(number))
+            self.follow(broker, broker.events.barrier(self.token(number, is_again=True)))
         else:
             self.say(broker, number)
         return True
@@ -356,7 +388,13 @@ class World:
                 self.visits[number, subject] = claim.visit
         self.pending[number] = broker.name, list(wanted)
         events = parcel({"n": number}, publisher=f"p/{broker.name}", first_seq=number)
-        self.follow(broker, broker.events.publish(self.now, 0, events, wanted, number))
+        token = self.token(number)
+        follows = broker.events.publish(self.now, 0, events, wanted, token)
+        written = [
+            each for write in follows if isinstance(write, Append) for each in write.operations
+        ]
+        self.entries[number] |= {each.entry for each in written if isinstance(each, Put)}
+        self.follow(broker, follows)
 
     def visit(self, owner: Owner, broker: Broker) -> None:
         """An owner comes to a broker."""
@@ -513,6 +551,7 @@ class World:
     def check(self) -> None:
         """Everything with a receipt was dealt with, and nothing is left."""
         assert not self.told, self.told
+        assert not self.pending, f"nobody has answered for {sorted(self.pending)}"
         for broker in self.brokers.values():
             assert not broker.events.queues.entries, f"{broker.name} keeps entries"
             assert not broker.disk.parcels, f"the disk of {broker.name} keeps parcels"

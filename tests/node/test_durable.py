@@ -155,6 +155,16 @@ def sends_what_moves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(streams.Streams, "_is_moving", lambda *_: False)
 
 
+def waits_for_no_home(patch: pytest.MonkeyPatch) -> None:
+    """A publisher that wants to know of homes is answered as any other."""
+    patch.setattr(streams.Streams, "owes", lambda *_: False)
+
+
+def does_not_follow(patch: pytest.MonkeyPatch) -> None:
+    """Who waits for a home does not wait for the one to which an event goes instead."""
+    patch.setattr(durable.DurableEvents, "_follow_elsewhere", lambda *_: None)
+
+
 def takes_early(patch: pytest.MonkeyPatch) -> None:
     """A home takes whatever is above its cursor (D1)."""
     carry = durable.DurableEvents.carry
@@ -223,6 +233,8 @@ PLANTED: Final = (
     restart_forgets,
     retargets_sent,
     sends_what_moves,
+    waits_for_no_home,
+    does_not_follow,
     takes_early,
     acks_later,
     spotty,

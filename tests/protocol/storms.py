@@ -34,6 +34,7 @@ from palio.protocol.messages import (
     Gaps,
     Message,
     Publish,
+    StoredAt,
     Subscribe,
     Update,
     Withdraw,
@@ -58,7 +59,7 @@ DAMAGED: Final = (Publish, Deliver, Gaps, Done, Answer, Accepted, Subscribe, Upd
 class Checked(Publication):
     """A publication that sees whether its broker has said what it is told."""
 
-    def __init__(self, client: Client, first: int, last: int, *, durable: bool) -> None:
+    def __init__(self, client: Client, first: int, last: int, *, durable: StoredAt) -> None:
         super().__init__(first, last, durable=durable, now=lambda: client.world.now)
         self.client = client
         self.is_false = False
@@ -131,7 +132,7 @@ class Client(Member):
         super().receive(link, message)
         self.heard_now = None
 
-    def published(self, first: int, last: int, *, durable: bool) -> Checked:
+    def published(self, first: int, last: int, *, durable: StoredAt) -> Checked:
         return Checked(self, first, last, durable=durable)
 
     def illegal(self, link: int, error: IllegalMessage) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from palio.errors import Closed, NotPermitted, PalioError, Unreachable
 from palio.model.events import to_batches
-from palio.protocol.messages import Accepted, Failure, Message, Parcel, Publish, Refused
+from palio.protocol.messages import Accepted, Failure, Message, Parcel, Publish, Refused, StoredAt
 from palio.protocol.publications import Publications
 from palio.simulation.member import Publication
 
@@ -29,7 +29,7 @@ class Sender:
         parcel, durable = Parcel.of("", batch), receipt.durable
         self.publications.publish(parcel, [receipt], durable=durable, is_last=is_last)
 
-    def take_sent(self) -> list[tuple[int, bool]]:
+    def take_sent(self) -> list[tuple[int, StoredAt]]:
         """Numbers and level of what was sent since the last call."""
         sent = [(each.first_seq, each.durable) for each in self.sent if isinstance(each, Publish)]
         self.sent.clear()

@@ -26,14 +26,22 @@ if TYPE_CHECKING:
     import asyncio
 
     from palio.client.connection import Client
+    from palio.protocol.messages import StoredAt
 
 __all__ = ["adv", "pub"]
+
+_WHERE: Final = {
+    "memory": "in the broker's memory",
+    "durable": "on the broker's disk",
+    "home": "on the disks of the broker and of all homes",
+}
+"""What is said of each level of storage."""
 
 LOOK_S: Final = 30.0
 """Seconds between two looks whether the broker has not turned the client away for good."""
 
 
-def pub(  # typer makes an option of each
+def pub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     source: Annotated[
         str,
         typer.Argument(
@@ -46,6 +54,14 @@ def pub(  # typer makes an option of each
     durable: Annotated[
         bool, typer.Option("--durable", help="Return once the events are on the broker's disk.")
     ] = False,
+    at_homes: Annotated[
+        bool,
+        typer.Option(
+            "--at-homes",
+            help="Return once every broker where a durable subscription wants them has them on its "
+            "disk, too.",
+        ),
+    ] = False,
     identity: Identity = "",
     name: ClientName = "",
     token_file: TokenFile = None,
@@ -54,19 +70,21 @@ def pub(  # typer makes an option of each
 ) -> int:
     """Publish events."""
     door = BrokerDoor(at, token_file, ca, name, identity)
-    published = door.ask(lambda client: _publish(client, source, durable=durable))
+    stored_at: StoredAt = "home" if at_homes else durable
+    published = door.ask(lambda client: _publish(client, source, durable=stored_at))
     if as_json:
         show(published)
     else:
-        level = "on the broker's disk" if durable else "in the broker's memory"
+        level = _WHERE[published["level"]]
         events = "event" if published["events"] == 1 else "events"
         show(f"{published['events']:,} {events} published by {published['publisher']}, {level}")
     return 0
 
 
-async def _publish(client: Client, source: str, *, durable: bool) -> dict[str, Any]:
+async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[str, Any]:
     from palio.cli.feed import LineFeed
     from palio.client.deadlines import TIMEOUT_S
+    from palio.protocol.messages import LEVELS
 
     progress = ProgressLine()
     feed = LineFeed(inputs.events_of(source))
@@ -102,13 +120,12 @@ async def _publish(client: Client, source: str, *, durable: bool) -> dict[str, A
         for receipt in under_way:
             receipt.cancel()
         progress.end()
-    level = "durable" if durable else "memory"
     return {
         "events": count,
         "publisher": client.publisher,
         "first_seq": first,
         "last_seq": last,
-        "level": level,
+        "level": LEVELS[durable],
     }
 
 

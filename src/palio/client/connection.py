@@ -40,7 +40,13 @@ from palio.client.hub import Hub
 from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
-from palio.client.subscribing import check_assembled_by, check_lifetime, given_values, understood
+from palio.client.subscribing import (
+    check_assembled_by,
+    check_lifetime,
+    check_stored_at,
+    given_values,
+    understood,
+)
 from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
 from palio.client.transport import TLS, Dial, tcp
 from palio.errors import InvalidInput
@@ -61,6 +67,7 @@ from palio.protocol.messages import (
     Hello,
     RemovePeer,
     Retire,
+    StoredAt,
     Withdraw,
 )
 from palio.protocol.names import check_name
@@ -268,21 +275,23 @@ class Client(Hub[BrokerUpstream]):
         self,
         events: Publishable,
         *,
-        durable: bool = False,
+        durable: StoredAt = False,
         timeout: float | EllipsisType | None = ...,  # noqa: ASYNC109  # a caller's own must not cancel it
     ) -> Published:
         """Publish one event, several, or a record batch; return once the broker holds them.
 
-        In memory, or with `durable` on its disk. Calls that run at the same time leave together; a
-        call waits where too much is on its way already. After `timeout` seconds (those of
-        `connect`; None waits for ever) `Unreachable` is raised. Nobody knows then whether the
-        events are published: they are still sent when the broker is back.
+        In memory, or with `durable` on its disk; with `durable="home"` on the disks of all brokers
+        where a durable subscription wants the events, too, so that the loss of one disk loses none
+        of them: a broker of these that is away keeps the call waiting. Calls that run at the same
+        time leave together; a call waits where too much is on its way already. After `timeout`
+        seconds (those of `connect`; None waits for ever) `Unreachable` is raised. Nobody knows then
+        whether the events are published: they are still sent when the broker is back.
         """
         seconds = self._upstream.deadlines.seconds if isinstance(timeout, EllipsisType) else timeout
         return await self.publish_nowait(events, durable=durable, timeout=seconds)
 
     def publish_nowait(
-        self, events: Publishable, *, durable: bool = False, timeout: float | None = None
+        self, events: Publishable, *, durable: StoredAt = False, timeout: float | None = None
     ) -> asyncio.Future[Published]:
         """`publish` without waiting: the receipt comes later. Events leave in the order of calls.
 
@@ -290,6 +299,7 @@ class Client(Hub[BrokerUpstream]):
         is given here.
         """
         self._check_open()
+        check_stored_at(durable)
         receipt = self._outbox.offer(events, durable=durable)
         if timeout is not None:
             self._upstream.deadlines.watch(receipt, _UNRECEIPTED, check_timeout(timeout))

@@ -117,8 +117,8 @@ class Published(msgspec.Struct, frozen=True):
     """The receipt of a publication: its numbers, and how many deliveries it made.
 
     `level` says what was promised. In one process, events are in the queues of those who match;
-    on a network they are held by the broker: in `memory`, or on its disk (`durable`). How many
-    deliveries they make is known in one process only.
+    on a network they are held by the broker: in `memory`, or on its disk (`durable`), or on the
+    disks of all homes, too (`home`). How many deliveries they make is known in one process only.
     """
 
     first_seq: int

@@ -21,7 +21,7 @@ from palio.errors import LimitExceeded, PalioError
 from palio.protocol.batches import PART_BYTES, check_texts, parts
 from palio.protocol.failures import error_of
 from palio.protocol.limits import MAX_BATCH_CELLS
-from palio.protocol.messages import Parcel, Refused
+from palio.protocol.messages import LEVELS, Parcel, Refused, StoredAt
 from palio.protocol.publications import Publications
 
 __all__ = ["GATHERED_ROWS", "MAX_WAITING", "Outbox"]
@@ -45,7 +45,7 @@ class _Offer:
     last: int
     """Its numbers, once it has left."""
 
-    def __init__(self, durable: bool) -> None:
+    def __init__(self, durable: StoredAt) -> None:
         self.durable = durable
         self.form: Form | None = None
         self.row: Row = ()
@@ -104,7 +104,7 @@ class Outbox:
         """Whether everything that was offered has been answered."""
         return not self._offers and self._publications.is_idle
 
-    def offer(self, events: Publishable, *, durable: bool = False) -> asyncio.Future[Published]:
+    def offer(self, events: Publishable, *, durable: StoredAt = False) -> asyncio.Future[Published]:
         """Take events to be published; what is wrong with them is raised here or by the future."""
         found = self._forms.of(events) if type(events) is dict else None
         if found is None:
@@ -114,8 +114,7 @@ class Outbox:
             offer.count = sum(batch.num_rows for batch in listed)
             if not offer.count:
                 after = self._publications.next
-                level = "durable" if durable else "memory"
-                offer.future.set_result(Published(after, after - 1, level=level))
+                offer.future.set_result(Published(after, after - 1, level=LEVELS[durable]))
                 return offer.future
         else:
             offer = _Offer(durable)

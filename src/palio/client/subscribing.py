@@ -20,6 +20,7 @@ __all__ = [
     "check_count",
     "check_lifetime",
     "check_on_gap",
+    "check_stored_at",
     "check_values",
     "frozen",
     "given_values",
@@ -91,6 +92,19 @@ def check_values(what: Filter | Pattern, values: Bindings) -> None:
             f"the filter has no parameter :{unknown[0]}; it has {listed}", name=unknown[0]
         )
     check_given(what, values)
+
+
+def check_stored_at(durable: object) -> None:
+    """Refuse what says nowhere that events can be stored.
+
+    >>> check_stored_at(True), check_stored_at("home")
+    (None, None)
+    """
+    if durable is not True and durable is not False and durable != "home":
+        raise InvalidInput(
+            f'events are published with durable=True or durable="home", not {durable!r:.40}; '
+            "a name is for subscribe(durable=)"
+        )
 
 
 def check_count(count: object) -> None:

@@ -49,7 +49,7 @@ class Carrying:
         if message.origin != core.name:
             core.send_towards(message.origin, message, neighbour.name)
         else:
-            core.perform(core.durability.events.streams.has_stored(core.at.now, message))
+            core.perform(core.durability.events.has_stored(core.at.now, message))
 
     def admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
         """Of live events what the neighbour may bring here."""

@@ -20,8 +20,9 @@ stored. Each method returns what follows from it. The model is `tests.models.dur
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from math import inf
 from typing import Any, Final, NamedTuple
 
@@ -61,9 +62,20 @@ from palio.node.streams import EntryReader, Streams
 from palio.protocol.limits import MAX_PUBLISHERS, MAX_SUBJECTS
 from palio.protocol.messages import Carry, EntriesStored, Parcel, Share
 
-__all__ = ["DurableEvents"]
+__all__ = ["AtHomes", "DurableEvents"]
 
 UNREADY: Final = "this broker has yet to hear from its network; try again soon"
+
+
+class AtHomes:
+    """Who waits until every home has stored what was published, too."""
+
+    def __init__(self, token: Any, *, is_again: bool = False) -> None:
+        self.token = token
+        self.is_again = is_again
+        """Whether it was published before: what waits for any home by now may be of it."""
+        self.open: dict[str, int] = {}
+        """By home, up to which offset it is yet to store its stream."""
 
 
 class _Loss(NamedTuple):
@@ -107,6 +119,8 @@ class DurableEvents:
         """What it refused of that which is told as lost."""
         self._gone: dict[str, None] = {}
         """Brokers that are gone for good."""
+        self._at_homes: dict[str, deque[AtHomes]] = {}
+        """By home, those who wait for it, in the order of the offsets that they wait for."""
         self._refusal = ""
         """Why the disk refused the last time."""
         self.is_ready = False
@@ -160,12 +174,14 @@ class DurableEvents:
     ) -> list[Follow]:
         """Keep events for the durable subscriptions that want them, with the rows for each."""
         if not self.is_ready:
-            return [NotKept(token, UNREADY)]
+            return [_not_kept(token, UNREADY)]
         if self._relearning:
-            return [NotKept(token, self._refusal)]
+            return [_not_kept(token, self._refusal)]
         put = self._put(parcel, wall_us, self._shares(wanted, {}), {})
         if not put:
             return self.barrier(token)
+        if isinstance(token, AtHomes):
+            token.open = {to.home: to.offset for to in put[0].targets if to.home != self.name}
         publisher, last = parcel.publisher, parcel.seqs[-1]
         most = max(0, len(self.queues.published) - MAX_PUBLISHERS)
         if most:
@@ -181,9 +197,9 @@ class DurableEvents:
     def barrier(self, token: Any) -> list[Follow]:
         """Answer once all that is under way is on the disk."""
         if self.log.is_refusing:
-            return [NotKept(token, self._refusal)]
+            return [_not_kept(token, self._refusal)]
         write = self.log.barrier(token)
-        return [Kept(token)] if write is None else [write]
+        return list(self._kept(token)) if write is None else [write]
 
     def _shares(
         self, wanted: Mapping[str, bytes | None], opening: Mapping[str, Claim]
@@ -427,6 +443,10 @@ class DurableEvents:
         message = EntriesStored(self.name, self.streams.log_number, origin, log, offset, is_asking)
         return Say(origin, message)
 
+    def has_stored(self, now: float, message: EntriesStored) -> list[Follow]:
+        """A home has stored its stream up to an offset (D2)."""
+        return [*self.streams.has_stored(now, message), *self._are_at_homes()]
+
     # --- queues here ---
 
     def delivery(self, subject: str, after: int) -> Delivery | None:
@@ -491,7 +511,8 @@ class DurableEvents:
         for operation in (*pending.released, *pending.operations):
             follows += self._apply(now, operation, touched)
         if pending.token is not None and not isinstance(pending.token, _Loss):
-            follows.append(Kept(pending.token))
+            follows += self._kept(pending.token)
+        follows += self._are_at_homes()
         if any(isinstance(each, CaughtUp) for each in pending.operations):
             follows += self.learn(now, self._take_unlearned())  # what has come meanwhile
         for home in self.streams.homes if self._has_moved(pending) else touched:
@@ -500,6 +521,43 @@ class DurableEvents:
             if home in self._gone:  # it was under way when that was said
                 follows += self.remove(now, home)
         return follows
+
+    def _kept(self, token: Any) -> Iterator[Follow]:
+        """Something is on the disk here: whoever waits for no more is told."""
+        if not isinstance(token, AtHomes):
+            yield Kept(token)
+            return
+        if token.is_again:
+            token.open |= self.streams.ends
+        token.open = {home: at for home, at in token.open.items() if self.streams.owes(home, at)}
+        for home in token.open:
+            self._at_homes.setdefault(home, deque()).append(token)
+        if not token.open:
+            yield Kept(token.token)
+
+    def _are_at_homes(self) -> Iterator[Follow]:
+        """Homes have stored more, or what was for them goes elsewhere: who waited for that is
+        told.
+        """
+        for home, waiting in list(self._at_homes.items()):
+            while waiting and not self.streams.owes(home, waiting[0].open[home]):
+                token = waiting.popleft()
+                del token.open[home]
+                if not token.open:
+                    yield Kept(token.token)
+            if not waiting:
+                del self._at_homes[home]
+
+    def _follow_elsewhere(self, what: Retarget) -> None:
+        """What waited for some homes waits for another now: so do those who wait for these."""
+        if what.to == self.name or not what.reserved:
+            return
+        last = what.first + what.reserved - 1
+        for token in dict.fromkeys(chain.from_iterable(self._at_homes.values())):
+            if what.to not in token.open:
+                self._at_homes.setdefault(what.to, deque()).append(token)
+            assert token.open.get(what.to, 0) < last, "Q2: what is retargeted comes behind all"
+            token.open[what.to] = last
 
     @staticmethod
     def _has_moved(pending: Pending) -> bool:
@@ -522,6 +580,7 @@ class DurableEvents:
             case Cursor():
                 yield self._say_stored(operation)
             case Retarget(subject, number, to):
+                self._follow_elsewhere(operation)
                 yield from self._put_for(to, (Share(subject, number, None),), touched)
             case Renew(home):
                 self.streams.renew(home)
@@ -570,7 +629,7 @@ class DurableEvents:
             if isinstance(pending.token, _Loss):
                 self._losses.append(pending.token)
             elif pending.token is not None:
-                follows.append(NotKept(pending.token, reason))
+                follows.append(_not_kept(pending.token, reason))
         return follows
 
     def writable(self, now: float) -> list[Follow]:
@@ -603,11 +662,15 @@ class DurableEvents:
             if isinstance(token, _Loss):
                 self._losses.append(token)
                 return []
-            return [] if token is None else [NotKept(token, self._refusal)]
+            return [] if token is None else [_not_kept(token, self._refusal)]
         for operation in operations:
             if isinstance(operation, Put) and operation.parcel is not None:
                 self._reader.cache.hold(operation.entry, operation.parcel)
         return [write]
+
+
+def _not_kept(token: Any, reason: str) -> NotKept:
+    return NotKept(token.token if isinstance(token, AtHomes) else token, reason)
 
 
 def _chunks(shares: list[Share], most: int) -> Iterator[list[Share]]:

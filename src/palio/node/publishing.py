@@ -23,6 +23,7 @@ from palio.node.carrying import Carrying
 from palio.node.core import Core, Waiter
 from palio.node.detours import Detours
 from palio.node.durability import NO_DISK, packed
+from palio.node.durable import AtHomes
 from palio.node.holding import Holding
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.multicasting import Multicasting
@@ -34,12 +35,14 @@ from palio.protocol.failures import failure
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.limits import MAX_SHAPES
 from palio.protocol.messages import (
+    LEVELS,
     Accepted,
     Deliver,
     Forward,
     Parcel,
     Publish,
     Refused,
+    StoredAt,
     pack_mask,
     unpack_mask,
 )
@@ -127,14 +130,15 @@ class Publishing:
             session.say(core.out, each)
         self.published += parcel.count
         core.has_published = True
-        if message.durable:
-            self._publish_durable(session, parcel, wanted, last)
+        is_durable = bool(message.durable)
+        if is_durable:
+            self._publish_durable(session, parcel, wanted, last, message.durable)
         if is_held:
-            answer = None if message.durable else partial(self._taken, session, last)
-            self.holding.put(outlet, parcel, durable=message.durable, then=answer)
+            answer = None if is_durable else partial(self._taken, session, last)
+            self.holding.put(outlet, parcel, durable=is_durable, then=answer)
             return
-        self._send(ways, parcel, durable=message.durable)
-        if not message.durable:
+        self._send(ways, parcel, durable=is_durable)
+        if not is_durable:
             self._taken(session, last)
 
     def _taken(self, session: Session, last: int) -> None:
@@ -156,7 +160,7 @@ class Publishing:
     def _refuse(self, session: Session, message: Publish, error: PalioError) -> None:
         last = message.first_seq + len(message.parcel) - 1
         session.say(self._core.out, Refused(message.first_seq, last, failure(error)))
-        self._answer(session, last, durable=message.durable)
+        self._answer(session, last, message.durable)
 
     def _spend(self, session: Session, parcel: Parcel) -> None:
         """Count against what the principal may publish in a second."""
@@ -191,37 +195,47 @@ class Publishing:
         return self._core.durability.interests.wanted(parcel) if len(parcel) else {}
 
     def _publish_durable(
-        self, session: Session, parcel: Parcel, wanted: Mapping[str, RowMask], last: int
+        self,
+        session: Session,
+        parcel: Parcel,
+        wanted: Mapping[str, RowMask],
+        last: int,
+        stored_at: StoredAt,
     ) -> None:
-        """Keep events; the client is told when they are on the disk. What it says again, as it has
-        not heard so, is kept once.
+        """Keep events; the client is told when they are on the disk, or on those of all homes, too.
+        What it says again, as it has not heard so, is kept once.
         """
         core = self._core
         if not len(parcel):
-            self._answer(session, last, durable=True)
+            self._answer(session, last, stored_at)
             return
-        promise = self._promise(session, parcel.seqs[0], last)
+        promise = self._promise(session, parcel.seqs[0], last, stored_at)
         if not core.settings.has_disk:
             promise.otherwise(NO_DISK)
             return
+        at_homes = stored_at == "home"
         if core.durability.events.is_ready:
-            self._keep(parcel, wanted, promise)
+            self._keep(parcel, wanted, promise, at_homes=at_homes)
         else:
-            core.when_ready(partial(self._keep_late, parcel, promise))
+            core.when_ready(partial(self._keep_late, parcel, promise, at_homes=at_homes))
 
-    def _keep_late(self, parcel: Parcel, promise: Waiter) -> None:
+    def _keep_late(self, parcel: Parcel, promise: Waiter, *, at_homes: bool) -> None:
         """The broker had just started."""
         try:
-            self._keep(parcel, self._wanted(parcel), promise)
+            self._keep(parcel, self._wanted(parcel), promise, at_homes=at_homes)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for no answer
             promise.otherwise(f"the broker cannot handle these events: {error}")
 
-    def _keep(self, parcel: Parcel, wanted: Mapping[str, RowMask], promise: Waiter) -> None:
+    def _keep(
+        self, parcel: Parcel, wanted: Mapping[str, RowMask], promise: Waiter, *, at_homes: bool
+    ) -> None:
         """Keep events for all durable subscriptions that want them."""
         core = self._core
         events, at = core.durability.events, core.at
         known = events.kept_of(parcel.publisher)
-        if parcel.seqs[0] <= known:
+        is_again = parcel.seqs[0] <= known
+        token = AtHomes(promise, is_again=is_again) if at_homes else promise
+        if is_again:
             fresh = parcel.numbers > known
             masks = {subject: mask[fresh] for subject, mask in wanted.items()}
             wanted = {subject: mask for subject, mask in masks.items() if mask.any()}
@@ -230,32 +244,31 @@ class Publishing:
         interests = core.durability.interests
         shares |= {each: UNREAD for each in shares if interests.is_unread(each)}
         beside = self.times.to_keep()
-        core.perform(events.publish(at.now, at.wall_us, parcel, shares, promise, beside))
+        core.perform(events.publish(at.now, at.wall_us, parcel, shares, token, beside))
 
-    def _promise(self, session: Session, first: int, last: int) -> Waiter:
-        """The client is to be told what became of some publications, in their order."""
+    def _promise(self, session: Session, first: int, last: int, stored_at: StoredAt) -> Waiter:
+        """The client is to be told what became of some publications, in the order of each level."""
         self._next_ticket += 1
         ticket = self._next_ticket
-        session.promises.append((last, ticket))
+        session.promises[stored_at].append((last, ticket))
 
         def refused(reason: str) -> None:
             error = NotStored(f"the broker could not write to its disk: {reason}")
             session.say(self._core.out, Refused(first, last, failure(error)))
-            self.keep_promise(session, ticket)
+            self.keep_promise(session, ticket, stored_at)
 
-        return Waiter(partial(self.keep_promise, session, ticket), refused)
+        return Waiter(partial(self.keep_promise, session, ticket, stored_at), refused)
 
-    def _answer(self, session: Session, last: int, *, durable: bool) -> None:
+    def _answer(self, session: Session, last: int, stored_at: StoredAt) -> None:
         """Nothing is left to do for these: they are accepted once those before them are."""
-        if durable and session.promises:
-            session.promises.append((last, 0))
+        if stored_at and session.promises[stored_at]:
+            session.promises[stored_at].append((last, 0))
         else:
-            level = "durable" if durable else "memory"
-            session.say(self._core.out, Accepted(last, level))
+            session.say(self._core.out, Accepted(last, LEVELS[stored_at]))
 
-    def keep_promise(self, session: Session, ticket: int) -> None:
-        """One publication is on the disk; tell the client of all up to the first open one."""
-        promises = session.promises
+    def keep_promise(self, session: Session, ticket: int, stored_at: StoredAt) -> None:
+        """One publication is stored; tell the client of all up to the first open one."""
+        promises = session.promises[stored_at]
         for place, (last, open_ticket) in enumerate(promises):
             if open_ticket == ticket:
                 promises[place] = (last, 0)
@@ -264,7 +277,7 @@ class Publishing:
         while promises and promises[0][1] == 0:
             accepted = promises.popleft()[0]
         if accepted >= 0:
-            session.say(self._core.out, Accepted(accepted, "durable"))
+            session.say(self._core.out, Accepted(accepted, LEVELS[stored_at]))
 
     # --- from neighbours ---
 

@@ -32,6 +32,7 @@ from palio.protocol.messages import (
     Message,
     Route,
     Seen,
+    StoredAt,
     unpack_mask,
 )
 from palio.protocol.portions import weight
@@ -314,8 +315,8 @@ class Session(PeerSession):
         """The place in the routing table from which it publishes, once it has (`Outlets`)."""
         self.waves: dict[int, None] = {}
         """Those by which it is to learn that all is in force everywhere."""
-        self.promises: deque[tuple[int, int]] = deque()
-        """Durable publications not yet answered: (last number, ticket or 0 when on disk)."""
+        self.promises: dict[StoredAt, deque[tuple[int, int]]] = {True: deque(), "home": deque()}
+        """Durable publications not yet answered: (last number, ticket or 0 when stored)."""
 
     def take_up(self, subscriptions: Mapping[int, Subscription]) -> None:
         """Hear something under keys that are not in use."""

@@ -196,6 +196,18 @@ class Streams:
         """When `tick` has something to do."""
         return min((flow.again_at for flow in self._flows.values()), default=inf)
 
+    def owes(self, home: str, upto: int) -> bool:
+        """Whether a home is yet to say that it has stored what waits for it up to an offset."""
+        stream, flow = self._queues.streams.get(home), self._flows.get(home)
+        released = 0 if flow is None else flow.released
+        found = None if stream is None else stream.line.next(released)
+        return found is not None and found[0] <= upto
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """By home, the last offset of what waits for it."""
+        return {home: each.line.last for home, each in self._queues.streams.items() if each.line}
+
     def log_of(self, home: str) -> int:
         """Which log a home has, by what is under way; 0 if that is not known."""
         stream = self._queues.streams.get(home)

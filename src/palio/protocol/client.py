@@ -37,6 +37,7 @@ from palio.protocol.messages import (
     Parcel,
     Redirect,
     Refused,
+    StoredAt,
     Subscribe,
     Withdrawn,
     pack_mask,
@@ -156,7 +157,12 @@ class ClientCore:
     # --- verbs ---
 
     def publish(
-        self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool, is_last: bool = True
+        self,
+        parcel: Parcel,
+        receipts: Sequence[Receipt],
+        *,
+        durable: StoredAt,
+        is_last: bool = True,
     ) -> None:
         """Send events (see `Publications.publish`); `may_publish` says whether that is wise."""
         if self._error is None:

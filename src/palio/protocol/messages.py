@@ -11,7 +11,7 @@ ends the connection; a message that is not legal ends the session, and changes n
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -38,6 +38,7 @@ from palio.routing.messages import PORTION, Control, Values
 from palio.routing.patterns.messages import Parts
 
 __all__ = [
+    "LEVELS",
     "NO_CLAIM",
     "NO_VISIT",
     "UNCOUNTED",
@@ -96,6 +97,7 @@ __all__ = [
     "Settle",
     "Share",
     "Sought",
+    "StoredAt",
     "Subscribe",
     "SubscribeAll",
     "Unadvertise",
@@ -315,12 +317,20 @@ class Settle(msgspec.Struct, frozen=True, tag=True):
     id: Number
 
 
+StoredAt: TypeAlias = bool | Literal["home"]
+"""Where events are stored before their publisher is told that they are published: nowhere, at the
+broker that accepts them, or there and at the home of each durable subscription that wants them."""
+
+LEVELS: Final[dict[StoredAt, str]] = {False: "memory", True: "durable", "home": "home"}
+"""What `Accepted` says of each."""
+
+
 class Publish(msgspec.Struct, frozen=True, tag=True):
     """Events numbered on from `first_seq`, without system columns."""
 
     parcel: Parcel
     first_seq: Number
-    durable: bool = False
+    durable: StoredAt = False
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -426,7 +436,9 @@ class Answer(msgspec.Struct, frozen=True, tag=True):
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):
-    """Everything published up to a number is held: in `memory`, or on disk (`durable`)."""
+    """Everything published at a level up to a number is held: in `memory`, on the disk of this
+    broker (`durable`), or on those of all homes, too (`home`).
+    """
 
     seq: int
     level: str

@@ -1,7 +1,7 @@
 """`Publications`: what a client has published and its broker has not answered.
 
 Each publication has numbers that follow those before it. The broker answers by number: `Accepted`
-for everything of one level (`memory` or `durable`) up to a number, `Refused` for a range of events,
+for everything of one level (`LEVELS`) up to a number, `Refused` for a range of events,
 before they are accepted. If the session is lost, durable publications go again under their old
 numbers, by which brokers tell what came before; of others nobody knows whether they were published.
 While a client moves, durable ones go to the new broker too, and the old one answers for the others.
@@ -10,12 +10,21 @@ While a client moves, durable ones go to the new broker too, and the old one ans
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Final, Protocol
 
 from palio.errors import PalioError, Unreachable
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Accepted, Message, Parcel, Publish, Refused
+from palio.protocol.messages import (
+    LEVELS,
+    Accepted,
+    Message,
+    Parcel,
+    Publish,
+    Refused,
+    StoredAt,
+)
 
 __all__ = ["Publications", "Receipt"]
 
@@ -53,7 +62,7 @@ class _Flight:
         first: int,
         receipts: Sequence[Receipt],
         *,
-        durable: bool,
+        durable: StoredAt,
         is_last: bool,
     ) -> None:
         self.parcel = parcel
@@ -81,7 +90,7 @@ class Publications:
         """The number of the next event."""
         self._send = send
         self._window = window
-        self._flights: dict[bool, deque[_Flight]] = {False: deque(), True: deque()}
+        self._flights: dict[StoredAt, deque[_Flight]] = _no_flights()
         self._behind: deque[_Flight] = deque()
         """What is not durable and was sent to the broker that is being left."""
         self._unanswered_bytes = 0
@@ -103,7 +112,12 @@ class Publications:
         return self.oldest == self.next
 
     def publish(
-        self, parcel: Parcel, receipts: Sequence[Receipt], *, durable: bool, is_last: bool = True
+        self,
+        parcel: Parcel,
+        receipts: Sequence[Receipt],
+        *,
+        durable: StoredAt,
+        is_last: bool = True,
     ) -> None:
         """Send events under the next numbers. Unless more of a publication follows (`is_last`),
         their answer is the end of these receipts.
@@ -120,24 +134,23 @@ class Publications:
         """The broker holds what was published at one level up to a number; `behind`: the one that
         is being left.
         """
-        durable, others = self._of(behind=behind)
-        flights = durable if message.level == "durable" else others
-        while flights and flights[0].last <= message.seq:
-            self._land(flights.popleft(), message.level)
+        for stored_at, flights in self._of(behind=behind):
+            while flights and LEVELS[stored_at] == message.level and flights[0].last <= message.seq:
+                self._land(flights.popleft(), message.level)
 
     def refused(self, message: Refused, *, behind: bool = False) -> None:
         """The broker does not take some events; whoever offered them is told when they land."""
         first, last = message.first_seq, message.last_seq
-        for flights in self._of(behind=behind):
+        for _, flights in self._of(behind=behind):
             for flight in flights:
                 if flight.first <= last and first <= flight.last:
                     for receipt in flight.receipts:
                         if receipt.first <= last and first <= receipt.last:
                             receipt.refuse(message)
 
-    def _of(self, *, behind: bool) -> tuple[deque[_Flight], deque[_Flight]]:
-        """What a broker may answer: durable events, which one that is left does not, and others."""
-        return (deque(), self._behind) if behind else (self._flights[True], self._flights[False])
+    def _of(self, *, behind: bool) -> list[tuple[StoredAt, deque[_Flight]]]:
+        """What a broker may answer; of durable events one that is left does not."""
+        return [(False, self._behind)] if behind else list(self._flights.items())
 
     def _land(self, flight: _Flight, level: str) -> None:
         self._unanswered_bytes -= flight.nbytes
@@ -154,8 +167,10 @@ class Publications:
 
     def begin(self) -> None:
         """The first session stands: what was published before it goes now."""
-        waiting = (*self._flights[False], *self._flights[True])
-        for flight in sorted(waiting, key=lambda each: each.first):
+        self._send_again(*self._flights.values())
+
+    def _send_again(self, *flights: Iterable[_Flight]) -> None:
+        for flight in sorted(chain(*flights), key=lambda each: each.first):
             self._send(Publish(flight.parcel, flight.first, flight.durable))
 
     def renew(self) -> None:
@@ -169,8 +184,7 @@ class Publications:
         """
         self._behind += self._flights[False]
         self._flights[False] = deque()
-        for flight in self._flights[True]:
-            self._send(Publish(flight.parcel, flight.first, True))
+        self._send_again(*self._flights.values())
 
     def left(self) -> None:
         """The broker of before says no more: of what it has not answered nobody knows."""
@@ -180,7 +194,11 @@ class Publications:
 
     def end(self, error: PalioError) -> None:
         """There will be no more answers."""
-        flights = [*self._behind, *self._flights[False], *self._flights[True]]
-        self._flights, self._behind = {False: deque(), True: deque()}, deque()
+        flights = [*self._behind, *chain(*self._flights.values())]
+        self._flights, self._behind = _no_flights(), deque()
         for flight in flights:
             self._fail(flight, error)
+
+
+def _no_flights() -> dict[StoredAt, deque[_Flight]]:
+    return {stored_at: deque() for stored_at in LEVELS}

@@ -28,6 +28,7 @@ from palio.protocol.client_session import ClientSession, Connector
 from palio.protocol.failures import class_of, failure, is_final
 from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
+    LEVELS,
     Answer,
     Deliver,
     Done,
@@ -39,6 +40,7 @@ from palio.protocol.messages import (
     Message,
     Parcel,
     Refused,
+    StoredAt,
     Subscribe,
 )
 from palio.protocol.requests import DONE, Outcome, Request
@@ -250,7 +252,7 @@ class Guest(Application):
         return answered
 
     async def publish_all(
-        self, batches: Iterable[pa.RecordBatch], *, durable: bool = False
+        self, batches: Iterable[pa.RecordBatch], *, durable: StoredAt = False
     ) -> list[Receipt]:
         """Publish batches under numbers that follow each other, whoever else publishes meanwhile;
         others get their turn of the loop in between.
@@ -267,7 +269,9 @@ class Guest(Application):
             self._under_way -= 1
             self._go()
 
-    async def _publish(self, batch: pa.RecordBatch, pace: Pace, *, durable: bool) -> _Publication:
+    async def _publish(
+        self, batch: pa.RecordBatch, pace: Pace, *, durable: StoredAt
+    ) -> _Publication:
         """Send a batch, in parts if it is large; it is answered later, as one."""
         self._check()
         first = self._core.publications.next
@@ -278,7 +282,7 @@ class Guest(Application):
             self._core.publish(parcel, [publication], durable=durable, is_last=is_last)
             await pace()
         if not sent:
-            publication.answer("durable" if durable else "memory")
+            publication.answer(LEVELS[durable])
         return publication
 
     # --- news ---

@@ -27,6 +27,7 @@ from palio.protocol.messages import (
     Parcel,
     Refused,
     Settle,
+    StoredAt,
     Subscribe,
     Unsubscribe,
     Update,
@@ -74,7 +75,9 @@ class Surroundings(Protocol):
 class Publication:
     """Events that were published together, and what became of them (see `Receipt`)."""
 
-    def __init__(self, first: int, last: int, *, durable: bool, now: Callable[[], float]) -> None:
+    def __init__(
+        self, first: int, last: int, *, durable: StoredAt, now: Callable[[], float]
+    ) -> None:
         self._now = now
         self.first = first
         self.last = last
@@ -398,7 +401,7 @@ class Member(Visitor):
         """Ask whether all is in force everywhere; the number of the answer."""
         return self.ask(Settle)
 
-    def publish(self, *events: Mapping[str, Any], durable: bool = False) -> int:
+    def publish(self, *events: Mapping[str, Any], durable: StoredAt = False) -> int:
         """Publish events; the number of the last."""
         for batch in to_batches(events):
             first = self.core.publications.next
@@ -408,7 +411,7 @@ class Member(Visitor):
             self.core.publish(Parcel.of("", batch), [publication], durable=durable)
         return self.core.publications.next - 1
 
-    def published(self, first: int, last: int, *, durable: bool) -> Publication:
+    def published(self, first: int, last: int, *, durable: StoredAt) -> Publication:
         """What is to be told what becomes of these events."""
         return Publication(first, last, durable=durable, now=lambda: self.world.now)
 

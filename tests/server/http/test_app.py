@@ -139,6 +139,7 @@ async def test_durable_is_said_when_it_is(tmp_path: Path) -> None:
     async with broker(tmp_path) as server, asked(server) as client:
         assert (await publish(client, event(1), query="?durable=true"))["level"] == "durable"
         assert (await publish(client, event(2), query="?durable=false"))["level"] == "memory"
+        assert (await publish(client, event(3), query="?durable=home"))["level"] == "home"
         wrong = await client.post("/events?durable=maybe")
         assert wrong.status_code == 400
 

@@ -67,7 +67,12 @@ def document() -> dict[str, Any]:
 
 
 def _events() -> dict[str, Any]:
-    durable = _parameter("durable", "query", "Answer when they are on the disk.", type="boolean")
+    durable = _parameter(
+        "durable",
+        "query",
+        "Answer when they are on the disk, or on those of all homes, too.",
+        enum=["false", "true", "home"],
+    )
     identity = _parameter("as", "query", "Under which identity it was advertised.")
     text = _parameter("filter", "query", "In Palio's language.", required=True, minLength=1)
     return {
@@ -357,7 +362,7 @@ def _schemas() -> dict[str, Any]:
     made = {"id": _NAME, "palio": _object(filter, "filter", "parameters")}
     receipt = {
         "accepted": _NUMBER,
-        "level": {"enum": ["memory", "durable"]},
+        "level": {"enum": ["memory", "durable", "home"]},
         "publisher": _TEXT,
         **numbers,
         "refused": _listed("Refusal"),

@@ -17,7 +17,7 @@ from palio.model.events import to_batches
 from palio.model.parcels import Parcel
 from palio.protocol.batches import check_texts
 from palio.protocol.legal_parcels import stream_batches
-from palio.protocol.messages import Ask, Refused
+from palio.protocol.messages import Ask, Refused, StoredAt
 from palio.server.http.access import (
     NAME,
     Access,
@@ -47,6 +47,9 @@ MAX_PUBLISHERS: Final = 1_000
 """Sessions of publishers that are kept open; the one used longest ago is closed for another."""
 
 
+_STORED_AT: Final[dict[str, StoredAt]] = {"false": False, "true": True, "home": "home"}
+
+
 class HttpPublishers:
     """The publishers' side of the front: a session a token and identity, shared by its requests."""
 
@@ -60,11 +63,11 @@ class HttpPublishers:
         """`POST /events`."""
         caller = self._access.caller(request, "durable", "as")
         durable = request.query_params.get("durable", "false")
-        if durable not in ("true", "false"):
-            raise InvalidInput(f"durable is true or false, not {durable!r:.40}")
+        if durable not in _STORED_AT:
+            raise InvalidInput(f"durable is true, false or home, not {durable!r:.40}")
         batches = await self._batches(request)
         guest = await self.guest(caller, identity_of(request, caller))
-        receipts = await guest.publish_all(batches, durable=durable == "true")
+        receipts = await guest.publish_all(batches, durable=_STORED_AT[durable])
         return _response(sum(batch.num_rows for batch in batches), receipts)
 
     async def _batches(self, request: Request) -> list[pa.RecordBatch]:
