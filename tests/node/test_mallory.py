@@ -102,7 +102,7 @@ class Mallory:
         self.told.append(message)
         if type(message) not in UNCOUNTED:
             self.stream.arrive(message)
-            ack = self.stream.ack(now=True)
+            ack = self.stream.ack()
             if ack is not None:
                 self.say(ack)
         if isinstance(message, Ping):

@@ -66,32 +66,29 @@ def test_the_window_closes_and_opens_by_bytes() -> None:
     assert stream.unseen_bytes == size_of(message)
 
 
-def test_the_word_comes_when_much_arrived_or_when_asked_for() -> None:
+def test_the_other_end_is_to_be_told_once_when_much_arrived() -> None:
     stream = Stream()
-    assert stream.ack(now=True) is None
-    stream.arrive(Done(1))
     assert stream.ack() is None
-    assert stream.ack(now=True) == Seen(1)
-    assert stream.ack(now=True) is None
+    assert not stream.arrive(Done(1))
+    assert stream.ack() == Seen(1)
+    assert stream.ack() is None
     message = big(1000)
     needed = -(-SEEN_EVERY_BYTES // size_of(message))
-    words = []
-    for _ in range(needed):
-        stream.arrive(message)
-        words.append(stream.ack())
-    assert words == [None] * (needed - 1) + [Seen(1 + needed)]
+    are_due = [stream.arrive(message) for _ in range(needed)]
+    assert are_due == [False] * (needed - 1) + [True]
+    assert stream.ack() == Seen(1 + needed)
+    assert not stream.arrive(Done(1))
 
 
 @pytest.mark.parametrize(("more", "is_said"), [(-1, False), (0, True), (1, True)])
-def test_the_word_comes_after_so_many_messages_of_a_router(more: int, is_said: bool) -> None:
+def test_it_is_to_be_told_after_so_many_messages_of_a_router(more: int, is_said: bool) -> None:
     stream = Stream()
-    words = []
-    for _ in range(SEEN_EVERY_ROUTES + more):
-        stream.arrive(Done(1))
-        stream.arrive(Route(Batch(())))
-        words.append(stream.ack())
-    assert any(words) == is_said
-    assert words.count(None) >= len(words) - 1
+    are_due = [
+        stream.arrive(message)
+        for _ in range(SEEN_EVERY_ROUTES + more)
+        for message in (Done(1), Route(Batch(())))
+    ]
+    assert are_due[-1] == is_said
 
 
 def test_messages_of_a_router_are_counted_until_they_are_seen() -> None:
@@ -108,7 +105,7 @@ def test_a_resumed_stream_owes_no_word() -> None:
     stream = Stream()
     stream.arrive(Done(1))
     stream.resume(0)
-    assert stream.ack(now=True) is None
+    assert stream.ack() is None
 
 
 def test_events_weigh_what_their_encoded_form_does_and_what_arrow_takes_for_columns() -> None:

@@ -53,8 +53,6 @@ class Carrying:
 
     def admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
         """Of live events what the neighbour may bring here."""
-        if neighbour.principal.publishes_all:
-            return parcel
         mask = publishable(neighbour.principal, parcel)
         self._complain(neighbour, parcel, len(mask) - int(mask.sum()))
         return parcel.select(mask)

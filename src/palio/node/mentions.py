@@ -35,7 +35,7 @@ __all__ = ["check_names"]
 _BROKER: Final = "a broker"
 
 _NAMING: Final = frozenset(
-    (Facts, Known, Echo, Echoed, Carry, EntriesStored, Probe, Route, FlowStands, Heard)
+    (Facts, Known, Echo, Echoed, Forward, Carry, EntriesStored, Probe, Route, FlowStands, Heard)
 )
 
 
@@ -44,7 +44,7 @@ def check_names(sender: str, message: Message) -> None:
 
     >>> check_names("b2", Known({"b3": 4}))
     """
-    if type(message) not in _NAMING and not (isinstance(message, Forward) and _named(message)):
+    if type(message) not in _NAMING:
         return
     try:
         match message:

@@ -372,7 +372,7 @@ class Node:
         has_left = self._has_left
         for link, state in self._links.all():
             if state.party is not None:
-                state.party.send_ack(self._core.out, now=True)
+                state.party.send_ack(self._core.out)
             in_order = isinstance(state.party, Neighbour) and has_left
             self._links.close(link, Bye("closed", "the broker is going down", in_order))
         self._core.perform(self._core.durability.events.flush())

@@ -26,6 +26,7 @@ from palio.node.durability import NO_DISK, packed
 from palio.node.durable import AtHomes
 from palio.node.holding import Holding
 from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
+from palio.node.mentions import check_names
 from palio.node.multicasting import Multicasting
 from palio.node.operations import PutTime
 from palio.node.sessions import Neighbour, PeerSession, Session
@@ -283,13 +284,16 @@ class Publishing:
 
     def forward(self, neighbour: Neighbour, message: Forward) -> None:
         """A neighbour sends events for those who listen beyond."""
-        check_numbered(neighbour.name, message.parcel)
+        if message.source or message.detour is not None:
+            check_names(neighbour.name, message)
         parcel = message.parcel
+        check_numbered(neighbour.name, parcel)
         parcel.source = message.source or None
         if message.rows is not None:
             parcel = parcel.select(unpack_mask(message.rows, len(parcel)))
-        parcel = self.carrying.admitted(neighbour, parcel)
-        if not len(parcel):
+        if not neighbour.principal.publishes_all:
+            parcel = self.carrying.admitted(neighbour, parcel)
+        if not parcel.count:
             return
         if message.addressed is not None:
             self.multicasting.forward(neighbour, message, parcel)

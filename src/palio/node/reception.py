@@ -101,10 +101,12 @@ class Reception:
             else:
                 self._publishing.publish(party, message)
         elif isinstance(party, Neighbour):
-            if is_part and isinstance(message, Forward):
+            if not isinstance(message, Forward):
+                self._from_broker(party, message)
+            elif is_part:
                 self._forward_part(party, message, up_to)
             else:
-                self._from_broker(party, message)
+                self._publishing.forward(party, message)
         if up_to is None:
             party.arrived(self._core.out, message)
 
@@ -139,7 +141,7 @@ class Reception:
         end = len(message.parcel) if up_to is None else up_to
         neighbour.stream.begin(mark, max(first, end))
         if first < end:
-            self._from_broker(neighbour, part_of(message, first, end))
+            self._publishing.forward(neighbour, part_of(message, first, end))
 
     def _from_client(self, session: Session, message: Message) -> None:
         match message:
@@ -165,8 +167,6 @@ class Reception:
         match message:
             case Route(control):
                 self._routed(neighbour, control)
-            case Forward():
-                self._publishing.forward(neighbour, message)
             case FlowStands() | Heard():
                 self._publishing.multicasting.receive(neighbour, message)
             case Carry() | EntriesStored() | Adopt():

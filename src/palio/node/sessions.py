@@ -104,6 +104,8 @@ class PeerSession:
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
     ) -> None:
         self.id = id
+        self.name = peer.name
+        """Who it is, for people; of a neighbour the broker's name."""
         self.peer = peer
         self.principal = principal
         self.link: int | None = link
@@ -119,11 +121,6 @@ class PeerSession:
         self._owes_lapse = False
         """Whether it is yet to be told that more may have been lost."""
         budget.receivers += 1
-
-    @property
-    def name(self) -> str:
-        """Who it is, for people."""
-        return self.peer.name
 
     @property
     def has_room(self) -> bool:
@@ -185,13 +182,13 @@ class PeerSession:
 
     def arrived(self, out: list[Effect], message: Message) -> None:
         """A counted message was taken: the other end is told so, if that is due."""
-        self.stream.arrive(message)
-        self.send_ack(out)
+        if self.stream.arrive(message):
+            self.send_ack(out)
 
-    def send_ack(self, out: list[Effect], *, now: bool = False) -> None:
-        """Tell the other end what arrived, if it is due."""
+    def send_ack(self, out: list[Effect]) -> None:
+        """Tell the other end what arrived, if it was not told."""
         if self.link is not None:
-            ack: Seen | None = self.stream.ack(now=now)
+            ack: Seen | None = self.stream.ack()
             if ack is not None:
                 out.append(Send(self.link, ack))
 
@@ -295,6 +292,7 @@ class Session(PeerSession):
         """The account of its principal, once it has begun."""
         self.owner = owner
         """Whose durable subscriptions these are."""
+        self.name = f"client {owner}"
         self.identity = ""
         """With whose other sessions it shares what they advertise; empty for nobody's."""
         self.publisher = publisher
@@ -366,11 +364,6 @@ class Session(PeerSession):
         if self.link is not None and self.has_room and not self._queue:
             self._tell_gaps(out)
 
-    @property
-    def name(self) -> str:
-        """The client's."""
-        return f"client {self.owner}"
-
 
 class Neighbour(PeerSession):
     """A broker at the other end of a link."""
@@ -395,11 +388,6 @@ class Neighbour(PeerSession):
         self._open: WaitingBatch | None = None
         """That among it which other batches may be joined to."""
         self._told = 0
-
-    @property
-    def name(self) -> str:
-        """The broker's name."""
-        return self.peer.name
 
     def changes_tree(self, control: Control) -> bool:
         """Whether, on a graph, this link comes into the tree or leaves it, and that matters."""

@@ -175,7 +175,7 @@ class Watch:
             self._links.lost(link)
             core.out.append(Close(link, "silent"))
             return
-        party.send_ack(core.out, now=True)
+        party.send_ack(core.out)
         if isinstance(party, Neighbour):
             self._peers.ask(party, is_silent=silent_s > heartbeat_s)
         elif silent_s > heartbeat_s:

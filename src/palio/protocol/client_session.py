@@ -415,11 +415,11 @@ class ClientSession:
             raise IllegalMessage("the broker", f"{kind.__name__}, which no client is told")
         if kind not in UNCOUNTED:
             self._owner.hear(self, message)
-            self.stream.arrive(message)
+            is_due = self.stream.arrive(message)
             if self._paced is not None:
                 self._paced()
             elif self.stage is Stage.ESTABLISHED:
-                self._acknowledge(now)
+                self._acknowledge(now, is_due=is_due)
         elif isinstance(message, Seen):
             self.stream.seen(message.count)
             self._owner.flow(self)
@@ -428,12 +428,12 @@ class ClientSession:
         elif isinstance(message, Bye):
             self._dismissed(message, now)
 
-    def _acknowledge(self, now: float) -> None:
+    def _acknowledge(self, now: float, *, is_due: bool) -> None:
         """Say what arrived: at once when it is much, else a moment later.
 
         Events that come one by one are not each answered: that would cost as much again as they do.
         """
-        ack = self.stream.ack()
+        ack = self.stream.ack() if is_due else None
         if ack is not None:
             self._connector.send(ack)
         elif self._seen_at == inf:
@@ -470,7 +470,7 @@ class ClientSession:
         elif self.stage is Stage.ESTABLISHED:
             if now >= self._seen_at:
                 self._seen_at = inf
-                ack = self.stream.ack(now=True)
+                ack = self.stream.ack()
                 if ack is not None:
                     self._connector.send(ack)
             if now >= self._beat_at:

@@ -149,13 +149,14 @@ class Stream:
         elif kind is Route:
             self.unseen_routes += 1 if size > 0 else -1
 
-    def arrive(self, message: Message) -> None:
-        """Count a message that was read."""
+    def arrive(self, message: Message) -> bool:
+        """Count a message that was read; whether so much arrived that `ack` is due."""
         if type(message) not in UNCOUNTED:
             self.received += 1
             self.rows_begun = 0
             self._since_said += size_of(message)
             self._routes_since_said += type(message) is Route
+        return self._since_said >= SEEN_EVERY_BYTES or self._routes_since_said >= SEEN_EVERY_ROUTES
 
     def begun(self, mark: object) -> int:
         """Rows of the next message that were taken already. If its connection breaks before the
@@ -168,17 +169,12 @@ class Stream:
         """So many rows of the next message were taken; the others follow."""
         self._mark, self.rows_begun = mark, rows
 
-    def ack(self, *, now: bool = False) -> Seen | None:
-        """What to tell the other end of what arrived: when much did, or right `now`."""
-        is_due = (
-            now
-            or self._since_said >= SEEN_EVERY_BYTES
-            or self._routes_since_said >= SEEN_EVERY_ROUTES
-        )
-        if is_due and self._said < self.received:
-            self._say_all()
-            return Seen(self.received)
-        return None
+    def ack(self) -> Seen | None:
+        """What to tell the other end of what arrived; None if it was told."""
+        if self._said == self.received:
+            return None
+        self._say_all()
+        return Seen(self.received)
 
     def _say_all(self) -> None:
         """The other end is told of all that arrived."""

@@ -78,6 +78,8 @@ class Encoder:
 
     def __init__(self, max_shapes: int = MAX_SHAPES) -> None:
         self._shapes: dict[Shape, int] = {}
+        self._number = 0
+        """That of the shape of the events that are being encoded."""
         self._max_shapes = max_shapes
         self._msgpack = msgspec.msgpack.Encoder(enc_hook=self._hook)
 
@@ -86,8 +88,9 @@ class Encoder:
         if not isinstance(message, _WITH_EVENTS):
             return [self._control(message)]
         parcel = message.parcel
-        shape = parcel.shape
-        buffers = [] if shape in self._shapes else self._described(shape)
+        number = self._shapes.get(parcel.shape)
+        buffers = [] if number is not None else self._described(parcel.shape)
+        self._number = self._shapes[parcel.shape] if number is None else number
         if parcel.values is not None:
             return [*buffers, self._control(message)]
         head = self._msgpack.encode(message)
@@ -107,7 +110,7 @@ class Encoder:
 
     def _hook(self, value: object) -> object:
         if isinstance(value, Parcel):
-            number = self._shapes[value.shape]
+            number = self._number
             if value.values is not None:
                 return [value.publisher, number, value.values]
             return [value.publisher, number]
