@@ -7,10 +7,11 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio.multicast import merging
-from palio.multicast.broker_sets import masks_of
+from palio.multicast.broker_sets import masks_of, words_of
 from palio.multicast.listed import flooding
 from palio.multicast.merging import approximated, replanned
 from palio.multicast.plans import measure
+from palio.multicast.traffic import GroupTraffic
 from tests.multicast.plans import RING, greedy_waste, some_traffic
 
 
@@ -59,6 +60,32 @@ def test_one_group_has_all_brokers() -> None:
         approximated(traffic, 0)
     with pytest.raises(InvalidInput, match="above 0"):
         approximated(traffic, 4, np.zeros(RING))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_with_as_many_groups_as_sets_nothing_is_sent_in_vain(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    masks = random.random((int(random.integers(1, 30)), RING)) < 0.5
+    masks[0] = True  # all brokers, which every plan has a group for
+    masks = np.unique(masks[masks.any(axis=1)], axis=0)
+    names = [f"b{place}" for place in range(RING)]
+    traffic = GroupTraffic.counted(names, words_of(masks), np.ones(len(masks)))
+    report = measure(approximated(traffic, len(masks)), traffic)
+    assert (report.groups, report.waste) == (len(masks), 0.0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_equal_traffic_leaves_a_plan_as_it_is_and_other_traffic_never_worse(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sets, groups, changes = (int(random.integers(1, most)) for most in (80, 30, 6))
+    before, after = some_traffic(seed, sets=sets), some_traffic(seed + 1_000, sets=sets)
+    plan = approximated(before, groups)
+    for _ in range(3):
+        again = replanned(plan, before, changes)
+        assert again.group_count == plan.group_count
+        assert measure(again, before).waste <= measure(plan, before).waste + 1e-9
+    other = replanned(plan, after, changes)
+    assert measure(other, after).waste <= measure(plan, after).waste + 1e-9
 
 
 @pytest.mark.parametrize("changes", [0, 1, 3, 100])

@@ -57,9 +57,12 @@ def approximated(traffic: GroupTraffic, groups: int, prices: Floats | None = Non
     everyone = rows_of([traffic.brokers], places)
     if groups == 1 or not len(traffic):
         return ListedGroups("approximated", traffic.brokers, everyone, prices)
-    owners = _owners(_weighted(traffic.sets, prices), traffic.shares, groups - 1)
+    # The set of all brokers has that group already, and takes no place among the others.
+    some = (traffic.sets != everyone).any(axis=1)
+    sets, shares = traffic.sets[some], traffic.shares[some]
+    owners = _owners(_weighted(sets, prices), shares, groups - 1)
     names, owners = np.unique(owners, return_inverse=True)
-    merged = united(traffic.sets, owners, len(names))
+    merged = united(sets, owners, len(names))
     several, _ = distinct(np.concatenate([merged, everyone]), np.ones(len(merged) + 1))
     return ListedGroups("approximated", traffic.brokers, several, prices)
 
@@ -98,7 +101,7 @@ def replanned(old: ListedGroups, traffic: GroupTraffic, changes: int) -> ListedG
     """The plan for other traffic that keeps all but `changes` groups of the old one.
 
     Each change takes in the group of a new plan that saves most, and drops the one that is missed
-    least.
+    least, as long as that saves something: so equal traffic leaves a plan as it is.
 
     >>> brokers = ["b1", "b2", "b3", "b4"]
     >>> old = approximated(GroupTraffic.of(brokers, [(["b1", "b2"], 1)]), groups=2)
@@ -124,6 +127,8 @@ def replanned(old: ListedGroups, traffic: GroupTraffic, changes: int) -> ListedG
         now = prices[used].min(axis=0)
         saved = np.where(used, 0.0, (np.maximum(now - prices, 0) * shares).sum(axis=1))
         best = int(saved.argmax())
+        if saved[best] <= 0:
+            break
         used[best] = True
         lost = _missed(prices, shares, used)
         lost[everyone] = np.inf
