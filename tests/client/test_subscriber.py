@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import threading
 from contextlib import suppress
 from functools import partial
@@ -189,13 +190,58 @@ async def test_inherited_handlers_run_and_overridden_ones_once() -> None:
         def first(self) -> None:
             self.log.append("derived first")
 
-        def third(self) -> None:
-            self.log.append("not a handler any more")
+        third = None  # type: ignore[assignment]  # not a handler any more
 
     async with palio.Bus() as bus:
         derived = await bus.attach(Derived())
         await bus.publish({"x": 2})
     assert derived.log == ["derived first", "base second"]
+
+
+def test_what_is_hardly_a_handler_is_refused_where_it_is_written() -> None:
+    class Base(palio.Subscriber):
+        @palio.on("x > 1")
+        def handle(self) -> None: ...
+
+    with pytest.raises(InvalidFilter, match=r"Derived.handle overrides a handler without @on"):
+
+        class Derived(Base):
+            def handle(self) -> None: ...
+
+    with pytest.raises(InvalidFilter, match="handle has @on twice"):
+
+        class Twice(palio.Subscriber):
+            @palio.on("x > 1")
+            @palio.on("x < 0")
+            def handle(self) -> None: ...
+
+    with pytest.raises(InvalidFilter, match="two handlers are called handle"):
+
+        class Two(palio.Subscriber):
+            @palio.on("x > 1")
+            def handle(self) -> None: ...
+
+            @palio.on("x < 0")  # type: ignore[no-redef]
+            def handle(self, x: int) -> None: ...  # noqa: F811
+
+
+async def test_parameters_are_fields_of_a_dataclass() -> None:
+    @dataclasses.dataclass(eq=False)
+    class Watcher(palio.Subscriber):
+        name: str
+        limit: float = palio.Parameter(5.0)  # type: ignore[assignment]  # it reads as one
+        seen: list[int] = dataclasses.field(default_factory=list)
+
+        @palio.on("x > :limit")
+        def handle(self, x: int) -> None:
+            self.seen.append(x)
+
+    async with palio.Bus() as bus:
+        usual = await bus.attach(Watcher("usual"))
+        high = await bus.attach(Watcher("high", 7.0))
+        assert (usual.limit, high.limit) == (5.0, 7.0)
+        await bus.publish([{"x": 6}, {"x": 8}])
+    assert (usual.seen, high.seen) == ([6, 8], [8])
 
 
 # --- failures ---
@@ -492,12 +538,23 @@ class BadDefault(palio.Subscriber):
     def unusable(self) -> None: ...
 
 
+class Replaced(palio.Subscriber):
+    limit = palio.Parameter(5)
+
+    @palio.on("x > :limit")
+    def handle(self) -> None: ...
+
+
+Replaced.limit = 7  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
         (NoHandlers, InvalidFilter, "NoHandlers has no handler"),
         (NoParameter, InvalidBinding, "NoParameter has no Parameter 'missing' for :missing"),
         (BadDefault, InvalidBinding, ":limit"),
+        (Replaced, InvalidBinding, r"Replaced.limit is 7 and no Parameter; write limit = palio"),
     ],
 )
 async def test_what_cannot_be_attached_leaves_nothing_behind(

@@ -110,6 +110,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
             ("palios://b2", {"tls_ca": "ca", "tls_cert": "c", "tls_key": "k"}),
         )
     ),
+    (
+        {"broker_name": "b1", "broker_routing": "proxies", "broker_parent": "b1"},
+        r"broker\.parent: a broker is not its own parent",
+    ),
     ({"broker_parent": "b1"}, r"broker\.parent: general routing knows no parents; .*hierarchical"),
     (
         {"broker_routing": "proxy"},

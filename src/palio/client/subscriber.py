@@ -64,8 +64,12 @@ class Parameter(Generic[AnyValue]):
             return self
         return cast(AnyValue, instance._parameter(self.name, self.default))
 
-    def __set__(self, instance: Subscriber, value: AnyValue) -> None:
-        instance._assign(self.name, value)
+    def __set__(self, instance: Subscriber, value: AnyValue | Parameter[AnyValue]) -> None:
+        # A dataclass takes what stands in the class for the default, which is this very field.
+        instance._assign(self.name, self.default if isinstance(value, Parameter) else value)
+
+
+_MARK: Final = "__palio_handler__"
 
 
 class Handler:
@@ -105,6 +109,13 @@ def on(
     check_capacity(capacity)
 
     def mark(function: AnyHandler) -> AnyHandler:
+        body = inspect.currentframe()
+        before = None if body is None or body.f_back is None else body.f_back.f_locals
+        name = function.__name__
+        if hasattr(function, _MARK):
+            raise InvalidFilter(f"{name} has @on twice; join the filters with OR in one")
+        if before is not None and hasattr(before.get(name), _MARK):
+            raise InvalidFilter(f"two handlers are called {name}; give each a name of its own")
         function.__palio_handler__ = Handler(what, function, capacity)  # type: ignore[attr-defined]  # a mark
         return function
 
@@ -115,6 +126,10 @@ class Subscriber:
     """Base of classes with `@on` handlers; `await bus.attach(it)` starts them."""
 
     _attached: Attached | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _handlers(cls)  # what is wrong with them is told where they are written
 
     def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:
         """Called when a handler raised; logs it. Override to do otherwise."""
@@ -242,7 +257,14 @@ class Attached:
 
     def _value_of(self, name: str) -> Any:
         kind = type(self._subscriber)
-        if not isinstance(getattr(kind, name, None), Parameter):
+        found = getattr(kind, name, None)
+        if found is not None and not isinstance(found, Parameter):
+            raise InvalidBinding(
+                f"{kind.__name__}.{name} is {found!r:.40} and no Parameter; write {name} = "
+                f"palio.Parameter({found!r:.40}) in the class, or assign to an object of it",
+                name=name,
+            )
+        if found is None:
             raise InvalidBinding(
                 f"{kind.__name__} has no Parameter {name!r} for :{name}", name=name
             )
@@ -364,15 +386,22 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _handlers(kind: type) -> list[Handler]:
-    """The handlers of a class in the order of their definition, overridden ones once."""
+    """The handlers of a class in the order of their definition, overridden ones once; None in the
+    place of one is none.
+    """
     found: dict[str, Handler] = {}
     for base in reversed(kind.__mro__):
         for name, member in vars(base).items():
-            handler = getattr(member, "__palio_handler__", None)
+            handler = getattr(member, _MARK, None)
             if isinstance(handler, Handler):
                 found[name] = handler
+            elif member is None:
+                found.pop(name, None)
             elif name in found:
-                del found[name]
+                raise InvalidFilter(
+                    f"{base.__qualname__}.{name} overrides a handler without @on; mark it, or set "
+                    f"{name} = None to hear nothing there"
+                )
     return list(found.values())
 
 

@@ -284,6 +284,8 @@ def _misrouted(configuration: Configuration) -> Iterator[tuple[str, str]]:
             known = ", ".join(ALGORITHMS)
             yield f"{section}.routing", f"{name!r:.80} is no algorithm; it is one of {known}"
             return
+        if parent and parent == broker.name:
+            yield f"{section}.parent", "a broker is not its own parent; name the one above it"
         if parent and not (algorithm.has_parents or algorithm.finds_parents):
             knowing = ", ".join(
                 each.name for each in ALGORITHMS.values() if each.has_parents or each.finds_parents
