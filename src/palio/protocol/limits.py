@@ -128,6 +128,11 @@ MAX_PUBLISHERS: Final = 100_000
 WINDOW_BLOCKS: Final = 16
 """Blocks of numbers (see `seen_numbers`) that are remembered of one publisher of durable events."""
 
+UPDATES_UNDER_WAY: Final = 16
+"""Updates of one subscription that a client has sent and its broker has not answered; those that
+follow are joined until one is. So many take effect in each round trip, and no link nor broker has a
+backlog of values that are outdated."""
+
 MOST_TOGETHER: Final = 32
 """Subscriptions of one message: a broker takes 1 ms for them, 6 ms if each has its own shape..."""
 

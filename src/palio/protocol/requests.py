@@ -6,6 +6,7 @@ for an answer get that of the new question.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
@@ -15,6 +16,7 @@ import msgspec
 
 from palio.errors import PalioError
 from palio.protocol.failures import error_of
+from palio.protocol.limits import UPDATES_UNDER_WAY
 from palio.protocol.messages import (
     Acknowledge,
     AddPeer,
@@ -114,6 +116,20 @@ class Requests:
             waiter(error)
 
 
+class _Joined:
+    """Updates of one subscription that wait until the broker has answered some of those before."""
+
+    def __init__(self, update: Update, waiter: Waiter) -> None:
+        self.update = update
+        self.waiters = [waiter]
+
+    def join(self, update: Update, waiter: Waiter) -> None:
+        """A later one: its values count."""
+        values = {**self.update.values, **update.values}
+        self.update = msgspec.structs.replace(self.update, values=values)
+        self.waiters.append(waiter)
+
+
 class Table:
     """What a client has asked of its broker: the subscriptions and advertisements that stand, as
     they are now, and the requests that are open.
@@ -133,6 +149,10 @@ class Table:
         self._send = send
         self._withdrawn = withdrawn
         self._requests = Requests()
+        self._updates: Counter[int] = Counter()
+        """Updates that are open, by key."""
+        self._joined: dict[int, _Joined] = {}
+        """Those that are yet to be sent, by key: everything else is sent behind them."""
         self._advertised: dict[int, Advertise] = {}
         self._leaving: dict[int, Subscribe] = {}
         """Durable subscriptions whose end the broker has not confirmed."""
@@ -154,7 +174,24 @@ class Table:
                 self.standing[key] = _changed(self.standing[key], request)
             case Advertise(key=key):
                 self._advertised[key] = request
-        self._say(request, waiter)
+        if isinstance(request, Update) and self._updates[request.key] >= UPDATES_UNDER_WAY:
+            self._join(request, waiter)
+        else:
+            self._say(request, waiter)
+
+    def _join(self, update: Update, waiter: Waiter) -> None:
+        joined = self._joined.get(update.key)
+        if joined is None:
+            self._joined[update.key] = _Joined(update, waiter)
+        else:
+            joined.join(update, waiter)
+
+    def _say_joined(self, keys: Iterable[int]) -> None:
+        """Send what waits for answers before it."""
+        for key in keys:
+            joined = self._joined.pop(key, None)
+            if joined is not None:
+                self._say(joined.update, partial(tell, joined.waiters))
 
     def take_up(self, request: Subscribe) -> None:
         """The session was begun by another program, which has asked for this."""
@@ -192,6 +229,8 @@ class Table:
         if self._error is not None:
             waiter(self._error)
             return
+        if self._joined and not isinstance(request, Update):
+            self._say_joined(list(self._joined))
         if isinstance(request, Subscribe) and request.durable:
             request = msgspec.structs.replace(request, visit=self._visit)
         request = self._requests.enter(request, waiter)
@@ -201,6 +240,8 @@ class Table:
             key = request.key
             if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
                 self.unconfirmed[key] = request.id
+        if isinstance(request, Update):
+            self._updates[request.key] += 1
         self._send(request)
 
     def answer(self, id: int, outcome: Done | Failed | Answer) -> None:
@@ -209,6 +250,8 @@ class Table:
         if found is None:
             return
         request, waiter = found
+        if isinstance(request, Update):
+            self._answered(request.key)
         if isinstance(request, Subscribe | Replace | Update):
             key = request.key
             if isinstance(outcome, Failed) and key in self.standing:
@@ -219,6 +262,13 @@ class Table:
             self._leaving.pop(request.key, None)
         waiter(outcome)
 
+    def _answered(self, key: int) -> None:
+        self._updates[key] -= 1
+        if not self._updates[key]:
+            del self._updates[key]
+        if key in self._joined:
+            self._say_joined((key,))
+
     def withdraw(self, keys: Iterable[int]) -> None:
         """Others of the same identity have withdrawn what was announced under these keys."""
         for key in keys:
@@ -227,14 +277,20 @@ class Table:
     def end_subscription(self, key: int, error: PalioError) -> None:
         """The broker has ended a subscription."""
         ended = self.standing.pop(key, None)
+        joined = self._joined.pop(key, None)
         if ended is not None:
             self.unconfirmed.pop(key, None)
             self._withdrawn(ended, error)
+        if joined is not None:
+            tell(joined.waiters, error)
 
     def end(self, error: PalioError) -> None:
         """There will be no more answers."""
         self._error = error
+        joined, self._joined = self._joined, {}
         self._requests.end(error)
+        for each in joined.values():
+            tell(each.waiters, error)
 
     def declare(self) -> None:
         """In a new session, subscribe and advertise all there is, and ask again what was not
@@ -245,6 +301,10 @@ class Table:
         advertising: dict[int, list[Waiter]] = {}
         others: list[tuple[Request, Waiter]] = []
         over: list[Waiter] = []
+        self._updates.clear()
+        joined, self._joined = self._joined, {}
+        for key, each in joined.items():
+            subscribing[key] = list(each.waiters)
         for request, waiter in self._requests.take_all():
             match request:
                 case Subscribe(key=key) | Replace(key=key) | Update(key=key):
