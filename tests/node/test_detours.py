@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 import msgspec
@@ -127,3 +128,38 @@ def test_of_only_so_many_sessions_what_comes_late_is_taken(
         events = parcel({"x": 7}, first_seq=number)
         broker.say(NEIGHBOUR, Forward(events, detour=Detour((), session)))
     assert len([each for each in broker.answers if isinstance(each, Deliver)]) == taken
+
+
+@pytest.mark.parametrize("seed", seeds(2, nightly=100))
+def test_a_link_that_breaks_costs_nothing_though_its_ends_give_it_up_one_after_the_other(
+    seed: int,
+) -> None:
+    """Brokers look at their links at times of their own."""
+    phases = random.Random(seed)
+    topology = ring(4)
+    world = World.of(topology, General, seed=seed)
+    for broker in topology.brokers:
+        world.kill(broker)
+        world.run(phases.uniform(0.1, 1.0))
+        world.start(broker)
+    world.run(10)
+    clients = {name: world.client(f"at {name}", name) for name in topology.brokers}
+    for client in clients.values():
+        client.subscribe("x >= 0")
+    world.run(3)
+    published = 0
+    for one, other in (("b1", "b2"), ("b2", "b3"), ("b3", "b4"), ("b4", "b1")):
+        for step in range(400):
+            if step == 20:
+                world.cut(one, other)
+            elif step == 250:
+                world.heal(one, other)
+            for client in clients.values():
+                client.publish({"x": published})
+                published += 1
+            world.run(0.03)
+    world.run(5)
+    for name, client in clients.items():
+        heard = [row["x"] for _, _, row in client.heard]
+        missing = sorted(set(range(published)).difference(heard))
+        assert (missing, len(heard)) == ([], published), name

@@ -363,6 +363,7 @@ class Peers:
         core.durability.registry.leave(neighbour.name)
         core.route(core.router.detach(neighbour.peer))
         self._detours.part(neighbour, unseen)
+        self._detours.go_on()  # ahead of what tells others that the link is gone
         if not in_order:
             core.lapses.note(f"the session with {neighbour.name!r} ended")
         self._questions.lost(neighbour)

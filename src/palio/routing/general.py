@@ -333,7 +333,8 @@ class General:
         if change is not None and not change.leads_to(self._plans.in_force):
             self._break_off()
         if self._change is None:
-            plan = self._plans.decide(self._states.graph, self._states.below)
+            states = self._states
+            plan = self._plans.decide(states.graph, states.below, states.is_half_gone)
             if plan is not None:
                 sends += [Send(peer, plan) for peer in self._links]
             plan = self._plans.in_force

@@ -12,7 +12,7 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.messages import MOST_LINKS, MOST_STATES, LinkState, LinkTable
 from palio.routing.protocol import Peer, Send
-from palio.routing.trees import MAX_WEIGHT
+from palio.routing.trees import MAX_WEIGHT, Edge
 
 __all__ = ["LastNumbers", "LinkNews", "LinkStates"]
 
@@ -57,6 +57,11 @@ class LinkStates:
         """The brokers that have a parent, by what they say."""
         self._news: dict[str, tuple[LinkState, Peer | None]] = {}
         """What is yet to be passed on, and who has said it."""
+
+    def is_half_gone(self, edge: Edge) -> bool:
+        """Whether one end lists a link, and the other does not, or no longer."""
+        one, other = edge
+        return (other in self._said.get(one, ())) != (one in self._said.get(other, ()))
 
     @property
     def has_news(self) -> bool:

@@ -22,7 +22,7 @@ name is the least makes no other tree.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -139,8 +139,19 @@ class Plans:
         self._look_again()
         return plan.origin in self._newest
 
-    def decide(self, graph: Graph, below: AbstractSet[str] = frozenset()) -> TreePlan | None:
-        """The plan to flood, if it is for this broker to make one. `below`: those with a parent."""
+    def decide(
+        self,
+        graph: Graph,
+        below: AbstractSet[str] = frozenset(),
+        is_half_gone: Callable[[Edge], bool] = lambda _edge: False,
+    ) -> TreePlan | None:
+        """The plan to flood, if it is for this broker to make one. `below`: those with a parent.
+
+        A link in use that broke is in use until both ends have given it up (`is_half_gone`), where
+        another way leads from one to the other: the later one has events yet to be sent round, and
+        what takes another way before these makes them duplicates. Of a broker that is gone no way
+        leads to it once all others have given it up.
+        """
         if any(neighbour < self.name for neighbour in graph[self.name]):
             return None  # seen at once
         reached = shortest_ways(graph, self.name).distances
@@ -150,6 +161,8 @@ class Plans:
         wanted = spanning_tree(graph, used, self.name)
         root = self._root(wanted, graph, below)
         if self._is_in_force(wanted, root, reached):
+            return None
+        if any(is_half_gone(edge) and reached.keys() >= set(edge) for edge in used):
             return None
         version = max((plan.version for plan in self._newest.values()), default=0) + 1
         is_exchange = not wanted >= used and not wanted <= used
