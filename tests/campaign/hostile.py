@@ -18,7 +18,6 @@ from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Ask,
-    Echo,
     Fact,
     Facts,
     Hello,
@@ -149,7 +148,7 @@ def _as_a_broker(random: Randomness) -> Sequence[Message]:
         Route(routing.Batch((wish,), fresh=True)),
         Facts((Fact("b1", 1 << 60, "links", ()),)),
         Known({"b1": 1 << 60}),
-        Echo("b1", (1,)),
+        Route(routing.Settled(random.below(9))),
     )
     return [random.choice(said)]
 

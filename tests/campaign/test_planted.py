@@ -25,7 +25,7 @@ FAST: Final = (
     *("acknowledged before it is written", "nothing is asked for again"),
     *("one word clears the queue", "stored is what was sent", "over for one is over for all"),
     *("an early entry is taken", "what a neighbour lacks is not sent"),
-    *("the lost are not named", "what cannot be read is nothing", "losses are not told"),
+    *("what cannot be read is nothing", "losses are not told"),
     *("changes are not claimed", "what waits stays behind", "what is shed is not told"),
     *("new events pass those that wait", "numbers that came are not known"),
     *("a session resumes with too much", "a frame overtakes", "arrivals are not acknowledged"),

@@ -33,7 +33,6 @@ class Mesh:
         self.links: dict[tuple[str, str], deque[object]] = {}
         self.crossed = 0
         self.written: list[tuple[str, int]] = []
-        self.settled: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def join(self, one: str, other: str) -> None:
         if (one, other) not in self.links:
@@ -55,9 +54,6 @@ class Mesh:
             for to, message in outbox:
                 if (name, to) in self.links:
                     self.links[name, to].append(message)
-            for ticket, unreached in member.settled:
-                self.settled[name, ticket] = unreached
-            member.settled.clear()
             if member.news:
                 news, member.news = member.news, []
                 self.written.append((name, max(fact.version for fact in news)))

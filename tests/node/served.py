@@ -15,6 +15,7 @@ from palio.protocol.messages import (
     Deliver,
     Forward,
     Hello,
+    Known,
     Message,
     Parcel,
     Publish,
@@ -53,6 +54,7 @@ class Served:
                 ]
         for key, text in enumerate(asked):
             self.say(1 + key % 2, Subscribe(key, key, text))
+        self.say(3, Known({}))
         beyond = tuple(
             routing.Subscribe(key, parse_filter(each)) for key, each in enumerate(asked[:2])
         )

@@ -12,7 +12,7 @@ from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_HOPS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.protocol.messages import Addressed, FlowStands, Forward, Heard, Message, Route
+from palio.protocol.messages import Addressed, FlowStands, Forward, Heard, Known, Message, Route
 from palio.routing.flooded import Flooded
 from palio.routing.messages import Flood
 from tests.node.badges import Badge, Names, broker, greet
@@ -47,6 +47,7 @@ class Middle:
         for name, link in LINKS.items():
             self.node.accept(link, AT)
             greet(partial(self.node.receive, link, at=AT), name)
+            self.say(name, Known({}))
             self.say(name, Route(Flood(name, (), fresh=True)))
         self.say("b3", Route(Flood("b4", (), fresh=True)))
 

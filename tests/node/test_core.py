@@ -80,6 +80,7 @@ class Broker:
         for number in range(neighbours):
             hello = Hello("broker", f"n{number}", PROTOCOL_VERSION)
             self.connect(FIRST_LINK + number, hello)
+            self.receive(Known({}), FIRST_LINK + number)
         for key in range(durables):
             self.receive(Subscribe(key, key, f"x = {key}", {}, f"d{key}"))
 
@@ -207,7 +208,7 @@ def test_nothing_is_kept_for_a_session_that_ends_while_it_settles() -> None:
     broker = Broker(neighbours=1)  # which never answers
     for id in range(3):
         broker.receive(Settle(id))
-    assert len(broker.node._core.settling) == 1 + 6  # each asks the registry, and then the tables
+    assert len(broker.node._core.settling) == 1 + 3
     broker.receive(Bye("closed"))
     assert len(broker.node._core.settling) == 1  # the broker itself asks for its neighbour
 

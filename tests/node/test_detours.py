@@ -11,7 +11,7 @@ import pytest
 from palio.node import detours
 from palio.node.settings import Settings
 from palio.protocol.limits import MAX_DETOUR, MAX_NAME_BYTES, PROTOCOL_VERSION
-from palio.protocol.messages import Deliver, Detour, Forward, Hello, Message, Welcome
+from palio.protocol.messages import Deliver, Detour, Forward, Hello, Known, Message, Welcome
 from palio.routing.general import General
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, connected_random, ring
@@ -121,6 +121,7 @@ def test_of_only_so_many_sessions_what_comes_late_is_taken(
         link = NEIGHBOUR + 1 + number
         broker.node.accept(link, broker.at)
         broker.say(link, Hello("broker", f"n{number}", PROTOCOL_VERSION))
+        broker.say(link, Known({}))
         broker.node.lost(link, broker.at)
     sessions = [each.session for each in broker.sent if isinstance(each, Welcome)][-3:]
     broker.wait(1.5)

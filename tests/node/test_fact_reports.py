@@ -1,17 +1,23 @@
-"""Facts about the network are told on together where they are many."""
+"""Facts are written in order, and told on together where they are many."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
+
 import pytest
 
-from palio.node.fact_reports import Answers, FactReports, bundled
-from palio.node.limits import BEHIND_S, FACTS_AT_ONCE, FACTS_S, MAX_BROKERS, MAX_PAUSE_S
+from palio.node.effects import Moment
+from palio.node.fact_reports import FactReports, FactWriter
+from palio.node.limits import BEHIND_S, FACTS_AT_ONCE, FACTS_S, MAX_PAUSE_S
+from palio.node.operations import Operation, PutFacts
+from palio.node.registry import Registry
 from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
 from palio.node.throttle import Lag
 from palio.node.vouching import LAPSE, LINKS
 from palio.protocol.limits import PORTION_FACTS
-from palio.protocol.messages import Echo, Echoed, Fact, Facts, Message
+from palio.protocol.messages import Fact, Facts, Message, Probed
 from palio.routing.algorithms import find_algorithm
 from palio.simulation.topologies import star
 from palio.simulation.world import World
@@ -24,12 +30,9 @@ class Told:
         self.world = World.of(star(3), find_algorithm("general").new, settings=SETTINGS)
         self.one, self.other = self.world.nodes["b1"]._core.neighbours.values()
         self.facts: list[tuple[Neighbour, Facts]] = []
-        self.answers: list[Answers] = []
         self.lag = Lag()
         self.reports = FactReports(
-            lambda neighbour, facts: self.facts.append((neighbour, facts)),
-            self.answers.append,
-            self.lag,
+            lambda neighbour, facts: self.facts.append((neighbour, facts)), self.lag
         )
 
 
@@ -65,7 +68,7 @@ def test_who_has_no_time_tells_more_with_each_message() -> None:
     assert told.reports.wake_at == pytest.approx(5.0 + MAX_PAUSE_S)
 
 
-def test_all_is_told_in_order_for_each_is_answered_by_itself() -> None:
+def test_all_is_told_in_its_order() -> None:
     told = Told()
     said = [fact("a", 1), fact("b", 5), fact("a", 2, LINKS), fact("a", 3)]
     for each in said:
@@ -86,7 +89,7 @@ def test_what_is_durable_goes_at_once_behind_what_waits_for_that_neighbour() -> 
 def test_nothing_that_a_neighbour_is_told_overtakes_facts() -> None:
     told = Told()
     told.reports.put(told.one, Facts((fact("a", 1),)))
-    told.one.say([], Echo("b", (1,)))
+    told.one.say([], Probed(1, ()))
     assert len(told.facts) == 1
     assert told.one.before is None
 
@@ -97,35 +100,6 @@ def test_a_message_that_is_full_goes_at_once(count: int, messages: int) -> None:
     for number in range(count):
         told.reports.put(told.one, Facts((fact(f"c{number}", 1),)))
     assert len(told.facts) == messages
-
-
-def test_answers_beside_each_other_that_are_alike_are_told_as_one() -> None:
-    told = Told()
-    for version, unreached in ((2, ()), (1, ()), (3, ("x",)), (4, ()), (5, ()), (4, ())):
-        told.reports.put(told.one, Echo("a", (version,), unreached))
-    told.reports.look(0.0)
-    ((answers,),) = [told.answers]
-    said = [Echo("a", (2, 1)), Echo("a", (3,), ("x",)), Echo("a", (4, 5, 4))]
-    assert answers == {told.one: {"a": said}}
-
-
-def test_an_answer_has_as_many_versions_as_a_neighbour_takes() -> None:
-    told = Told()
-    for version in range(PORTION_FACTS + 1):
-        told.reports.put(told.one, Echo("a", (version,)))
-    told.reports.look(0.0)
-    ((answers,),) = [told.answers]
-    assert [len(each.versions) for each in answers[told.one]["a"]] == [PORTION_FACTS, 1]
-
-
-@pytest.mark.parametrize(("lost", "messages"), [(MAX_BROKERS // 2, 1), (MAX_BROKERS // 2 + 1, 2)])
-def test_answers_go_in_messages_that_a_neighbour_takes(lost: int, messages: int) -> None:
-    unreached = tuple(f"x{number}" for number in range(lost))
-    assert len(list(bundled([Echo("a", (1,), unreached), Echo("b", (1,), unreached)]))) == messages
-    many = [Echo(f"b{number}", (1,)) for number in range(PORTION_FACTS + 1)]
-    assert [type(each) for each in bundled(many)] == [Echoed, Echo]
-    full = Echo("a", tuple(range(PORTION_FACTS)))
-    assert list(bundled([full, Echo("b", (1,))])) == [full, Echo("b", (1,))]
 
 
 def test_a_change_of_the_whole_network_takes_few_messages() -> None:
@@ -153,3 +127,102 @@ def test_a_change_of_the_whole_network_takes_few_messages() -> None:
     publisher.publish({"x": 1})
     world.run(1.0)
     assert [row["x"] for _, _, row in listener.heard] == [1]
+
+
+# --- the disk has nothing newer of a broker without what came before ---
+
+
+class Written:
+    """A writer whose appends a test lets succeed or fail, in order."""
+
+    def __init__(self) -> None:
+        self.registry = Registry("b1")
+        self.registry.join("b2", Moment(0.0, 0))
+        self.open: deque[tuple[tuple[Operation, ...], Callable[[], None], Callable[[str], None]]]
+        self.open = deque()
+        self.told: list[str] = []
+        self.writer = FactWriter(self.registry, self._append)
+
+    def _append(
+        self,
+        operations: Iterable[Operation],
+        then: Callable[[], None],
+        otherwise: Callable[[str], None],
+    ) -> None:
+        self.open.append((tuple(operations), then, otherwise))
+
+    def write(self, *facts: Fact) -> None:
+        for start in range(0, len(facts), PORTION_FACTS):
+            others = tuple(fact for fact in facts if fact.origin != "b1")
+            said = others[start : start + PORTION_FACTS]
+            self.registry.receive("b2", Facts(said), Moment(0.0, 0))
+        told = [f"{fact.origin} {fact.version}" for fact in facts[:1]]
+        self.writer.write(
+            facts,
+            lambda: self.told.extend(told),
+            lambda reason: self.told.extend(f"{each} {reason}" for each in told),
+        )
+
+    def facts(self) -> list[list[Fact]]:
+        """What the appends that are open write."""
+        return [
+            [fact for each in operations if isinstance(each, PutFacts) for fact in each.facts]
+            for operations, _, _ in self.open
+        ]
+
+    def succeed(self) -> None:
+        _, then, _ = self.open.popleft()
+        then()
+
+    def fail(self) -> None:
+        _, _, otherwise = self.open.popleft()
+        otherwise("full")
+
+
+@pytest.fixture
+def written() -> Written:
+    return Written()
+
+
+FACTS = [Fact("b2", 1 + n, f"ann/{n}", filter="x > 0") for n in range(PORTION_FACTS + 5)]
+OWN = Fact("b1", 1, "links")
+
+
+def test_what_was_refused_is_written_once_the_disk_takes_writes(written: Written) -> None:
+    for fact in FACTS[:2]:
+        written.write(fact)
+    newer = Fact("b2", 999, "ann/0", filter="x > 1")
+    written.write(newer)
+    for _ in range(3):  # a disk keeps a prefix of what it is given
+        written.fail()
+    assert (written.facts(), len(written.writer)) == ([], 2)
+    written.writer.again()
+    assert written.facts() == [[FACTS[1], newer]], "of each subject the newest"
+    written.fail()
+    written.writer.again()
+    written.succeed()
+    assert (written.facts(), len(written.writer)) == ([], 0)
+    assert written.told == ["b2 1 full", "b2 2 full", "b2 999 full"]
+
+
+def test_it_is_written_in_portions(written: Written) -> None:
+    written.write(*FACTS)
+    written.fail()
+    written.writer.again()
+    assert written.facts() == [FACTS[:PORTION_FACTS], FACTS[PORTION_FACTS:]]
+
+
+def test_own_facts_are_left_to_whoever_says_them_again(written: Written) -> None:
+    written.write(OWN)
+    written.fail()
+    assert (len(written.writer), written.told) == (0, ["b1 1 full"])
+
+
+def test_it_is_writing_until_all_was_written_or_refused(written: Written) -> None:
+    """A full disk keeps nobody waiting."""
+    written.write(FACTS[0])
+    written.write(FACTS[1])
+    written.succeed()
+    assert written.writer.is_writing
+    written.fail()
+    assert not written.writer.is_writing

@@ -26,6 +26,7 @@ from palio.protocol.messages import (
     Forward,
     Gaps,
     Hello,
+    Known,
     Message,
     Parcel,
     Ping,
@@ -65,6 +66,7 @@ class Broker:
         self.say(CLIENT, Hello("client", "alice", PROTOCOL_VERSION, incarnation="1"))
         self.node.accept(NEIGHBOUR, self.at)
         self.say(NEIGHBOUR, Hello("broker", "b1", PROTOCOL_VERSION))
+        self.say(NEIGHBOUR, Known({}))
         everything = routing.Subscribe(0, parse_filter("EXISTS x"))
         self.hear(
             routing.LinkState("b1", 1, ("b2",)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from palio.node.effects import Moment
+from palio.node.known_facts import ShortestWays
 from palio.node.registry import Registry
 from palio.node.vouching import LEAVING, LINKS, RETIRED
 from palio.protocol.messages import Fact, Facts, Known
@@ -36,8 +37,9 @@ def test_only_links_and_leaving_change_ways() -> None:
         [
             ("ann/orders", (), False),
             (LINKS, ("c",), True),
-            (LINKS, ("c",), False),
+            (LINKS, ("c",), True),  # they may have been gone
             (LEAVING, (), True),
+            (LEAVING, (), False),
         ],
         start=1,
     ):
@@ -53,3 +55,27 @@ def test_a_broker_that_is_retired_has_said_nothing_until_it_says_more() -> None:
     assert (registry.links("b"), registry.about("ann/orders")) == ((), ())
     registry.receive("n", Facts((Fact("b", 10, LINKS, ("c",)),)), AT)
     assert (registry.retired, registry.links("b")) == (set(), ("c",))
+
+
+# --- ways ---
+
+
+def test_ties_go_to_the_lesser_name_and_one_sided_links_nowhere() -> None:
+    said = {
+        "b": ("a", "d"),
+        "c": ("a", "d"),
+        "d": ("b", "c", "e", "f"),
+        "e": ("d",),
+        "f": (),
+    }
+    found = ShortestWays("a", ["c", "b"], lambda broker: said.get(broker, ()))
+    assert found.hops == {"b": "b", "c": "c", "d": "b", "e": "b"}
+    assert [found.way(each) for each in ("c", "e", "f", "a")] == [("c",), ("b", "d", "e"), (), ()]
+
+
+def test_over_who_is_about_to_go_leads_only_what_has_no_other_way() -> None:
+    links = {"a": ("b", "d"), "b": ("a", "c"), "c": ("b", "d", "e"), "d": ("a", "c"), "e": ("c",)}
+    ways = ShortestWays("a", ["b", "d"], links.__getitem__, {"b", "c"}.__contains__)
+    assert ways.way("b") == ("b",)
+    assert ways.way("c") == ("d", "c")
+    assert ways.way("e") == ("d", "c", "e")

@@ -11,7 +11,7 @@ from palio.node.limits import NEWS_AT_ONCE, NEWS_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Hello, Route
+from palio.protocol.messages import Hello, Known, Route
 from palio.routing.general import General
 from palio.routing.messages import LinkState
 
@@ -25,9 +25,16 @@ def joined() -> tuple[Node, list[tuple[str, ...]]]:
     said: list[tuple[str, ...]] = []
     for number in range(COUNT):
         node.accept(number, Moment(0.0, 0))
-        hello = Hello("broker", f"n{number}", PROTOCOL_VERSION)
-        said += lists(node.receive(number, hello, Moment(0.0, 0)))
+        said += lists(greet(node, number, f"n{number}", Moment(0.0, 0)))
     return node, said
+
+
+def greet(node: Node, link: int, name: str, at: Moment) -> list[Effect]:
+    """A broker joins that knows nothing."""
+    return [
+        *node.receive(link, Hello("broker", name, PROTOCOL_VERSION), at),
+        *node.receive(link, Known({}), at),
+    ]
 
 
 def lists(effects: Sequence[Effect]) -> list[tuple[str, ...]]:
@@ -60,7 +67,7 @@ def test_as_many_again_are_told_of_at_once_after_a_while() -> None:
     node.tick(Moment(node.wake_at, 0))
     at = Moment((NEWS_AT_ONCE + 2) * NEWS_S, 0)
     said = [
-        len(lists(node.receive(link, Hello("broker", f"z{link}", PROTOCOL_VERSION), at)))
+        len(lists(greet(node, link, f"z{link}", at)))
         for link in range(COUNT, COUNT + NEWS_AT_ONCE + 1)
         if node.accept(link, at) == []
     ]

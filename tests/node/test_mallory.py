@@ -24,7 +24,6 @@ from palio.protocol.messages import (
     Challenge,
     ClaimNumbers,
     Done,
-    Echo,
     EntriesStored,
     Fact,
     Facts,
@@ -207,7 +206,7 @@ class Mallory:
         random = self.world.random
         origin = random.choice((*BROKERS, "b9"))
         answers: tuple[Message, ...] = (
-            Echo(origin, (random.choice((0, EPOCH_US * 2)),), ("b9",)),
+            Route(routing.Settled(random.below(5), ("b9", f"b9/{origin}"))),
             EntriesStored(origin, random.below(3), "b1", EPOCH_US, random.below(9)),
             Adopt("bob/d", 1_000.0, Visit("bob/1", 10**9)),
             Probed(random.below(5), ({"broker": "b1"},)),

@@ -9,8 +9,8 @@ import pytest
 
 from palio.node.limits import MAX_PEERS
 from palio.node.partings import PATIENCE_BEATS
+from palio.node.registry import Whereabouts
 from palio.node.settings import Settings
-from palio.node.whereabouts import Whereabouts
 from palio.protocol.messages import (
     AddPeer,
     Answer,

@@ -12,7 +12,6 @@ from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Carry,
     Detour,
-    Echo,
     EntriesStored,
     Fact,
     Facts,
@@ -46,8 +45,6 @@ def told(name: str) -> list[Message]:
         Facts((Fact("b2", 1, f"/retired/{name}", (), "", 3),)),
         Facts((Fact("b2", 1, "alice/orders", (name,), "", 3),)),
         Known({"b1": 1, name: 2}),
-        Echo(name, (1,)),
-        Echo("b1", (1,), (name,)),
         Carry(EVENTS, name, 1, "b1", 1, 2, 0, ()),
         Carry(EVENTS, "b2", 1, name, 1, 2, 0, ()),
         Carry(EVENTS, "b2", 1, "b1", 1, 2, 0, (Share(f"alice/{name}", 1, None),)),
@@ -57,6 +54,8 @@ def told(name: str) -> list[Message]:
         Route(Reached(name, 1, 0)),
         Probe(1, EVENTS, (name,)),
         Route(Settled(1, (name,))),
+        Route(Settled(1, (f"b1/{name}",))),
+        Route(Settled(1, (f"{name}/b1",))),
         Route(LinkState(name, 1, ("b1",))),
         Route(LinkState("b2", 1, (name,))),
         Route(LinkTable((LinkState("b2", 1, ()), LinkState(name, 1, ())))),
@@ -85,6 +84,7 @@ def test_a_neighbour_that_tells_such_a_name_is_cut_and_nothing_is_kept(message: 
     world_at = World().at
     node.accept(900, world_at)
     node.receive(900, Hello("broker", "b2", PROTOCOL_VERSION), world_at)
+    node.receive(900, Known({}), world_at)
     effects = node.receive(900, message, world_at)
     assert any(isinstance(each, Close) and each.link == 900 for each in effects)
     assert not any("\x1b" in fact.origin + fact.subject for fact in facts(node))

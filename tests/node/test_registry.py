@@ -1,4 +1,4 @@
-"""The registry: all brokers come to know the same, and know when they do."""
+"""The registry: all brokers come to know the same."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from palio.node.registry import Registry
-from palio.node.vouching import LINKS, Vouching
-from palio.protocol.messages import Echo, Fact, Facts, Known
+from palio.node.registry import Registry, Whereabouts
+from palio.node.vouching import ADDRESS, LINKS, Vouching
+from palio.protocol.limits import MAX_URL_CHARS
+from palio.protocol.messages import Fact, Facts
 from palio.simulation.randomness import Randomness
 from tests.conftest import seeds
 from tests.node.mesh import AT, Mesh, VouchingFor, full
@@ -159,64 +160,15 @@ def three() -> Mesh:
     return mesh
 
 
-@pytest.mark.parametrize("seed", seeds(3, nightly=100))
-def test_who_was_cut_off_behind_a_link_that_comes_back_is_named(seed: int) -> None:
-    """Whenever that is asked: also when who asks knows of the link, and not yet what is behind."""
-    for steps in range(25):
-        mesh = Mesh(seed, 4)
-        for one, other in (("b0", "b1"), ("b1", "b2"), ("b2", "b3")):
-            mesh.join(one, other)
-        mesh.rest()
-        mesh.cut("b1", "b2")
-        mesh.cut("b2", "b3")
-        mesh.rest()
-        mesh.join("b1", "b2")
-        for _ in range(steps):
-            mesh.step()
-        mesh.members["b0"].settle(1)
-        mesh.rest()
-        assert "b3" in mesh.settled["b0", 1], steps
-        mesh.members["b0"].settle(2)
-        mesh.rest()
-        mesh.members["b0"].settle(3)
-        mesh.collect()
-        assert mesh.settled["b0", 3] == ("b3",), "nothing has changed, so nobody is asked"
-
-
-def answer(newest: int, *unreached: str) -> Echo:
-    """What a neighbour answers for all that b0 has said up to a version."""
-    return Echo("b0", tuple(range(max(newest - 9, 0), newest + 1)), unreached)
-
-
-def test_who_did_not_answer_and_is_back_is_asked_again_though_no_links_were_told() -> None:
-    """A link that breaks and is back before that is told leaves all ways as they were."""
-    registry = Registry("b0")
-    registry.begin(1)
-    registry.join("b1", AT)
-    registry.receive("b1", Known({}), AT)
-    links = [Fact("b1", 1, LINKS, ("b0", "b2")), Fact("b2", 1, LINKS, ("b1",))]
-    registry.receive("b1", Facts(tuple(links)), AT)
-    registry.settle(1)
-    registry.tell(99)
-    own = registry.fact("b0", LINKS)
-    assert own is not None
-    registry.receive("b1", answer(own.version, "b2"), AT)
-    registry.settle(2)  # it is not asked with each question, and named meanwhile
-    assert registry.fact("b0", LINKS) == own
-    registry.again(AT)
-    registry.settle(3)
-    again = registry.fact("b0", LINKS)
-    assert again is not None
-    assert again.version == own.version + 1
-    registry.tell(99)
-    registry.receive("b1", answer(again.version, "b2"), AT)
-    registry.settle(4)
-    assert registry.settled == [(ticket, ("b2",)) for ticket in (1, 2, 3, 4)]
-    registry.again(AT)
-    registry.settle(5)
-    registry.tell(99)
-    registry.receive("b1", answer(again.version + 1), AT)
-    assert registry.settled[-1] == (5, ())
+def test_a_link_is_told_of_once_the_other_end_has_said_what_it_knows() -> None:
+    mesh = Mesh(0, 2)
+    mesh.join("b0", "b1")
+    mesh.write()
+    assert mesh.members["b0"].links("b0") == ()
+    mesh.deliver("b1", "b0")
+    assert mesh.members["b0"].links("b0") == ("b1",)
+    mesh.cut("b0", "b1")
+    assert mesh.members["b1"].fact("b1", LINKS) is None  # it had heard nothing, and lost nobody
 
 
 def test_who_was_not_reached_and_is_retired_is_not_named_by_one_that_is_alone() -> None:
@@ -226,23 +178,16 @@ def test_who_was_not_reached_and_is_retired_is_not_named_by_one_that_is_alone() 
     mesh.cut("b0", "b1")
     mesh.rest()
     alone = mesh.members["b0"]
-    alone.settle(1)
+    assert alone.cut_off() == ["b1"]
     alone.retire("b1", 1_000)
-    alone.settle(2)
-    mesh.rest()
-    alone.settle(3)
-    mesh.rest()
-    assert mesh.settled["b0", 1] == ("b1",)
-    assert mesh.settled["b0", 3] == ()
+    assert alone.cut_off() == []
 
 
 def test_a_retired_broker_is_forgotten_by_all_also_after_a_restart() -> None:
     mesh = three()
     mesh.cut("b1", "b2")
     mesh.rest()
-    mesh.members["b0"].settle(1)
-    mesh.rest()
-    assert mesh.settled["b0", 1] == ("b2",)
+    assert mesh.members["b0"].cut_off() == ["b2"]
     mesh.members["b0"].retire("b2", 1_000)
     mesh.rest()
     for name in ("b0", "b1"):
@@ -254,9 +199,7 @@ def test_a_retired_broker_is_forgotten_by_all_also_after_a_restart() -> None:
         again = Registry(name, [*member.facts(), *member.forgotten])  # the disk has all of it
         assert (again.brokers, again.retired) == (["b0", "b1"], {"b2"})
         assert again.fact("b2", "ann/d") is None
-    mesh.members["b0"].settle(2)
-    mesh.rest()
-    assert mesh.settled["b0", 2] == ()
+    assert mesh.members["b0"].cut_off() == []
 
 
 def test_a_broker_that_comes_back_says_everything_again() -> None:
@@ -309,15 +252,67 @@ def test_a_retirement_outlives_the_disk_of_who_said_it() -> None:
         assert Registry(name, mesh.members[name].facts()).retired == {"b2"}
 
 
-def test_a_broker_does_not_name_itself_though_others_had_no_way_to_it() -> None:
-    registry = Registry("b0")
-    registry.join("b1", AT)
-    registry.tell(99)
-    registry.receive("b1", Known({}), AT)
-    registry.receive("b1", Facts((Fact("b2", 1, "links", ("b1",)),)), AT)
-    registry.settle(1)
-    registry.tell(99)
-    registry.outbox.clear()
-    newest = max(fact.version for fact in registry.facts() if fact.origin == "b0")
-    registry.receive("b1", answer(newest, "b0", "b2"), AT)
-    assert registry.settled == [(1, ("b2",))]
+@pytest.mark.parametrize("is_back", [False, True])
+def test_who_is_gone_or_was_is_named_until_others_are_told(*, is_back: bool) -> None:
+    """Also if it is back: who asked while it was gone is to ask again, by another map."""
+    mesh = three()
+    b1, before = mesh.members["b1"], mesh.members["b0"].ways
+    mesh.cut("b1", "b2")
+    if is_back:
+        mesh.join("b1", "b2")
+        mesh.deliver("b2", "b1")
+    assert b1.unreached("b0") == {"b2"}
+    mesh.write()
+    assert b1.unreached("b0") == set()
+    mesh.deliver("b1", "b0")
+    assert mesh.members["b0"].ways > before
+    assert (mesh.members["b0"].cut_off() == []) is is_back
+
+
+# --- addresses ---
+
+
+def test_a_broker_says_once_where_it_can_be_reached_and_takes_it_back() -> None:
+    registry = Registry("b1")
+    registry.begin(7)
+    known = Whereabouts(registry)
+    for url in ("palio://one:1", "palio://one:1", "palios://two:2", ""):
+        known.tell(url)
+    said = [fact.filter for fact in registry.news if fact.subject == ADDRESS]
+    assert said == ["palio://one:1", "palios://two:2", ""]
+    assert known.of("b1") is None
+
+
+def test_a_broker_without_an_address_says_nothing() -> None:
+    registry = Registry("b1")
+    Whereabouts(registry).tell("")
+    assert registry.news == []
+
+
+@pytest.mark.parametrize(
+    ("said", "understood"),
+    [
+        ("palios://South.example", "palios://south.example:7400"),
+        ("palio://[::1]:7", "palio://[::1]:7"),
+        (
+            f"palio://{'n' * (MAX_URL_CHARS - 8)}",
+            f"palio://{'n' * (MAX_URL_CHARS - 8)}:7400",
+        ),
+        (f"palio://{'n' * (MAX_URL_CHARS - 7)}", "None"),
+        ("http://south.example", "None"),
+        ("palio://u:p@south.example", "None"),
+        ("palio://south.example:70000", "None"),
+        ("nonsense", "None"),
+        ("", "None"),
+    ],
+)
+def test_what_others_say_is_an_address_or_nothing(said: str, understood: str) -> None:
+    registry = Registry("b1", [Fact("b2", 1, ADDRESS, filter=said)])
+    assert str(Whereabouts(registry).of("b2")) == understood
+
+
+def test_a_retired_broker_is_nowhere() -> None:
+    registry = Registry("b1", [Fact("b2", 1, ADDRESS, filter="palio://b2:1")])
+    registry.begin(7)
+    registry.retire("b2", 9)
+    assert Whereabouts(registry).of("b2") is None

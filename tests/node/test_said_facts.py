@@ -8,9 +8,9 @@ import pytest
 
 from palio.node.effects import Moment
 from palio.node.registry import Registry
-from palio.node.said_facts import SKIPPED
+from palio.node.said_facts import SKIPPED, Untold
 from palio.node.vouching import LINKS, Vouching
-from palio.protocol.messages import Fact
+from palio.protocol.messages import Fact, Known
 from tests.node.signing import Keyring
 
 AT = Moment(0.0, 0)
@@ -49,11 +49,13 @@ def test_links_say_from_when_on_a_broker_remembers(was_linked: bool) -> None:
     first.begin(1_000)
     if was_linked:
         first.join("b1", AT)
+        first.receive("b1", Known({}), AT)
     else:
         first.announce("a/d", filter="x = 1")
     again = Registry("b0", first.facts())
     again.begin(2_000)
     again.join("b2", AT)
+    again.receive("b2", Known({}), AT)
     links = again.fact("b0", LINKS)
     assert links is not None
     assert (links.links, links.claimed_us) == (("b2",), 1_000)
@@ -82,3 +84,38 @@ def test_a_broker_that_stopped_as_it_learned_of_its_retirement_says_all_again(
     assert all(fact.version > 1_000 for fact in said.values())
     after.tell(said["a/d"].version)
     assert after.has_told_all
+
+
+# --- what others may not know yet ---
+
+
+def own(version: int, subject: str = "ann/d") -> Fact:
+    return Fact("b1", version, subject)
+
+
+def test_what_is_being_written_is_told_once_it_is_on_the_disk() -> None:
+    untold = Untold()
+    first, second = own(2), own(3, "bob/d")
+    untold.add(first)
+    untold.add(second)
+    assert untold
+    assert untold.holds(first)
+    assert untold.write(2) == [first]
+    assert (untold.holds(first), untold.holds(second)) == (False, True)
+    assert untold.write(9) == [second]
+    assert not untold
+
+
+def test_what_could_not_be_written_is_not_waited_for_until_it_is() -> None:
+    untold = Untold()
+    lost, links, other = own(2), own(3, "links"), own(4, "bob/d")
+    for each in (lost, links):
+        untold.add(each)
+    assert untold.refuse(3, told_all_the_same=("links",)) == ([links], ["ann/d"])
+    untold.add(other)
+    assert untold.write(4) == [other]
+    again = own(5)
+    untold.add(again)
+    assert untold.holds(lost)
+    assert untold.write(5) == [again]
+    assert not untold

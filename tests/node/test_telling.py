@@ -13,6 +13,7 @@ from palio.node import sessions
 from palio.node.effects import Effect, Moment, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.operations import Append
 from palio.node.settings import Settings
 from palio.protocol import streams
 from palio.protocol.limits import PROTOCOL_VERSION, ROUTES_UNDER_WAY, SEEN_EVERY_ROUTES
@@ -44,21 +45,24 @@ COUNT: Final = 10 * PORTION
 
 
 class Broker:
-    """A node with a client that has many subscriptions, and a neighbour that has just joined."""
+    """A node with a client that has many subscriptions, and a neighbour that has just joined. Its
+    disk writes at once.
+    """
 
     def __init__(self, count: int = COUNT) -> None:
         self.node = Node(
             "b1", Acyclic("b1"), MemoryStore(), settings=Settings(window_bytes=1 << 30)
         )
-        self.node.start(AT)
         self.sent: list[Message] = []
         """What the neighbour was sent."""
+        self.note(self.node.start(AT))
         self.node.accept(CLIENT, AT)
         self.say(CLIENT, Hello("client", "alice", PROTOCOL_VERSION, incarnation="1"))
         for key in range(count):
             self.say(CLIENT, Subscribe(key, key, f"x = {key}"))
         self.node.accept(NEIGHBOUR, AT)
         self.say(NEIGHBOUR, Hello("broker", "b2", PROTOCOL_VERSION))
+        self.say(NEIGHBOUR, Known({}))
 
     def say(self, link: int, message: Message) -> None:
         self.note(self.node.receive(link, message, AT))
@@ -67,6 +71,9 @@ class Broker:
         self.note(self.node.tick(AT))
 
     def note(self, effects: list[Effect]) -> None:
+        for effect in effects:  # which grow meanwhile
+            if isinstance(effect, Append):
+                effects += self.node.stored(effect.ticket, AT)
         sent = (each for each in effects if isinstance(each, Send) and each.link == NEIGHBOUR)
         self.sent += [each.message for each in sent]
 

@@ -359,6 +359,7 @@ def test_a_neighbours_session_ends_where_this_broker_fails() -> None:
     node.start(at)
     node.accept(1, at)
     node.receive(1, Hello("broker", "b2", PROTOCOL_VERSION), at)
+    node.receive(1, Known({}), at)
     batch = Batch((Subscribe(1, parse_filter(BAD)),), fresh=True)
     effects = node.receive(1, Route(batch), at)
     assert any(isinstance(each, Close) for each in effects)

@@ -21,7 +21,7 @@ from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
 from palio.node.registry import Registry
 from palio.node.vouching import LINKS, PLAN, RETIRED, TOKEN, Vouching, lives
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
-from palio.protocol.messages import ClaimNumbers, Echo, Echoed, Fact, Facts, Known
+from palio.protocol.messages import ClaimNumbers, Fact, Facts, Known
 from palio.simulation.world import EPOCH_US
 from tests import strategies as our
 from tests.node.signing import Keyring
@@ -68,10 +68,6 @@ def introduced(ring: Keyring, origin: str, version: int = 1, **grants: Any) -> F
         Fact(origin, version, TOKEN, (identity.token,)),
         Fact(origin, version + 1, LINKS, ("n",)),
     )
-
-
-def echoes(found: Registry, neighbour: str = "n") -> list[Echo]:
-    return [each for name, each in found.outbox if name == neighbour and isinstance(each, Echo)]
 
 
 def retiring(ring: Keyring, count: int) -> list[Facts]:
@@ -129,8 +125,8 @@ def test_nothing_else_is_kept_or_passed_on(ring: Keyring, wrong: str) -> None:
     assert b.links("far") == ()
     assert b.links("other") == ()
     assert [name for name, _, _ in b.unbelieved] == ["n"]
-    assert all(each.unreached == ("b",) for each in echoes(b))
-    assert echoes(b)
+    assert b.unreached("n") == {"b/far"} or wrong == "revoked"
+    assert b.unreached("m") == set()
     passed = [each for name, each in b.outbox if name == "m" and isinstance(each, Facts)]
     assert all(fact.subject == TOKEN for each in passed for fact in each.facts)
 
@@ -402,7 +398,7 @@ def test_nothing_is_settled_before_all_is_said_again() -> None:
     forged = Fact("b", AT.wall_us + 10**9, LINKS)
     b.receive("n", Facts((forged,)), AT)
     b.again(AT)
-    b.settle(1)
+    b.say_all()
     assert all(fact.version > forged.version for fact in b.facts())
 
 
@@ -483,18 +479,11 @@ def test_nobody_has_more_to_say_or_more_brokers_than_there_can_be(
     assert bool(b.unbelieved) is (more > 0)
     again = AT._replace(now=AT.now + KNOWN_AGAIN_S)
     named = {f"f{each}": 1 for each in range(4 + more)}
-    apart = Echoed(tuple(Echo("b", (1,), (name,)) for name in named))
     if more > 0:
         with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
             b.receive("n", Known(named), again)
-        with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
-            b.receive("n", Echo("b", (1,), tuple(named)), again)
-        with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
-            b.receive("n", apart, again)
     else:
         b.receive("n", Known(named), again)
-        b.receive("n", Echo("b", (1,), tuple(named)), again)
-        b.receive("n", apart, again)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -533,25 +522,16 @@ def test_who_asks_too_often_is_parted_with(early: float, legal: bool) -> None:
             b.receive("n", Known({}), at)
 
 
-def test_an_echo_answers_for_no_more_than_was_said_and_names_only_who_is_known() -> None:
-    b = Registry("b")
-    b.begin(10)
-    for neighbour in ("n", "m"):
-        b.join(neighbour, AT)
-        b.receive(neighbour, Known({}), AT)
-    b.announce("bob/d", filter="x = 1")
-    b.tell(10**9)
-    b.settle(1)
-    b.tell(10**9)
-    versions = tuple(range(10, 20))
-    b.receive("m", Echo("b", (*versions, 10**15), ("nobody", "invented")), AT)
-    b.receive("n", Echo("nobody", (10**15,)), AT)
-    assert b.settled == []
-    b.receive("n", Echo("b", versions), AT)
-    assert b.settled == [(1, ("m",))]
-    b.announce("bob/e", filter="x = 1")
-    b.settle(2)
-    assert len(b.settled) == 1
+def test_who_does_not_believe_an_origin_says_so_until_it_knows_what_was_said(
+    ring: Keyring,
+) -> None:
+    b, late = believer(ring), introduced(ring, "far")
+    b.receive("n", Facts(late.facts[1:]), AT)  # without its token
+    assert b.unreached("n") == {"b/far"}
+    b.again(Moment(AT.now + ASK_AGAIN_S, AT.wall_us))
+    assert b.unreached("n") == {"b/far"}  # it is asked again, and has not answered
+    b.receive("n", late, AT)
+    assert b.unreached("n") == set()
 
 
 # --- how many ---
@@ -584,7 +564,7 @@ def test_origins_that_are_not_believed_are_remembered_within_bounds(
     b = believer(ring)
     b.receive("n", Facts(tuple(Fact(f"x{each}", 1, LINKS) for each in range(9))), AT)
     assert [fact.origin for _, fact, _ in b.unbelieved] == [f"x{each}" for each in range(5)]
-    assert len(echoes(b)) == 9
+    assert "b" in b.unreached("n")  # for whatever origin
     late = introduced(ring, "far")
     b.receive("n", late, AT)
     assert b.links("far") == ()

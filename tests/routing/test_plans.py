@@ -63,6 +63,13 @@ def test_all_go_by_one_plan_only_if_there_is_one() -> None:
     assert plans.is_whole(LINE)
 
 
+def test_a_tree_of_which_a_link_is_gone_is_not_whole_though_a_way_leads_round_it() -> None:
+    plans = Plans("c")
+    plans.learn(TreePlan("a", 2, (("a", "b"), ("b", "c"))))
+    assert not plans.is_whole({"a": {"b": 1, "c": 1}, "b": {"a": 1}, "c": {"a": 1}})
+    assert plans.is_whole({"a": {"b": 1}, "b": {"a": 1}, "c": {}}), "nobody else is in reach"
+
+
 # --- who is the root ---
 
 STAR = {"a": {"m": 1}, "b": {"m": 1}, "c": {"m": 1}, "m": {"a": 1, "b": 1, "c": 1}}

@@ -46,8 +46,6 @@ from palio.protocol.messages import (
     Deliver,
     Done,
     Drain,
-    Echo,
-    Echoed,
     Ended,
     EntriesStored,
     Fact,
@@ -132,6 +130,7 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OCCURRED: Final = Occurrence(NOON, "p", 1, {"x": 1, "$seq": 1, "$time": NOON})
 FROM_BROKERS: Final[tuple[Message, ...]] = (
+    Known({"evil": 1}),
     Route(routing.LinkState("evil", 3, ("b1",))),
     Route(routing.Join()),
     Route(
@@ -144,10 +143,8 @@ FROM_BROKERS: Final[tuple[Message, ...]] = (
             wave=3,
         )
     ),
-    Known({"evil": 1}),
     Facts((Fact("evil", 2, "links", ("b1",)), Fact("evil", 3, "o/d", (), "x > 1", 5))),
-    Echo("b1", (1,), ("b7",)),
-    Echoed((Echo("b1", (1,)), Echo("b2", (3,), ("b7",)))),
+    Route(routing.Settled(0, ("b7", "b7/b1"))),
     Forward(EVENTS),
     Forward(MANY, b"\1", durable=True),
     Forward(EVENTS, source="evil", addressed=Addressed((("b1", 0), ("b1", 3), ("b7", 1)), 1)),

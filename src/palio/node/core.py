@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
 from math import inf
 from traceback import format_tb
 from typing import Final, NamedTuple
@@ -24,8 +23,7 @@ from palio.node.claims import claim_of, is_outdated
 from palio.node.complaints import Complaints
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import ANYBODY, Effect, Heading, Moment, Report, Store
-from palio.node.fact_reports import Answers, FactReports, bundled
-from palio.node.fact_writer import FactWriter
+from palio.node.fact_reports import FactReports, FactWriter
 from palio.node.identity import Identity
 from palio.node.lapses import Absences, Lapses
 from palio.node.limits import MAX_EARLY, SHOWN_CHARS
@@ -45,6 +43,7 @@ from palio.node.operations import (
 )
 from palio.node.outlets import Outlets
 from palio.node.plans import Plans
+from palio.node.registry import Whereabouts
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.settling import Settling
@@ -52,14 +51,12 @@ from palio.node.streams import without
 from palio.node.telling import Telling
 from palio.node.throttle import Lag
 from palio.node.vouching import LAPSE, LOG, OF_A_LIFE, Vouching, is_subscription
-from palio.node.whereabouts import Whereabouts
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
     NO_VISIT,
     Carry,
     Deliver,
     Done,
-    Echo,
     Ended,
     EntriesStored,
     Fact,
@@ -69,7 +66,7 @@ from palio.protocol.messages import (
     Visit,
     unpack_mask,
 )
-from palio.routing.messages import Batch, Control, Settled
+from palio.routing.messages import Batch, Control, Flood, Leave, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
@@ -121,9 +118,13 @@ class Core:
         self.budget = Budget(settings.memory_bytes)
         self.sessions: dict[str, Session] = {}
         self.neighbours: dict[str, Neighbour] = {}
+        self.greeted: dict[Neighbour, float] = {}
+        """Those that have yet to say what they know, and since when."""
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
         """Places in the routing table: whose they are, and the key of a durable subscription."""
-        self.settling = Settling(self.durability.registry, self._ask_tables, self._ask_disk)
+        self.settling = Settling(
+            self.durability.registry, self._ask_tables, self._ask_disk, self.when_written
+        )
         self._after_facts: list[Callable[[], None]] = []
         """What waits for facts of this broker that are yet to be written."""
         self._ways = router.ways
@@ -133,7 +134,7 @@ class Core:
         """What waits for that."""
         self._ways_at = -1
         """The state of the map when durable events were last told of it."""
-        self._sounder: Peer | None = None
+        self._asker: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
         self.outlets = Outlets(router, self.route)
         registry = self.durability.registry
@@ -143,7 +144,7 @@ class Core:
         """Whether clients have published anything here."""
         self.telling = Telling(self._say, self.flow)
         self.lag = Lag()
-        self.fact_reports = FactReports(self._tell_facts, self._echo, self.lag)
+        self.fact_reports = FactReports(self._tell_facts, self.lag)
         self.fact_writer = FactWriter(self.durability.registry, self.append)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have said that is new."""
@@ -310,7 +311,17 @@ class Core:
         except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
             self.fault("Append", error)
 
-    # --- waves ---
+    # --- neighbours, and waves ---
+
+    def take_in(self, neighbour: Neighbour) -> None:
+        """A broker has said what it knows (`Known`), if it had not before: from now on the routing
+        tables use the link, and no wave crosses it without what the broker lacked (W1).
+        """
+        if not neighbour.is_taken_in:
+            neighbour.is_taken_in = True
+            del self.greeted[neighbour]
+            self.route(self.router.attach(neighbour.peer))
+            self.lapses.joined()
 
     def settle(self, session: Session, id: int) -> None:
         """Answer a client once all it asked for is in force everywhere, and on the disk here."""
@@ -324,15 +335,42 @@ class Core:
         """
         self._after_facts.append(then)
 
+    def when_known(self, then: Callable[[tuple[str, ...]], None]) -> None:
+        """Do something once all brokers know what this one has said of itself, but for some."""
+        self.settling.when_known(self._as_asker(), then)
+
     def _sound(self, then: Callable[[], None]) -> None:
         """Do something once all that this broker has told its neighbours is in force beyond."""
-        if self._sounder is None:
-            self._sounder = Peer.session(f"broker {self.name}")
-            self.route(self.router.attach(self._sounder))
-        self.settling.when_through(self._sounder, lambda _unreached: then())
+        self.settling.when_through(self._as_asker(), lambda _unreached: then())
+
+    def _as_asker(self) -> Peer:
+        if self._asker is None:
+            self._asker = Peer.session(f"broker {self.name}")
+            self.route(self.router.attach(self._asker))
+        return self._asker
 
     def _ask_tables(self, peer: Peer, wave: int) -> None:
+        self._report_facts()
         self.route(self.router.receive(peer, Batch((), wave=wave)))
+
+    def _answer(self, neighbour: Neighbour, settled: Settled) -> None:
+        """Answer a wave once what was learned before is on our own disk: after a crash we still
+        know it (W2 in `tests.models.fact_waves`). If the link leaves the tree by then, both ends
+        have given the wave up.
+        """
+        uses = neighbour.uses
+
+        def answer() -> None:
+            if self.neighbours.get(neighbour.name) is neighbour and neighbour.uses == uses:
+                self._hurry_facts(neighbour)
+                named = self.durability.registry.unreached(neighbour.name)
+                unreached = tuple(sorted(named.union(settled.unreached)))
+                self.telling.tell(neighbour, Route(Settled(settled.wave, unreached)))
+
+        if self.fact_writer.is_writing or self.durability.registry.news:
+            self._after_facts.append(answer)
+        else:
+            answer()
 
     def _ask_disk(self, then: Callable[[], None]) -> None:
         self.perform(self.durability.events.flush())
@@ -355,8 +393,13 @@ class Core:
                     session.hear_pattern(self.out, control, self.settings.queue_bytes)
                 continue
             neighbour = self.neighbours.get(peer.name)
-            if neighbour is None:
+            if neighbour is None or not neighbour.is_taken_in:
+                continue  # said to one that has gone: it may be back in another session
+            if isinstance(control, Settled):
+                self._answer(neighbour, control)
                 continue
+            if isinstance(control, Batch | Flood) and control.wave is not None:
+                self._hurry_facts(neighbour)
             told = self.assembling.told(neighbour.principal, control)
             if told is not None:
                 self.telling.tell(neighbour, Route(told))
@@ -364,6 +407,7 @@ class Core:
 
     def tree_changed(self, neighbour: Neighbour, control: Control) -> None:
         """A broker says, or is told, that a link comes into the tree of a graph or leaves it."""
+        neighbour.uses += isinstance(control, Leave)
         if not neighbour.changes_tree(control):
             return
         if neighbour.is_joining:
@@ -383,7 +427,7 @@ class Core:
     def settle_up(self) -> None:
         """Say and write what the last input led to. What it did not change is not looked at."""
         registry = self.durability.registry
-        while registry.outbox or registry.news or registry.settled or self._after_facts:
+        while registry.outbox or registry.news or self._after_facts:
             self._settle_registry()
             waiting, self._after_facts = self._after_facts, []
             for then in waiting:
@@ -410,7 +454,7 @@ class Core:
     def _settle_registry(self) -> None:
         """Write what the registry learned, and send what it says."""
         registry = self.durability.registry
-        outbox, registry.outbox = registry.outbox, []
+        self._report_facts()
         news, registry.news = registry.news, []
         if news:
             if any(fact.subject == LAPSE and fact.origin != self.name for fact in news):
@@ -419,15 +463,27 @@ class Core:
             self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
             self._write_facts(max(mine, default=0), news)
+
+    def _report_facts(self) -> None:
+        """Have neighbours told what the registry says. The next wave is to follow it everywhere,
+        also to where it came from: who told us may have others behind it that lack it (W4).
+        """
+        registry = self.durability.registry
+        if registry.outbox or registry.news:
+            self.router.unsettle()
+        outbox, registry.outbox = registry.outbox, []
         for name, message in outbox:
             neighbour = self.neighbours.get(name)
-            if neighbour is not None and isinstance(message, Facts | Echo):
+            if neighbour is not None and isinstance(message, Facts):
                 self.fact_reports.put(neighbour, message)
             elif neighbour is not None:
                 self.telling.tell(neighbour, message)
-        settled, registry.settled = registry.settled, []
-        for wave, unreached in settled:
-            self.settling.answered(wave, unreached)
+
+    def _hurry_facts(self, neighbour: Neighbour) -> None:
+        """Tell a neighbour all facts that are due there: a wave follows (W1)."""
+        self._report_facts()
+        self.fact_reports.hurry(neighbour)
+        assert neighbour.before is None, f"W1: facts for {neighbour.name} wait, and a wave goes"
 
     def _learn(self, news: Sequence[Fact]) -> None:
         """Brokers have said something: of durable subscriptions, of their logs, of who is gone."""
@@ -495,17 +551,6 @@ class Core:
         if self.neighbours.get(neighbour.name) is neighbour:
             self.telling.tell(neighbour, facts)
 
-    def _echo(self, answers: Answers) -> None:
-        """Answer for facts once they are on our own disk: after a crash we still know them."""
-
-        def answer() -> None:
-            for neighbour, said in answers.items():
-                if self.neighbours.get(neighbour.name) is neighbour:
-                    for message in bundled(chain.from_iterable(said.values())):
-                        neighbour.say(self.out, message)
-
-        self.fact_writer.when_written(answer)
-
     def _write_facts(self, version: int, facts: list[Fact]) -> None:
         registry = self.durability.registry
 
@@ -513,7 +558,11 @@ class Core:
             """A full disk does not keep a broker from telling what live events go by."""
             registry.tell(version, only=OF_A_LIFE)
 
-        self.fact_writer.write(facts, partial(registry.tell, version), untold)
+        def told() -> None:
+            registry.tell(version)
+            self.settling.written()
+
+        self.fact_writer.write(facts, told, untold)
 
     # --- durable subscriptions ---
 

@@ -1,67 +1,125 @@
-"""`FactReports`: what brokers say of the network, where it is much, is told on together.
+"""Where facts go: to the disk (`FactWriter`), and on to neighbours (`FactReports`).
 
 When the tree of a hundred brokers changes, each of them says who its neighbours are and that events
-may have been lost. All of that crosses every link, and is answered on each. One message for each
-would be tens of thousands. So what comes is told on at once a few times (`FACTS_AT_ONCE`); where
-more comes, once in `FACTS_S` all of it in one message a neighbour: facts in their order, and then
-the answers, those that are alike as one. A broker that has much to do waits longer (`throttle`).
+may have been lost. All of that crosses every link. One message for each would be thousands. So what
+comes is told on at once a few times (`FACTS_AT_ONCE`); where more comes, once in `FACTS_S` all of
+it in one message a neighbour, in its order. A broker that has much to do waits longer (`throttle`).
 
 Facts about durable subscriptions go at once. Nothing but routing tables, which do not depend on
-facts, overtakes what waits (`Neighbour.before`).
+facts, overtakes what waits (`Neighbour.before`), and no wave does: it asks about facts, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
-from typing import TypeAlias
+from typing import Protocol
 
-from palio.node.limits import FACTS_AT_ONCE, FACTS_S, MAX_BROKERS, MAX_PAUSE_S
+from palio.node.limits import FACTS_AT_ONCE, FACTS_S, MAX_PAUSE_S
+from palio.node.operations import Operation, PutFacts
+from palio.node.registry import Registry
 from palio.node.sessions import Neighbour
 from palio.node.throttle import Lag, Throttle
 from palio.node.vouching import is_subscription
 from palio.protocol.limits import PORTION_FACTS
-from palio.protocol.messages import Echo, Echoed, Fact, Facts
+from palio.protocol.messages import Fact, Facts
 
-__all__ = ["Answers", "FactReports", "bundled"]
+__all__ = ["FactReports", "FactWriter"]
 
-Answers: TypeAlias = dict[Neighbour, dict[str, list[Echo]]]
-"""By neighbour and origin, in the order in which they are given."""
+
+class _Appending(Protocol):
+    """Writes, and does something once it is on the disk, or if it cannot be (`Core.append`)."""
+
+    def __call__(
+        self,
+        operations: Iterable[Operation],
+        then: Callable[[], None],
+        otherwise: Callable[[str], None],
+    ) -> object: ...
+
+
+class FactWriter:
+    """Writes facts in the order in which they came. As a disk keeps a prefix of what it is given
+    (L1), it never has what is newer of an origin without what came before.
+
+    A full disk keeps nobody waiting: what it refused is done with, as what is on it.
+
+    >>> from palio.node.registry import Registry
+    >>> appended = []
+    >>> writer = FactWriter(Registry("b1"), lambda operations, *_: appended.append(operations))
+    >>> writer.write([Fact("b2", 4, "links")], lambda: None, lambda _reason: None)
+    >>> [[fact.version for fact in put.facts] for (put,) in appended], len(writer)
+    ([[4]], 0)
+    """
+
+    def __init__(self, registry: Registry, append: _Appending) -> None:
+        self._registry = registry
+        self._append = append
+        self._refused: dict[tuple[str, str], Fact] = {}
+        """Of each subject of others the newest that the disk did not take."""
+        self._under_way = 0
+        """Writes that the disk has neither taken nor refused."""
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def write(
+        self,
+        news: Sequence[Fact],
+        then: Callable[[], None],
+        otherwise: Callable[[str], None],
+    ) -> None:
+        """Write what is new. What becomes of this broker's own that are refused is for `Untold` to
+        say.
+        """
+
+        def written() -> None:
+            self._under_way -= 1
+            then()
+
+        def refused(reason: str) -> None:
+            self._under_way -= 1
+            for fact in news:
+                if fact.origin != self._registry.name:
+                    self._refused.pop((fact.origin, fact.subject), None)
+                    self._refused[fact.origin, fact.subject] = fact
+            otherwise(reason)
+
+        self._under_way += 1
+        self._append((PutFacts(tuple(news)),), written, refused)
+
+    def again(self) -> None:
+        """The disk takes writes again: write what it refused and what still counts."""
+        refused, self._refused = self._refused, {}
+        facts = [fact for key, fact in refused.items() if self._registry.fact(*key) is fact]
+        facts.sort(key=lambda fact: fact.version)
+        for first in range(0, len(facts), PORTION_FACTS):
+            some = facts[first : first + PORTION_FACTS]
+            self.write(some, lambda: None, lambda _reason: None)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether the disk has yet to take or refuse something."""
+        return self._under_way > 0
 
 
 class FactReports:
-    """What waits to be told on. `tell` is called with facts, and `answer` with answers, which may
-    be given once all that was learned is on the disk.
-    """
+    """What waits to be told on: `tell` is called with it."""
 
-    def __init__(
-        self,
-        tell: Callable[[Neighbour, Facts], None],
-        answer: Callable[[Answers], None],
-        lag: Lag,
-    ) -> None:
+    def __init__(self, tell: Callable[[Neighbour, Facts], None], lag: Lag) -> None:
         self._tell = tell
-        self._answer = answer
         self._facts: dict[Neighbour, list[Fact]] = {}
         """In the order in which they are to be told."""
-        self._answers: Answers = {}
         self._throttle = Throttle(FACTS_S, MAX_PAUSE_S, FACTS_AT_ONCE, lag)
 
-    def put(self, neighbour: Neighbour, message: Facts | Echo) -> None:
+    def put(self, neighbour: Neighbour, message: Facts) -> None:
         """A neighbour is to be told something: with the next `look` that is due."""
-        if isinstance(message, Echo):
-            said = self._answers.setdefault(neighbour, {}).setdefault(message.origin, [])
-            last = said[-1] if said else None
-            if last is None or last.unreached != message.unreached or _is_too_much(last, message):
-                said.append(message)
-            else:
-                said[-1] = Echo(last.origin, (*last.versions, *message.versions), last.unreached)
-            return
         waiting = self._facts.setdefault(neighbour, [])
         neighbour.before = partial(self.hurry, neighbour)
         waiting += message.facts
-        if len(waiting) >= PORTION_FACTS or any(map(is_subscription, _subjects(message.facts))):
+        is_urgent = any(is_subscription(fact.subject) for fact in message.facts)
+        if is_urgent or len(waiting) >= PORTION_FACTS:
             self.hurry(neighbour)
 
     def hurry(self, neighbour: Neighbour) -> None:
@@ -74,53 +132,12 @@ class FactReports:
     @property
     def wake_at(self) -> float:
         """When `look` is next to be called."""
-        if self._facts or self._answers:
-            return self._throttle.due_at
-        return inf
+        return self._throttle.due_at if self._facts else inf
 
     def look(self, now: float) -> None:
         """Something has happened, or it is time: tell what is to be told by now."""
         if self.wake_at > now:
             return
-        if self._facts:
-            self._throttle.tell(now)
-            for neighbour in list(self._facts):
-                self.hurry(neighbour)
-        if self._answers:
-            answers, self._answers = self._answers, {}
-            self._answer(answers)
-
-
-def bundled(echoes: Iterable[Echo]) -> Iterator[Echo | Echoed]:
-    """Answers as messages, each of which a neighbour takes.
-
-    >>> [type(each).__name__ for each in bundled([Echo("b1", (4,))])]
-    ['Echo']
-    >>> for each in next(bundled([Echo("b1", (4, 5)), Echo("b2", (7,))])).echoes:
-    ...     print(each)
-    Echo(origin='b1', versions=(4, 5), unreached=())
-    Echo(origin='b2', versions=(7,), unreached=())
-    """
-    part: list[Echo] = []
-    versions = names = 0
-    for echo in echoes:
-        versions += len(echo.versions)
-        names += len(echo.unreached)
-        if part and (versions > PORTION_FACTS or names > MAX_BROKERS):
-            yield _joined(part)
-            part, versions, names = [], len(echo.versions), len(echo.unreached)
-        part.append(echo)
-    if part:
-        yield _joined(part)
-
-
-def _joined(part: list[Echo]) -> Echo | Echoed:
-    return part[0] if len(part) == 1 else Echoed(tuple(part))
-
-
-def _is_too_much(one: Echo, other: Echo) -> bool:
-    return len(one.versions) + len(other.versions) > PORTION_FACTS
-
-
-def _subjects(facts: Iterable[Fact]) -> Iterator[str]:
-    return (fact.subject for fact in facts)
+        self._throttle.tell(now)
+        for neighbour in list(self._facts):
+            self.hurry(neighbour)

@@ -31,11 +31,11 @@ from typing import Final
 from palio.errors import IllegalMessage
 from palio.node.core import Core
 from palio.node.effects import Dial, Undial
+from palio.node.known_facts import ShortestWays
 from palio.node.limits import MAX_PEERS
 from palio.node.links import Links
 from palio.node.partings import Partings
 from palio.node.vouching import FOUND
-from palio.node.ways import ShortestWays
 from palio.protocol.addresses import Address, parse_address
 from palio.protocol.messages import Bye
 from palio.routing.algorithms import GraphKind

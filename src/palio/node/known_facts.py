@@ -5,13 +5,15 @@ This is the memory of a `Registry`. How facts come and go is for that to say.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
 from math import inf
 
 from palio.node.limits import MAX_BROKERS, MAX_FACTS
 from palio.node.vouching import LEAVING, LINKS, RETIRED, is_subscription
 from palio.protocol.messages import Fact
 
-__all__ = ["KnownFacts"]
+__all__ = ["KnownFacts", "ShortestWays"]
 
 
 class KnownFacts:
@@ -149,10 +151,9 @@ class KnownFacts:
             others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
             self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
         self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
-        if fact.subject in {LINKS, LEAVING} and not (
-            known is not None and (known.links, known.filter) == (fact.links, fact.filter)
-        ):
-            self.ways += 1
+        is_same = known is not None and known.filter == fact.filter
+        if fact.subject == LINKS or (fact.subject == LEAVING and not is_same):
+            self.ways += 1  # links that are said again may have been gone
 
     def _note_life(self, broker: str, life: int) -> None:
         """A broker is in that life, as it says itself; its facts may come later."""
@@ -178,3 +179,49 @@ def _origin(fact: Fact) -> str:
 
 def _version(fact: Fact) -> int:
     return fact.version
+
+
+class ShortestWays:
+    """Over which neighbour the way to each broker goes, and over whom after that.
+
+    Breadth first over links that both ends list, neighbours by name; over brokers that are
+    about to go only where there is no other way.
+
+    >>> said = {"b": ("a", "c"), "c": ("b", "d"), "d": ()}
+    >>> ways = ShortestWays("a", ["b"], lambda broker: said.get(broker, ()))
+    >>> ways.hops, ways.way("c"), ways.way("d")
+    ({'b': 'b', 'c': 'b'}, ('b', 'c'), ())
+    >>> ring = {"a": ("b", "d"), "b": ("a", "c"), "c": ("b", "d"), "d": ("a", "c")}
+    >>> ShortestWays("a", ["b", "d"], ring.__getitem__, {"b"}.__contains__).way("c")
+    ('d', 'c')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        neighbours: Iterable[str],
+        links: Callable[[str], tuple[str, ...]],
+        is_leaving: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self.hops: dict[str, str] = {}
+        """By broker, the neighbour over which the way to it begins."""
+        self._name = name
+        self._before: dict[str, str] = {}
+        queue = deque((neighbour, name) for neighbour in sorted(neighbours))
+        last: deque[tuple[str, str]] = deque()
+        while queue or last:
+            broker, before = (queue or last).popleft()
+            if broker in self._before or broker == name:
+                continue
+            self._before[broker] = before
+            self.hops[broker] = self.hops.get(before, broker)
+            ways = last if is_leaving(broker) else queue
+            ways.extend((beyond, broker) for beyond in links(broker) if broker in links(beyond))
+
+    def way(self, broker: str) -> tuple[str, ...]:
+        """The brokers on the way to one, which is the last; none if there is no way."""
+        way: list[str] = []
+        while broker in self._before:
+            way.append(broker)
+            broker = self._before[broker]
+        return tuple(reversed(way))

@@ -173,7 +173,7 @@ class Leaving:
             if self._emptied is emptied:
                 self._unreached = unreached
 
-        core.settling.when_known(known)
+        core.when_known(known)
 
     @property
     def has_gone(self) -> bool:

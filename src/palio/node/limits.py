@@ -187,10 +187,6 @@ MAX_PEERS: Final = 100
 MAX_FACTS: Final = 1_000_000
 """What one broker may have said of itself, durable subscriptions that have ended among it."""
 
-MAX_UNANSWERED: Final = 4_096
-"""Facts for which a broker owes answers: to look through them takes 30 ms. An honest neighbour is
-some thousands behind where it is told all at once; beyond, the oldest answers name it."""
-
 MAX_FACT_CHARS: Final = 1 << 20
 """One fact: a filter of the most characters fits several times, in canonical form."""
 

@@ -4,8 +4,8 @@ A broker with many neighbours that starts again is joined by all of them at once
 them of each link by itself would be as many lists of all its links as it has pairs of neighbours:
 so a few changes are told of at once, and where there are more, one list in `NEWS_S` tells of all
 since the last; a broker that has much to do waits longer (`throttle`). So it is for the routing
-tables (`Router.catch_up`) and for the registry. Until then no wave goes on through the tables, so
-`settled()` waits for it, too.
+tables (`Router.catch_up`) and for the registry. A neighbour that begins a new session is not told
+of as one that went and one that came, if it says soon what it knows.
 """
 
 from __future__ import annotations
@@ -25,21 +25,26 @@ class LinkReports:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._throttle = Throttle(NEWS_S, MAX_PAUSE_S, NEWS_AT_ONCE, core.lag)
+        self._since = inf
+        """Since when something is to be told."""
         core.router.bide()
         core.durability.registry.bide()
 
     @property
     def wake_at(self) -> float:
         """When `look` is next to be called."""
-        core = self._core
-        if not (core.router.is_behind or core.durability.registry.is_behind):
+        if self._since == inf:
             return inf
-        return self._throttle.due_at
+        greeted_at = next(iter(self._core.greeted.values()), -inf)
+        return max(self._throttle.due_at, min(greeted_at, self._since) + NEWS_S)
 
     def look(self) -> None:
         """Something has happened, or it is time: tell what is to be told by now."""
         core = self._core
+        is_behind = core.router.is_behind or core.durability.registry.is_behind
+        self._since = min(self._since, core.at.now) if is_behind else inf
         if self.wake_at <= core.at.now:
+            self._since = inf
             self._throttle.tell(core.at.now)
             core.durability.registry.catch_up()
             core.route(core.router.catch_up())

@@ -14,8 +14,6 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.node.vouching import RETIRED, TOKEN, is_subscription
 from palio.protocol.messages import (
     Carry,
-    Echo,
-    Echoed,
     EntriesStored,
     Fact,
     Facts,
@@ -35,7 +33,7 @@ __all__ = ["check_names"]
 _BROKER: Final = "a broker"
 
 _NAMING: Final = frozenset(
-    (Facts, Known, Echo, Echoed, Forward, Carry, EntriesStored, Probe, Route, FlowStands, Heard)
+    (Facts, Known, Forward, Carry, EntriesStored, Probe, Route, FlowStands, Heard)
 )
 
 
@@ -52,11 +50,6 @@ def check_names(sender: str, message: Message) -> None:
                 _check(_in_facts(facts))
             case Known(versions):
                 _check((_BROKER, name) for name in versions)
-            case Echo(origin, _, unreached):
-                _check((_BROKER, name) for name in (origin, *unreached))
-            case Echoed(echoes):
-                names = (name for each in echoes for name in (each.origin, *each.unreached))
-                _check((_BROKER, name) for name in names)
             case Forward():
                 _check((_BROKER, name) for name in _named(message))
             case Carry() | EntriesStored():
@@ -89,7 +82,7 @@ def _in_control(control: Control) -> Iterable[str]:
     """The brokers that a control message of routing names."""
     match control:
         case Settled(_, unreached):
-            return unreached
+            return (name for each in unreached for name in each.split("/", 1))
         case LinkState(origin, _, neighbours):
             return (origin, *neighbours)
         case LinkTable(states):

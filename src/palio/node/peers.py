@@ -161,13 +161,12 @@ class Peers:
         return neighbour
 
     def attach(self, neighbour: Neighbour) -> None:
-        """A broker has been greeted: routing tables and registry take it in."""
+        """A broker has been greeted: it is told what is known here, and does the same."""
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
+        core.greeted[neighbour] = core.at.now
         core.durability.registry.join(neighbour.name, core.at)
         self._weigh(neighbour)
-        core.route(core.router.attach(neighbour.peer))
-        core.lapses.joined()
 
     def ask(self, neighbour: Neighbour, *, is_silent: bool = False) -> None:
         """Ask a neighbour for nothing but an answer: now and then, for how far is it, and when it
@@ -356,12 +355,14 @@ class Peers:
         core = self._core
         core.report("warning", "peer_down", peer=neighbour.name)
         del core.neighbours[neighbour.name]
+        core.greeted.pop(neighbour, None)
         self._links.replaced(neighbour, "a new session")
         unseen = neighbour.unseen
         neighbour.forget()
         core.telling.forget(neighbour)
         core.durability.registry.leave(neighbour.name)
-        core.route(core.router.detach(neighbour.peer))
+        if neighbour.is_taken_in:
+            core.route(core.router.detach(neighbour.peer))
         self._detours.part(neighbour, unseen)
         self._detours.go_on()  # ahead of what tells others that the link is gone
         if not in_order:

@@ -340,7 +340,7 @@ class Publishing:
                 self._deliver(peer, parcel, mask, wanting(ways, peer), durable=durable)
             else:
                 neighbour = self._core.neighbours.get(peer.name)
-                if neighbour is not None:
+                if neighbour is not None and neighbour.is_taken_in:
                     self._pass_on(neighbour, parcel, mask, durable=durable)
                 else:
                     self.detours.add(peer.name, Forward(parcel, pack_mask(mask), durable))

@@ -29,8 +29,6 @@ from palio.protocol.messages import (
     Ask,
     Carry,
     Drain,
-    Echo,
-    Echoed,
     EntriesStored,
     Facts,
     Failed,
@@ -171,8 +169,11 @@ class Reception:
                 self._publishing.multicasting.receive(neighbour, message)
             case Carry() | EntriesStored() | Adopt():
                 self._kept(neighbour, message)
-            case Facts() | Known() | Echo() | Echoed():
+            case Facts():
                 core.durability.registry.receive(neighbour.name, message, core.at)
+            case Known():
+                core.durability.registry.receive(neighbour.name, message, core.at)
+                core.take_in(neighbour)
             case Probe():
                 self._questions.probe(neighbour, message)
             case Probed():

@@ -6,14 +6,13 @@ This is the voice of a `Registry`: whom it tells, and when, is for that to say.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from math import inf
 from typing import Final
 
 import msgspec
 
 from palio.node.known_facts import KnownFacts
-from palio.node.untold import Untold
 from palio.node.vouching import (
     ADDRESS,
     FOUND,
@@ -31,7 +30,7 @@ from palio.node.vouching import (
 )
 from palio.protocol.messages import NO_CLAIM, NO_VISIT, ClaimNumbers, Fact, Visit
 
-__all__ = ["SaidFacts"]
+__all__ = ["SaidFacts", "Untold"]
 
 _SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, LOG, PART, PEERS, PLAN))
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
@@ -40,6 +39,59 @@ _SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, LOG, PART,
 SKIPPED: Final = 1 << 20
 """So many versions a broker leaves out as it starts, if its clock was put back: no number is used
 for two facts, though the disk does not know of all that were told."""
+
+
+class Untold:
+    """The facts of one broker that others may not know yet.
+
+    A broker tells what is on its disk and nothing else. What could not be written is said again
+    under a newer version, until there is room. Meanwhile nobody hears of it, and nobody waits for
+    it but who asked about just that.
+
+    >>> untold = Untold()
+    >>> untold.add(Fact("b1", 4, "ann/d"))
+    >>> untold.refuse(4, told_all_the_same=("links",))
+    ([], ['ann/d'])
+    >>> bool(untold), list(untold.unwritten)
+    (True, ['ann/d'])
+    """
+
+    def __init__(self) -> None:
+        self._pending: dict[int, Fact] = {}
+        """By version, what is being written."""
+        self.unwritten: dict[str, None] = {}
+        """Subjects of which the newest fact could not be written."""
+
+    def __bool__(self) -> bool:
+        return bool(self._pending or self.unwritten)
+
+    def add(self, fact: Fact) -> None:
+        """Something is said, and being written."""
+        self._pending[fact.version] = fact
+
+    def holds(self, fact: Fact) -> bool:
+        """Whether a fact of this broker may not be told."""
+        return fact.version in self._pending or fact.subject in self.unwritten
+
+    def write(self, version: int) -> list[Fact]:
+        """All up to a version is on the disk: what may be told, in the order of versions."""
+        done = self._take(version)
+        for fact in done:
+            self.unwritten.pop(fact.subject, None)
+        return done
+
+    def refuse(
+        self, version: int, *, told_all_the_same: Collection[str]
+    ) -> tuple[list[Fact], list[str]]:
+        """It could not be written: what may be told, and the subjects that are to be said again."""
+        done = self._take(version)
+        told = [fact for fact in done if fact.subject in told_all_the_same]
+        failed = [fact.subject for fact in done if fact.subject not in told_all_the_same]
+        self.unwritten.update(dict.fromkeys(failed))
+        return told, failed
+
+    def _take(self, version: int) -> list[Fact]:
+        return [self._pending.pop(each) for each in sorted(self._pending) if each <= version]
 
 
 class SaidFacts(KnownFacts):
@@ -68,7 +120,7 @@ class SaidFacts(KnownFacts):
         """From which version on it remembers what it said."""
         self._life = 0
         """Which version was the first."""
-        self._untold = Untold(self._version(name))
+        self._untold = Untold()
         held = (each for each in self._facts.values() if self._is_before(each))
         self._forgetful.update((each.origin, -inf) for each in held)
 
@@ -120,11 +172,6 @@ class SaidFacts(KnownFacts):
     def lapse(self) -> None:
         """Tell all brokers that live events may have been lost on their way through here."""
         self._announce(LAPSE)
-
-    @property
-    def _newest_told(self) -> int:
-        """The newest version of this broker that others hear of, as far as is known."""
-        return self._untold.newest(self._version(self.name))
 
     @property
     def has_told_all(self) -> bool:

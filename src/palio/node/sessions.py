@@ -373,6 +373,9 @@ class Neighbour(PeerSession):
     before: Callable[[], None] | None = None
     """Called before anything is said to it but what its router says."""
 
+    is_taken_in = False
+    """The routing tables use the link."""
+
     is_joining = True
     """Tables were not in force since its session began: who has missed its part by then is for
     `Absences` to say."""
@@ -387,6 +390,8 @@ class Neighbour(PeerSession):
         """What it may not hear before the events that wait for it."""
         self._open: WaitingBatch | None = None
         """That among it which other batches may be joined to."""
+        self.uses = 0
+        """How often, on a graph, this link has left the tree, as either end said."""
         self._told = 0
 
     def changes_tree(self, control: Control) -> bool:

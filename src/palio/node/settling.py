@@ -1,8 +1,12 @@
-"""`Settling`: questions whether all is in force, each open until all that it takes have answered.
+"""`Settling`: questions whether all is in force everywhere, each open until it is answered.
 
-Three have to, one after the other: the disk; the registry, once brokers have what this one has said
-of itself; and the routing tables, through which a wave goes to whoever is beyond. Whoever was not
-reached is named.
+First the disk has to have, or refuse, what is being written: then what this broker has to say of
+itself is said, and once that is written, too, one wave goes through the routing tables. It crosses
+each link behind all facts that are due there. Whoever was not reached is named.
+
+Named are, too, the brokers to which no way led as the wave was sent, or as it was answered; and if
+links have come or gone in between, it is sent again: who moved meanwhile may not have met it (W4 in
+`tests.models.fact_waves`).
 """
 
 from __future__ import annotations
@@ -33,25 +37,44 @@ class _AskDisk(Protocol):
     def __call__(self, then: Callable[[], None], /) -> None: ...
 
 
-class _Wave:
-    """A question, open until so many have answered."""
+class _Question:
+    """A question that is open."""
 
-    __slots__ = ("open", "then", "unreached")
+    __slots__ = ("peer", "session", "then", "unreached", "ways")
 
-    def __init__(self, open: int, then: Then) -> None:
-        self.open = open
+    def __init__(self, peer: Peer, then: Then, session: Session | None = None) -> None:
+        self.peer = peer
         self.then = then
-        self.unreached: dict[str, None] = {}
+        self.session = session
+        self.ways: int | None = None
+        """The state of the map as the wave was sent; None if the question is about no facts."""
+        self.unreached: set[str] = set()
+
+    @property
+    def subjects(self) -> frozenset[str]:
+        """The durable subscriptions that it is asked about."""
+        durables = {} if self.session is None else self.session.durables
+        return frozenset(each.subject for each in durables.values())
 
 
 class Settling:
     """The questions that are open, by number."""
 
-    def __init__(self, registry: Registry, ask_tables: _AskTables, ask_disk: _AskDisk) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        ask_tables: _AskTables,
+        ask_disk: _AskDisk,
+        when_written: _AskDisk,
+    ) -> None:
         self._registry = registry
         self._ask_tables = ask_tables
         self._ask_disk = ask_disk
-        self._open: dict[int, _Wave] = {}
+        self._when_written = when_written
+        """Likewise, and what this broker has said of itself is being written."""
+        self._open: dict[int, _Question] = {}
+        self._put_off: list[int] = []
+        """Those about something that could not be written."""
         self._next = 1
 
     def __len__(self) -> int:
@@ -64,61 +87,79 @@ class Settling:
         """
 
         def done(unreached: tuple[str, ...]) -> None:
-            del session.waves[wave]
+            del session.waves[number]
             then(unreached)
 
-        def on_disk() -> None:
-            """What is on the disk is announced by now, and what could not be written refused."""
-            if wave not in self._open:
-                return  # the session is over
+        number = self._begin(_Question(session.peer, done, session))
+        session.waves[number] = None
+        # What is on the disk is announced by then, and what could not be written refused.
+        self._ask_disk(lambda: self._say_all(number))
 
-            def in_view(unreached: tuple[str, ...]) -> None:
-                """Ask the tables only now: while the registry waited, links may have come into
-                use, and what is under way on these is theirs to answer for.
-                """
-                del session.waves[view]
-                self.answered(wave, unreached)
-                self._ask_tables(session.peer, wave)
-
-            view = self._begin(1, in_view)
-            session.waves[view] = None
-            mine = frozenset(each.subject for each in session.durables.values())
-            self._registry.settle(view, mine)
-
-        wave = self._begin(2, done)
-        session.waves[wave] = None
-        self._ask_disk(on_disk)
-
-    def when_known(self, then: Then) -> None:
+    def when_known(self, peer: Peer, then: Then) -> None:
         """Do something once all brokers know what this one has said of itself, but for some."""
-        self._registry.settle(self._begin(1, then))
+        self._say_all(self._begin(_Question(peer, then)))
 
     def when_through(self, peer: Peer, then: Then) -> None:
         """Do something once all that this broker has told its neighbours is in force beyond."""
-        self._ask_tables(peer, self._begin(1, then))
+        self._ask_tables(peer, self._begin(_Question(peer, then)))
 
     def end(self, session: Session) -> None:
         """A session is over: nobody waits for what it asked, and perhaps nobody answers."""
-        for wave in session.waves:
-            del self._open[wave]
+        for number in session.waves:
+            del self._open[number]
         session.waves.clear()
 
-    def answered(self, wave: int, unreached: Iterable[str]) -> None:
-        """Routing tables or registry have answered."""
-        state = self._open.get(wave)
-        if state is None:
-            return
-        named = tuple(unreached)
-        known = [each for each in named if self._registry.has_heard_of(each)]
-        # What nobody has heard of is not told on; that somebody is unreached is.
-        state.unreached.update(dict.fromkeys(known or [each[:SHOWN_CHARS] for each in named[:1]]))
-        state.open -= 1
-        if state.open == 0:
-            del self._open[wave]
-            state.then(tuple(sorted(state.unreached)))
+    def written(self) -> None:
+        """Something that this broker has said is on the disk: ask about what has waited for it."""
+        put_off, self._put_off = self._put_off, []
+        for number in put_off:
+            self._say_all(number)
 
-    def _begin(self, open: int, then: Then) -> int:
-        wave = self._next
+    def answered(self, number: int, unreached: Iterable[str]) -> None:
+        """The routing tables have answered."""
+        question = self._open.get(number)
+        if question is None:
+            return
+        question.unreached.update(self._named(unreached))
+        if question.ways is not None:
+            question.unreached.update(self._registry.cut_off())
+            if not question.unreached and question.ways != self._registry.ways:
+                self._send(number)
+                return
+        del self._open[number]
+        question.then(tuple(sorted(question.unreached)))
+
+    def _named(self, unreached: Iterable[str]) -> Iterable[str]:
+        """Whom an answer names for this broker. `b2/b1` is b2 that does not believe b1. What nobody
+        has heard of is not told on; that somebody is unreached is.
+        """
+        registry = self._registry
+        named = []
+        for each in unreached:
+            broker, _, origin = each.partition("/")
+            if origin in ("", registry.name) and broker != registry.name:
+                named.append(broker)
+        known = [each for each in named if registry.has_heard_of(each)]
+        return known or [each[:SHOWN_CHARS] for each in named[:1]]
+
+    def _begin(self, question: _Question) -> int:
+        number = self._next
         self._next += 1
-        self._open[wave] = _Wave(open, then)
-        return wave
+        self._open[number] = question
+        return number
+
+    def _say_all(self, number: int) -> None:
+        if number in self._open:  # else the session is over
+            self._registry.say_all()
+            self._when_written(lambda: self._send(number))
+
+    def _send(self, number: int) -> None:
+        question = self._open.get(number)
+        if question is None:
+            return
+        if self._registry.is_unwritten(question.subjects):
+            self._put_off.append(number)
+            return
+        question.ways = self._registry.ways
+        question.unreached.update(self._registry.cut_off())
+        self._ask_tables(question.peer, number)

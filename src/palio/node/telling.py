@@ -6,8 +6,8 @@ that in which it was said; events wait in its queue (`Neighbour.has_room`).
 
 Batches wait too while the link is busy (`Neighbour.is_busy`), and go on when the neighbour has seen
 some. A batch that comes while another waits is joined to it (`WaitingBatch`), unless the tree
-changes between the two. So a batch may be said sooner than what came before it, never later
-(docs/concepts/routing.md, "Parameters").
+changes between the two, or facts wait there, which no wave may overtake. So a batch may be said
+sooner than what came before it, never later (docs/concepts/routing.md, "Parameters").
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Telling:
         if isinstance(control, Batch):
             if (neighbour.untold or neighbour.is_busy) and neighbour.join(control):
                 return
-        elif control is not None and not isinstance(control, Settled):
+        elif isinstance(message, Facts) or not (control is None or isinstance(control, Settled)):
             neighbour.part()
         parts = portions(message)
         if not neighbour.untold:

@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 ADDRESS: Final = "/address"
-"""The subject under which a broker says where others can reach it (`palio.node.whereabouts`)."""
+"""The subject under which a broker says where others can reach it (`Whereabouts`)."""
 
 FOUND: Final = "/found"
 """The subject under which a broker names those of its neighbours that are stand-ins for others

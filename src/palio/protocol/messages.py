@@ -32,7 +32,6 @@ from palio.protocol.limits import (
     MAX_URL_CHARS,
     MAX_URLS,
     MOST_TOGETHER,
-    PORTION_FACTS,
 )
 from palio.routing.messages import PORTION, Control, Values
 from palio.routing.patterns.messages import Parts
@@ -63,8 +62,6 @@ __all__ = [
     "Detour",
     "Done",
     "Drain",
-    "Echo",
-    "Echoed",
     "Ended",
     "EntriesStored",
     "EventMessage",
@@ -729,7 +726,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):
-    """Facts, in the order of their versions; answered by `Echo` once they have gone everywhere."""
+    """Facts, in the order of their versions."""
 
     facts: Annotated[tuple[Fact, ...], msgspec.Meta(max_length=PORTION)]
 
@@ -740,20 +737,6 @@ class Known(msgspec.Struct, frozen=True, tag=True):
     versions: dict[str, Number]
     life: Number = 0
     """In which life the sender is: another number after each start."""
-
-
-class Echo(msgspec.Struct, frozen=True, tag=True):
-    """Facts of an origin are known to all beyond the sender, but for some brokers."""
-
-    origin: str
-    versions: Annotated[tuple[Number, ...], msgspec.Meta(max_length=PORTION_FACTS)]
-    unreached: tuple[str, ...] = ()
-
-
-class Echoed(msgspec.Struct, frozen=True, tag=True):
-    """Several `Echo`, in the order in which they are given."""
-
-    echoes: Annotated[tuple[Echo, ...], msgspec.Meta(max_length=PORTION_FACTS)]
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
@@ -834,8 +817,6 @@ Message: TypeAlias = (
     | Adopt
     | Facts
     | Known
-    | Echo
-    | Echoed
     | Probe
     | Probed
     | Seek

@@ -30,8 +30,6 @@ from palio.protocol.messages import (
     Deliver,
     Done,
     Drain,
-    Echo,
-    Echoed,
     Ended,
     EntriesStored,
     Facts,
@@ -141,7 +139,7 @@ RULES: Final = (
         "from the home of durable events, to their origin",
     ),
     Rule((Adopt,), _NEIGHBOUR, _ESTABLISHED, "of a durable subscription that lives there"),
-    Rule((Facts, Known, Echo, Echoed), _NEIGHBOUR, _ESTABLISHED, "see `palio.node.registry`"),
+    Rule((Facts, Known), _NEIGHBOUR, _ESTABLISHED, "see `palio.node.registry`"),
     Rule((Probe, Probed), _NEIGHBOUR, _ESTABLISHED, "a question about an event, and its answer"),
     Rule((Seek, Sought), _NEIGHBOUR, _ESTABLISHED, "a question about a filter, and its answer"),
 )

@@ -56,7 +56,7 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
         self._world = Ledger(self._world_selector)
         self._via: dict[str, Peer] = {}
         self._peers: dict[Peer, None] = {}
-        self._waves = Waves()
+        self._waves = Waves(lambda wave: Flood(name, (), wave=wave))
 
     @property
     def peers(self) -> list[Peer]:
@@ -142,6 +142,10 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
             self._world.peer_of(destination).name: mask
             for destination, mask in self._world_selector.route(parcel).items()
         }
+
+    def unsettle(self) -> None:
+        """See `Router`."""
+        self._waves.said_to_all()
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`; on a tree there is one way."""

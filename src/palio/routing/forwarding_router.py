@@ -87,10 +87,9 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             ledger.enrol(peer)
             if tells:
                 ledger.tell(peer)
-        if not tells:
-            return []
-        self._waves.connect(peer)
-        return self._flush(fresh=peer)
+        if not peer.is_client:
+            self._waves.connect(peer)
+        return self._flush(fresh=peer) if tells else []
 
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
@@ -110,10 +109,11 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             if isinstance(message, Settled):
                 return self._waves.echo(sender, message)
             raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
-        if not (self._started[sender] or message.fresh or sender.is_client):
+        is_bare = not message.requests  # a wave to whom nothing is told
+        if not (self._started[sender] or message.fresh or sender.is_client or is_bare):
             raise IllegalMessage(sender, "a broker's first batch must be fresh")
         plans = self._plan(sender, message)
-        self._started[sender] = True
+        self._started[sender] |= message.fresh or sender.is_client
         for ledger, steps in plans:
             if message.fresh:
                 ledger.forget(sender)
@@ -142,6 +142,10 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
         """See `Router`; on a tree there is one way."""
         del peer, weight
         return []
+
+    def unsettle(self) -> None:
+        """See `Router`."""
+        self._waves.said_to_all()
 
     def told(self, neighbour: Peer) -> None:
         """A neighbour was told something by whoever is above this router: waves answer for it."""
@@ -175,14 +179,13 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
         waves: dict[Peer, int] = {}
         answers: list[Send] = []
         if requester is not None and wave is not None:
-            neighbours = self.subscriptions.table.neighbours
-            waves, answers = self._waves.begin(requester, wave, neighbours)
+            waves, answers = self._waves.begin(requester, wave, self._waves.neighbours)
         sends = [
             Send(
                 neighbour,
                 Batch(tuple(outgoing.get(neighbour, ())), neighbour == fresh, waves.get(neighbour)),
             )
-            for neighbour in self.subscriptions.table.neighbours
+            for neighbour in self._waves.neighbours
             if neighbour in outgoing or neighbour in waves
         ]
         return sends + answers

@@ -162,6 +162,11 @@ class Gateway:
         """See `Router`."""
         return self._side(sender).announced(sender, parcel)
 
+    def unsettle(self) -> None:
+        """See `Router`."""
+        self.inside.unsettle()
+        self.outside.unsettle()
+
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
         side = self._side(peer)

@@ -268,6 +268,10 @@ class General:
             for send in self.inner.receive(sender, Batch((), wave=wave))
         ]
 
+    def unsettle(self) -> None:
+        """See `Router`."""
+        self.inner.unsettle()
+
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
         if sender not in self._local and sender != self._self:

@@ -146,7 +146,10 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Settled(msgspec.Struct, frozen=True, tag=True):
-    """The echo of a wave. `unreached` names brokers lost on the way; beyond, nothing is known."""
+    """The echo of a wave. `unreached` names brokers lost on the way; beyond, nothing is known.
+
+    `b2/b1` names b2 for questions of b1 only: it does not believe what b1 says of itself.
+    """
 
     wave: int
     unreached: tuple[str, ...] = ()

@@ -94,12 +94,17 @@ class Plans:
         return self.tree == wanted and self.in_force.root == self._root(wanted, graph, below)
 
     def is_whole(self, graph: Graph) -> bool:
-        """Whether all whom this broker reaches go by the plan that is in force here. As long as
-        there is none, none of them has a link in use.
+        """Whether all whom this broker reaches go by the plan that is in force here, and its links
+        that are there connect them (W3 in `tests.models.waves`). As long as there is none, none of
+        them has a link in use.
         """
         mine = self._in_force.get(self.name, _NONE)
         reached = shortest_ways(graph, self.name).distances
-        return len(reached) == 1 or all(self._in_force.get(each) is mine for each in reached)
+        if len(reached) == 1:
+            return True
+        links = sum(one in reached and other in graph[one] for one, other in mine.links)
+        is_tree = links == len(reached) - 1
+        return is_tree and all(self._in_force.get(each) is mine for each in reached)
 
     def is_past(self, plan: TreePlan, link: Edge, broker: str) -> bool:
         """Whether a newer plan is in force for a broker, which does not hold a link of that one."""

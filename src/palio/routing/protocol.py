@@ -212,6 +212,11 @@ class Router(Protocol):
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """Act on a message. An illegal one raises `IllegalMessage` and changes nothing."""
 
+    def unsettle(self) -> None:
+        """Something that is not for routers goes through the network: the next wave follows it to
+        all neighbours.
+        """
+
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """What the link to a neighbour, attached or not, weighs from now on; at least 1."""
 

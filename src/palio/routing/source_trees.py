@@ -268,6 +268,9 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
 
     # --- trees ---
 
+    def unsettle(self) -> None:
+        """See `Router`: waves go to all neighbours."""
+
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
         if not is_other_weight(self._weights.get(peer, 1), weight):

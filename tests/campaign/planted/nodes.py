@@ -124,14 +124,9 @@ def _nothing_is_lacking(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-def _all_is_whole(right: Callable[..., Any]) -> Callable[..., Any]:
-    """Whoever was lost before its neighbour was asked is named by nobody."""
-
-    def wrong(self: Registry, echo: Any) -> None:
-        if echo.parent is not None:
-            right(self, echo)
-
-    return wrong
+def _all_is_whole(_: Callable[..., Any]) -> Callable[..., Any]:
+    """Brokers to which no way leads are named by nobody."""
+    return lambda _self: []
 
 
 def _as_nothing(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -207,7 +202,7 @@ IN_NODES: Final = (
     Mutation("over for one is over for all", Queues, "_used", _over_for_all),
     Mutation("an early entry is taken", DurableEvents, "carry", _takes_early),
     Mutation("what a neighbour lacks is not sent", Registry, "_synchronize", _nothing_is_lacking),
-    Mutation("the lost are not named", Registry, "_name_lost", _all_is_whole),
+    Mutation("the lost are not named", Registry, "cut_off", _all_is_whole),
     Mutation("what cannot be read is nothing", Decoder, "_stated", _as_nothing),
     Mutation("losses are not told", Lapses, "note", nothing),
     Mutation("losses elsewhere are not told", Lapses, "hear", nothing),

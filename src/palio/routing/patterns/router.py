@@ -180,6 +180,10 @@ class Patterned:
         """See `Router`."""
         return self._around(lambda: self._underlay.weigh(peer, weight))
 
+    def unsettle(self) -> None:
+        """See `Router`."""
+        self.inner.unsettle()
+
     def holds(self, sender: Peer) -> bool:
         """See `Router`."""
         return self.inner.holds(sender)
