@@ -8,7 +8,7 @@ import pytest
 
 from palio.model.relations import covers
 from palio.model.values import TOP, Kind
-from palio.routing.normalized import ANY_KIND, Box, Sides, form_of, measure
+from palio.routing.normalized import ANY_KIND, Box, form_of, measure
 from palio.simulation import Randomness
 from tests.conftest import seeds
 from tests.routing.helpers import parse
@@ -90,14 +90,18 @@ def test_whatever_a_filter_covers_lies_in_its_boxes(seed: int) -> None:
         for other in filters:
             if covers(one, other):
                 for inner in form_of(other).boxes:
-                    assert any(_lies_in(inner.given, outer) for outer in form_of(one).boxes)
+                    assert any(_holds(outer, inner) for outer in form_of(one).boxes)
 
 
-def _lies_in(given: Sides, outer: Box) -> bool:
-    for token in outer.telling:
-        if token not in given:
+def _holds(outer: Box, inner: Box) -> bool:
+    sides = {side.name: side for side in inner.sides}
+    for side in outer.sides:
+        other = sides.get(side.name)
+        if other is None or side.kind not in (ANY_KIND, other.kind):
             return False
-        low, high = outer.sides[token]
-        if token[1] != ANY_KIND and not low <= given[token][0] <= given[token][1] <= high:
+        if side.point is not None and side.point != other.point:
+            return False
+        (low, high), (least, most) = side.bounds, other.bounds
+        if not low <= least <= most <= high:
             return False
     return True

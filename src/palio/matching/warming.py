@@ -167,10 +167,11 @@ def _try_texts(kernels: Kernels) -> None:
 
 
 def _try_boxes(kernels: Kernels) -> None:
-    """One row of bounds that holds an interval, and lies in it."""
-    pool, found = np.array([7.0, 0.0, 1.0]), np.zeros(1, np.int64)
-    assert kernels.rows_around(pool, np.array([[0, 1, 3]]), np.array([0.0, 1.0]), found) == 1
-    assert kernels.rows_within(pool, 0, 1, 0.0, 1.0, found) == 1
+    """A box that holds another, and lies in it."""
+    box, found, bounds = np.array([[1.0, 2.0, 0.0, 3.0, 4.0]]), np.zeros(1, np.int64), np.zeros(1)
+    filed, known = (found, bounds, bounds), (found, box.reshape(1, 1, 5))
+    for inside in (False, True):
+        assert kernels.compare_boxes(filed, (0.0, 0.0), known, (0, box), inside, found) == 1
 
 
 def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:

@@ -9,9 +9,12 @@ comparison of bounds, and matching needs no three-valued logic.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property, lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from palio.model.advertisements import Advertisement
 from palio.model.constraints import Constraint, domain_of
@@ -23,27 +26,19 @@ from palio.model.values import TOP, Kind, coordinate, kind_of, successor
 
 __all__ = [
     "ANY_KIND",
+    "SIDE",
     "Bounds",
     "Box",
+    "Key",
     "NormalizedFilter",
     "Plain",
     "Point",
-    "Sides",
+    "Side",
     "Stated",
     "Test",
-    "Token",
     "form_of",
     "measure",
 ]
-
-Token: TypeAlias = tuple[str, int, Any]
-"""Attribute, kind, and the value if there is only one."""
-
-Bounds: TypeAlias = tuple[tuple[float, float], ...]
-"""Least and greatest admitted places, measured."""
-
-Sides: TypeAlias = dict[Token, tuple[float, float]]
-"""For each token the bounds of what is admitted there."""
 
 Interval: TypeAlias = tuple[Kind, Any, Any]
 """A kind and a half-open interval of its coordinates."""
@@ -54,13 +49,28 @@ Plain: TypeAlias = dict[str, Interval]
 Point: TypeAlias = tuple[str, Kind, Any]
 """An attribute, and the kind and coordinate of its one value."""
 
+Bounds: TypeAlias = tuple[float, float]
+"""Least and greatest admitted place, measured."""
+
+Key: TypeAlias = str | Point
+"""By which boxes are found: an attribute, or one value of it."""
+
 Stated: TypeAlias = Any
 """A filter without variables, or an advertisement, as a peer stated it; a table holds one kind."""
 
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
 ANY_KIND: Final = -1
-"""The kind of a token that says only that the attribute is restrained."""
+"""The kind of a side that says only that the attribute is restrained."""
+
+_MARK_BITS: Final = 63
+"""Of a signed word."""
+
+SIDE: Final = 5
+"""Numbers of a side."""
+
+_EXACT: Final = (1 << 52) - 1
+"""Whole numbers up to this are exact as floats."""
 
 _TEXT_BYTES: Final = 6
 """Leading bytes of a string that fit a float64 exactly (48 of 53 bits)."""
@@ -84,37 +94,46 @@ def measure(place: Any) -> float:
     return float(place)
 
 
+class Side(NamedTuple):
+    """What a box admits of one attribute, all that may be between two bounds (measured)."""
+
+    name: str
+    kind: int
+    bounds: Bounds
+    point: Point | None = None
+    """The one value there is, if it is only one."""
+
+
 class Box:
-    """A conjunction as an index over domains files it and looks it up."""
+    """A conjunction as the covering index files it and looks it up."""
 
-    __slots__ = ("bounds", "given", "options", "ranged", "sides", "telling")
-
-    def __init__(self, sides: Sides) -> None:
+    def __init__(self, sides: list[Side]) -> None:
         self.sides = sides
-        by_name: dict[str, list[Token]] = {}
-        for token in sides:
-            by_name.setdefault(token[0], []).append(token)
-        telling: list[Token] = []
-        given = dict(sides)
-        for name in sorted(by_name):
-            tokens = by_name[name]
-            said = [token for token in tokens if token[2] is not None] or tokens.copy()
-            telling += said
-            anything: Token = (name, ANY_KIND, None)
-            if anything not in given:
-                given[anything] = sides[said[0]]
-                tokens.append(anything)
-        self.telling = tuple(telling)
-        """Of each attribute, by name, the token that says most."""
-        self.ranged = tuple(
-            [token for token in telling if token[2] is None and token[1] != ANY_KIND]
-        )
-        """Those of them that leave bounds to compare, which are `bounds`."""
-        self.bounds: Bounds = tuple([sides[token] for token in self.ranged])
-        self.given = given
-        """Bounds by each token that what holds this box may have."""
-        self.options = tuple([by_name[name] for name in sorted(by_name)])
-        """These tokens again, attribute by attribute, by name."""
+        points = [(side.point, side.bounds) for side in sides if side.point is not None]
+        self.keys: list[tuple[Key, Bounds]] = [*points, *[(each[0], each[2]) for each in sides]]
+        """All by which a side may be found, with its bounds: values first, they are rarer."""
+
+    @cached_property
+    def numbers(self) -> npt.NDArray[np.float64]:
+        """Each side as the kernel compares it: name, kind, value or 0, and bounds."""
+        sides = [
+            (_number(name), kind, 0 if point is None else _number(point), *bounds)
+            for name, kind, bounds, point in self.sides
+        ]
+        return np.array(sides).reshape(len(sides), SIDE)
+
+    @cached_property
+    def mark(self) -> int:
+        """A bit for each attribute; two may have the same."""
+        mark = 0
+        for side in self.sides:
+            mark |= 1 << hash(side.name) % _MARK_BITS
+        return mark
+
+
+def _number(key: Key) -> int:
+    """A number for an attribute or a value, never 0; two may have the same."""
+    return hash(key) & _EXACT | 1
 
 
 class NormalizedFilter:
@@ -142,14 +161,13 @@ class NormalizedFilter:
     def boxes(self) -> tuple[Box, ...]:
         """Boxes such that whatever it covers lies, alternative by alternative, in one of them."""
         if self.plain is not None:
-            sides: Sides = {}
-            for name, interval in self.plain.items():
-                sides.update(_sides(name, interval))
-            return (Box(sides),)
+            return (Box([_side(name, *interval) for name, interval in self.plain.items()]),)
         parts = [each for each in self.filter.conjunctions if not each.is_contradiction]
         if len(parts) > 1:
             parts = list(dict.fromkeys((*parts, *merged(parts, Effort()))))
-        return tuple(_box_of(part) for part in parts)
+        return tuple(
+            Box([_side_of(name, domain) for name, domain in part.domains.items()]) for part in parts
+        )
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -228,38 +246,20 @@ def _interval_of(constraint: Constraint) -> Interval | None:
 
 
 @lru_cache(_REMEMBERED)
-def _sides(name: str, interval: Interval) -> Sides:
-    """The sides of a box on an attribute that must lie in an interval."""
-    kind, low, high = interval
-    bounds = (measure(low), measure(high))
-    sides: Sides = {(name, int(kind), None): bounds}
-    if successor(kind, low) == high:
-        sides[name, int(kind), low] = bounds
-    return sides
+def _side(name: str, kind: Kind, low: Any, high: Any) -> Side:
+    """The side of a box on an attribute that is held to an interval."""
+    point = (name, kind, low) if successor(kind, low) == high else None
+    return Side(name, kind, (measure(low), measure(high)), point)
 
 
-def _box_of(conjunction: Conjunction) -> Box:
-    """The box of a conjunction that is no contradiction."""
-    return Box(
-        {
-            token: bounds
-            for name, domain in conjunction.domains.items()
-            for token, bounds in _tokens(name, domain)
-        }
-    )
-
-
-def _tokens(name: str, domain: Domain) -> Iterator[tuple[Token, tuple[float, float]]]:
+def _side_of(name: str, domain: Domain) -> Side:
+    """The side of a box on an attribute that is held to a domain."""
     kinds = [(kind, values) for kind, values in domain.kinds.items() if not values.is_empty]
     if domain.absent or len(kinds) != 1 or not kinds[0][1].spans:
-        yield (name, ANY_KIND, None), (-math.inf, math.inf)
-        return
+        return Side(name, ANY_KIND, (-math.inf, math.inf))
     ((kind, values),) = kinds
-    (low, _), (_, high) = values.spans[0], values.spans[-1]
-    bounds = (measure(low), measure(high))
-    yield (name, int(kind), None), bounds
-    if not values.nan and successor(kind, low) == high:
-        yield (name, int(kind), low), bounds
+    side = _side(name, kind, values.spans[0][0], values.spans[-1][1])
+    return side._replace(point=None) if values.nan else side
 
 
 def _always(_event: Mapping[str, Any]) -> bool:

@@ -1,7 +1,8 @@
 """`Poset`: filters partially ordered by a covering relation (siena 5.1).
 
 Generic over the relation: `covers` orders subscriptions (P_s), `covers_advertisement`
-advertisements (P_a). The filters that cover f, and those that f covers, are found by an index.
+advertisements (P_a). The filters that cover f, and those that f covers, are found by an index, and
+confirmed by the relation.
 Immediate edges are not stored: keeping them would cost a transitive reduction with every filter,
 and forwarding (see `forwarding`) only ever asks which filters cover one, or are covered by it.
 
@@ -11,16 +12,15 @@ All answers are in the order of insertion, so two runs agree whatever the hash s
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Final, TypeAlias
 
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.relations import covers, covers_advertisement, overlaps
-from palio.routing.covering_index import Boxes
-from palio.routing.normalized import NormalizedFilter, Point, Stated, form_of
+from palio.routing.covering_index import CoveringIndex
+from palio.routing.normalized import NormalizedFilter, Stated, form_of
 
 __all__ = ["ADVERTISEMENTS", "SUBSCRIPTIONS", "Poset", "Relation", "overlap"]
 
@@ -79,14 +79,8 @@ class Poset:
         self._holds = _on_forms(relation)
         self._numbers: dict[Stated, int] = {}
         self._forms: dict[int, NormalizedFilter] = {}
-        self._by_point: dict[Point, list[int]] = {}
-        """Members that hold attributes to one value, under each of these, ascending."""
-        self._open: dict[int, None] = {}
-        """Members of intervals of which none is a single value..."""
-        self._odd: dict[int, None] = {}
-        """...and those of which intervals do not tell all: they may cover anything."""
         self._next = 0
-        self._index: Boxes | None = None
+        self._index: CoveringIndex | None = None
 
     def add(self, filter: Stated) -> bool:
         """Add a filter; False if it was there."""
@@ -96,47 +90,20 @@ class Poset:
         self._next += 1
         self._numbers[filter] = number
         self._forms[number] = form = form_of(filter)
-        if form.points:
-            for point in form.points:
-                known = self._by_point.get(point)
-                if known is None:
-                    self._by_point[point] = [number]
-                else:
-                    known.append(number)
-        elif form.plain is not None:
-            self._open[number] = None
-        else:
-            self._odd[number] = None
         if self._index is not None:
             self._index.add(number, form)
-        elif len(self._forms) > _MOST_UNINDEXED:
-            self._begin_index()
+        elif len(self._forms) > _MOST_UNINDEXED and self.relation is not ADVERTISEMENTS:
+            self._index = CoveringIndex()
+            for each, known in self._forms.items():
+                self._index.add(each, known)
         return True
-
-    def _begin_index(self) -> Boxes | None:
-        if self.relation is not ADVERTISEMENTS:
-            self._index = Boxes()
-            for number, form in self._forms.items():
-                self._index.add(number, form)
-        return self._index
 
     def discard(self, filter: Stated) -> bool:
         """Remove a filter; False if it was not there."""
         number = self._numbers.pop(filter, None)
         if number is None:
             return False
-        form = self._forms.pop(number)
-        if form.points:
-            for point in form.points:
-                known = self._by_point[point]
-                if len(known) == 1:
-                    del self._by_point[point]
-                else:
-                    del known[bisect_left(known, number)]
-        elif form.plain is not None:
-            del self._open[number]
-        else:
-            del self._odd[number]
+        del self._forms[number]
         if self._index is not None:
             self._index.remove(number)
         return True
@@ -147,7 +114,8 @@ class Poset:
         """
         form, own = form_of(filter), self._numbers.get(filter)
         holds, forms = self._holds, self._forms
-        for number in self._above(form):
+        index = self._index
+        for number in self._forms if index is None else index.above(form):
             if number != own:
                 if holds(forms[number], form):
                     yield forms[number].filter
@@ -158,46 +126,13 @@ class Poset:
         """The members that a filter covers (itself apart); `vain` as of `coverers`."""
         form, own = form_of(filter), self._numbers.get(filter)
         holds, forms = self._holds, self._forms
-        for number in self._below(form):
+        index = self._index
+        for number in self._forms if index is None else index.below(form):
             if number != own:
                 if holds(form, forms[number]):
                     yield forms[number].filter
                 elif (vain := vain - 1) <= 0:
                     return
-
-    def _above(self, form: NormalizedFilter) -> Collection[int]:
-        """Numbers, ascending, among which are all members that cover a filter: what holds an
-        attribute to one value covers only what does so too.
-        """
-        if form.plain is not None:
-            parts: list[Collection[int]] = []
-            parts += [self._by_point[each] for each in form.points if each in self._by_point]
-            parts += [each for each in (self._open, self._odd) if each]
-            if self._are_few(sum(map(len, parts))):
-                return _united(parts)
-        elif self._are_few(len(self._forms)):
-            return self._forms
-        index = self._index or self._begin_index()
-        return self._forms if index is None else index.above(form)
-
-    def _below(self, form: NormalizedFilter) -> Collection[int]:
-        """Numbers, ascending, among which are all members that a filter covers."""
-        if form.points:
-            parts: list[Collection[int]] = [self._odd] if self._odd else []
-            kept = [self._by_point.get(each, ()) for each in form.points]
-            fewest = kept[0] if len(kept) == 1 else min(kept, key=len)
-            if fewest:
-                parts.append(fewest)
-            if self._are_few(sum(map(len, parts))):
-                return _united(parts)
-        elif self._are_few(len(self._forms)):
-            return self._forms
-        index = self._index or self._begin_index()
-        return self._forms if index is None else index.below(form)
-
-    def _are_few(self, candidates: int) -> bool:
-        """Whether to ask them one by one, rather than the index."""
-        return candidates <= (_UNINDEXED if self._index is None else _SCANNED)
 
     def __contains__(self, filter: object) -> bool:
         return filter in self._numbers
@@ -209,22 +144,6 @@ class Poset:
         return len(self._forms)
 
 
-_SCANNED: Final = 8
-"""Candidates that are asked one by one where there is an index."""
-
-_UNINDEXED: Final = 64
-"""Candidates that are asked one by one where there is none yet: to keep it costs more.
-(Advertisements are always asked: a broker has few, and `covers_advertisement` runs the other way
-through the attributes.)"""
-
-_MOST_UNINDEXED: Final = 1024
-"""Of more members there is an index, wanted or not: to begin one of these takes 30 ms."""
-
-
-def _united(parts: list[Collection[int]]) -> Collection[int]:
-    """The numbers in some collections, each of which has its own in ascending order."""
-    if not parts:
-        return ()
-    if len(parts) == 1:
-        return parts[0]
-    return sorted({number for part in parts for number in part})
+_MOST_UNINDEXED: Final = 32
+"""So few members are asked one by one: an index costs more. (Advertisements are always asked: a
+broker has few, and `covers_advertisement` runs the other way through the attributes.)"""

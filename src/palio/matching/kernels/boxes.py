@@ -1,7 +1,7 @@
-"""Kernels of routing's covering index: whose bounds hold these, and whose lie in these?
+"""The kernel of routing's covering index: which boxes hold one, or lie in it?
 
-Rows are `[number, low, high, low, high, ...]` in a pool of floats; `routing/bounds_tables.py` has
-each of them in plain Python, too.
+A box is a table of sides, `[name, kind, value, low, high]` each, which `routing/normalized.py`
+makes; `routing/covering_index.py` does the same by columns.
 """
 
 from __future__ import annotations
@@ -11,41 +11,71 @@ import numpy.typing as npt
 
 from palio.matching.kernels.jit import compiled
 
-__all__ = ["rows_around", "rows_within"]
+__all__ = ["compare_boxes"]
 
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
 
 @compiled
-def rows_around(pool: Floats, regions: Longs, wanted: Floats, found: Longs) -> int:
-    """Of each region the numbers of the rows that hold its own part of `wanted`; their count."""
-    count = 0
-    first = 0
-    for region in range(len(regions)):
-        start, rows, width = regions[region]
-        for row in range(start, start + rows * width, width):
-            holds = True
-            for side in range(0, width - 1, 2):
-                if (
-                    pool[row + 1 + side] > wanted[first + side]
-                    or pool[row + 2 + side] < wanted[first + side + 1]
-                ):
-                    holds = False
-                    break
-            if holds:
-                found[count] = np.int64(pool[row])
-                count += 1
-        first += width - 1
-    return count
+def holds(outer: Floats, outer_sides: int, inner: Floats, inner_sides: int) -> bool:
+    """Whether each side of a box holds one of another."""
+    for place in range(outer_sides):
+        name, kind, value, low, high = outer[place]
+        held = False
+        for other in range(inner_sides):
+            if (
+                inner[other, 0] == name
+                and (kind < 0 or kind == inner[other, 1])
+                and (value == 0 or value == inner[other, 2])
+                and low <= inner[other, 3]
+                and inner[other, 4] <= high
+            ):
+                held = True
+                break
+        if not held:
+            return False
+    return True
 
 
 @compiled
-def rows_within(pool: Floats, start: int, rows: int, low: float, high: float, found: Longs) -> int:
-    """The numbers of the rows of a region of width 3 that lie in `[low, high]`; their count."""
+def compare_boxes(
+    filed: tuple[Longs, Floats, Floats],
+    bounds: tuple[float, float],
+    known: tuple[Longs, Floats],
+    asked: tuple[int, Floats],
+    inside: bool,
+    found: Longs,
+) -> int:
+    """Of filed boxes (rows, lows, highs of one side) those that hold the box that is asked about,
+    or that lie `inside` it; their count.
+
+    The bounds of the one side, and marks, which have a bit for each attribute, decide about most
+    rows without a look at all their sides.
+    """
+    rows, lows, highs = filed
+    low, high = bounds
+    marks, boxes = known
+    mark, box = asked
+    width = boxes.shape[1]
     count = 0
-    for row in range(start, start + rows * 3, 3):
-        if pool[row + 1] >= low and pool[row + 2] <= high:
-            found[count] = np.int64(pool[row])
+    for place in range(len(rows)):
+        if inside:
+            if lows[place] < low or highs[place] > high:
+                continue
+        elif lows[place] > low or highs[place] < high:
+            continue
+        row = rows[place]
+        if (mark & ~marks[row] if inside else marks[row] & ~mark) != 0:
+            continue
+        sides = 0
+        while sides < width and boxes[row, sides, 0]:
+            sides += 1
+        if inside:
+            fits = sides == width or holds(box, len(box), boxes[row], sides)
+        else:
+            fits = holds(boxes[row], sides, box, len(box))
+        if fits:
+            found[count] = row
             count += 1
     return count

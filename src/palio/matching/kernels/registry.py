@@ -70,8 +70,7 @@ class Kernels:
         self.route_recent = recent.route_recent
         self.scan_recent = recent.scan_recent
         self.match_recent_event = recent.match_recent_event
-        self.rows_around = boxes.rows_around
-        self.rows_within = boxes.rows_within
+        self.compare_boxes = boxes.compare_boxes
 
     def telling(self, tell: Tell) -> Kernels:
         """The same functions; `tell` is called when one returns that never did before."""
