@@ -59,4 +59,4 @@ def ask(broker: Router, peer: Peer, *requests: Request, wave: int | None = None)
 
 
 def filters(broker: ForwardingRouter) -> list[str]:
-    return [str(each) for each in broker.poset()]
+    return [str(each) for each in broker.subscriptions.table.nodes]

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
-from palio.routing.messages import Batch, Control, Flood, Request, Settled
-from palio.routing.peer_requests import Ledger
+from palio.routing.flood_tables import FloodTables
+from palio.routing.messages import Batch, Control, Flood, Settled
 from palio.routing.protocol import (
     Addressing,
     Destined,
@@ -26,9 +26,6 @@ from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
 __all__ = ["Flooded"]
-
-_EVERYBODY = Peer.broker("")
-"""The one neighbour of the local table: what it is told is flooded."""
 
 
 class Flooded(Steady, WithoutAdvertisements, Addressing):
@@ -49,11 +46,7 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
-        self._local_selector, self._world_selector = selector(), selector()
-        self._local = Ledger(self._local_selector, covering=False)
-        self._local.enrol(_EVERYBODY)
-        self._local.tell(_EVERYBODY)
-        self._world = Ledger(self._world_selector)
+        self._tables = FloodTables(name, selector, covering=False)
         self._via: dict[str, Peer] = {}
         self._peers: dict[Peer, None] = {}
         self._waves = Waves(lambda wave: Flood(name, (), wave=wave))
@@ -73,7 +66,7 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
             raise ValueError(f"{peer} is attached already; detach it first")
         self._peers[peer] = None
         if peer.is_client:
-            self._local.enrol(peer)
+            self._tables.local.enrol(peer)
             return []
         self._waves.connect(peer)
         return [self._say(peer, self._everything(origin)) for origin in (self.name, *self._via)]
@@ -84,12 +77,12 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
             raise ValueError(f"{peer} is not attached")
         del self._peers[peer]
         if peer.is_client:
-            self._local.dismiss(peer)
+            self._tables.local.dismiss(peer)
             return self._tell() + self._waves.disconnect(peer)
         sends = []
         for origin in [each for each, via in self._via.items() if via == peer]:
             del self._via[origin]
-            self._world.dismiss(Peer.broker(origin))
+            self._tables.world.dismiss(Peer.broker(origin))
             gone = Flood(origin, (), fresh=True)
             sends += [self._say(neighbour, gone) for neighbour in self._neighbours]
         return sends + self._waves.disconnect(peer)
@@ -101,10 +94,9 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
         match message:
             case Settled():
                 return self._waves.echo(sender, message)
-            case Batch(requests, fresh, wave) if sender.is_client:
-                mine = filter(self._local.handles, requests)  # advertisements mean nothing here
-                self._local.follow(sender, mine, fresh=fresh)
-                return self._tell(sender, wave)
+            case Batch() if sender.is_client:
+                self._tables.follow(sender, message)
+                return self._tell(sender, message.wave)
             case Flood() if not sender.is_client:
                 return self._pass_on(sender, message)
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
@@ -112,36 +104,27 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`."""
         found = self.local(parcel)
-        for destination, mask in self._world_selector.route(parcel).items():
-            via = self._via[self._world.peer_of(destination).name]
+        for name, mask in self._tables.brokers(parcel).items():
+            via = self._via[name]
             found[via] = found[via] | mask if via in found else mask
         found.pop(sender, None)
         return found
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Addressing`."""
-        return {
-            self._local.peer_of(destination): mask
-            for destination, mask in self._local_selector.route(parcel).items()
-        }
+        return self._tables.clients(parcel)
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
         """See `Addressing`."""
         clients = self.local(parcel)
         clients.pop(sender, None)
-        return Destined(clients, self._brokers(parcel))
+        return Destined(clients, self._tables.brokers(parcel))
 
     def hop(self, source: str, broker: str) -> str | None:
         """See `Addressing`; on a tree there is one way, wherever they come from."""
         del source
         via = self._via.get(broker)
         return None if via is None else via.name
-
-    def _brokers(self, parcel: Parcel) -> dict[str, RowMask]:
-        return {
-            self._world.peer_of(destination).name: mask
-            for destination, mask in self._world_selector.route(parcel).items()
-        }
 
     def unsettle(self) -> None:
         """See `Router`."""
@@ -156,37 +139,19 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
 
     def _tell(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
         """Flood what changed among the clients here."""
-        requests = self._local.outgoing().get(_EVERYBODY, [])
-        flood = Flood(self.name, tuple(requests)) if requests else None
+        requests = self._tables.news()
+        flood = Flood(self.name, requests) if requests else None
         return self._send(flood, requester, wave)
 
     def _everything(self, origin: str) -> Flood:
-        requests: tuple[Request, ...]
-        if origin == self.name:
-            requests = tuple(self._local.standing(_EVERYBODY))
-        else:
-            requests = tuple(self._world.standing_of(Peer.broker(origin)))
-        return Flood(origin, requests, fresh=True)
+        return Flood(origin, self._tables.standing(origin), fresh=True)
 
     def _pass_on(self, sender: Peer, flood: Flood) -> list[Send]:
-        if not all(map(self._world.handles, flood.requests)):
-            raise IllegalMessage(sender, "only subscriptions are flooded")
         via = self._via.get(flood.origin)
         if flood.origin == self.name or (via is not None and via != sender):
             raise IllegalMessage(sender, f"origin {flood.origin} is not in its direction")
-        peer = Peer.broker(flood.origin)
-        if via is None:
-            if not flood.fresh:
-                raise IllegalMessage(sender, f"origin {flood.origin} was never introduced")
-            self._world.enrol(peer)
-        try:
-            self._world.follow(peer, flood.requests, fresh=flood.fresh)
-        except IllegalMessage:
-            if via is None:
-                self._world.dismiss(peer)
-            raise
+        self._tables.learn(sender, flood)
         self._via[flood.origin] = sender
-        self._world.outgoing()  # nobody is told, but the table lets go of what ended
         return self._send(Flood(flood.origin, flood.requests, flood.fresh), sender, flood.wave)
 
     def _send(self, flood: Flood | None, requester: Peer | None, wave: int | None) -> list[Send]:

@@ -7,12 +7,10 @@ rest is here: reading batches, waves, telling neighbours, selecting destinations
 from __future__ import annotations
 
 from palio.matching.protocol import RowMask
-from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.forwarding import Aim
 from palio.routing.messages import Batch, Control, Request, Settled
 from palio.routing.peer_requests import Ledger, Step
-from palio.routing.poset import Poset
 from palio.routing.protocol import (
     MOST_MATCHES,
     IllegalMessage,
@@ -59,21 +57,6 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
     def peers(self) -> list[Peer]:
         """All attached peers, in the order they came."""
         return list(self._started)
-
-    def poset(self) -> Poset:
-        """P_s: every filter of the table, in order."""
-        poset = Poset()
-        for filter in self.subscriptions.table.nodes:
-            poset.add(filter)
-        return poset
-
-    def subscribers(self, filter: Filter) -> list[Peer]:
-        """siena's subscribers(s)."""
-        return sorted(self.subscriptions.table.nodes[filter].subscribers)
-
-    def forwards(self, filter: Filter) -> list[Peer]:
-        """siena's forwards(s)."""
-        return sorted(self.subscriptions.table.forwards(filter))
 
     # --- the Router protocol ---
 

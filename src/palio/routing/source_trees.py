@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
+from palio.routing.flood_tables import FloodTables
 from palio.routing.graphs import (
     ALL_NEW,
     MAX_ORIGINS,
@@ -32,7 +33,6 @@ from palio.routing.graphs import (
     LinkStates,
 )
 from palio.routing.messages import Batch, Control, Flood, LinkState, LinkTable, Request, Settled
-from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import (
     Addressing,
     Destined,
@@ -48,9 +48,6 @@ from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.trees import is_other_weight, shortest_ways
 
 __all__ = ["SourceTrees"]
-
-_EVERYBODY: Final = Peer.broker("")
-"""The one neighbour of the local table: what it is told is flooded."""
 
 MAX_BEGUN: Final = 1_000_000
 """Requests that a neighbour has begun to tell, and not yet told to the end."""
@@ -130,11 +127,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
-        self._local_selector, self._world_selector = selector(), selector()
-        self._local = Ledger(self._local_selector)
-        self._local.enrol(_EVERYBODY)
-        self._local.tell(_EVERYBODY)
-        self._world = Ledger(self._world_selector)
+        self._tables = FloodTables(name, selector)
         self._versions = {name: 0}
         self._clients: dict[Peer, None] = {}
         self._links: dict[Peer, None] = {}
@@ -174,7 +167,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             raise ValueError(f"{peer} is attached already; detach it first")
         if peer.is_client:
             self._clients[peer] = None
-            self._local.enrol(peer)
+            self._tables.local.enrol(peer)
             return []
         self._links[peer] = None
         known = [Send(peer, state) for state in self._states.others()]
@@ -185,7 +178,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         """See `Router`."""
         if peer in self._clients:
             del self._clients[peer]
-            self._local.dismiss(peer)
+            self._tables.local.dismiss(peer)
             return self._tell() + self._forget_waves(peer)
         if peer not in self._links:
             raise ValueError(f"{peer} is not attached")
@@ -198,10 +191,9 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         if sender not in self._clients and sender not in self._links:
             raise IllegalMessage(sender, "it is not attached")
         match message:
-            case Batch(requests, fresh, wave) if sender.is_client:
-                mine = filter(self._local.handles, requests)  # advertisements mean nothing here
-                self._local.follow(sender, mine, fresh=fresh)
-                return self._tell(sender, wave)
+            case Batch() if sender.is_client:
+                self._tables.follow(sender, message)
+                return self._tell(sender, message.wave)
             case LinkState() if not sender.is_client:
                 return self._learn(sender, (message,))
             case LinkTable(states) if not sender.is_client:
@@ -221,7 +213,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return {}
-        found = self._here(parcel)
+        found = self._tables.clients(parcel)
         for name, mask in self._brokers(parcel, tree).items():
             via = Peer.broker(tree.hops[name])
             found[via] = found[via] | mask if via in found else mask
@@ -231,14 +223,14 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Addressing`. Notes the numbers, as `route` does."""
         new = self._numbers.news(parcel)
-        return {} if new is NONE_NEW else _narrowed(self._here(parcel), new)
+        return {} if new is NONE_NEW else _narrowed(self._tables.clients(parcel), new)
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
         """See `Addressing`. Notes the numbers, as `route` does."""
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return Destined({}, {})
-        clients = self._here(parcel)
+        clients = self._tables.clients(parcel)
         clients.pop(sender, None)
         brokers = self._brokers(parcel, self._tree(self.name))
         if new is not ALL_NEW:
@@ -251,20 +243,10 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             return None
         return self._tree(source).hops.get(broker)
 
-    def _here(self, parcel: Parcel) -> dict[Peer, RowMask]:
-        return {
-            self._local.peer_of(destination): mask
-            for destination, mask in self._local_selector.route(parcel).items()
-        }
-
     def _brokers(self, parcel: Parcel, tree: _Tree) -> dict[str, RowMask]:
         """Those below this one in a tree that want some events."""
-        found: dict[str, RowMask] = {}
-        for destination, mask in self._world_selector.route(parcel).items():
-            name = self._world.peer_of(destination).name
-            if name in tree.hops:
-                found[name] = mask
-        return found
+        wanted = self._tables.brokers(parcel)
+        return {name: mask for name, mask in wanted.items() if name in tree.hops}
 
     # --- trees ---
 
@@ -332,25 +314,21 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
     # --- summaries ---
 
     def _summary(self, origin: str) -> Flood:
-        requests: list[Request]
-        if origin == self.name:
-            requests = self._local.standing(_EVERYBODY)
-        else:
-            requests = self._world.standing_of(Peer.broker(origin))
-        return Flood(origin, tuple(requests), fresh=True, version=self._versions[origin])
+        requests = self._tables.standing(origin)
+        return Flood(origin, requests, fresh=True, version=self._versions[origin])
 
     def _tell(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
         """Flood what changed in our own summary; a wave goes even where nothing did."""
-        requests = self._local.outgoing().get(_EVERYBODY, [])
+        requests = self._tables.news()
         if not requests and wave is None:
             return []
         self._versions[self.name] += 1
-        flood = Flood(self.name, tuple(requests), version=self._versions[self.name])
+        flood = Flood(self.name, requests, version=self._versions[self.name])
         return self._spread(flood, requester, wave)
 
     def _hear(self, sender: Peer, flood: Flood) -> list[Send]:
         """A summary of another origin, or what changed in it."""
-        origin, peer = flood.origin, Peer.broker(flood.origin)
+        origin = flood.origin
         known = self._versions.get(origin)
         if origin == self.name or not self._is_news(flood, known):
             answers = [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
@@ -359,21 +337,9 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         if whole is None:
             return []
         flood = whole
-        if not all(map(self._world.handles, flood.requests)):
-            raise IllegalMessage(sender, "only subscriptions are flooded")
-        if not flood.fresh and known is None:
-            raise IllegalMessage(sender, f"origin {origin} was never introduced")
-        if not flood.fresh and flood.version - 1 != known:
+        if known is not None and not flood.fresh and flood.version - 1 != known:
             raise IllegalMessage(sender, f"version {flood.version} of {origin} follows {known}")
-        if known is None:
-            self._world.enrol(peer)
-        try:
-            self._world.follow(peer, flood.requests, fresh=flood.fresh)
-        except IllegalMessage:
-            if known is None:
-                self._world.dismiss(peer)
-            raise
-        self._world.outgoing()  # nobody is told, but the table lets go of what ended
+        self._tables.learn(sender, flood)
         self._versions[origin] = flood.version
         return self._spread(flood, sender, flood.wave)
 
