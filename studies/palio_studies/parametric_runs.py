@@ -16,9 +16,8 @@ from statistics import mean
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from palio.model.row_parcels import RowParcel
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Subscribe, Unsubscribe
 from palio.routing.protocol import Router
 from palio.routing.trees import shortest_ways

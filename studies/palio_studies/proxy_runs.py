@@ -18,8 +18,8 @@ import numpy as np
 
 from palio.model.row_parcels import RowParcel
 from palio.protocol import messages
+from palio.routing.acyclic import Centralized
 from palio.routing.algorithms import find_algorithm
-from palio.routing.centralized import Centralized
 from palio.routing.general import General
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Randomness, Topology

@@ -13,13 +13,11 @@ from typing import Final, NamedTuple
 from palio.model.filters import Filter
 from palio.model.relations import covers
 from palio.model.row_parcels import RowParcel
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Centralized, Hierarchical
 from palio.routing.advertised import Advertised
 from palio.routing.algorithms import find_algorithm
-from palio.routing.centralized import Centralized
 from palio.routing.flooded import Flooded
 from palio.routing.gateway import Gateway
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import (
     Advertise,
     Batch,

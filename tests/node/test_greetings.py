@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from palio.node.settings import Outside, Settings
 from palio.protocol.messages import Advertise
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.algorithms import ALGORITHMS, find_algorithm
 from palio.routing.gateway import Gateway
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Router
 from palio.simulation.world import World
 from tests.campaign.plays import SETTINGS

@@ -13,13 +13,12 @@ from msgspec import structs
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
 from palio.routing.forwarding import Forwarding
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Flood, LinkState, LinkTable, Subscribe
 from palio.routing.peer_requests import Ledger
 from palio.routing.poset import SUBSCRIPTIONS

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from palio.model.row_parcels import RowParcel
-from palio.routing.centralized import Centralized
+from palio.routing.acyclic import Centralized
 from palio.routing.messages import Subscribe
 from tests.routing.helpers import ALICE, BOB, ONE, UA, ask, attached
 

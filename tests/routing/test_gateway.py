@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.gateway import Gateway
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Peer, Router
 from palio.simulation import Topology
 from palio_studies.simulator import Network

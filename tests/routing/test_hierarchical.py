@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from palio.routing.hierarchical import Hierarchical
+from palio.routing.acyclic import Hierarchical
 from palio.routing.messages import Batch, Cancel, Subscribe
 from palio.routing.protocol import Peer
 from palio.simulation import tree

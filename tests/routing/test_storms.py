@@ -9,12 +9,11 @@ from typing import Final
 import pytest
 
 from palio.matching.index import Index
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.advertised import Advertised
 from palio.routing.flooded import Flooded
 from palio.routing.gateway import Gateway
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.protocol import Matching, Role, Router
 from palio.routing.source_trees import SourceTrees
 from palio.simulation import Topology

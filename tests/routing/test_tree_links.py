@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio.routing.messages import Join, Leave, Reached
-from palio.routing.tree_links import TreeLink
+from palio.routing.plans import TreeLink
 
 
 def said(link: TreeLink, *, calm: bool = False) -> list[Join | Leave]:

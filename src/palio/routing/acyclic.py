@@ -1,15 +1,26 @@
-"""Subscription forwarding between peers on a tree (siena 5.2).
+"""Subscription forwarding on a tree: between peers, up a hierarchy, and by one server for all.
 
-A subscription goes to every neighbour but the one it came from, unless one that covers it went
-there already; events go back along the paths of the subscriptions they match. The topology must be
-acyclic; `general` makes one of any graph.
+`Acyclic` (siena 5.2): a subscription goes to every neighbour but the one it came from, unless one
+that covers it went there already; events go back along the paths of the subscriptions they match.
+The topology must be acyclic; `general` makes one of any graph.
+
+`Hierarchical` (siena 5.1): each broker but the root has a master, which is told the roots of the
+poset and receives every event; to the brokers below it a server is what it is to clients.
+Advertisements are dropped.
+
+`Centralized` (siena 4): the baseline for all other architectures.
 """
 
 from __future__ import annotations
 
-from palio.routing.forwarding_router import ForwardingRouter
+import numpy as np
 
-__all__ = ["Acyclic"]
+from palio.matching.protocol import RowMask
+from palio.model.parcels import Parcel
+from palio.routing.forwarding_router import ForwardingRouter
+from palio.routing.protocol import Peer, Role, Send
+
+__all__ = ["Acyclic", "Centralized", "Hierarchical"]
 
 
 class Acyclic(ForwardingRouter):
@@ -27,3 +38,29 @@ class Acyclic(ForwardingRouter):
     >>> broker.receive(alice, batch)[0].message.requests
     (Subscribe(key=0, filter=palio.parse('price > 1'), values=mappingproxy({})),)
     """
+
+
+class Hierarchical(ForwardingRouter):
+    """One server of a hierarchy. Its master is the peer with role `MASTER`, if one is attached."""
+
+    def tells(self, peer: Peer) -> bool:
+        """Only the master is told anything."""
+        return peer.role is Role.MASTER
+
+    def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
+        """To matching subscribers, and always to the master unless it comes from there."""
+        found = super().route(sender, parcel)
+        for master in self.subscriptions.table.neighbours:
+            if master != sender:
+                found[master] = np.ones(len(parcel), np.bool_)
+        return found
+
+
+class Centralized(ForwardingRouter):
+    """A server without neighbours: clients connect to it from wherever they are."""
+
+    def attach(self, peer: Peer) -> list[Send]:
+        """See `Router`; only clients may attach."""
+        if not peer.is_client:
+            raise ValueError(f"a centralized server has no neighbours; {peer} may not attach")
+        return super().attach(peer)

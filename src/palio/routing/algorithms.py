@@ -49,7 +49,7 @@ class Algorithm:
     assembles: bool = False
     """Whether brokers can assemble patterns where their events meet."""
     router: Callable[[str, SelectorFactory], Router] | None = None
-    """What makes a router, if it is one of your own; of those below `routers` makes them."""
+    """What makes a router, if it is one of your own."""
     joins: bool = False
     """Whether a gateway may have it on a side."""
     is_destined: bool = False
@@ -68,10 +68,9 @@ class Algorithm:
         """
         from palio.routing.general import General
         from palio.routing.reference_selector import ReferenceSelector
-        from palio.routing.routers import ROUTERS
         from palio.routing.source_trees import SourceTrees
 
-        make = self.router or ROUTERS[self.name]
+        make = self.router or _routers()[self.name]
         router = make(name, selector or ReferenceSelector)
         if isinstance(router, SourceTrees):
             router.begin(life)
@@ -190,6 +189,30 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
     )
 }
 """By name; the first is the default."""
+
+
+def _routers() -> dict[str, Callable[[str, SelectorFactory], Router]]:
+    """What makes the router of each algorithm of Palio, by name."""
+    from palio.routing.acyclic import Acyclic, Centralized, Hierarchical
+    from palio.routing.advertised import Advertised
+    from palio.routing.flooded import Flooded
+    from palio.routing.general import General
+    from palio.routing.proxies import Proxies
+    from palio.routing.source_trees import SourceTrees
+
+    return {
+        "general": lambda name, selector: General(name, lambda inner: Acyclic(inner, selector)),
+        "general-advertised": lambda name, selector: General(
+            name, lambda inner: Advertised(inner, selector)
+        ),
+        "source-trees": SourceTrees,
+        "acyclic": Acyclic,
+        "advertised": Advertised,
+        "hierarchical": Hierarchical,
+        "proxies": lambda name, selector: General(name, lambda inner: Proxies(inner, selector)),
+        "flooded": Flooded,
+        "centralized": Centralized,
+    }
 
 
 def find_algorithm(name: str) -> Algorithm:

@@ -18,7 +18,7 @@ import numpy as np
 from palio.matching.protocol import RowMask
 from palio.model.filters import TRUE, Filter
 from palio.model.parcels import Parcel
-from palio.routing.hierarchical import Hierarchical
+from palio.routing.acyclic import Hierarchical
 from palio.routing.messages import Batch, Control, Subscribe
 from palio.routing.protocol import Peer, Role, Router, Send
 
@@ -33,7 +33,7 @@ class Gateway:
     for peers.
 
     >>> from palio.routing.acyclic import Acyclic
-    >>> from palio.routing.hierarchical import Hierarchical
+    >>> from palio.routing.acyclic import Hierarchical
     >>> gateway = Gateway("g", Hierarchical, Acyclic, lambda peer: peer.name.startswith("mesh"))
     >>> gateway.attach(Peer.broker("leaf"))
     []

@@ -38,9 +38,8 @@ from palio.routing.messages import (
     Settled,
     TreePlan,
 )
-from palio.routing.plans import Plans, brokers_in
+from palio.routing.plans import Plans, TreeLink, brokers_in
 from palio.routing.protocol import IllegalMessage, Peer, Ranked, Role, Router, Send, narrowed
-from palio.routing.tree_links import TreeLink
 from palio.routing.trees import edge_of, is_other_weight, parents_below, shortest_ways
 
 __all__ = ["General"]

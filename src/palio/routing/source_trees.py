@@ -66,6 +66,34 @@ class _Begun(NamedTuple):
     requests: list[Request]
 
 
+class _Parts:
+    """Floods that come in several parts, by origin, from one neighbour."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, _Begun] = {}
+
+    def put_together(self, sender: Peer, flood: Flood) -> Flood | None:
+        """A flood with the parts that came before it; None as long as more are to come."""
+        begun = self._begun
+        before = None if flood.fresh else begun.pop(flood.origin, None)
+        if before is None and not flood.more:
+            begun.pop(flood.origin, None)
+            return flood
+        if before is None:
+            before = _Begun(flood.version, flood.fresh, [])
+        elif before.version != flood.version:
+            raise IllegalMessage(sender, f"a part of version {flood.version}, not {before.version}")
+        before.requests.extend(flood.requests)
+        if flood.more:
+            begun[flood.origin] = before
+            if sum(len(each.requests) for each in begun.values()) > MAX_BEGUN:
+                begun.clear()
+                raise IllegalMessage(sender, f"more than {MAX_BEGUN} requests (MAX_BEGUN) begun")
+            return None
+        requests = tuple(before.requests)
+        return Flood(flood.origin, requests, before.fresh, flood.wave, flood.version)
+
+
 class _Waiting(NamedTuple):
     """A flood that has yet to be passed on; `sender` is who has asked, or nobody."""
 
@@ -89,6 +117,49 @@ class _Echo:
 
     def answer(self) -> Send:
         return Send(self.requester, Settled(self.wave, tuple(sorted(self.unreached))))
+
+
+class _Echoes:
+    """The waves that this broker has passed on, by its own numbers."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Echo] = {}
+        self._next = 0
+
+    def begin(self, requester: Peer, wave: int, others: list[Peer]) -> tuple[int, list[Send]]:
+        """Pass a wave on to others: its number there, and the answer if there are none."""
+        number, echo = self._next, _Echo(requester, wave, others)
+        self._next += 1
+        if not others:
+            return number, [echo.answer()]
+        self._open[number] = echo
+        return number, []
+
+    def close(self, sender: Peer, message: Settled) -> list[Send]:
+        """A neighbour, and all beyond that it passed the wave to, have this version."""
+        echo = self._open.get(message.wave)
+        if echo is None or sender not in echo.waiting:
+            raise IllegalMessage(sender, f"wave {message.wave} is not open there")
+        return self._close(message.wave, sender, message.unreached)
+
+    def forget(self, peer: Peer) -> list[Send]:
+        """A peer is gone: what it asked is moot, and what waits for it is unreached."""
+        answers: list[Send] = []
+        for number, echo in list(self._open.items()):
+            if echo.requester == peer:
+                echo.is_moot = True  # answers to it are on their way, and legal
+            elif peer in echo.waiting:
+                answers += self._close(number, peer, (peer.name,))
+        return answers
+
+    def _close(self, number: int, peer: Peer, unreached: tuple[str, ...]) -> list[Send]:
+        echo = self._open[number]
+        del echo.waiting[peer]
+        echo.unreached.update(unreached)
+        if echo.waiting:
+            return []
+        del self._open[number]
+        return [] if echo.is_moot else [echo.answer()]
 
 
 class _Tree:
@@ -130,16 +201,14 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         self._tables = FloodTables(name, selector)
         self._versions = {name: 0}
         self._clients: dict[Peer, None] = {}
-        self._links: dict[Peer, None] = {}
+        self._links: dict[Peer, _Parts] = {}
+        """Neighbours, and what has come in part from each."""
         self._weights: dict[Peer, int] = {}
         """What links weigh, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._trees: dict[str, _Tree] = {}
         self._numbers = LastNumbers()
-        self._echoes: dict[int, _Echo] = {}
-        self._next_wave = 0
-        self._begun: dict[Peer, dict[str, _Begun]] = {}
-        """By neighbour and origin."""
+        self._echoes = _Echoes()
         self.ways = 0
         """See `Router`."""
         self._bides = False
@@ -169,7 +238,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             self._clients[peer] = None
             self._tables.local.enrol(peer)
             return []
-        self._links[peer] = None
+        self._links[peer] = _Parts()
         known = [Send(peer, state) for state in self._states.others()]
         summaries = [Send(peer, self._summary(origin)) for origin in self._versions]
         return known + self._links_changed() + summaries
@@ -183,7 +252,6 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         if peer not in self._links:
             raise ValueError(f"{peer} is not attached")
         del self._links[peer]
-        self._begun.pop(peer, None)
         return self._links_changed() + self._forget_waves(peer)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
@@ -201,7 +269,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             case Flood() if not sender.is_client:
                 return self._hear(sender, message)
             case Settled() if not sender.is_client:
-                return self._echoed(sender, message)
+                return self._answered(self._echoes.close(sender, message))
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
@@ -333,7 +401,7 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         if origin == self.name or not self._is_news(flood, known):
             answers = [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
             return answers + self._outdo(flood)
-        whole = self._put_together(sender, flood)
+        whole = self._links[sender].put_together(sender, flood)
         if whole is None:
             return []
         flood = whole
@@ -357,27 +425,6 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
         self._versions[self.name] = flood.version + 1
         return [Send(peer, self._summary(self.name)) for peer in self._links]
 
-    def _put_together(self, sender: Peer, flood: Flood) -> Flood | None:
-        """A flood with the parts that came before it; None as long as more are to come."""
-        begun = self._begun.setdefault(sender, {})
-        before = None if flood.fresh else begun.pop(flood.origin, None)
-        if before is None and not flood.more:
-            begun.pop(flood.origin, None)
-            return flood
-        if before is None:
-            before = _Begun(flood.version, flood.fresh, [])
-        elif before.version != flood.version:
-            raise IllegalMessage(sender, f"a part of version {flood.version}, not {before.version}")
-        before.requests.extend(flood.requests)
-        if flood.more:
-            begun[flood.origin] = before
-            if sum(len(each.requests) for each in begun.values()) > MAX_BEGUN:
-                begun.clear()
-                raise IllegalMessage(sender, f"more than {MAX_BEGUN} requests (MAX_BEGUN) begun")
-            return None
-        requests = tuple(before.requests)
-        return Flood(flood.origin, requests, before.fresh, flood.wave, flood.version)
-
     def _spread(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
         """Pass a flood to all neighbours but the one it came from: after news of links, if it is a
         wave or follows one.
@@ -386,55 +433,30 @@ class SourceTrees(Steady, WithoutAdvertisements, Addressing):
             self._waiting.append(_Waiting(flood, sender, wave))
             return []
         others = [each for each in self._links if each != sender]
-        if wave is None or sender is None:
-            number, answers = None, []
-        else:
-            number = self._next_wave
-            self._next_wave += 1
-            echo = _Echo(sender, wave, others)
-            answers = [] if others else [echo.answer()]
-            if others:
-                self._echoes[number] = echo
+        number: int | None = None
+        answers: list[Send] = []
+        if wave is not None and sender is not None:
+            number, answers = self._echoes.begin(sender, wave, others)
         on = Flood(flood.origin, flood.requests, flood.fresh, number, flood.version)
         return [Send(peer, on) for peer in others] + answers
 
     # --- waves ---
 
-    def _echoed(self, sender: Peer, message: Settled) -> list[Send]:
-        """A neighbour, and all beyond that it passed the wave to, have this version."""
-        echo = self._echoes.get(message.wave)
-        if echo is None or sender not in echo.waiting:
-            raise IllegalMessage(sender, f"wave {message.wave} is not open there")
-        return self._close(message.wave, sender, message.unreached)
-
-    def _close(self, number: int, peer: Peer, unreached: tuple[str, ...]) -> list[Send]:
-        echo = self._echoes[number]
-        del echo.waiting[peer]
-        echo.unreached.update(unreached)
-        if echo.waiting:
-            return []
-        del self._echoes[number]
-        if echo.is_moot:
-            return []
+    def _answered(self, answers: list[Send]) -> list[Send]:
+        """Answer waves: after news of links, if there are any."""
         if self.is_behind:
-            self._answers.append(echo.answer())
+            self._answers += answers
             return []
-        return [echo.answer()]
+        return answers
 
     def _forget_waves(self, peer: Peer) -> list[Send]:
-        """A peer is gone: what it asked is moot, and what waits for it is unreached."""
+        """A peer is gone: nothing is answered to it, and it answers nothing."""
         self._answers = [each for each in self._answers if each.to != peer]
         self._waiting = [
             _Waiting(each.flood, None, None) if each.sender == peer else each
             for each in self._waiting
         ]
-        answers: list[Send] = []
-        for number, echo in list(self._echoes.items()):
-            if echo.requester == peer:
-                echo.is_moot = True  # answers to it are on their way, and legal
-            elif peer in echo.waiting:
-                answers += self._close(number, peer, (peer.name,))
-        return answers
+        return self._answered(self._echoes.forget(peer))
 
 
 def _narrowed(found: dict[Peer, RowMask], new: RowMask) -> dict[Peer, RowMask]:

@@ -14,9 +14,8 @@ from typing import Any, Final, TypeAlias, cast, get_args
 from palio.errors import InvalidInput
 from palio.model.events import TIME
 from palio.model.row_parcels import RowParcel
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.gateway import Gateway
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import (
     Advertise,
     Batch,

@@ -25,10 +25,10 @@ from palio.routing.forwarding import Aim
 from palio.routing.general import General
 from palio.routing.graphs import ALL_NEW, NONE_NEW
 from palio.routing.messages import Batch, Control, Settled
+from palio.routing.plans import TreeLink
 from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory, Send, narrowed
 from palio.routing.proxies import ITSELF, NO_OFFER, Proxies
 from palio.routing.reference_selector import ReferenceSelector
-from palio.routing.tree_links import TreeLink
 from palio_studies.simulator.shortcuts import (
     ASK,
     END_SERVED,

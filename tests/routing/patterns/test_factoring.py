@@ -8,7 +8,7 @@ import palio
 from palio.language.parsing import parse_advertisement
 from palio.model.advertisements import Advertisement
 from palio.model.patterns import Pattern
-from palio.routing.patterns.factoring import differences, factored
+from palio.routing.patterns.providers import differences, factored
 from tests.routing.helpers import ALICE, ONE, TWO, parse
 
 A, B, C = (parse_advertisement(f"{name} IS NOT NULL") for name in "abc")

@@ -7,8 +7,8 @@ from datetime import timedelta
 from palio.language.parsing import parse_pattern
 from palio.model.patterns import Occurrence
 from palio.routing.patterns.assembly import Assembly
+from palio.routing.patterns.reading import Timetable
 from palio.routing.patterns.standing import PatternSubscription
-from palio.routing.patterns.timetable import Timetable
 from tests.client.helpers import NOON
 from tests.routing.helpers import ALICE
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import InvalidInput
-from palio.routing.acyclic import Acyclic
+from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.simulation import line, ring, star, tree
 from palio_studies.simulator import Delivery, Link, Network, SteadyService
 

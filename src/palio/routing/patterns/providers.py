@@ -1,20 +1,79 @@
-"""`Providers`: whom a broker may have the events of a pattern from, and who was given one."""
+"""`Providers`: whom a broker may have the events of a pattern from, and who was given one.
+
+Peers advertise which events a broker can get from them (siena 5.4). By that a sequence is
+factored: a factor is a longest run of neighbouring steps for which there is at most one provider;
+two runs have different providers, or one of them has several.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
-from palio.routing.patterns.factoring import Factor, Offers, factored
+from palio.model.advertisements import Advertisement
+from palio.model.filters import Filter
 from palio.routing.patterns.standing import PatternSubscription
-from palio.routing.patterns.underlay import Underlay
+from palio.routing.patterns.underlay import Offers, Underlay
+from palio.routing.poset import overlap
 from palio.routing.protocol import Peer
 
-__all__ = ["MAX_DELEGATED", "Providers"]
+__all__ = ["MAX_DELEGATED", "Factor", "Providers", "differences", "factored"]
 
 MAX_DELEGATED: Final = 400
 """Patterns that one session or neighbour may have a broker see to. Each change of what is
 advertised looks at all of them: 22 ms for one advertisement, 54 ms for 256 in a message."""
+
+
+class Factor(NamedTuple):
+    """Neighbouring steps of a pattern, and who may publish, or pass on, what matches them."""
+
+    steps: tuple[Filter, ...]
+    providers: frozenset[Peer]
+
+    @property
+    def only_provider(self) -> Peer | None:
+        """The one peer from which all of it comes."""
+        return next(iter(self.providers)) if len(self.providers) == 1 else None
+
+
+def factored(steps: Iterable[Filter], offers: Offers) -> list[Factor]:
+    """Split a sequence into the longest runs with at most one provider each.
+
+    A step that nobody offers joins whatever is beside it: no event of it will come.
+
+    >>> import palio
+    >>> alarms = palio.parse_advertisement("alarm IS NOT NULL")
+    >>> files = palio.parse_advertisement("file IS NOT NULL")
+    >>> two, three = Peer.broker("s2"), Peer.broker("s3")
+    >>> pattern = palio.parse("alarm = 'login' THEN alarm = 'login' THEN file = '/etc/passwd'")
+    >>> for steps, providers in factored(pattern.steps, {two: [alarms], three: [files]}):
+    ...     print(len(steps), *providers)
+    2 broker s2
+    1 broker s3
+    """
+    factors: list[Factor] = []
+    for step in steps:
+        providers = frozenset(
+            peer for peer, offered in offers.items() if any(overlap(each, step) for each in offered)
+        )
+        if factors:
+            before = factors[-1]
+            together = before.providers | providers
+            if len(together) < 2:
+                factors[-1] = Factor((*before.steps, step), together)
+                continue
+        factors.append(Factor((step,), providers))
+    return factors
+
+
+def differences(before: Offers, after: Offers) -> list[Advertisement]:
+    """The offers that some peer began or ended between two tables."""
+    found: dict[Advertisement, None] = {}
+    for peer in {**before, **after}:
+        old, new = before.get(peer, ()), after.get(peer, ())
+        found.update((each, None) for each in (*old, *new) if (each in old) != (each in new))
+    return list(found)
 
 
 class Providers:

@@ -36,7 +36,6 @@ from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Batch, Control
 from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
-from palio.routing.patterns.factoring import differences
 from palio.routing.patterns.legal import FromProvider, bound, check_room, check_times, check_turn
 from palio.routing.patterns.messages import (
     AssemblyProgress,
@@ -53,10 +52,9 @@ from palio.routing.patterns.messages import (
     TooLate,
     UnsubscribePattern,
 )
-from palio.routing.patterns.providers import Providers
-from palio.routing.patterns.reading import Reading
+from palio.routing.patterns.providers import Providers, differences
+from palio.routing.patterns.reading import AT_ONCE, Reading
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
-from palio.routing.patterns.timetable import AT_ONCE
 from palio.routing.patterns.underlay import Underlay, only_subscribes
 from palio.routing.poset import overlap
 from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send

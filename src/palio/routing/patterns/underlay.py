@@ -8,10 +8,12 @@ use to it, since the table of offers is read where it is.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TypeAlias
 
 from palio.errors import InvalidInput
 from palio.matching.protocol import RowMask
+from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.routing.advertised import Advertised
@@ -26,11 +28,13 @@ from palio.routing.messages import (
     Unsubscribe,
     Withdraw,
 )
-from palio.routing.patterns.factoring import Offers
 from palio.routing.protocol import Peer, Role, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["Underlay", "only_subscribes"]
+__all__ = ["Offers", "Underlay", "only_subscribes"]
+
+Offers: TypeAlias = Mapping[Peer, Collection[Advertisement]]
+"""The table of available patterns: by peer, what it advertises."""
 
 
 class Underlay:
