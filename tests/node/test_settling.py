@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from palio.routing.hierarchical import Hierarchical
 
 from palio.model.filters import TRUE
 from palio.node.authority import Principal
@@ -24,7 +25,6 @@ from palio.protocol.messages import Done, Fact, Facts, Hello, Known, Route, Sett
 from palio.protocol.streams import Stream
 from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
-from palio.routing.hierarchical import Hierarchical
 from palio.routing.messages import Batch, Join, Leave, LinkState, Settled, TreePlan
 from palio.routing.protocol import Peer
 from palio.simulation.randomness import Randomness

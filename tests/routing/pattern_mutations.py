@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from palio.routing.patterns.assembly import Assembly
+from palio.routing.patterns.delegation import Delegation
 from palio.routing.patterns.messages import AssemblyProgress, UnsubscribePattern
 from palio.routing.patterns.providers import Providers
 from palio.routing.patterns.router import Patterned
@@ -68,14 +69,14 @@ def _any_provider_will_do(_: Method) -> Method:
 
 
 def _never_recalled(right: Method) -> Method:
-    def wrong(self: Patterned, standing: Any) -> Any:
+    def wrong(self: Delegation, standing: Any) -> Any:
         return [] if standing.stage is AssemblyPlace.THERE else right(self, standing)
 
     return wrong
 
 
 def _provider_not_told(right: Method) -> Method:
-    def wrong(self: Patterned, standing: Any) -> Any:
+    def wrong(self: Delegation, standing: Any) -> Any:
         sends = right(self, standing)
         return [each for each in sends if not isinstance(each.message, UnsubscribePattern)]
 
@@ -88,7 +89,7 @@ def _lost_for_good(_: Method) -> Method:
 
 
 def _steps_stay_subscribed(_: Method) -> Method:
-    def wrong(_self: Patterned, standing: Any) -> list[Any]:
+    def wrong(_self: Delegation, standing: Any) -> list[Any]:
         standing.assembly = None
         return []
 
@@ -102,8 +103,8 @@ PATTERN_MUTATIONS: Final = [
     Mutation("forget what was collected", Assembly, "resume", _forget_what_was_collected),
     Mutation("take what was collected twice", Assembly, "resume", _collected_twice),
     Mutation("delegate to any provider", Providers, "goal", _any_provider_will_do),
-    Mutation("never recall", Patterned, "_settle", _never_recalled),
-    Mutation("the provider is not told", Patterned, "_give_up", _provider_not_told),
-    Mutation("lost with its provider", Patterned, "_restart", _lost_for_good),
-    Mutation("steps stay subscribed", Patterned, "_disassemble", _steps_stay_subscribed),
+    Mutation("never recall", Delegation, "settle", _never_recalled),
+    Mutation("the provider is not told", Delegation, "_give_up", _provider_not_told),
+    Mutation("lost with its provider", Delegation, "_restart", _lost_for_good),
+    Mutation("steps stay subscribed", Delegation, "_disassemble", _steps_stay_subscribed),
 ]

@@ -342,7 +342,7 @@ class PatternStorm:
         chained = 0
         for router in self.routers:
             for standing in router.standing:
-                factors = router.providers.factors(standing)
+                factors = router.delegation.providers.factors(standing)
                 providers = {peer for each in factors for peer in each.providers}
                 if standing.stage is AssemblyPlace.THERE:
                     assert not providers or providers == {standing.provider}

@@ -111,7 +111,7 @@ def test_the_papers_example_is_factored_as_there_and_assembled_here() -> None:
     sends = wish(broker, ALICE, BREAK_IN)
     assert [
         (len(each.steps), each.only_provider)
-        for each in broker.providers.factors(broker.standing[0])
+        for each in broker.delegation.providers.factors(broker.standing[0])
     ] == [
         (2, TWO),
         (1, THREE),
@@ -156,7 +156,7 @@ def test_alarms_do_not_pile_up_where_events_never_end() -> None:
         broker.advance(START + timedelta(seconds=second) + WINDOW)
         publish(broker, BOB, at(second + 0.5, b=2), seq=2 * second + 1)
         broker.advance(START + timedelta(seconds=second + 0.5) + WINDOW)
-        assert len(broker.reading.times) <= 2
+        assert len(broker.delegation.reading.times) <= 2
 
 
 def test_an_event_later_than_the_window_takes_no_part_and_is_counted() -> None:
@@ -477,7 +477,7 @@ def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.Monkey
     now = START + timedelta(seconds=5)
     calls = 0
     while (wake := broker.wake) is not None and wake <= now:
-        before = len(broker.reading.unread) + sum(
+        before = len(broker.delegation.reading.unread) + sum(
             each.assembly.held for each in broker.standing if each.assembly
         )
         for _, message in broker.advance(now):
@@ -486,7 +486,7 @@ def test_much_is_read_and_let_go_in_slices(step: int, monkeypatch: pytest.Monkey
         calls += 1
         assert calls < 2_000
         assert before - sum(each.assembly.held for each in broker.standing if each.assembly) <= (
-            len(broker.reading.unread) + 51
+            len(broker.delegation.reading.unread) + 51
         )
     assert calls > 10
     rows = [Occurrence(row["$time"], "p", row["$seq"], row) for row in ticks(0, 800).rows]
@@ -528,4 +528,4 @@ def test_an_assembly_that_moves_reads_first_what_came_for_it(
         assert len(held) + len(returned.progress.held) == 10
         told = [each for each in answers if isinstance(each, TooLate)]
         assert sum(each.count for each in told) == missed
-        assert not broker.reading.unread
+        assert not broker.delegation.reading.unread

@@ -1,22 +1,7 @@
 """Patterns over advertisement forwarding: factoring, delegation, monitors (siena 5.4).
 
-`Patterned` wraps a router and does what patterns add; single events stay the inner router's. Every
-pattern subscription has exactly one *assembly* in the whole network. It stands where the ways of
-its events meet: a broker with one single provider for the whole pattern, a neighbour, delegates it
-there; one with several, or with a client of its own among them, subscribes the steps as plain
-filters and assembles here. What a delegation brings back is one composite notification
-an occurrence, passed on as it is.
-
-When the table of available patterns changes, the assembly moves by one link, and its state with it,
-so that no occurrence is lost or doubled:
-
-    down   subscribe the steps; `Recall`; what comes is collected; `Returned` says where to go on
-    up     `SubscribePattern(running)`; the provider collects and says `Ready`; `Resume` says
-           where to go on; unsubscribe the steps
-
-Since a link keeps order, the broker that takes over has collected, or is told, each event that the
-other one has not yet let go. docs/concepts/routing-patterns.md has the proof, and why no shorter
-part of a sequence is delegated.
+`Patterned` wraps a router and does what patterns add; single events stay the inner router's. What
+is assembled here, and what a neighbour is left to assemble, is the `Delegation`'s.
 """
 
 from __future__ import annotations
@@ -25,36 +10,21 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
-
 from palio.errors import InvalidInput
 from palio.matching.protocol import RowMask
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
-from palio.model.patterns import place_of
 from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.messages import Batch, Control
-from palio.routing.patterns.assembly import Assembly, follows, is_occurrence
-from palio.routing.patterns.legal import FromProvider, bound, check_room, check_times, check_turn
+from palio.routing.patterns.delegation import Delegation
+from palio.routing.patterns.legal import check_times
 from palio.routing.patterns.messages import (
-    AssemblyProgress,
-    CancelPattern,
-    Composite,
-    HeldBack,
-    Parts,
     PatternControl,
-    Ready,
-    Recall,
-    Resume,
-    Returned,
-    SubscribePattern,
-    TooLate,
-    UnsubscribePattern,
 )
-from palio.routing.patterns.providers import Providers, differences
-from palio.routing.patterns.reading import AT_ONCE, Reading
-from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
+from palio.routing.patterns.providers import differences
+from palio.routing.patterns.reading import AT_ONCE
+from palio.routing.patterns.standing import PatternSubscription
 from palio.routing.patterns.underlay import Underlay, only_subscribes
 from palio.routing.poset import overlap
 from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send
@@ -74,6 +44,7 @@ class Patterned:
 
     >>> import palio
     >>> from palio.routing.messages import Batch, Advertise
+    >>> from palio.routing.patterns.messages import SubscribePattern
     >>> broker = Patterned("b1")
     >>> alice, two = Peer.client("alice"), Peer.broker("b2")
     >>> _ = broker.attach(alice), broker.attach(two)
@@ -96,18 +67,10 @@ class Patterned:
             raise InvalidInput("a reorder window is not negative")
         self.name = name
         self.window = window
-        self.ignored = 0
-        """Occurrences of one client that began before its last one ended: a monitor was lost."""
-        self._underlay = Underlay(name, inner, selector)
-        self.providers = Providers(self._underlay)
         self.observed = 0
         """Events that a pattern assembled here might need."""
-        self._late_before = 0
-        self._standing: dict[int, PatternSubscription] = {}
-        self._by_key: dict[Peer, dict[int, PatternSubscription]] = {}
-        self._next_number = 0
-        self.reading = Reading(self._standing)
-        """What came for assemblies here."""
+        self._underlay = Underlay(name, inner, selector)
+        self.delegation = Delegation(self._underlay)
 
     # --- what is known ---
 
@@ -156,13 +119,12 @@ class Patterned:
     @property
     def standing(self) -> list[PatternSubscription]:
         """All pattern subscriptions, in the order they came."""
-        return list(self._standing.values())
+        return list(self.delegation.standing.values())
 
     @property
     def late(self) -> int:
         """Events that came later than the reorder window, and took no part in a pattern here."""
-        now = sum(each.assembly.late for each in self._standing.values() if each.assembly)
-        return self._late_before + now
+        return self.delegation.late
 
     # --- the calls of `Router` ---
 
@@ -206,7 +168,7 @@ class Patterned:
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
         if not isinstance(message, PatternControl):
-            if only_subscribes(message) or not self._standing:
+            if only_subscribes(message) or not self.delegation.standing:
                 return self._underlay.receive(sender, message)
             only = sender if isinstance(message, Batch) else None
             return self._around(lambda: self._underlay.receive(sender, message), only)
@@ -214,32 +176,20 @@ class Patterned:
             if self._underlay.is_attached(sender):
                 return []  # said before they knew that the link left the tree
             raise IllegalMessage(sender, "it is not attached")
-        match message:
-            case SubscribePattern():
-                return self._subscribe(sender, message)
-            case UnsubscribePattern(key):
-                return self._give_up(self._by_key.get(sender, {}).get(key))
-            case CancelPattern():
-                return self._cancel(sender, message)
-            case Resume():
-                return self._resume(sender, message)
-            case HeldBack():
-                return self._hold(sender, message)
-            case Recall(key):
-                return self._recall(sender, key)
-            case Ready() | Returned() | Composite() | TooLate():
-                return self._from_provider(sender, message)
+        return self.delegation.receive(sender, message)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. What events complete is fetched with `advance`."""
         found, mine = self._underlay.route(sender, parcel)
         if mine is not None:
-            self._observe(mine)
+            check_times(mine)
+            self.observed += len(mine)
+            self.delegation.reading.take_in(mine, self._underlay.needed(mine))
         return found
 
     def check_room(self, subscriber: Peer, more: int) -> None:
         """Refuse so many patterns more of a subscriber that would have too many."""
-        check_room(subscriber, len(self._by_key.get(subscriber, {})) + more - 1)
+        self.delegation.check_room(subscriber, more)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """See `Router`."""
@@ -255,230 +205,19 @@ class Patterned:
         sends: list[Send] = []
         if self.is_changing:
             return sends
-        for standing, found in self.reading.let_go(now - self.window):
+        for standing, found in self.delegation.reading.let_go(now - self.window):
             for parts in found:
-                sends += self._report(standing, parts)
-            sends += self._missed(standing)
+                sends += self.delegation.report(standing, parts)
+            sends += self.delegation.missed(standing)
         return sends
 
     @property
     def wake(self) -> datetime | None:
         """When `advance` must be called next, if nothing happens before; None for never."""
-        first = self.reading.first
+        first = self.delegation.reading.first
         if self.is_changing or first is None:
             return None
         return first if first == AT_ONCE else first + self.window
-
-    # --- events and occurrences ---
-
-    def _observe(self, parcel: Parcel) -> None:
-        check_times(parcel)
-        self.observed += len(parcel)
-        self.reading.take_in(parcel, self._underlay.needed(parcel))
-
-    def _missed(self, standing: PatternSubscription) -> list[Send]:
-        """The subscriber is told of events that were late."""
-        assembly = standing.assembly
-        told = () if assembly is None else assembly.missed(standing.key)
-        return [Send(standing.subscriber, each) for each in told]
-
-    def _report(self, standing: PatternSubscription, parts: Parts) -> list[Send]:
-        """One occurrence goes one link towards the subscriber."""
-        if standing.subscriber.is_client:
-            if standing.ends_after is not None and place_of(parts[0]) <= standing.ends_after:
-                self.ignored += 1
-                return []
-            standing.ends_after = place_of(parts[-1])
-        return [Send(standing.subscriber, Composite(standing.key, parts))]
-
-    # --- what subscribers say ---
-
-    def _subscribe(self, sender: Peer, message: SubscribePattern) -> list[Send]:
-        if message.running and sender.is_client:
-            raise IllegalMessage(sender, "only a broker has a running pattern to hand over")
-        pattern = bound(sender, message)
-        if message.key not in self._by_key.get(sender, {}):
-            self.check_room(sender, 1)
-        sends = self._give_up(self._by_key.get(sender, {}).get(message.key))
-        standing = PatternSubscription(sender, message.key, pattern, self._next_number)
-        self._next_number += 1
-        self._standing[standing.number] = standing
-        self._by_key.setdefault(sender, {})[message.key] = standing
-        if not message.running:
-            return sends + self._settle(standing)
-        standing.stage = AssemblyPlace.AWAITED
-        sends += self._assemble(standing, is_waiting=True)
-        return [*sends, Send(sender, Ready(message.key))]
-
-    def _cancel(self, sender: Peer, message: CancelPattern) -> list[Send]:
-        if not sender.is_client:
-            raise IllegalMessage(sender, "CancelPattern is for clients; a broker names keys")
-        pattern = bound(sender, message)
-        sends: list[Send] = []
-        for standing in list(self._by_key.get(sender, {}).values()):
-            if covers_pattern(pattern, standing.pattern):
-                sends += self._give_up(standing)
-        return sends
-
-    def _resume(self, sender: Peer, message: Resume) -> list[Send]:
-        standing = self._awaited(sender, message)
-        self._take_over(sender, standing, message.progress)
-        return self._settle(standing)
-
-    def _awaited(self, sender: Peer, message: Resume | HeldBack) -> PatternSubscription:
-        standing = self._by_key.get(sender, {}).get(message.key)
-        if standing is None or standing.stage is not AssemblyPlace.AWAITED:
-            said = type(message).__name__
-            raise IllegalMessage(sender, f"{said} of pattern {message.key}, which is not awaited")
-        return standing
-
-    def _hold(self, sender: Peer, message: HeldBack) -> list[Send]:
-        """A part of what a neighbour knows that hands a monitor over, or gives it back."""
-        if message.is_back:
-            return self._from_provider(sender, message)
-        standing = self._awaited(sender, message)
-        self._collecting(standing).push(message.events)
-        return []
-
-    def _collecting(self, standing: PatternSubscription) -> Assembly:
-        """What takes over: that of a pattern which only passes through is made for it."""
-        if standing.assembly is None:
-            standing.assembly = Assembly(standing.pattern, is_waiting=True)
-        return standing.assembly
-
-    def _recall(self, sender: Peer, key: int) -> list[Send]:
-        standing = self._by_key.get(sender, {}).get(key)
-        if standing is None or sender.is_client:
-            raise IllegalMessage(sender, f"Recall of pattern {key}, which is not delegated")
-        if standing.stage is AssemblyPlace.AWAITED or standing.is_asked_back:
-            raise IllegalMessage(sender, f"Recall of pattern {key} out of turn")
-        if standing.provider is None or standing.stage is AssemblyPlace.MOVING:
-            return self._return(standing)
-        standing.is_asked_back = True
-        if standing.stage is AssemblyPlace.RECALLED:
-            return []
-        standing.stage = AssemblyPlace.RECALLED
-        return [Send(standing.provider, Recall(standing.number))]
-
-    def _return(self, standing: PatternSubscription) -> list[Send]:
-        """Give the assembly back to the subscriber that recalled it."""
-        self.reading.read_up(standing)
-        assembly, told = standing.assembly, self._missed(standing)
-        progress = AssemblyProgress() if assembly is None else assembly.stop()
-        answer = Send(standing.subscriber, Returned(standing.key, progress))
-        return [*told, answer, *self._give_up(standing)]
-
-    # --- what providers say ---
-
-    def _from_provider(self, sender: Peer, message: FromProvider) -> list[Send]:
-        number = message.key
-        if sender.is_client or not 0 <= number < self._next_number:
-            raise IllegalMessage(sender, f"pattern {number} was never delegated to it")
-        standing = self._standing.get(number)
-        if standing is None:
-            return []  # given up in the meantime
-        check_turn(sender, message, standing)
-        match message:
-            case Ready():
-                return self._hand_over(standing)
-            case HeldBack(_, events):
-                self._collecting(standing).push(events)
-                return []
-            case Returned(_, progress):
-                self._take_over(sender, standing, progress)
-                self.providers.entrust(standing, None)
-                return self._return(standing) if standing.is_asked_back else self._settle(standing)
-            case TooLate():
-                passed = msgspec.structs.replace(message, key=standing.key)
-                return [Send(standing.subscriber, passed)]
-            case Composite(_, parts):
-                if not is_occurrence(standing.pattern, parts):
-                    raise IllegalMessage(sender, f"pattern {number} does not occur in its parts")
-                return self._report(standing, parts)
-
-    def _hand_over(self, standing: PatternSubscription) -> list[Send]:
-        """The provider is ready: let it have the assembly, unless it is not wanted there now."""
-        assert standing.provider is not None
-        assert standing.assembly is not None
-        provider, assembly = standing.provider, standing.assembly
-        if self.providers.goal(standing) != provider:
-            standing.stage = AssemblyPlace.HERE
-            self.providers.entrust(standing, None)
-            withdrawal = Send(provider, UnsubscribePattern(standing.number))
-            return [withdrawal, *self._settle(standing)]
-        standing.stage = AssemblyPlace.THERE
-        self.reading.read_up(standing)
-        told = self._missed(standing)
-        resume = Send(provider, Resume(standing.number, assembly.stop()))
-        return [*told, resume, *self._disassemble(standing)]
-
-    def _take_over(
-        self, sender: Peer, standing: PatternSubscription, progress: AssemblyProgress
-    ) -> None:
-        """Go on here from what a neighbour knew."""
-        if not follows(standing.pattern, progress):
-            raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
-        standing.stage = AssemblyPlace.HERE
-        self.reading.read_up(standing)
-        self._collecting(standing).resume(progress)
-        self.reading.times.plan(standing)
-
-    # --- where the assembly goes ---
-
-    def _settle(self, standing: PatternSubscription) -> list[Send]:
-        """Bring the assembly one step nearer to where the table wants it."""
-        stage = standing.stage
-        if stage not in (AssemblyPlace.IDLE, AssemblyPlace.HERE, AssemblyPlace.THERE):
-            return []  # what is under way comes first; its end leads back here
-        if not any(each.providers for each in self.providers.factors(standing)):
-            return []  # nobody offers anything: it is well where it is
-        goal = self.providers.goal(standing)
-        if stage is AssemblyPlace.THERE:
-            if goal == standing.provider:
-                return []
-            assert standing.provider is not None
-            standing.stage = AssemblyPlace.RECALLED
-            asking = self._assemble(standing, is_waiting=True)
-            return [*asking, Send(standing.provider, Recall(standing.number))]
-        if goal is not None:
-            is_running = stage is AssemblyPlace.HERE
-            standing.stage = AssemblyPlace.MOVING if is_running else AssemblyPlace.THERE
-            self.providers.entrust(standing, goal)
-            wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
-            self.tree.told(goal)
-            return [Send(goal, wish)]
-        if stage is AssemblyPlace.IDLE:
-            standing.stage = AssemblyPlace.HERE
-            return self._assemble(standing)
-        return []
-
-    def _assemble(self, standing: PatternSubscription, *, is_waiting: bool = False) -> list[Send]:
-        """Begin to assemble here: subscribe the steps as plain filters."""
-        standing.assembly = Assembly(standing.pattern, is_waiting=is_waiting)
-        return self._underlay.subscribe(standing.number, standing.pattern.steps)
-
-    def _disassemble(self, standing: PatternSubscription) -> list[Send]:
-        """No longer assemble here."""
-        self.reading.unread.take(standing.number)
-        if standing.assembly is not None:
-            self._late_before += standing.assembly.late
-            standing.assembly = None
-        return self._underlay.unsubscribe(standing.number)
-
-    def _give_up(self, standing: PatternSubscription | None) -> list[Send]:
-        """Forget a pattern, here and at its provider."""
-        if standing is None:
-            return []
-        del self._standing[standing.number]
-        mine = self._by_key[standing.subscriber]
-        del mine[standing.key]
-        if not mine:
-            del self._by_key[standing.subscriber]
-        sends = self._disassemble(standing)
-        if standing.provider is not None:
-            sends.append(Send(standing.provider, UnsubscribePattern(standing.number)))
-            self.providers.entrust(standing, None)
-        return sends
 
     # --- what follows when offers change ---
 
@@ -487,7 +226,7 @@ class Patterned:
 
         Of a batch only its sender's offers can have changed.
         """
-        if not self._standing:
+        if not self.delegation.standing:
             return call()
         before = self._underlay.offers(sender)
         sends = call()
@@ -496,30 +235,8 @@ class Patterned:
         changed = differences(before, after)
         moves: list[Send] = []
         for peer in gone:
-            moves += self._lose(peer)
-        for standing in list(self._standing.values()):
+            moves += self.delegation.lose(peer)
+        for standing in list(self.delegation.standing.values()):
             if any(overlap(each, step) for each in changed for step in standing.pattern.steps):
-                moves += self._settle(standing)
+                moves += self.delegation.settle(standing)
         return sends + [each for each in moves if each.to not in gone]
-
-    def _lose(self, peer: Peer) -> list[Send]:
-        """A peer is gone: so is what it wanted, and what it assembled starts anew."""
-        sends: list[Send] = []
-        for standing in list(self._by_key.get(peer, {}).values()):
-            sends += self._give_up(standing)
-        for standing in list(self._standing.values()):
-            if standing.provider == peer:
-                sends += self._restart(standing)
-        return sends
-
-    def _restart(self, standing: PatternSubscription) -> list[Send]:
-        """The provider is gone, and what it knew: go on here with what is known here."""
-        self.providers.entrust(standing, None)
-        if standing.is_asked_back:
-            return self._return(standing)
-        standing.stage = AssemblyPlace.IDLE if standing.assembly is None else AssemblyPlace.HERE
-        if standing.assembly is not None and standing.assembly.is_waiting:
-            self.reading.read_up(standing)
-            standing.assembly.resume(AssemblyProgress())
-            self.reading.times.plan(standing)
-        return self._settle(standing)
