@@ -25,6 +25,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "node/limits.py": "node/test_allowances.py",
     "node/operations.py": "node/test_memory.py",
     "node/settings.py": "server/test_settings.py",
+    "routing/flood_tables.py": "routing/test_flooded.py",
     "routing/messages.py": "protocol/test_wire.py",
     "routing/patterns/reading.py": "routing/patterns/test_router.py",
     "server/limits.py": "server/test_run.py",
