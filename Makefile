@@ -43,7 +43,7 @@ demo: $(STAMP) ## watch events find their subscribers; ends by itself
 	@$(VENV)/bin/palio demo $(ARGS)
 
 test: $(KERNELS) ## run the tests, the doctests and the snippets of the documentation
-	@$(PYTHON) -m pytest --numprocesses auto --dist loadgroup $(ARGS)
+	@$(PYTHON) -m pytest --numprocesses auto $(ARGS)
 
 check: $(STAMP) ## format, lint, types (those of the snippets in the documentation, too), layering
 	@$(PYTHON) -m ruff format --check
@@ -65,7 +65,7 @@ campaign: $(KERNELS) ## break virtual networks, and see what holds: ARGS="--seed
 
 nightly: export PALIO_PROFILE := nightly
 nightly: $(KERNELS) ## the tests with 10,000 examples a property and a fresh seed
-	@$(PYTHON) -m pytest --numprocesses auto --dist loadgroup $(ARGS)
+	@$(PYTHON) -m pytest --numprocesses auto $(ARGS)
 
 coverage: $(KERNELS) ## the tests, then the lines and branches they did not reach
 	@$(PYTHON) -m coverage run -m pytest $(ARGS)
@@ -111,6 +111,8 @@ $(STAMP): pyproject.toml studies/pyproject.toml constraints.txt
 	@"$(PYTHON)" -m pip check --quiet
 	@touch "$@"
 
+# Compiling kernels takes one processor; another one compiles the tests meanwhile.
 $(KERNELS): $(STAMP)
-	@"$(VENV)/bin/palio" warm
+	@$(PYTHON) -m pytest --quiet --collect-only >/dev/null 2>&1 & \
+	    "$(VENV)/bin/palio" warm; outcome=$$?; wait; exit $$outcome
 	@touch "$@"

@@ -7,8 +7,10 @@ PALIO_SEED      repeats a run; the default is a number from the commit, so that 
 
 from __future__ import annotations
 
+import gc
 import os
 import random
+import re
 import secrets
 import signal
 import subprocess
@@ -16,7 +18,7 @@ import sys
 import zlib
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -110,6 +112,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
 
 
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from all that was imported and collected, which stays."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """One more than there are processors: many tests wait for processes that they started."""
     return 1 + (os.cpu_count() or 1)
@@ -119,11 +127,31 @@ def pytest_report_header() -> str:
     return f"palio: profile {PROFILE}, seed {SEED} (repeat with PALIO_SEED={SEED})"
 
 
+IN_A_GROUP: Final = re.compile(r'xdist_group\("(\w+)"\)|usefixtures\("(spark)"\)|\b(spark): SparkS')
+"""What a file says that is to run in one process with others: they share what is dear to make."""
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """One process runs all files of a group, the largest group first: that of a session of Spark.
+
+    xdist's own groups are a suffix of the names of tests, which pytest 9.2 drops without a word.
+    """
+    from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
+
+    groups = {
+        path.relative_to(config.rootpath).as_posix(): said[said.lastindex or 0]
+        for path in Path(__file__).parent.rglob("test_*.py")
+        if (said := IN_A_GROUP.search(path.read_text("utf-8")))
+    }
+
+    class InGroups(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
+        def _split_scope(self, nodeid: str) -> str:
+            return groups.get(nodeid.partition("::")[0], nodeid)
+
+    return InGroups(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # With xdist's `--dist loadgroup` one process runs all that need a session of Spark.
-    for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
     if NIGHTLY:
         return
     skipped = {item for item in items if item.get_closest_marker("nightly")}

@@ -15,7 +15,7 @@ from tests.conftest import share
 SMALL: Final = peers.Options(seconds=0.02, warm_s=0.02, filters=100, clients=5)
 
 
-@pytest.mark.parametrize("name", share(SYSTEMS, 3))
+@pytest.mark.parametrize("name", share(SYSTEMS, 2))
 def test_a_system_has_a_figure_for_every_row_or_a_reason(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,7 @@ SIZES, STAR_ROUTINGS = ((60, 500), ROUTINGS) if NIGHTLY else ((60,), ("general",
 STARS = [(size, routing) for size in SIZES for routing in STAR_ROUTINGS]
 
 
-@pytest.mark.parametrize("routing", share(ROUTINGS, 3))
+@pytest.mark.parametrize("routing", share(ROUTINGS, 2))
 def test_a_chain_of_24_takes_back_each_of_its_brokers(routing: str) -> None:
     chain = line(24)
     network = Restarts(chain, routing)

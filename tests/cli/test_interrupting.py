@@ -19,6 +19,7 @@ import pytest
 import palio
 from palio.cli.main import INTERRUPTED
 from tests.cli.brokers import PATIENCE_S, PROGRAM
+from tests.conftest import share
 
 ENDS_S: Final = 10.0
 """How long a command may take to end, on a busy machine: far less than the 30 s of a request."""
@@ -84,8 +85,8 @@ def say(process: subprocess.Popen[bytes], line: bytes) -> None:
     process.stdin.flush()
 
 
-@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
-def test_one_interrupt_ends_every_command(is_killed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", share(["killed", "stopped"], 1))
+def test_one_interrupt_ends_every_command(end: str, tmp_path: Path) -> None:
     archived = tmp_path / "archived"
     with ExitStack() as stack:
         broker, url = stack.enter_context(served(tmp_path / "data"))
@@ -106,7 +107,7 @@ def test_one_interrupt_ends_every_command(is_killed: bool, tmp_path: Path) -> No
         say(running["pub"], b'{"x": 1}')
         until_told(running["sub"], "in force")
         until_told(running["archive"], "archiving")
-        if is_killed:
+        if end == "killed":
             broker.kill()
             until_told(running["sub"], "broke")
         else:
@@ -151,7 +152,7 @@ def test_a_command_that_has_not_connected_yet_ends_too(tmp_path: Path) -> None:
             connection.close()
 
 
-@pytest.mark.parametrize("line", [b"Three brokers start", b"is killed"])
+@pytest.mark.parametrize("line", share([b"Three brokers start", b"is killed"], 1))
 def test_the_demo_ends_with_its_brokers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:

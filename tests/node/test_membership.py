@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from palio.node import membership
 from palio.node.limits import MAX_PEERS
 from palio.node.partings import PATIENCE_BEATS
 from palio.node.registry import Whereabouts
@@ -315,14 +316,16 @@ def test_who_is_no_neighbour_cannot_be_removed() -> None:
         assert "there are: b2" in words
 
 
-def test_so_many_are_added_and_no_more() -> None:
+def test_so_many_are_added_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 5
+    monkeypatch.setattr(membership, "MAX_PEERS", most)
     world = World(settings=Settings(routing="acyclic"))
-    for number in range(MAX_PEERS + 2):
+    for number in range(most + 2):
         world.add_broker(f"b{number}", Acyclic)
     ann = world.client("ann", "b0")
-    for number in range(1, MAX_PEERS + 1):
+    for number in range(1, most + 1):
         assert asked(world, ann, AddPeer(0, address_of(f"b{number}")), 0.2)["peer"]
-    kind, words = asked(world, ann, AddPeer(0, address_of(f"b{MAX_PEERS + 1}")), 0.2)
+    kind, words = asked(world, ann, AddPeer(0, address_of(f"b{most + 1}")), 0.2)
     assert kind == "LimitExceeded"
     assert "MAX_PEERS" in words
 

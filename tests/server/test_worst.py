@@ -32,8 +32,10 @@ again. What holds the loop does so each time."""
 
 READY_S: Final = 60.0
 
+TEXTS: Final = ("long_texts_beside_residuals", "slow_letters_beside_residuals")
 
-@pytest.mark.parametrize("name", ["long_texts_beside_residuals", "slow_letters_beside_residuals"])
+
+@pytest.mark.parametrize("name", share(TEXTS, 1))
 async def test_texts_take_no_more_memory_than_events_do(name: str, tmp_path: Path) -> None:
     async with target(tmp_path) as broker:
         before = broker.most_bytes()
@@ -41,7 +43,7 @@ async def test_texts_take_no_more_memory_than_events_do(name: str, tmp_path: Pat
         assert broker.most_bytes() - before < TAKEN_BYTES
 
 
-@pytest.mark.parametrize("name", share(INPUTS, 4))
+@pytest.mark.parametrize("name", share(INPUTS, 3))
 async def test_no_input_holds_the_loop(name: str, tmp_path: Path) -> None:
     """A broker for each: what an input leaves behind makes the next one slower."""
     tried = []
