@@ -11,7 +11,6 @@ import threading
 import warnings
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import wraps
-from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
@@ -273,12 +272,7 @@ class SyncHub:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

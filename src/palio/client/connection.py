@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, Final, Literal, Self
 
 from palio.client.answers import (
@@ -258,16 +258,11 @@ class Client(Hub[BrokerUpstream]):
         finally:
             await self._upstream.close()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """`close`; but whoever is cancelled in the block is not made to wait for a broker."""
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             await self._upstream.close(CANCELLED_S)
-        await super().__aexit__(kind, error, trace)
+        await self.close()
 
     # --- publishing ---
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 from palio.client.delivery_queue import DeliveryQueue
@@ -185,12 +184,7 @@ class Hub(Generic[AnyUpstream]):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

@@ -21,7 +21,6 @@ import shutil
 import time as clock
 from pathlib import Path
 from threading import Event, Thread
-from types import TracebackType
 from typing import Final, Self
 
 import pyarrow as pa
@@ -262,12 +261,7 @@ class Refreshing:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _run(self) -> None:

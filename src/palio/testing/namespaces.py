@@ -15,7 +15,6 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Final, Self
 
 __all__ = ["Namespace", "why_not"]
@@ -83,12 +82,7 @@ class Namespace:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -11,7 +11,6 @@ import contextlib
 import socket
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from types import TracebackType
 from typing import Final, Self
 
 from palio.testing.namespaces import Namespace
@@ -92,12 +91,7 @@ class Relay:
         self._server = await asyncio.start_server(self._accept, sock=self._listener)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
         self.cut()
