@@ -37,7 +37,7 @@ from benchmarks.healing_network import (
 )
 from benchmarks.matching_results import replace
 from palio.routing.algorithms import find_algorithm
-from palio.testing.namespaces import why_not
+from palio_studies.namespaces import why_not
 
 __all__ = ["FAULTS", "Fault", "load_of", "run"]
 

@@ -34,7 +34,7 @@ from palio.client.connection import connect as client
 from palio.protocol.limits import GREETING_S
 from palio.protocol.messages import Settle, Subscribe, Unsubscribe
 from palio.testing.fleet import Fleet
-from palio.testing.relay import Relay
+from palio_studies.relay import Relay
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

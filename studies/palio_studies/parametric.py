@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from palio.testing.namespaces import why_not
 from palio_studies.names import Scale, Value
+from palio_studies.namespaces import why_not
 from palio_studies.parametric_brokers import TIMED, run_brokers
 from palio_studies.parametric_claims import CLAIMS
 from palio_studies.parametric_runs import EVENTS_PER_S, RESUBSCRIPTIONS, UPD, WAYS, WINDOW_S, run

@@ -21,8 +21,7 @@ from palio.client.subscription import Subscription
 from palio.protocol.addresses import DEFAULT_PORT
 from palio.simulation import Randomness
 from palio.testing.fleet import Fleet
-from palio.testing.namespaces import Namespace
-from palio.testing.relay import Relay
+from palio_studies.namespaces import Namespace
 from palio_studies.parametric_runs import (
     SWING_MS,
     US_PER_MS,
@@ -31,6 +30,7 @@ from palio_studies.parametric_runs import (
     Swinger,
     delay_row,
 )
+from palio_studies.relay import Relay
 from palio_studies.simulator import Delivery
 from palio_studies.study import Point, Row
 

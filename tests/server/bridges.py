@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
-from palio.testing.namespaces import Namespace, why_not
+from palio_studies.namespaces import Namespace, why_not
 
 __all__ = ["INTERFACE", "Bridge", "why_no_bridge"]
 

@@ -21,8 +21,8 @@ from palio import connect
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.testing.fleet import Fleet
-from palio.testing.namespaces import Namespace, why_not
-from palio.testing.relay import Relay
+from palio_studies.namespaces import Namespace, why_not
+from palio_studies.relay import Relay
 from tests.conftest import NIGHTLY, share
 from tests.server.helpers import Changing
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Answer, Ask, Deliver, Done, Settle, Subscribe, Unsubscribe
 from palio.server.settings import Limits, Peers
-from palio.testing.relay import Relay
+from palio_studies.relay import Relay
 from tests.server.helpers import PATIENCE_S, Peer, publish
 from tests.server.test_run import broker, linked, xs
 

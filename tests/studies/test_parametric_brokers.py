@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from palio import connect
-from palio.testing.namespaces import why_not
+from palio_studies.namespaces import why_not
 from palio_studies.parametric_brokers import TIMED, RealClient, run_brokers
 from palio_studies.parametric_runs import WAYS, Swinger
 from palio_studies.study import Point, Row

@@ -1,7 +1,6 @@
-"""For tests: brokers in one process and virtual time, or brokers as processes and broken lines.
+"""For tests: brokers in one process and virtual time, or brokers as processes.
 
-`Network` and `run` are for the tests of applications. `fleet.Fleet` runs real brokers on loopback,
-`relay.Relay` is a line between them that can be slowed, cut and hushed.
+`Network` and `run` are for the tests of applications. `fleet.Fleet` runs real brokers on loopback.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from palio.server.limits import BUFFER_BYTES
 from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
 from palio.server.settings import Multicast
-from palio.testing.namespaces import Namespace
+from palio_studies.namespaces import Namespace
 from tests.server.bridges import INTERFACE, Bridge, why_no_bridge
 from tests.server.helpers import PATIENCE_S, Changing, Scripted, until
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Self
 
-from palio.testing.namespaces import Namespace
+from palio_studies.namespaces import Namespace
 
 __all__ = ["Relay"]
 
