@@ -21,7 +21,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "__main__.py": "cli/test_main.py",
     "errors.py": "protocol/test_failures.py",
     "node/effects.py": "node/test_node.py",
-    "multicast/limits.py": "multicast/test_packing.py",
     "node/limits.py": "node/test_allowances.py",
     "node/operations.py": "node/test_memory.py",
     "node/settings.py": "server/test_settings.py",
@@ -59,7 +58,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "client/upstream.py": "client/test_bus.py",
     # the simulation: it is what storms run on, and they find planted faults
     "simulation/disks.py": "node/test_faults.py",
-    "simulation/doors.py": "node/test_storms.py",
     "simulation/member.py": "campaign/test_plays.py",
     # two modules that are one thing to whoever calls them
     "model/parameters.py": "client/test_bus.py",

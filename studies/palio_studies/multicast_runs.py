@@ -9,9 +9,9 @@ import numpy as np
 
 from palio.multicast.broker_sets import Words, masks_of
 from palio.multicast.clustered import clusters_of, groups_needed, likeness_by_interest, regionalism
+from palio.multicast.documents import pack
 from palio.multicast.listed import ListedGroups, flooding, ideal
 from palio.multicast.merging import approximated, replanned
-from palio.multicast.packing import pack
 from palio.multicast.plans import GroupPlan
 from palio.multicast.traffic import GroupTraffic
 from palio_studies.multicast_network import Wan

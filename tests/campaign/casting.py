@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from palio.multicast.broker_sets import numbered, rows_of
+from palio.multicast.documents import pack
 from palio.multicast.listed import ListedGroups
-from palio.multicast.packing import pack
 from palio.node.node import Node
 
 __all__ = ["out_of_use", "packed_plan"]

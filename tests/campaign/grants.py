@@ -7,7 +7,7 @@ from typing import Final
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
 from palio.node.authority import Principal
-from palio.simulation.doors import Doors
+from palio.simulation.computers import Doors
 from tests.campaign.operators import OPERATOR
 from tests.node.badges import Badge, Names, broker
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from palio.simulation.doors import Doors
+from palio.simulation.computers import Doors
 from tests.campaign.plays import Play
 from tests.campaign.scripts import Breach, Script
 from tests.campaign.verdicts import verdicts

@@ -13,7 +13,7 @@ from palio.protocol.messages import Apply, Done, Message, Pong
 from palio.routing.algorithms import find_algorithm
 from palio.routing.protocol import Router
 from palio.simulation.agenda import FAULT, US
-from palio.simulation.doors import Doors
+from palio.simulation.computers import Doors
 from palio.simulation.world import World
 from tests.campaign.actors import Actor
 from tests.campaign.casting import packed_plan

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from palio.multicast.packing import unpack
+from palio.multicast.documents import unpack
 from palio.simulation.disks import Disk
 from tests.campaign.casting import out_of_use, packed_plan
 from tests.campaign.plays import Play

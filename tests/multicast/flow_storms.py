@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from palio.model.parcels import Parcel, Shape
-from palio.multicast import flow_limits, inflows, outflows
+from palio.multicast import inflows, limits, outflows
 from palio.multicast.broker_sets import numbered, rows_of
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
@@ -287,7 +287,7 @@ class Party:
             vars(outflows)["MAX_HISTORY_BYTES"]: self.out._history_bytes,
             vars(outflows)["MAX_WAITING_BYTES"]: self.out._waiting_bytes,
             vars(inflows)["MAX_HELD_BYTES"]: max((flow.held_bytes for flow in flows), default=0),
-            flow_limits.MAX_RECENT_BYTES: self.recent._bytes,
+            limits.MAX_RECENT_BYTES: self.recent._bytes,
         }
         for most, found in kept.items():
             if found > most + ONE_BYTES:

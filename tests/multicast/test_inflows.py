@@ -9,7 +9,8 @@ import pytest
 from palio.model.parcels import Parcel
 from palio.multicast import inflows
 from palio.multicast.datagrams import COUNT_BITS, Datagram
-from palio.multicast.flow_limits import (
+from palio.multicast.inflows import Inflows, RecentDatagrams, number_near
+from palio.multicast.limits import (
     HEARD_EVENTS,
     HEARD_S,
     LACK_S,
@@ -19,7 +20,6 @@ from palio.multicast.flow_limits import (
     MAX_RECENT_BYTES,
     MAX_TOGETHER,
 )
-from palio.multicast.inflows import Inflows, RecentDatagrams, number_near
 from tests.multicast.flows import event
 
 

@@ -1,4 +1,4 @@
-from palio.multicast.flow_limits import AWAY_S, JUDGED, MOST_AWAY_S
+from palio.multicast.limits import AWAY_S, JUDGED, MOST_AWAY_S
 from palio.multicast.outflow import FlowState, Outflow
 
 

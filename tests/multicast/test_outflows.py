@@ -4,10 +4,10 @@ from math import inf
 
 import pytest
 
-from palio.multicast import flow_limits, outflows
+from palio.multicast import limits, outflows
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_limits import (
+from palio.multicast.limits import (
     FIRST_WINDOW,
     LEAST_WINDOW,
     LINK_S,
@@ -250,7 +250,7 @@ def test_a_new_plan_is_used_for_those_who_have_joined_it() -> None:
 
 
 def test_more_is_not_repaired_at_once() -> None:
-    assert flow_limits.MAX_REPAIRED < 3 * FIRST_WINDOW
+    assert limits.MAX_REPAIRED < 3 * FIRST_WINDOW
     pair = Pair("a", "b")
     pair.settle()
     pair.loses = lambda said, name: name == "b"
@@ -261,7 +261,7 @@ def test_more_is_not_repaired_at_once() -> None:
     later = pair.now + LINK_S
     pair.sender.hear("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=later)
     repaired = [each for each in pair.sender.said if isinstance(each, ByLinks)]
-    assert len(repaired) == flow_limits.MAX_REPAIRED
+    assert len(repaired) == limits.MAX_REPAIRED
 
 
 def test_who_comes_back_in_the_same_life_hears_what_comes_from_then_on() -> None:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 from palio.language.parsing import parse_filter
 from palio.multicast.broker_sets import numbered, rows_of
+from palio.multicast.documents import pack
 from palio.multicast.listed import ListedGroups, flooding
-from palio.multicast.packing import pack
 from palio.multicast.plans import GroupPlan
 from palio.node.settings import Settings
 from palio.protocol.messages import Apply

@@ -11,7 +11,7 @@ from palio import files
 from palio.node.identity import NOBODY, Identity
 from palio.server import tokens
 from palio.server.settings import Auth
-from palio.simulation.doors import Doors
+from palio.simulation.computers import Doors
 from tests.campaign.grants import TEAM
 
 YEAR_S = 365 * 86_400

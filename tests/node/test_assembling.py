@@ -29,7 +29,7 @@ from palio.routing.patterns.messages import (
     TooLate,
 )
 from palio.routing.patterns.router import Patterned
-from palio.simulation.doors import Doors
+from palio.simulation.computers import Doors
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 from palio.testing import Network, run

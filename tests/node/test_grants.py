@@ -44,7 +44,7 @@ from palio.protocol.requests import Request
 from palio.routing import messages as routing
 from palio.routing.acyclic import Acyclic
 from palio.routing.general import General
-from palio.simulation.doors import Doors
+from palio.simulation.computers import Doors
 from palio.simulation.member import Member
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World

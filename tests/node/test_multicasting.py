@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from palio.multicast import outflows
 from palio.multicast.broker_sets import numbered, rows_of
-from palio.multicast.flow_limits import MAX_RANGES
+from palio.multicast.documents import pack
+from palio.multicast.limits import MAX_RANGES
 from palio.multicast.listed import ListedGroups, flooding
 from palio.multicast.outflows import Outflows
-from palio.multicast.packing import pack
 from palio.node.effects import Moment, Tune
 from palio.node.limits import MEMORY_BYTES
 from palio.node.memory import MemoryStore

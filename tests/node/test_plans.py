@@ -6,8 +6,8 @@ from itertools import permutations
 
 import pytest
 
+from palio.multicast.documents import pack
 from palio.multicast.listed import flooding
-from palio.multicast.packing import pack
 from palio.node.effects import Moment
 from palio.node.plans import NetworkPlan, Plans, epoch_id
 from palio.node.registry import Registry

@@ -11,8 +11,8 @@ import pytest
 import palio
 from palio.model.events import to_batches
 from palio.model.filters import FALSE, TRUE
+from palio.multicast.documents import pack
 from palio.multicast.listed import flooding
-from palio.multicast.packing import pack
 from palio.node import durability, requests, sessions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send

@@ -15,8 +15,8 @@ from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import REDIAL_US, Cluster, address_of
+from palio.simulation.computers import Doors
 from palio.simulation.disks import Disk
-from palio.simulation.doors import Doors
 
 
 class Line:

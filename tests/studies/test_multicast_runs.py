@@ -10,9 +10,9 @@ import pytest
 
 from palio.multicast.broker_sets import words_of
 from palio.multicast.clustered import ClusteredGroups
+from palio.multicast.documents import pack
 from palio.multicast.listed import ListedGroups
 from palio.multicast.merging import approximated
-from palio.multicast.packing import pack
 from palio_studies.multicast_prices import run_prices
 from palio_studies.multicast_queues import EVENT_BYTES, run_latency
 from palio_studies.multicast_runs import (

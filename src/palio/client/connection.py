@@ -519,8 +519,7 @@ class Client(Hub[BrokerUpstream]):
 
 def _packed(plan: bytes | str | PathLike[str]) -> str:
     """A plan, or one in a file, as brokers tell it."""
-    from palio.multicast.documents import decode
-    from palio.multicast.packing import pack
+    from palio.multicast.documents import decode, pack
 
     found, _ = decode(plan if isinstance(plan, bytes) else Path(plan).read_bytes())
     return pack(found)

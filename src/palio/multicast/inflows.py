@@ -10,7 +10,7 @@ from zlib import crc32
 
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import COUNT_BITS, Datagram
-from palio.multicast.flow_limits import (
+from palio.multicast.limits import (
     HEARD_EVENTS,
     HEARD_S,
     LACK_S,

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import COUNT_BITS, Datagram
-from palio.multicast.flow_limits import AWAY_S, JUDGED, MOST_AWAY_S
+from palio.multicast.limits import AWAY_S, JUDGED, MOST_AWAY_S
 
 __all__ = [
     "ByLinks",

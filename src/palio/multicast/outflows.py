@@ -18,7 +18,7 @@ from palio.bounded import Bounded
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Carriage, Epoch
-from palio.multicast.flow_limits import (
+from palio.multicast.limits import (
     FIRST_WINDOW,
     LACK_S,
     LEAST_WINDOW,

@@ -19,8 +19,8 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_limits import JOIN_S, LINK_S, MAX_HELPED, MAX_RANGES
 from palio.multicast.inflows import Hearing, Inflows, RecentDatagrams
+from palio.multicast.limits import JOIN_S, LINK_S, MAX_HELPED, MAX_RANGES
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows, Said
 from palio.node.addressing import AddressedWays, without

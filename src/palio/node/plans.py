@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from palio.errors import PalioError
-from palio.multicast.packing import unpack
+from palio.multicast.documents import unpack
 from palio.multicast.plans import GroupPlan
 from palio.node.registry import Registry
 from palio.node.vouching import PLAN, RETIRED
@@ -42,7 +42,7 @@ class Plans:
     """The plan that counts, as one broker knows it.
 
     >>> from palio.multicast.listed import flooding
-    >>> from palio.multicast.packing import pack
+    >>> from palio.multicast.documents import pack
     >>> registry = Registry("b1")
     >>> plans = Plans(registry)
     >>> registry.announce(PLAN, filter=pack(flooding(("b1", "b2"))), claimed_us=plans.next_epoch(7))

@@ -19,8 +19,7 @@ from palio.model.filters import Filter
 from palio.model.parcels import Parcel, pack_mask, unpack_mask
 from palio.model.printing import shown_without
 from palio.model.values import NO_VALUES
-from palio.multicast.flow_limits import MAX_RANGES
-from palio.multicast.limits import MAX_PACKED_CHARS
+from palio.multicast.limits import MAX_PACKED_CHARS, MAX_RANGES
 from palio.protocol.limits import (
     MAX_ADDRESSEES,
     MAX_BOOKMARK_BYTES,
@@ -384,7 +383,7 @@ class Apply(msgspec.Struct, frozen=True, tag=True):
 
     id: Number
     plan: Annotated[str, msgspec.Meta(max_length=MAX_PACKED_CHARS)]
-    """What `palio.multicast.packing` makes of it; empty if there is to be none."""
+    """What `palio.multicast.documents` makes of it; empty if there is to be none."""
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):

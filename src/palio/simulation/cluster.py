@@ -23,9 +23,8 @@ from palio.protocol.addresses import DEFAULT_PORT, Address
 from palio.protocol.messages import Message
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
-from palio.simulation.computers import Computer, Processors
+from palio.simulation.computers import Computer, Doors, Processors
 from palio.simulation.disks import Disk
-from palio.simulation.doors import Doors
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Pipe, Planner, Surface
 from palio.simulation.randomness import Randomness

@@ -5,17 +5,37 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
+from palio.node.authority import Authority, OpenAuthority
 from palio.node.effects import Moment, Report
 from palio.node.host import DialPort, Host, Machine, numbered_ids
+from palio.node.identity import NOBODY, Identity
 from palio.node.operations import Append
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, NumberedReader, Planner
 
-__all__ = ["Computer", "Processors"]
+__all__ = ["Computer", "Doors", "Processors"]
+
+
+class Doors(NamedTuple):
+    """The authority of a broker, and what a broker or client shows of itself, by its name.
+
+    By default everybody may do everything.
+
+    >>> Doors().identity("b1").token
+    ''
+    """
+
+    authority: Callable[[str], Authority] = lambda _: OpenAuthority()
+    """Whom a broker lets in."""
+    identity: Callable[[str], Identity] = lambda _: NOBODY
+    """What a broker shows of itself."""
+    token: Callable[[str], str] = lambda _: ""
+    """What a client shows."""
+
 
 PROBE_US: Final = US
 """How often a disk that refuses is tried."""

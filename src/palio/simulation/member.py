@@ -36,7 +36,7 @@ from palio.protocol.messages import (
 from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Outcome, Request
 from palio.simulation.agenda import TIMER, US, Agenda, at_least
-from palio.simulation.doors import Doors
+from palio.simulation.computers import Doors
 from palio.simulation.randomness import Randomness
 
 __all__ = ["Member", "Publication", "Surroundings"]

@@ -15,8 +15,8 @@ from palio.protocol.messages import Message
 from palio.routing.acyclic import Acyclic
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import Cluster, NodeRouter
+from palio.simulation.computers import Doors
 from palio.simulation.disks import Disk
-from palio.simulation.doors import Doors
 from palio.simulation.member import Member
 from palio.simulation.pipes import End, Holder, NumberedReader
 from palio.simulation.randomness import Randomness

@@ -39,8 +39,8 @@ from palio.routing.algorithms import Algorithm, GraphKind, find_algorithm
 from palio.routing.protocol import Router
 from palio.simulation.agenda import US, Action
 from palio.simulation.cluster import Cluster
+from palio.simulation.computers import Doors
 from palio.simulation.disks import Disk
-from palio.simulation.doors import Doors
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness

@@ -1,4 +1,4 @@
-from palio.multicast import flow_limits as limits
+from palio.multicast import limits
 
 
 def test_limits_go_together() -> None:
