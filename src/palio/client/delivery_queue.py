@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from palio.client.arrivals import Arrival
 from palio.client.events import Event, Gap
-from palio.errors import Closed, InvalidFilter, InvalidInput, LimitExceeded, PalioError
+from palio.errors import Closed, InvalidFilter, InvalidInput, PalioError
 from palio.model.events import SEQ, TIME
+from palio.model.limits import check_limit
 from palio.model.parcels import Parcel, Shape
 from palio.protocol.receipts import Entry, Receipt, Receipts
 
@@ -50,10 +51,7 @@ def check_capacity(capacity: int) -> None:
         raise InvalidInput(f"a queue's capacity is a whole number of events, not {capacity!r:.40}")
     if capacity < 1:
         raise InvalidInput(f"a queue's capacity is 1 event at least, not {capacity}")
-    if capacity > MAX_CAPACITY:
-        raise LimitExceeded(
-            "a queue's capacity", limit="MAX_CAPACITY", maximum=MAX_CAPACITY, actual=capacity
-        )
+    check_limit("a queue's capacity", "MAX_CAPACITY", MAX_CAPACITY, capacity)
 
 
 class Consumer(Protocol):

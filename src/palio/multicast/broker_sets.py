@@ -8,7 +8,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidInput
+from palio.model.limits import check_limit
 
 __all__ = [
     "MAX_BROKERS",
@@ -57,13 +58,7 @@ def numbered(brokers: Iterable[str]) -> dict[str, int]:
         places[name] = len(places)
     if not places:
         raise InvalidInput("a plan is for one broker at least")
-    if len(places) > MAX_BROKERS:
-        raise LimitExceeded(
-            "the number of brokers of a plan",
-            limit="MAX_BROKERS",
-            maximum=MAX_BROKERS,
-            actual=len(places),
-        )
+    check_limit("the number of brokers of a plan", "MAX_BROKERS", MAX_BROKERS, len(places))
     return places
 
 

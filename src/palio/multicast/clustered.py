@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidInput
+from palio.model.limits import check_limit
 from palio.multicast.broker_sets import Words, masks_of, numbered, words_of
 from palio.multicast.plans import Sends, sends_to
 from palio.multicast.traffic import GroupTraffic
@@ -76,13 +77,7 @@ class ClusteredGroups:
         self.clusters = self._checked(clusters)
         counts = [groups_needed(len(each), threshold) for each in self.clusters]
         self.group_count = sum(counts)
-        if self.group_count > most:
-            raise LimitExceeded(
-                "the number of groups of these clusters",
-                limit="MAX_GROUPS",
-                maximum=most,
-                actual=self.group_count,
-            )
+        check_limit("the number of groups of these clusters", "MAX_GROUPS", most, self.group_count)
         self._first: Longs = np.cumsum([0, *counts])
         self._tables = {len(each): _Subsets(len(each), threshold) for each in self.clusters}
 
@@ -94,10 +89,7 @@ class ClusteredGroups:
         if not all(clusters):
             raise InvalidInput("a cluster has one broker at least")
         largest = max(map(len, clusters))
-        if largest > MAX_CLUSTER:
-            raise LimitExceeded(
-                "the size of a cluster", limit="MAX_CLUSTER", maximum=MAX_CLUSTER, actual=largest
-            )
+        check_limit("the size of a cluster", "MAX_CLUSTER", MAX_CLUSTER, largest)
         if self.threshold is not None and self.threshold < 1:
             raise InvalidInput("a threshold is 1 or more")
         return [sorted(each) for each in clusters]

@@ -11,7 +11,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from palio.errors import FileDamaged, InvalidInput, LimitExceeded, PalioError
+from palio.errors import FileDamaged, InvalidInput, PalioError
+from palio.model.limits import check_limit
 from palio.multicast.broker_sets import MAX_BROKERS
 from palio.multicast.clustered import MAX_GROUPS, ClusteredGroups
 from palio.multicast.epochs import MAX_GROUPS_IN_USE, check_usable
@@ -99,13 +100,7 @@ def pack(plan: GroupPlan) -> str:
     """
     check_usable(plan)
     data = encode(plan)
-    if len(data) > MAX_UNPACKED_BYTES:
-        raise LimitExceeded(
-            "the bytes of a plan in use",
-            limit="MAX_UNPACKED_BYTES",
-            maximum=MAX_UNPACKED_BYTES,
-            actual=len(data),
-        )
+    check_limit("the bytes of a plan in use", "MAX_UNPACKED_BYTES", MAX_UNPACKED_BYTES, len(data))
     return b64encode(zlib.compress(data, 9)).decode()
 
 

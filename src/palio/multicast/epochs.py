@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from palio.errors import LimitExceeded, NotSupported
+from palio.errors import NotSupported
+from palio.model.limits import check_limit
 from palio.multicast.broker_sets import masks_of, numbered, rows_of
 from palio.multicast.plans import GroupPlan
 
@@ -100,10 +101,9 @@ def check_usable(plan: GroupPlan) -> None:
             "a plan of neighbours has groups hop by hop, and brokers send to groups once; "
             "make a plan by another method"
         )
-    if plan.group_count > MAX_GROUPS_IN_USE:
-        raise LimitExceeded(
-            "the number of groups of a plan in use",
-            limit="MAX_GROUPS_IN_USE",
-            maximum=MAX_GROUPS_IN_USE,
-            actual=plan.group_count,
-        )
+    check_limit(
+        "the number of groups of a plan in use",
+        "MAX_GROUPS_IN_USE",
+        MAX_GROUPS_IN_USE,
+        plan.group_count,
+    )

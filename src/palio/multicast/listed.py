@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.errors import InvalidInput, LimitExceeded
+from palio.model.limits import check_limit
 from palio.multicast import kernels
 from palio.multicast.broker_sets import Words, masks_of, numbered, rows_of, words_of
 from palio.multicast.clustered import MAX_GROUPS, ClusteredGroups
@@ -120,10 +121,7 @@ def listed(
     data = b64decode(document["groups"], validate=True)
     width = -(-len(numbered(brokers)) // 8)
     count = len(data) // width
-    if count > most:
-        raise LimitExceeded(
-            "the number of groups of this plan", limit="MAX_GROUPS", maximum=most, actual=count
-        )
+    check_limit("the number of groups of this plan", "MAX_GROUPS", most, count)
     rows = np.frombuffer(data, np.uint8).reshape(-1, width)
     masks = np.unpackbits(rows, axis=1, bitorder="little", count=len(brokers)).view(np.bool_)
     if not masks.any(axis=1).all() or (rows[:, -1] >> ((len(brokers) - 1) % 8 + 1)).any():

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidInput
+from palio.model.limits import check_limit
 from palio.multicast.broker_sets import Words, masks_of, numbered, words_of
 from palio.multicast.plans import Sends, sends_to
 from palio.routing.trees import Graph, shortest_ways
@@ -42,13 +43,7 @@ class NeighbourGroups:
         self.graph = {name: dict(graph.get(name, {})) for name in brokers}
         self._neighbours = [sorted(places[each] for each in self.graph[name]) for name in brokers]
         widest = max(map(len, self._neighbours))
-        if widest > MAX_NEIGHBOURS:
-            raise LimitExceeded(
-                "the number of a broker's neighbours",
-                limit="MAX_NEIGHBOURS",
-                maximum=MAX_NEIGHBOURS,
-                actual=widest,
-            )
+        check_limit("the number of a broker's neighbours", "MAX_NEIGHBOURS", MAX_NEIGHBOURS, widest)
         counts = [(1 << len(each)) - 1 for each in self._neighbours]
         self._first: Longs = np.cumsum([0, *counts])
         self.group_count = int(self._first[-1])

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from palio.errors import InvalidInput, LimitExceeded
+from palio.model.limits import check_limit
 from palio.multicast.clustered import (
     MAX_CLUSTER,
     ClusteredGroups,
@@ -106,13 +107,7 @@ def _clustered(
 ) -> ClusteredGroups:
     bounded = PlanLimits(**{**vars(limits), "threshold": threshold})
     made = ClusteredGroups(traffic.brokers, _clusters(traffic, bounded, limits.groups), threshold)
-    if made.group_count > limits.groups:
-        raise LimitExceeded(
-            "the number of groups of these clusters",
-            limit="groups",
-            maximum=limits.groups,
-            actual=made.group_count,
-        )
+    check_limit("the number of groups of these clusters", "groups", limits.groups, made.group_count)
     return made
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from palio.errors import InvalidInput, LimitExceeded
 from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.model.limits import MAX_ATTRIBUTES
+from palio.model.limits import MAX_ATTRIBUTES, check_limit
 from palio.model.parcels import Parcel, Shape
 from palio.multicast.datagrams import Datagram
 from palio.protocol.group_keys import SALT_BYTES, STREAM_BYTES, UNSHARED, Ciphers, GroupKey
@@ -230,13 +230,7 @@ class Sealer:
     def seal(self, datagram: Datagram) -> list[bytes]:
         """Packets of which none is longer than the mtu; `LimitExceeded` for what does not fit."""
         message = self._message(datagram)
-        if len(message) > MAX_DATAGRAM_BYTES:
-            raise LimitExceeded(
-                "a datagram in bytes",
-                limit="MAX_DATAGRAM_BYTES",
-                maximum=MAX_DATAGRAM_BYTES,
-                actual=len(message),
-            )
+        check_limit("a datagram in bytes", "MAX_DATAGRAM_BYTES", MAX_DATAGRAM_BYTES, len(message))
         about = datagram.source, datagram.life, datagram.plan
         outgoing = self._outgoing.get(about) or self._begin(about)
         if len(message) + OVERHEAD_BYTES <= self._mtu:

@@ -32,10 +32,11 @@ from jwt import PyJWS, PyJWTError
 
 from palio import files
 from palio.bounded import Bounded
-from palio.errors import InvalidInput, LimitExceeded, NotAuthenticated, PalioError
+from palio.errors import InvalidInput, NotAuthenticated, PalioError
 from palio.language.documents import read_document
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, Filter
+from palio.model.limits import check_limit
 from palio.node.authority import ANYONE, Limits, NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
@@ -280,10 +281,7 @@ def sign(claims: Claims, key: Ed25519PrivateKey) -> str:
     claims.principal()
     kid = key_id(key.public_key())
     token = _JWS.encode(msgspec.json.encode(claims), key, ALGORITHM, {"kid": kid})
-    if len(token) > MAX_TOKEN_CHARS:
-        raise LimitExceeded(
-            "a token", limit="MAX_TOKEN_CHARS", maximum=MAX_TOKEN_CHARS, actual=len(token)
-        )
+    check_limit("a token", "MAX_TOKEN_CHARS", MAX_TOKEN_CHARS, len(token))
     return token
 
 

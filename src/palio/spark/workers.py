@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidInput
 from palio.matching.index import Index
+from palio.model.limits import check_limit
 from palio.multicast.broker_sets import MAX_BROKERS, masks_of, words_of
 from palio.multicast.traffic import SetTally
 from palio.spark.attributes import Fitted, fit
@@ -318,13 +319,7 @@ def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
 def _sets(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
     """Each set of subscribers that any event goes to, and how many events of this partition do."""
     names = _goals(version)
-    if len(names) > MAX_BROKERS:
-        raise LimitExceeded(
-            'the number of subscribers for how="sets"',
-            limit="MAX_BROKERS",
-            maximum=MAX_BROKERS,
-            actual=len(names),
-        )
+    check_limit('the number of subscribers for how="sets"', "MAX_BROKERS", MAX_BROKERS, len(names))
     tally = SetTally(len(names))
     step = max(1, MAX_MASK_BYTES // max(1, len(names)))
     for each, rows, who in _routes(version, events):

@@ -20,10 +20,10 @@ import msgspec
 import pyarrow as pa
 from starlette.requests import Request
 
-from palio.errors import InvalidInput, LimitExceeded
+from palio.errors import InvalidInput
 from palio.language.http_events import gap_event, json_value
 from palio.model.events import PUBLISHER, SEQ, TIME, is_system_name, rows
-from palio.model.limits import MAX_ATTRIBUTES
+from palio.model.limits import MAX_ATTRIBUTES, check_limit
 from palio.server.http.cursors import PING_S, CursorFeed, FeedBatch, with_pings
 from palio.server.turns import Pace
 
@@ -98,13 +98,7 @@ def columns_of(query: Mapping[str, str]) -> Columns:
                 "and names that begin with $ belong to the system"
             )
         columns[name] = TYPES[kind]
-    if len(columns) > MAX_ATTRIBUTES:
-        raise LimitExceeded(
-            "the columns of a stream",
-            limit="MAX_ATTRIBUTES",
-            maximum=MAX_ATTRIBUTES,
-            actual=len(columns),
-        )
+    check_limit("the columns of a stream", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, len(columns))
     return columns
 
 

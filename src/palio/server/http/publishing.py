@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
+from palio.model.limits import check_limit
 from palio.model.parcels import Parcel
 from palio.protocol.batches import check_texts
 from palio.protocol.legal_parcels import stream_batches
@@ -132,13 +133,9 @@ async def _events(request: Request, content_type: str, body: bytes) -> list[dict
     if content_type == BATCH_TYPE:
         documents = _array(body)
         await asyncio.sleep(0)  # to divide it, others waited long enough
-        if len(documents) > MAX_BATCH_EVENTS:
-            raise LimitExceeded(
-                "a batch's number of events",
-                limit="MAX_BATCH_EVENTS",
-                maximum=MAX_BATCH_EVENTS,
-                actual=len(documents),
-            )
+        check_limit(
+            "a batch's number of events", "MAX_BATCH_EVENTS", MAX_BATCH_EVENTS, len(documents)
+        )
         events, pace = [], Pace()
         for place, each in enumerate(documents):
             events.append(_numbered(place, each))
