@@ -9,7 +9,7 @@ import pytest
 from palio.matching import combining, snapshots, warming
 from palio.matching.index import Index
 from palio.matching.reference import Reference
-from palio.matching.segment import Segment
+from palio.matching.segment import Costs
 from tests.matching.test_index import pairs, parsed
 
 TEXTS = ("x < {}", "x > {}", "x = {} OR y = {}", "y >= {} AND x + y > 3", "x IN ({}, 3)")
@@ -41,7 +41,7 @@ def test_layers_answer_together(
     seed: int, monkeypatch: pytest.MonkeyPatch, known: bool, events: int, together: bool
 ) -> None:
     warming.warm()
-    monkeypatch.setattr(Segment, "costs", lambda *_: {"few": 1.0, "many": 0.5})
+    monkeypatch.setattr(Costs, "of", lambda *_: {"few": 1.0, "many": 0.5})
     if not together:
         monkeypatch.setattr(snapshots, "FEW_CHANGES", 0)
         monkeypatch.setattr(snapshots, "RECENT_SHARE", 1 << 30)

@@ -16,7 +16,7 @@ from palio.matching.index import Index
 from palio.matching.kernels import registry
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
-from palio.matching.segment import Segment
+from palio.matching.segment import Costs
 from palio.model import Filter, to_batches
 from palio_studies.tree.tree import Tree
 from tests.matching.test_index import PLANS, some_events, some_filters, usable
@@ -143,7 +143,7 @@ def live(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str, pairs: 
     else:
         warming.warm()
         costs = {"few": 0.0 if plan == "few" else 1.0, "many": 0.5}
-        monkeypatch.setattr(Segment, "costs", lambda *_: costs)
+        monkeypatch.setattr(Costs, "of", lambda *_: costs)
     campaign = Campaign(rng, min(FILTERS, pairs // 50))
     while campaign.pairs < pairs:
         for _ in range(rng.randrange(12)):

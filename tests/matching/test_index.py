@@ -19,7 +19,7 @@ from palio.matching import snapshots, store, warming
 from palio.matching.index import Index
 from palio.matching.kernels import registry
 from palio.matching.reference import Reference
-from palio.matching.segment import Segment
+from palio.matching.segment import Costs
 from palio.model import Filter, to_batch, to_batches
 from tests.strategies import combined, fresh, nearby, some_bindings, some_test
 
@@ -39,7 +39,7 @@ def plan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     else:
         warming.warm()
         costs = {"few": 0.0 if chosen == "few" else 1.0, "many": 0.5}
-        monkeypatch.setattr(Segment, "costs", lambda *_: costs)
+        monkeypatch.setattr(Costs, "of", lambda *_: costs)
     return chosen
 
 

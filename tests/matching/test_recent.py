@@ -22,7 +22,7 @@ from palio.matching.recent import (
     is_recent,
 )
 from palio.matching.reference import Reference
-from palio.matching.segment import Segment
+from palio.matching.segment import Costs
 from palio.matching.subscriptions import Subscription
 from palio.model import to_batch
 from tests.matching.test_index import pairs, parsed
@@ -118,7 +118,7 @@ def test_equals_the_reference_after_any_changes(
 ) -> None:
     warming.warm()
     costs = {"few": 0.0 if plan == "few" else 1.0, "many": 0.5}
-    monkeypatch.setattr(Segment, "costs", lambda *_: costs)
+    monkeypatch.setattr(Costs, "of", lambda *_: costs)
     monkeypatch.setattr(snapshots, "MAX_RECENT_ROWS", most)
     life = Life(rng, large)
     for events in (20, 1, 0, 17, FEW_EVENTS, FEW_EVENTS + 1, 520, 40):

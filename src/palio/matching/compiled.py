@@ -72,7 +72,7 @@ class CompiledLayer:
 
     def prefers_blocks(self, events: int) -> bool:
         """Whether the plan for many events would take less time."""
-        costs = self.segment.costs(events)
+        costs = self.segment.costs.of(events)
         return costs["many"] < costs["few"]
 
     @property

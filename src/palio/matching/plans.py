@@ -39,7 +39,7 @@ class LayerPlan:
     def of(cls, layer: CompiledLayer, events: int) -> LayerPlan:
         """The plan that a layer would choose."""
         segment = layer.segment
-        costs = segment.costs(events)
+        costs = segment.costs.of(events)
         choice = "fallback" if segment.kernels is None else min(costs, key=lambda name: costs[name])
         return cls(
             layer.filters,

@@ -32,7 +32,7 @@ from palio.matching.layers import Codes, Found, Longs, Words, in_room
 from palio.matching.texts import TextTests
 from palio.model.texts import TextTest
 
-__all__ = ["LAYOUT", "Segment"]
+__all__ = ["LAYOUT", "Costs", "Segment"]
 
 
 BUCKETS: Final = 32
@@ -82,6 +82,37 @@ class _Single:
         self.found = np.empty(4096, np.int32)
         self.work = np.zeros(2, np.int64)
         self.matched = 0
+
+
+class Costs:
+    """What the plans of a segment take, in nanoseconds, by the counts of its parts.
+
+    The work of one event in the plan for few is what it was so far, or the worst at first.
+    """
+
+    def __init__(self, compiled: CompiledRows) -> None:
+        looked, tested = -(-compiled.rows // BITMAP_ROWS), compiled.rows / 256
+        self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
+        predicates = len(compiled.predicate_slots)
+        self._block_ns = NS_EVENT_BLOCK + NS_PREDICATE * predicates + NS_ROW * compiled.rows
+        self._work = np.zeros(2, np.int64)
+        self._events = 0
+
+    def of(self, events: int) -> dict[str, float]:
+        """What each plan would take for so many events."""
+        return {"few": events * self._event_ns, "many": -(-events // EVENTS) * self._block_ns}
+
+    def note(self, work: npt.NDArray[np.int64], events: int) -> None:
+        """The plan for few has done some work for so many events."""
+        if self._events > 10_000:  # what was long ago counts less
+            self._work //= 2
+            self._events //= 2
+        self._work += work
+        self._events += events
+        if not self._events:
+            return
+        looked, tested = (self._work / self._events).tolist()
+        self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
 
 
 class Segment:
@@ -142,12 +173,7 @@ class Segment:
         self._singles: list[_Single] = []
         self._coder: Coder | None = None
         self._room = 1024
-        self._work = np.zeros(2, np.int64)
-        self._worked_events = 0
-        looked, tested = -(-compiled.rows // BITMAP_ROWS), compiled.rows / 256
-        self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
-        rows_ns = NS_PREDICATE * self.predicate_count + NS_ROW * compiled.rows
-        self._block_ns = NS_EVENT_BLOCK + rows_ns
+        self.costs = Costs(compiled)
         self.kernels: Kernels | None = None
 
     def lay_out(self, kernels: Kernels) -> None:
@@ -228,17 +254,10 @@ class Segment:
         """The keys that each event matches, by the cheaper plan."""
         if self.kernels is None:
             return self._match_by_fallback(codes, tombstones)
-        costs = self.costs(codes.shape[1])
+        costs = self.costs.of(codes.shape[1])
         return (self.match_few if costs["few"] <= costs["many"] else self.match_many)(
             codes, tombstones
         )
-
-    def costs(self, events: int) -> dict[str, float]:
-        """What the plans would take, in nanoseconds, from the counts of this segment.
-
-        The work of one event in the plan for few is what it was so far, or the worst at first.
-        """
-        return {"few": events * self._event_ns, "many": -(-events // EVENTS) * self._block_ns}
 
     def match_one(self, event: pa.RecordBatch, tombstones: Words) -> npt.NDArray[np.int64]:
         """The keys that a single event matches: `match` with everything spared that can be."""
@@ -268,7 +287,7 @@ class Segment:
     @property
     def matches_singly(self) -> bool:
         """Whether a single event takes the short way through bitmaps."""
-        costs = self.costs(1)
+        costs = self.costs.of(1)
         return self.kernels is not None and costs["few"] <= costs["many"]
 
     def _take_single(self) -> _Single:
@@ -295,7 +314,7 @@ class Segment:
         keys = self.keys.take(ranks)
         scratch.matched += 1
         if scratch.matched == 64:
-            self._note_work(scratch.work, 64)
+            self.costs.note(scratch.work, 64)
             scratch.work[:] = 0
             scratch.matched = 0
         self._singles.append(scratch)
@@ -333,7 +352,7 @@ class Segment:
             found = np.empty(4 * len(found), np.int32)
             work[:] = 0
         self._room = max(1024, self._room, 2 * total)
-        self._note_work(work, events)
+        self.costs.note(work, events)
         ranks = found[:total]
         if events == 1:
             ranks.sort()
@@ -347,21 +366,10 @@ class Segment:
         np.cumsum(np.bincount(pairs >> 32, minlength=events), out=offsets[1:])
         return offsets, self.keys[pairs & 0xFFFFFFFF]
 
-    def _note_work(self, work: npt.NDArray[np.int64], events: int) -> None:
-        if self._worked_events > 10_000:  # what was long ago counts less
-            self._work //= 2
-            self._worked_events //= 2
-        self._work += work
-        self._worked_events += events
-        if not self._worked_events:
-            return
-        looked, tested = (self._work / self._worked_events).tolist()
-        self._event_ns = NS_EVENT + NS_BLOCK * looked + NS_TEST * tested
-
     def _match_by_fallback(self, codes: Codes, tombstones: Words) -> Found:
-        pairs = fallback.match_rows(
-            self.compiled, self.row_ranks, codes, self._rows_without(tombstones)
-        )
+        bits = np.unpackbits(tombstones.view(np.uint8), bitorder="little")
+        is_alive = np.asarray(bits[self.row_ranks] == 0)
+        pairs = fallback.match_rows(self.compiled, self.row_ranks, codes, is_alive)
         rows = np.array([row for row, _ in pairs], np.int64)
         ranks = np.array([rank for _, rank in pairs], np.int64)
         counts = np.bincount(rows, minlength=codes.shape[1])
@@ -380,10 +388,6 @@ class Segment:
         slots = np.unique(rows.predicate_slots[rows.row_predicates[entries]])
         return (scans[slot] for slot in slots.tolist())
 
-    def _rows_without(self, tombstones: Words) -> npt.NDArray[np.bool_]:
-        bits = np.unpackbits(tombstones.view(np.uint8), bitorder="little")
-        return np.asarray(bits[self.row_ranks] == 0)
-
     def count(self, codes: Codes, tombstones: Words) -> npt.NDArray[np.int64]:
         """How many events match each rank."""
         totals = np.zeros(len(self.keys), np.int64)
@@ -393,7 +397,7 @@ class Segment:
             return totals
         events = codes.shape[1]
         counting = self.counting if events >= CHUNK and not self.alternatives else None
-        if counting is not None and counting.ns(events) < self.costs(events)["many"]:
+        if counting is not None and counting.ns(events) < self.costs.of(events)["many"]:
             counting.count(self.kernels, codes, tombstones, totals)
             return totals
         scratch = self.take_scratch()

@@ -19,7 +19,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol, TypeGuard, cast
+from typing import Protocol, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,6 @@ class Connection(asyncio.Protocol):
         "_decoder",
         "_encoder",
         "_greeting",
-        "_is_broker",
         "_is_down",
         "_is_short",
         "_lost",
@@ -91,6 +90,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "dialled",
         "farewell",
+        "is_broker",
         "number",
         "peer",
         "place",
@@ -117,7 +117,8 @@ class Connection(asyncio.Protocol):
         self.place = place
         """Among all sockets of the owner."""
         self._owner = owner
-        self._is_broker = dialled
+        self.is_broker = dialled
+        """Whether the other end is a broker, as far as it has said."""
         self._encoder = Encoder()
         self._decoder = Decoder(f"link {number}", max_frame=MAX_GREETING_BYTES)
         self._out: list[Message] = []
@@ -176,7 +177,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`: rule 3."""
-        if not self._is_broker:
+        if not self.is_broker:
             self._stalled = True
             self._read_or_not()
 
@@ -273,15 +274,12 @@ class Connection(asyncio.Protocol):
 
         Of two common names neither counts: together they have a slash, which no principal has.
         """
-        subject = (self._info("peercert") or {}).get("subject", ())
+        transport = self._transport
+        certificate = None if transport is None else transport.get_extra_info("peercert")
+        subject = (certificate or {}).get("subject", ())
         return "/".join(
             str(value) for part in subject for key, value in part if key == "commonName"
         )
-
-    @property
-    def is_broker(self) -> bool:
-        """Whether the other end is a broker, as far as it has said."""
-        return self._is_broker
 
     def send(self, message: Message) -> None:
         """Write a message after those before it."""
@@ -382,8 +380,8 @@ class Connection(asyncio.Protocol):
 
     def _listen_for_greeting(self, message: Message) -> None:
         if isinstance(message, Hello):
-            self._is_broker = message.role == "broker"
-            if not self._is_broker:
+            self.is_broker = message.role == "broker"
+            if not self.is_broker:
                 self._decoder.max_control = MAX_REQUEST_BYTES
         elif isinstance(message, Welcome):
             self.peer = message.name
@@ -401,9 +399,6 @@ class Connection(asyncio.Protocol):
         self._greeting = None
         self._owner.traffic.late += 1
         self.close(last=Bye("NotAuthenticated", "no greeting came in time"))
-
-    def _info(self, name: str) -> Any:
-        return None if self._transport is None else self._transport.get_extra_info(name)
 
 
 # --- large messages ---
