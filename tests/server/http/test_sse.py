@@ -11,7 +11,8 @@ import pytest
 
 from palio.errors import Unreachable
 from palio.node.settings import Settings
-from palio.server.http.cursors import CursorFeed, Item, frame, frames
+from palio.server.http.cursors import CursorFeed, Item
+from palio.server.http.sse import frame, frames
 from tests.server.fronts import Source, broker, event, listening, numbers, publish
 
 DURABLE = {"filters": [{"palio": "EXISTS data.x"}], "config": {"durable": True}}

@@ -24,7 +24,8 @@ from palio.errors import InvalidInput
 from palio.language.http_events import gap_event, json_value
 from palio.model.events import PUBLISHER, SEQ, TIME, is_system_name, rows
 from palio.model.limits import MAX_ATTRIBUTES, check_limit
-from palio.server.http.cursors import PING_S, CursorFeed, FeedBatch, with_pings
+from palio.server.http.cursors import CursorFeed, FeedBatch
+from palio.server.http.sse import PING_S, with_pings
 from palio.server.turns import Pace
 
 __all__ = [

@@ -11,7 +11,7 @@ from palio import __version__
 from palio.language.http_events import BATCH_TYPE, CURSOR, JSON_TYPE
 from palio.server.http.access import TOKEN
 from palio.server.http.arrow import ARROW_TYPE, TYPES
-from palio.server.http.cursors import EVENT_STREAM_TYPE
+from palio.server.http.sse import EVENT_STREAM_TYPE
 from palio.server.http.subscriptions import Request
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
 

@@ -19,7 +19,7 @@ from palio.errors import InvalidInput, PalioError
 from palio.language.http_events import BATCH_TYPE, CURSOR
 from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE
-from palio.server.http import arrow, cursors, subscriptions, websocket
+from palio.server.http import arrow, sse, subscriptions, websocket
 from palio.server.http.access import Access, HttpCaller, body_of, read
 from palio.server.http.cursors import Feeds
 from palio.server.http.errors import NotFound
@@ -215,12 +215,12 @@ class HttpSubscribers:
 
     async def _streamed(self, request: Request, subscription: HttpSubscription) -> Response:
         columns = arrow.columns_of(request.query_params)
-        media_type = arrow.ARROW_TYPE if arrow.is_wanted(request) else cursors.EVENT_STREAM_TYPE
+        media_type = arrow.ARROW_TYPE if arrow.is_wanted(request) else sse.EVENT_STREAM_TYPE
         if request.method == "HEAD":
             return Response(media_type=media_type)
         cursor = request.headers.get("last-event-id") or request.query_params.get("cursor", "")
         feed = await self._feeds.listen(subscription, cursor)
-        content: AsyncIterator[str | bytes] = cursors.frames(feed)
+        content: AsyncIterator[str | bytes] = sse.frames(feed)
         if media_type == arrow.ARROW_TYPE:
             content = arrow.messages(feed, columns)
         return _Stream(content, media_type, lambda: self._feeds.left(subscription.id, feed))
