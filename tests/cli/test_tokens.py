@@ -10,7 +10,7 @@ import pytest
 from palio.cli import main
 from palio.cli.tokens import seconds
 from palio.errors import InvalidInput
-from palio.server import tokens
+from palio.server import keyfiles, tokens
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -232,9 +232,9 @@ def test_a_token_of_a_broker_is_bound_to_its_key(
     document(capsys, *asked, *given)
     token = (own.with_suffix(".token")).read_text().strip()
     _, out, _ = run(capsys, "token", "inspect", f"{own}.token", "--keys", f"{key}.pub")
-    bound = tokens.public_key_text(tokens.load_private_key(own).public_key())
+    bound = keyfiles.public_key_text(keyfiles.load_private_key(own).public_key())
     assert f"broker       with the key {bound}" in out
-    assert tokens.BoundToken(token, tokens.load_private_key(own)).name == "north"
+    assert tokens.BoundToken(token, keyfiles.load_private_key(own)).name == "north"
     document(capsys, *asked[:5], "--out", f"{own}.plain")
     _, out, _ = run(capsys, "token", "inspect", f"{own}.plain")
     assert "broker       no" in out

@@ -19,7 +19,8 @@ from palio.cli.reporting import tell
 from palio.cli.top import Sample, Screen, _sample, figures
 from palio.cli.topology import _hop, _tree
 from palio.errors import Unreachable
-from palio.server.tokens import Claims, create_key, load_private_key, sign
+from palio.server.keyfiles import create_key, load_private_key
+from palio.server.tokens import Claims, sign
 from palio.testing import run as run_virtually
 from tests.cli.brokers import PATIENCE_S, broker, process
 from tests.cli.helpers import Palio

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from palio import files
 from palio.node.identity import NOBODY, Identity
-from palio.server import tokens
+from palio.server import keyfiles, tokens
 from palio.server.settings import Auth
 from palio.simulation.computers import Doors
 from tests.campaign.grants import TEAM
@@ -22,12 +22,12 @@ class Keyring:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        tokens.create_key(directory / "signing")
+        keyfiles.create_key(directory / "signing")
         self.public = directory / "signing.pub"
         self.revoked = directory / "revoked"
         self.revoked.touch()
         self.identities: dict[str, Identity] = {}
-        self._key = tokens.load_private_key(directory / "signing")
+        self._key = keyfiles.load_private_key(directory / "signing")
         self._number = 0
 
     def token(self, name: str, **claims: Any) -> str:
@@ -49,7 +49,7 @@ class Keyring:
     ) -> tokens.BoundToken:
         """A new identity of a broker."""
         own = Ed25519PrivateKey.generate()
-        bound = tokens.public_key_text(own.public_key())
+        bound = keyfiles.public_key_text(own.public_key())
         grants = {"may_publish": may_publish, "may_hear": may_hear}
         return tokens.BoundToken(self.token(name, broker=bound, **grants, **claims), own)
 
@@ -63,9 +63,9 @@ class Keyring:
         """The settings of a broker that has a key, as files."""
         own = self.directory / name
         if not own.exists():
-            tokens.create_key(own)
-            public = tokens.load_private_key(own).public_key()
-            bound = tokens.public_key_text(public)
+            keyfiles.create_key(own)
+            public = keyfiles.load_private_key(own).public_key()
+            bound = keyfiles.public_key_text(public)
             granted = {"may_publish": "TRUE", "may_hear": "TRUE"} | claims
             with files.create(own.with_suffix(".token")) as file:
                 file.write(self.token(name, broker=bound, **granted).encode())

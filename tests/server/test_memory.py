@@ -16,7 +16,8 @@ from palio.protocol.limits import MAX_FRAME_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import Hello
 from palio.protocol.wire import CONTROL, HEAD
 from palio.server.http.access import MAX_BODY_BYTES
-from palio.server.tokens import Claims, create_key, load_private_key, sign
+from palio.server.keyfiles import create_key, load_private_key
+from palio.server.tokens import Claims, sign
 from tests.server.worst import UPGRADE, Target, frames, target
 
 MORE_BYTES: Final = 256 << 20

@@ -41,8 +41,8 @@ from palio.protocol.messages import (
 )
 from palio.routing.algorithms import find_algorithm
 from palio.routing.patterns.router import Patterned
+from palio.server import keyfiles, tokens
 from palio.server import run as run_module
-from palio.server import tokens
 from palio.server.limits import GC_THRESHOLDS
 from palio.server.run import (
     Engines,
@@ -298,10 +298,10 @@ async def test_of_tls_1_2_only_ciphers_that_seal_and_check_in_one_are_taken(
 
 
 async def test_a_token_shows_who_connects(tmp_path: Path) -> None:
-    tokens.create_key(tmp_path / "key")
+    keyfiles.create_key(tmp_path / "key")
     now = int(datetime.now(UTC).timestamp())
     claims = tokens.Claims("alice", "1", iat=now, exp=now + 60, may_hear="x = 1")
-    token = tokens.sign(claims, tokens.load_private_key(tmp_path / "key"))
+    token = tokens.sign(claims, keyfiles.load_private_key(tmp_path / "key"))
     async with broker(auth=Auth(keys=str(tmp_path / "key.pub"))) as (_, address):
         alice = await Peer.connect(address)
         alice.send(hello(token=token))

@@ -20,6 +20,13 @@ from palio.model.filters import FALSE, TRUE
 from palio.node.authority import Limits, Principal
 from palio.node.effects import Moment
 from palio.server import tokens
+from palio.server.keyfiles import (
+    create_key,
+    key_id,
+    load_private_key,
+    load_public_keys,
+    public_key_text,
+)
 from palio.server.tokens import (
     LOOK_AGAIN_S,
     MAX_SKEW_S,
@@ -28,12 +35,7 @@ from palio.server.tokens import (
     BoundToken,
     Claims,
     TokenAuthority,
-    create_key,
     inspect,
-    key_id,
-    load_private_key,
-    load_public_keys,
-    public_key_text,
     revoke,
     sign,
     verify,

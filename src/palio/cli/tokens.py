@@ -35,9 +35,9 @@ def keys_create(
     as_json: AsJson = False,
 ) -> int:
     """Make a pair of keys: FILE signs tokens, FILE.pub verifies them."""
-    from palio.server import tokens
+    from palio.server import keyfiles
 
-    number = tokens.create_key(path)
+    number = keyfiles.create_key(path)
     public = f"{path}.pub"
     if as_json:
         show({"id": number, "private": str(path), "public": public})
@@ -52,9 +52,9 @@ def keys_list(
     as_json: AsJson = False,
 ) -> int:
     """List the public keys that a broker would accept."""
-    from palio.server import tokens
+    from palio.server import keyfiles
 
-    numbers = sorted(tokens.load_public_keys(path))
+    numbers = sorted(keyfiles.load_public_keys(path))
     show({"keys": numbers} if as_json else "\n".join(numbers) or f"no key in {path}")
     return 0 if numbers else 1
 
@@ -99,7 +99,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     """Sign a token: who someone is, and the filters of what they may publish and hear."""
     import secrets
 
-    from palio.server import tokens
+    from palio.server import keyfiles, tokens
 
     now = int(time.time())
     claims = tokens.Claims(
@@ -118,7 +118,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         limits=dict(map(_limit, limit or ())),
         broker="" if broker is None else _broker_key(broker),
     )
-    token = tokens.sign(claims, tokens.load_private_key(key))
+    token = tokens.sign(claims, keyfiles.load_private_key(key))
     if out is None:
         show({"token": token, "id": claims.jti} if as_json else token)
         return 0
@@ -202,19 +202,19 @@ def _limit(text: str) -> tuple[str, float]:
 
 
 def _broker_key(path: Path) -> str:
-    from palio.server import tokens
+    from palio.server import keyfiles
 
-    keys = list(tokens.load_public_keys(path).values())
+    keys = list(keyfiles.load_public_keys(path).values())
     if len(keys) != 1:
         raise InvalidInput(f"--broker {str(path)!r}: give the one public key of that broker")
-    return tokens.public_key_text(keys[0])
+    return keyfiles.public_key_text(keys[0])
 
 
 def _problem(token: str, keys: Path) -> str:
-    from palio.server import tokens
+    from palio.server import keyfiles, tokens
 
     try:
-        tokens.verify(token, tokens.load_public_keys(keys))
+        tokens.verify(token, keyfiles.load_public_keys(keys))
     except NotAuthenticated as error:
         return str(error)
     return ""

@@ -235,7 +235,8 @@ def new_identity(configuration: Configuration) -> Identity:
     if not auth.token_file:
         return NOBODY
     try:
-        from palio.server.tokens import BoundToken, load_private_key
+        from palio.server.keyfiles import load_private_key
+        from palio.server.tokens import BoundToken
     except ImportError as error:
         raise _missing("auth.token_file", error) from None
     try:

@@ -15,8 +15,6 @@ start; while a broker runs, keys and revocations stay as they were, and the log 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -26,7 +24,6 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from jwt import PyJWS, PyJWTError
 
@@ -40,6 +37,13 @@ from palio.model.limits import check_limit
 from palio.node.authority import ANYONE, Limits, NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
+from palio.server.keyfiles import (
+    key_files,
+    key_id,
+    load_public_keys,
+    public_key_of,
+    public_key_text,
+)
 
 __all__ = [
     "MAX_JTI_CHARS",
@@ -48,12 +52,7 @@ __all__ = [
     "Claims",
     "Header",
     "TokenAuthority",
-    "create_key",
     "inspect",
-    "key_id",
-    "load_private_key",
-    "load_public_keys",
-    "public_key_text",
     "revoke",
     "sign",
     "verify",
@@ -134,7 +133,7 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
         if self.aud:
             check_name(self.aud, "a network")
         if self.broker:
-            _bound_key(self.broker)
+            public_key_of(self.broker)
         if not 0 <= self.iat < self.exp <= MAX_TIME_S:
             raise InvalidInput(
                 f"a token is good from iat {self.iat} until exp {self.exp}, in seconds since 1970: "
@@ -165,106 +164,6 @@ def _check_number(jti: str) -> None:
             f"{jti!r:.40} is no token's number (jti): 1 to {MAX_JTI_CHARS} printing characters of "
             "ASCII without blanks (MAX_JTI_CHARS), so that a line of auth.revoked holds it"
         )
-
-
-# --- keys ---
-
-
-def key_id(key: Ed25519PublicKey) -> str:
-    """What a token calls the key that it was signed with: a hash of the public key."""
-    return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
-
-
-def create_key(path: Path) -> str:
-    """Write a new pair of keys, `path` (for its owner's eyes only) and `path` + `.pub`; its id.
-
-    An existing file is never overwritten.
-    """
-    key = Ed25519PrivateKey.generate()
-    public = key.public_key()
-    private_text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    public_text = public.public_bytes(
-        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    _write_new(path, private_text, 0o600)
-    _write_new(path.with_name(path.name + ".pub"), public_text, 0o644)
-    return key_id(public)
-
-
-def _write_new(path: Path, text: bytes, mode: int) -> None:
-    try:
-        with files.create(path, mode) as file:
-            file.write(text)
-    except OSError as error:
-        raise InvalidInput(f"cannot write the key {str(path)!r}: {error.strerror}") from None
-
-
-def load_private_key(path: Path) -> Ed25519PrivateKey:
-    """The key that signs. Refused if others than its owner may read the file."""
-    try:
-        text = files.read_secret(path, "the key")
-    except OSError as error:
-        raise _unreadable(path, error) from None
-    try:
-        key = serialization.load_pem_private_key(text, password=None)
-    except (ValueError, TypeError) as error:
-        raise InvalidInput(f"{str(path)!r} holds no private key: {error}") from None
-    if not isinstance(key, Ed25519PrivateKey):
-        raise InvalidInput(f"{str(path)!r} holds a key of another kind; make one: palio keys")
-    return key
-
-
-def load_public_keys(path: Path) -> dict[str, Ed25519PublicKey]:
-    """The keys that verify, by their ids: one file, or all `*.pub` of a directory."""
-    return {key_id(key): key for key in map(_public_key, _key_files(path))}
-
-
-def _key_files(path: Path) -> list[Path]:
-    return sorted(path.glob("*.pub")) if path.is_dir() else [path]
-
-
-def _public_key(path: Path) -> Ed25519PublicKey:
-    try:
-        key = serialization.load_pem_public_key(_read(path))
-    except ValueError as error:
-        raise InvalidInput(f"{str(path)!r} holds no public key: {error}") from None
-    if not isinstance(key, Ed25519PublicKey):
-        raise InvalidInput(f"{str(path)!r} holds a key of another kind than Ed25519")
-    return key
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from None
-
-
-def _unreadable(path: Path, error: OSError) -> InvalidInput:
-    return InvalidInput(f"cannot read the key {str(path)!r}: {error.strerror}")
-
-
-def public_key_text(key: Ed25519PublicKey) -> str:
-    """A public key as the claim `broker` has it.
-
-    >>> len(public_key_text(Ed25519PrivateKey.generate().public_key()))
-    43
-    """
-    return base64.urlsafe_b64encode(key.public_bytes_raw()).rstrip(b"=").decode()
-
-
-def _bound_key(text: str) -> Ed25519PublicKey:
-    try:
-        raw = base64.b64decode(f"{text}=", altchars=b"-_", validate=True)
-        return Ed25519PublicKey.from_public_bytes(raw)
-    except ValueError:  # its alphabet or its length
-        raise InvalidInput(
-            f"the claim broker is {text!r:.60}; it is an Ed25519 public key: 32 bytes in base64url"
-        ) from None
 
 
 # --- tokens ---
@@ -431,7 +330,7 @@ class TokenAuthority:
         self._network = network
         self._listed = frozenset(named or {})
         self._named = NamedAuthority(named or {})
-        self._keys = _Loaded(partial(load_public_keys, keys), partial(_key_files, keys))
+        self._keys = _Loaded(partial(load_public_keys, keys), partial(key_files, keys))
         self._listing = _Loaded[frozenset[str]](frozenset, list)
         if revoked is not None:
             self._listing = _Loaded(partial(_load_revoked, revoked), lambda: [revoked])
@@ -469,7 +368,7 @@ class TokenAuthority:
         """See `Authority`."""
         principal = self.vouched(token, at)
         try:
-            _bound_key(principal.key).verify(signature, data)
+            public_key_of(principal.key).verify(signature, data)
         except InvalidSignature:
             raise NotAuthenticated(
                 f"a signature that is not by the key of the broker {principal.name!r}"

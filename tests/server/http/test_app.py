@@ -35,9 +35,10 @@ from palio.protocol.messages import Bye, Welcome
 from palio.server.http.access import MAX_BODY_BYTES
 from palio.server.http.app import serve
 from palio.server.http.publishing import MAX_BATCH_EVENTS
+from palio.server.keyfiles import create_key, load_private_key
 from palio.server.run import Running, running
 from palio.server.settings import Configuration
-from palio.server.tokens import Claims, create_key, load_private_key, revoke, sign
+from palio.server.tokens import Claims, revoke, sign
 from tests.server.certificates import self_signed
 from tests.server.fronts import (
     EVENT,
