@@ -24,23 +24,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from palio.errors import InvalidInput
-from palio.language.cesql import functions
+from palio.language.cesql import functions, syntax
 from palio.language.cesql.parsing import parse
-from palio.language.cesql.syntax import (
-    Arithmetic,
-    Attribute,
-    Call,
-    Comparison,
-    Exists,
-    Expression,
-    In,
-    Like,
-    Literal,
-    Logical,
-    Negate,
-    Not,
-    our_pattern,
-)
 from palio.language.cesql.values import (
     INTEGER_MAX,
     INTEGER_MIN,
@@ -64,7 +49,7 @@ _REMEMBERED_CHARS: Final = 2_000
 """Texts up to this length are remembered parsed: what is in use is short, and memory is bounded."""
 
 
-def evaluate(expression: str | Expression, event: Mapping[str, Any]) -> Result:
+def evaluate(expression: str | syntax.Expression, event: Mapping[str, Any]) -> Result:
     """The value of an expression for an event, with the first error if there was one. Never raises.
 
     `event` holds the context attributes by name; None counts as absent.
@@ -89,14 +74,14 @@ def evaluate(expression: str | Expression, event: Mapping[str, Any]) -> Result:
         return Result(type_of(expression)(), failed.error)
 
 
-def type_of(node: Expression) -> Type:
+def type_of(node: syntax.Expression) -> Type:
     """The type of an expression as far as its text tells: Boolean where it does not (CESQL 3.2)."""
     match node:
-        case Literal(value):
+        case syntax.Literal(value):
             return type(value)
-        case Arithmetic() | Negate():
+        case syntax.Arithmetic() | syntax.Negate():
             return int
-        case Call(name, arguments):
+        case syntax.Call(name, arguments):
             function = functions.find(name, len(arguments))
             return bool if function is None else function.returns
         case _:
@@ -106,36 +91,36 @@ def type_of(node: Expression) -> Type:
 class _CallFailed(Failed):
     """A function's own failure, which may come with a value of its own."""
 
-    def __init__(self, failed: Failed, call: Call) -> None:
+    def __init__(self, failed: Failed, call: syntax.Call) -> None:
         super().__init__(failed.error.kind, failed.error.message, failed.value)
         self.call = call
 
 
-def _parsed(text: str) -> Expression:
+def _parsed(text: str) -> syntax.Expression:
     return _remembered(text) if len(text) <= _REMEMBERED_CHARS else parse(text)
 
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)
-def _remembered(text: str) -> Expression:
+def _remembered(text: str) -> syntax.Expression:
     return parse(text)
 
 
-def _value(node: Expression, event: Mapping[str, Any]) -> Value:
+def _value(node: syntax.Expression, event: Mapping[str, Any]) -> Value:
     value = _EVALUATORS[type(node)](node, event)
-    if is_too_long(value) and not isinstance(node, Literal):
+    if is_too_long(value) and not isinstance(node, syntax.Literal):
         raise too_long(len(value))
     return value
 
 
-def _not(node: Not, event: Mapping[str, Any]) -> Value:
+def _not(node: syntax.Not, event: Mapping[str, Any]) -> Value:
     return not cast(_value(node.operand, event), bool)
 
 
-def _negate(node: Negate, event: Mapping[str, Any]) -> Value:
+def _negate(node: syntax.Negate, event: Mapping[str, Any]) -> Value:
     return _within_32_bits(-_integer(_value(node.operand, event)))
 
 
-def _logical(node: Logical, event: Mapping[str, Any]) -> Value:
+def _logical(node: syntax.Logical, event: Mapping[str, Any]) -> Value:
     left = cast(_value(node.first, event), bool)
     for connective, operand in node.rest:
         if left is _DECIDED_BY.get(connective):
@@ -149,7 +134,7 @@ _DECIDED_BY: Final = {"AND": False, "OR": True}
 """The left operand that makes the right one irrelevant."""
 
 
-def _comparison(node: Comparison, event: Mapping[str, Any]) -> Value:
+def _comparison(node: syntax.Comparison, event: Mapping[str, Any]) -> Value:
     left = _value(node.first, event)
     for symbol, operand in node.rest:
         right = _value(operand, event)
@@ -172,7 +157,7 @@ _ORDERS: Final[Mapping[str, Callable[[int, int], bool]]] = {
 }
 
 
-def _arithmetic(node: Arithmetic, event: Mapping[str, Any]) -> Value:
+def _arithmetic(node: syntax.Arithmetic, event: Mapping[str, Any]) -> Value:
     left = _value(node.first, event)
     for symbol, operand in node.rest:
         right = _value(operand, event)
@@ -205,20 +190,20 @@ _OPERATIONS: Final[Mapping[str, Callable[[int, int], int]]] = {
 }
 
 
-def _like(node: Like, event: Mapping[str, Any]) -> Value:
+def _like(node: syntax.Like, event: Mapping[str, Any]) -> Value:
     text = cast(_value(node.operand, event), str)
     assert isinstance(text, str)
-    return is_like(text, our_pattern(node.pattern)) is not node.negated
+    return is_like(text, syntax.our_pattern(node.pattern)) is not node.negated
 
 
-def _in(node: In, event: Mapping[str, Any]) -> Value:
+def _in(node: syntax.In, event: Mapping[str, Any]) -> Value:
     left = _value(node.operand, event)
     target = type(left)
     found = any(cast(_value(member, event), target) == left for member in node.members)
     return found is not node.negated
 
 
-def _call(node: Call, event: Mapping[str, Any]) -> Value:
+def _call(node: syntax.Call, event: Mapping[str, Any]) -> Value:
     function = functions.find(node.name, len(node.arguments))
     if function is None:
         raise Failed("missingFunction", functions.missing(node.name, len(node.arguments)))
@@ -248,16 +233,16 @@ def _within_32_bits(number: int) -> int:
     return number
 
 
-_EVALUATORS: Final[Mapping[type[Expression], Callable[[Any, Mapping[str, Any]], Value]]] = {
-    Literal: lambda node, event: node.value,
-    Attribute: lambda node, event: attribute(event, node.name),
-    Exists: lambda node, event: exists(event, node.name),
-    Not: _not,
-    Negate: _negate,
-    Logical: _logical,
-    Comparison: _comparison,
-    Arithmetic: _arithmetic,
-    Like: _like,
-    In: _in,
-    Call: _call,
+_EVALUATORS: Final[Mapping[type[syntax.Expression], Callable[[Any, Mapping[str, Any]], Value]]] = {
+    syntax.Literal: lambda node, event: node.value,
+    syntax.Attribute: lambda node, event: attribute(event, node.name),
+    syntax.Exists: lambda node, event: exists(event, node.name),
+    syntax.Not: _not,
+    syntax.Negate: _negate,
+    syntax.Logical: _logical,
+    syntax.Comparison: _comparison,
+    syntax.Arithmetic: _arithmetic,
+    syntax.Like: _like,
+    syntax.In: _in,
+    syntax.Call: _call,
 }

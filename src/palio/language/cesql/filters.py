@@ -25,24 +25,9 @@ from itertools import chain
 from typing import Any, Final
 
 from palio.errors import LimitExceeded, ParseError
-from palio.language.cesql import functions
+from palio.language.cesql import functions, syntax
 from palio.language.cesql.evaluation import evaluate, type_of
 from palio.language.cesql.parsing import parse
-from palio.language.cesql.syntax import (
-    Attribute,
-    Call,
-    Comparison,
-    Exists,
-    Expression,
-    In,
-    Like,
-    Literal,
-    Logical,
-    Not,
-    children,
-    our_pattern,
-    weight,
-)
 from palio.language.cesql.values import REQUIRED_ATTRIBUTES, STRING_ATTRIBUTES, text_of
 from palio.model import expressions as model
 from palio.model.expressions import All, AnyOf, Boolean, Foreign, Test
@@ -86,47 +71,49 @@ def condition(text: str) -> Boolean:
     return _exactly(expression) or _whole(expression)
 
 
-def _is_run(expression: Expression, operator: str) -> bool:
-    return isinstance(expression, Logical) and all(each == operator for each, _ in expression.rest)
+def _is_run(expression: syntax.Expression, operator: str) -> bool:
+    return isinstance(expression, syntax.Logical) and all(
+        each == operator for each, _ in expression.rest
+    )
 
 
-def _conjuncts(expression: Expression) -> Iterator[Expression]:
+def _conjuncts(expression: syntax.Expression) -> Iterator[syntax.Expression]:
     """The expressions that are all true where an AND is."""
     if not _is_run(expression, "AND"):
         yield expression
         return
-    for operand in children(expression):
+    for operand in syntax.children(expression):
         yield from _conjuncts(_as_boolean(operand))
 
 
-def _as_boolean(operand: Expression) -> Expression:
-    return operand if is_boolean(operand) else Call("BOOL", (operand,))
+def _as_boolean(operand: syntax.Expression) -> syntax.Expression:
+    return operand if is_boolean(operand) else syntax.Call("BOOL", (operand,))
 
 
-def _whole(expression: Expression) -> Boolean:
+def _whole(expression: syntax.Expression) -> Boolean:
     """An expression as it is; an attribute alone may be a Boolean."""
-    if isinstance(expression, Attribute) and expression.name not in STRING_ATTRIBUTES:
+    if isinstance(expression, syntax.Attribute) and expression.name not in STRING_ATTRIBUTES:
         return model.test(model.Attribute(expression.name), Op.EQ, model.literal(True))
     return Condition(expression)
 
 
-def _when_true(expression: Expression) -> Boolean:
+def _when_true(expression: syntax.Expression) -> Boolean:
     """A condition that is true exactly where an expression is."""
     exact = _exactly(expression)
     if exact is not None:
         return exact
     match expression:
-        case Comparison(Attribute(name), (("=", right),)):
+        case syntax.Comparison(syntax.Attribute(name), (("=", right),)):
             values = _values_seen_as(right)
             if values:
                 return _any_of(name, values)
-        case In(Attribute(name), members, False):
+        case syntax.In(syntax.Attribute(name), members, False):
             # To a Boolean the members are cast, and the first that is none ends the list.
             seen = [_values_seen_as(each) for each in members if not _is_boolean_text(each)]
             if all(seen) and len(seen) == len(members):
                 return _any_of(name, chain.from_iterable(seen))
-        case Logical() if _is_run(expression, "OR"):
-            *before, last = children(expression)
+        case syntax.Logical() if _is_run(expression, "OR"):
+            *before, last = syntax.children(expression)
             tests = [test for test in map(_exactly, before) if isinstance(test, Test)]
             if len(tests) == len(before):
                 return AnyOf(tuple(_alternatives([*tests, _when_true(_as_boolean(last))])))
@@ -157,26 +144,28 @@ def _string_of(condition: Boolean) -> str:
     return ""
 
 
-def _exactly(expression: Expression) -> Boolean | None:
+def _exactly(expression: syntax.Expression) -> Boolean | None:
     """A condition that is true, and false, exactly where an expression is, if there is one."""
     match expression:
-        case Literal(bool(value)):
+        case syntax.Literal(bool(value)):
             return All(()) if value else AnyOf(())
-        case Exists(name):
+        case syntax.Exists(name):
             present = Test(model.Attribute(name), Op.EXISTS)
             return All(()) if name in REQUIRED_ATTRIBUTES else present
-        case Not(operand):
+        case syntax.Not(operand):
             check = _exactly(operand)
             if isinstance(check, Test):
                 return Test(check.subject, check.op.negation, check.operand, check.ignore_case)
-        case Comparison(Attribute(name), ((("=" | "!=") as symbol, Literal(str(text))),)):
+        case syntax.Comparison(
+            syntax.Attribute(name), ((("=" | "!=") as symbol, syntax.Literal(str(text))),)
+        ):
             if name in STRING_ATTRIBUTES:
                 return _test(name, Op.EQ if symbol == "=" else Op.NE, text)
-        case Like(Attribute(name), pattern, negated):
+        case syntax.Like(syntax.Attribute(name), pattern, negated):
             if name in STRING_ATTRIBUTES:
-                return _test(name, Op.NOT_LIKE if negated else Op.LIKE, our_pattern(pattern))
-        case In(Attribute(name), members, negated):
-            texts = [text_of(each.value) for each in members if isinstance(each, Literal)]
+                return _test(name, Op.NOT_LIKE if negated else Op.LIKE, syntax.our_pattern(pattern))
+        case syntax.In(syntax.Attribute(name), members, negated):
+            texts = [text_of(each.value) for each in members if isinstance(each, syntax.Literal)]
             if name in STRING_ATTRIBUTES and len(texts) == len(members):
                 return _test(name, Op.NOT_IN if negated else Op.IN, *texts)
         case _:
@@ -194,9 +183,9 @@ _MAYBE_NUMBER: Final = re.compile(r"[+-]?[0-9].*|-?(?:nan|inf)", re.DOTALL)
 """What numbers and timestamps may be seen as, or what may be cast to them."""
 
 
-def _values_seen_as(constant: Expression) -> list[Value]:
+def _values_seen_as(constant: syntax.Expression) -> list[Value]:
     """The values whose text a string is, where they can be named: 5 and 5.0 are one to us."""
-    if not isinstance(constant, Literal) or not isinstance(constant.value, str):
+    if not isinstance(constant, syntax.Literal) or not isinstance(constant.value, str):
         return []
     text = constant.value
     if _MAYBE_NUMBER.fullmatch(text):
@@ -209,16 +198,18 @@ def _values_seen_as(constant: Expression) -> list[Value]:
     return values
 
 
-def _is_boolean_text(member: Expression) -> bool:
-    return isinstance(member, Literal) and str(member.value).lower() in ("true", "false")
+def _is_boolean_text(member: syntax.Expression) -> bool:
+    return isinstance(member, syntax.Literal) and str(member.value).lower() in ("true", "false")
 
 
-def _read(text: str) -> Expression:
+def _read(text: str) -> syntax.Expression:
     """The tree of a text whose functions all exist and whose constants are within limits."""
     expression = parse(text)
     for node in nodes_in(expression):
         match node:
-            case Call(name, arguments, place) if functions.find(name, len(arguments)) is None:
+            case syntax.Call(name, arguments, place) if (
+                functions.find(name, len(arguments)) is None
+            ):
                 raise ParseError(
                     functions.missing(name, len(arguments)),
                     text=text,
@@ -226,9 +217,9 @@ def _read(text: str) -> Expression:
                     column=place - text.rfind("\n", 0, place),
                     offending=name,
                 )
-            case Literal(str(value)):
+            case syntax.Literal(str(value)):
                 model.literal(value)
-            case Like(_, pattern):
+            case syntax.Like(_, pattern):
                 check_like_size(pattern)
             case _:
                 pass
@@ -251,7 +242,7 @@ class Condition(Foreign):
 
     __slots__ = ("_text", "expression")
 
-    def __init__(self, expression: Expression) -> None:
+    def __init__(self, expression: syntax.Expression) -> None:
         self.expression = expression
         self._text = f"CESQL {show_value(str(expression))}"
 
@@ -268,7 +259,7 @@ class Condition(Foreign):
     @property
     def weight(self) -> int:
         """The cost of reading its text, in tokens of our language."""
-        return weight(str(self.expression))
+        return syntax.weight(str(self.expression))
 
     @property
     def cost(self) -> int:
@@ -290,47 +281,49 @@ class Condition(Foreign):
         return Condition, (self.expression,)
 
 
-def _cost(node: Expression) -> int:
+def _cost(node: syntax.Expression) -> int:
     match node:
-        case Like():
+        case syntax.Like():
             return like_cost(node.pattern)
-        case Call(name):
+        case syntax.Call(name):
             return max(_CALL_COST, FUNCTIONS[name].cost if name in FUNCTIONS else 0)
         case _:
             return 1
 
 
-def _negation(expression: Expression) -> Expression:
+def _negation(expression: syntax.Expression) -> syntax.Expression:
     """A Boolean expression's negation, in the fewest words."""
     match expression:
-        case Not(operand) if is_boolean(operand):
+        case syntax.Not(operand) if is_boolean(operand):
             return operand
-        case Like(operand, pattern, negated):
-            return Like(operand, pattern, not negated)
-        case In(operand, members, negated):
-            return In(operand, members, not negated)
-        case Comparison(left, ((("=" | "!=") as symbol, right),)):
-            return Comparison(left, (("!=" if symbol == "=" else "=", right),))
+        case syntax.Like(operand, pattern, negated):
+            return syntax.Like(operand, pattern, not negated)
+        case syntax.In(operand, members, negated):
+            return syntax.In(operand, members, not negated)
+        case syntax.Comparison(left, ((("=" | "!=") as symbol, right),)):
+            return syntax.Comparison(left, (("!=" if symbol == "=" else "=", right),))
         case _:
-            return Not(expression)
+            return syntax.Not(expression)
 
 
-def nodes_in(expression: Expression) -> Iterator[Expression]:
+def nodes_in(expression: syntax.Expression) -> Iterator[syntax.Expression]:
     """An expression and everything in it."""
     waiting = [expression]
     while waiting:
         node = waiting.pop()
         yield node
-        waiting.extend(children(node))
+        waiting.extend(syntax.children(node))
 
 
-def names_in(expression: Expression) -> frozenset[str]:
+def names_in(expression: syntax.Expression) -> frozenset[str]:
     """The attributes that an expression reads."""
     return frozenset(
-        node.name for node in nodes_in(expression) if isinstance(node, Attribute | Exists)
+        node.name
+        for node in nodes_in(expression)
+        if isinstance(node, syntax.Attribute | syntax.Exists)
     )
 
 
-def is_boolean(expression: Expression) -> bool:
+def is_boolean(expression: syntax.Expression) -> bool:
     """Whether its value, unless in error, is certainly a Boolean; an attribute's may be."""
-    return type_of(expression) is bool and not isinstance(expression, Attribute)
+    return type_of(expression) is bool and not isinstance(expression, syntax.Attribute)

@@ -17,23 +17,7 @@ import re
 from typing import Final, NoReturn
 
 from palio.errors import LimitExceeded
-from palio.language.cesql.syntax import (
-    Arithmetic,
-    Attribute,
-    Call,
-    Comparison,
-    Exists,
-    Expression,
-    In,
-    Like,
-    Literal,
-    Logical,
-    Negate,
-    Not,
-    children,
-    string_value,
-    weight,
-)
+from palio.language.cesql import syntax
 from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN
 from palio.language.lexer import error_at
 from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS, MAX_TOKENS, check_limit
@@ -76,17 +60,17 @@ _LEVELS: Final = {
     **dict.fromkeys("*/%", _MULTIPLIED),
 }
 _RUNS: Final = {
-    _LOGICAL: Logical,
-    _COMPARED: Comparison,
-    _ADDED: Arithmetic,
-    _MULTIPLIED: Arithmetic,
+    _LOGICAL: syntax.Logical,
+    _COMPARED: syntax.Comparison,
+    _ADDED: syntax.Arithmetic,
+    _MULTIPLIED: syntax.Arithmetic,
 }
 _INTEGER_DIGITS: Final = len(str(INTEGER_MAX))
 
 _VALUE: Final = ("an expression",)
 
 
-def parse(text: str) -> Expression:
+def parse(text: str) -> syntax.Expression:
     """The tree of an expression.
 
     Raises `ParseError` with line and column, or `LimitExceeded` for a text that is too long or
@@ -96,7 +80,7 @@ def parse(text: str) -> Expression:
     "NOT EXISTS subject OR id IN ('a', 'b')"
     """
     check_limit("the text of a CESQL expression", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, len(text))
-    if weight(text) > MAX_TOKENS:
+    if syntax.weight(text) > MAX_TOKENS:
         raise LimitExceeded(
             "the words and signs of a CESQL expression, each counted twice",
             limit="MAX_TOKENS",
@@ -107,10 +91,10 @@ def parse(text: str) -> Expression:
     return expression
 
 
-def _check_depth(expression: Expression) -> None:
+def _check_depth(expression: syntax.Expression) -> None:
     level = [expression]
     for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in children(node)]
+        level = [child for node in level for child in syntax.children(node)]
         if not level:
             return
     raise LimitExceeded("the nesting of a CESQL expression", limit="MAX_DEPTH", maximum=MAX_DEPTH)
@@ -122,7 +106,7 @@ class _Open:
     __slots__ = ("kind", "level", "negated", "operands", "operators", "place")
 
     def __init__(
-        self, level: int, kind: str, place: int, *before: Expression, negated: bool = False
+        self, level: int, kind: str, place: int, *before: syntax.Expression, negated: bool = False
     ) -> None:
         self.level = level
         self.kind = kind
@@ -136,19 +120,19 @@ class _Open:
         """Whether it is a call that has no arguments so far."""
         return self.level == _BRACKET and self.kind not in ("(", "IN") and not self.operands
 
-    def closed(self) -> Expression:
+    def closed(self) -> syntax.Expression:
         """The node that it is with all of its operands."""
         if self.level != _BRACKET:
             first, *others = self.operands
             if self.level == _UNARY:
-                return Not(first) if self.kind == "NOT" else Negate(first)
+                return syntax.Not(first) if self.kind == "NOT" else syntax.Negate(first)
             return _RUNS[self.level](first, tuple(zip(self.operators, others, strict=True)))
         if self.kind == "(":
             return self.operands[0]
         if self.kind == "IN":
             value, *members = self.operands
-            return In(value, tuple(members), self.negated)
-        return Call(self.kind, tuple(self.operands), self.place)
+            return syntax.In(value, tuple(members), self.negated)
+        return syntax.Call(self.kind, tuple(self.operands), self.place)
 
 
 class _Pass:
@@ -162,9 +146,9 @@ class _Pass:
         """Where the token begins that was looked at last."""
         self._open: list[_Open] = []
 
-    def whole(self) -> Expression:
+    def whole(self) -> syntax.Expression:
         while True:
-            value: Expression | None = self._operand()
+            value: syntax.Expression | None = self._operand()
             while value is not None:
                 if self._at_end():
                     return self._ended(value)
@@ -208,7 +192,7 @@ class _Pass:
 
     # --- values ---
 
-    def _operand(self) -> Expression:
+    def _operand(self) -> syntax.Expression:
         """The first value from here; prefixes and brackets before it wait for their right side."""
         while True:
             inner = self._open[-1] if self._open else None
@@ -218,13 +202,13 @@ class _Pass:
             kind, shown, start = match.lastgroup, match[0], self._start
             word = shown.upper() if kind == "keyword" else shown
             if kind == "name":
-                return Attribute(shown.lower())
+                return syntax.Attribute(shown.lower())
             if kind == "string":
-                return Literal(string_value(shown))
+                return syntax.Literal(syntax.string_value(shown))
             if kind == "integer":
-                return Literal(self._integer(shown))
+                return syntax.Literal(self._integer(shown))
             if word in ("TRUE", "FALSE"):
-                return Literal(word == "TRUE")
+                return syntax.Literal(word == "TRUE")
             if word == "EXISTS":
                 return self._exists()
             if kind == "function":
@@ -248,16 +232,16 @@ class _Pass:
         problem = f"the integer does not fit 32 bits ({INTEGER_MIN} to {INTEGER_MAX})"
         raise error_at(self._text, self._start, problem, offending=digits)
 
-    def _exists(self) -> Expression:
+    def _exists(self) -> syntax.Expression:
         expected = "an attribute name"
         match = self._match(_NAME, (expected,))
         if match.re is not _NAME:
             self._unexpected(expected)
-        return Exists(match[0].lower())
+        return syntax.Exists(match[0].lower())
 
     # --- what follows a value ---
 
-    def _continued(self, value: Expression) -> Expression | None:
+    def _continued(self, value: syntax.Expression) -> syntax.Expression | None:
         """Take what follows a value; the value that ends with it, or None if another is due."""
         match = self._match(_OPERATOR, ("an operator",))
         word = match[0].upper() if match.lastgroup == "keyword" else match[0]
@@ -278,7 +262,7 @@ class _Pass:
         inner.operands.append(value)
         return None if word == "," else self._open.pop().closed()
 
-    def _operator(self, level: int, word: str, value: Expression) -> None:
+    def _operator(self, level: int, word: str, value: syntax.Expression) -> None:
         """Go on with a run of this precedence, or begin one."""
         value = self._reduced(value, level + 1)
         if not self._open or self._open[-1].level != level:
@@ -286,7 +270,7 @@ class _Pass:
         self._open[-1].operands.append(value)
         self._open[-1].operators.append(word)
 
-    def _reduced(self, value: Expression, least: int) -> Expression:
+    def _reduced(self, value: syntax.Expression, least: int) -> syntax.Expression:
         """The value with everything around it that binds at least so tightly."""
         while self._open and self._open[-1].level >= least:
             run = self._open.pop()
@@ -294,7 +278,7 @@ class _Pass:
             value = run.closed()
         return value
 
-    def _tested(self, word: str, value: Expression) -> Expression | None:
+    def _tested(self, word: str, value: syntax.Expression) -> syntax.Expression | None:
         """`[NOT] LIKE` with its pattern, or the beginning of `[NOT] IN`."""
         negated = word == "NOT"
         if negated:
@@ -309,9 +293,9 @@ class _Pass:
         match = self._match(_STRING, (expected,))
         if match.re is not _STRING:
             self._unexpected(expected)
-        return Like(value, string_value(match[0]), negated)
+        return syntax.Like(value, syntax.string_value(match[0]), negated)
 
-    def _ended(self, value: Expression) -> Expression:
+    def _ended(self, value: syntax.Expression) -> syntax.Expression:
         value = self._reduced(value, _LOGICAL)
         if self._open:
             raise error_at(
