@@ -23,12 +23,10 @@ import pyarrow.compute as pc  # noqa: F401  # Arrow imports it itself, 60 ms tha
 
 from palio import files
 from palio.errors import InvalidConfiguration, NotAuthenticated, PalioError, UnsafeFile
-from palio.language.parsing import parse_filter
 from palio.matching import warming
 from palio.matching.index import Index
 from palio.matching.kernels import registry
-from palio.model.filters import FALSE, Filter
-from palio.node.authority import Authority, Limits, NamedAuthority, OpenAuthority, Principal
+from palio.node.authority import Authority, NamedAuthority, OpenAuthority
 from palio.node.effects import Moment
 from palio.node.identity import NOBODY, Identity
 from palio.node.node import Node
@@ -51,7 +49,7 @@ from palio.server.limits import (
 )
 from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
-from palio.server.settings import Configuration, Grant, Tls
+from palio.server.settings import Configuration, Tls
 
 __all__ = [
     "Engines",
@@ -218,7 +216,7 @@ def new_journal(configuration: Configuration) -> Journal | Diskless:
 def new_authority(configuration: Configuration) -> Authority:
     """Who may do what: everyone everything, unless tokens or certificates are asked for."""
     auth = configuration.auth
-    named = {name: _principal(name, grant) for name, grant in auth.grants.items()}
+    named = {name: grant.granted_to(name) for name, grant in auth.grants.items()}
     if not auth.keys:
         return NamedAuthority(named) if named else OpenAuthority()
     try:
@@ -263,23 +261,6 @@ def _check_identity(authority: Authority, identity: Identity) -> None:
             authority.verified(identity.token, b"palio", identity.sign(b"palio"), now)
         except NotAuthenticated as error:
             raise InvalidConfiguration(f"auth.token_file: {error}; see auth.keys") from None
-
-
-def _principal(name: str, grant: Grant) -> Principal:
-    def read(text: str) -> Filter:
-        return parse_filter(text) if text else FALSE
-
-    return Principal(
-        name,
-        read(grant.may_publish),
-        read(grant.may_hear),
-        read(grant.deny_publish),
-        read(grant.deny_hear),
-        may_monitor=grant.monitor,
-        may_operate=grant.operate,
-        identities=frozenset(grant.identities),
-        limits=Limits.of(grant.limits),
-    )
 
 
 def _node_settings(configuration: Configuration) -> Settings:

@@ -6,11 +6,15 @@ the defaults below. docs/reference/server.md shows the same table; a test compar
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
+from palio.language.parsing import parse_filter
+from palio.model.filters import FALSE, Filter
+from palio.node import authority
+from palio.node.authority import Principal
 from palio.node.limits import (
     CLIENT_GRACE_S,
     LEASE_S,
@@ -152,7 +156,9 @@ class Tls(_Section, frozen=True, kw_only=True):
 
 
 class Grant(_Section, frozen=True, kw_only=True):
-    """`[auth.grants.NAME]`: what the subject of a certificate may do. What is left out, is not."""
+    """`[auth.grants.NAME]`: what the subject of a certificate may do, as tokens say it too. What is
+    left out, is not.
+    """
 
     may_publish: str = ""
     may_hear: str = ""
@@ -162,6 +168,25 @@ class Grant(_Section, frozen=True, kw_only=True):
     operate: bool = False
     identities: tuple[str, ...] = ()
     limits: dict[str, float] = {}
+
+    def granted_to(self, name: str, **known: Any) -> Principal:
+        """The principal of that name who has this. Filters that nobody can read are refused."""
+        return Principal(
+            name,
+            _filter(self.may_publish),
+            _filter(self.may_hear),
+            _filter(self.deny_publish),
+            _filter(self.deny_hear),
+            limits=authority.Limits.of(self.limits),
+            may_monitor=self.monitor,
+            may_operate=self.operate,
+            identities=frozenset(self.identities),
+            **known,
+        )
+
+
+def _filter(text: str) -> Filter:
+    return parse_filter(text) if text else FALSE
 
 
 class Auth(_Section, frozen=True, kw_only=True):

@@ -31,10 +31,8 @@ from palio import files
 from palio.bounded import Bounded
 from palio.errors import InvalidInput, NotAuthenticated, PalioError
 from palio.language.documents import read_document
-from palio.language.parsing import parse_filter
-from palio.model.filters import FALSE, Filter
 from palio.model.limits import check_limit
-from palio.node.authority import ANYONE, Limits, NamedAuthority, Principal
+from palio.node.authority import ANYONE, NamedAuthority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
 from palio.server.keyfiles import (
@@ -44,6 +42,7 @@ from palio.server.keyfiles import (
     public_key_of,
     public_key_text,
 )
+from palio.server.settings import Grant
 
 __all__ = [
     "MAX_JTI_CHARS",
@@ -94,8 +93,6 @@ _JWS: Final = PyJWS(algorithms=[ALGORITHM])
 _NUMBER: Final = re.compile(rf"[!-~]{{1,{MAX_JTI_CHARS}}}")
 """What a line of a file of revocations holds."""
 
-_GRANTS: Final = ("may_publish", "may_hear", "deny_publish", "deny_hear")
-
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The first part of a token. One that asks for more, as by `crit`, is not understood."""
@@ -105,7 +102,7 @@ class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     typ: str = "JWT"
 
 
-class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+class Claims(Grant, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
     """The second part: times are seconds since 1970, filters are texts, no filter is no grant."""
 
     sub: str
@@ -114,16 +111,8 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     exp: int
     aud: str = ""
     """The network that it is for; without it, one that has no name."""
-    may_publish: str = ""
-    may_hear: str = ""
-    deny_publish: str = ""
-    deny_hear: str = ""
-    monitor: bool = False
-    operate: bool = False
     broker: str = ""
     """The public key, 32 bytes in base64url, that the broker of this name must have."""
-    identities: tuple[str, ...] = ()
-    limits: dict[str, float] = {}
 
     def principal(self) -> Principal:
         """Who this is. Filters that nobody can read are the fault of whoever signed them."""
@@ -139,22 +128,9 @@ class Claims(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
                 f"a token is good from iat {self.iat} until exp {self.exp}, in seconds since 1970: "
                 f"exp is above iat, and no later than {MAX_TIME_S} (the year 9999, MAX_TIME_S)"
             )
-        grants = {name: _filter(getattr(self, name)) for name in _GRANTS}
-        return Principal(
-            self.sub,
-            **grants,
-            limits=Limits.of(self.limits),
-            may_monitor=self.monitor,
-            may_operate=self.operate,
-            identities=frozenset(self.identities),
-            key=self.broker,
-            expires_us=self.exp * 1_000_000,
-            token=self.jti,
+        return self.granted_to(
+            self.sub, key=self.broker, expires_us=self.exp * 1_000_000, token=self.jti
         )
-
-
-def _filter(text: str) -> Filter:
-    return parse_filter(text) if text else FALSE
 
 
 def _check_number(jti: str) -> None:
