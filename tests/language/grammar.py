@@ -19,8 +19,9 @@ from lark.lexer import Lexer
 
 from palio.errors import InvalidFilter, InvalidInput, ParseError
 from palio.language import hints
+from palio.language.hints import SPELLED
 from palio.language.lexer import Token, error_at
-from palio.language.parser import _SPELLED, Whole
+from palio.language.parser import Whole
 from palio.model.expressions import (
     All,
     AnyOf,
@@ -325,7 +326,7 @@ def _parser() -> Lark:
 
 def _unexpected(text: str, found: Sequence[Token], error: Any) -> ParseError:
     """The error of an unexpected word: which it was, and which could have stood there."""
-    expected = tuple(sorted({_SPELLED.get(name, name) for name in error.expected}))
+    expected = tuple(sorted({SPELLED.get(name, name) for name in error.expected}))
     token = error.token
     if token.type == "$END":
         problem = "the text ends too soon" if found else "the text is empty"

@@ -5,7 +5,29 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["of_function", "of_place"]
+__all__ = ["SPELLED", "of_function", "of_place"]
+
+SPELLED: Final = {
+    **dict.fromkeys(("NUMBER", "STRING", "BYTES", "TIMESTAMP"), "a value"),
+    **dict.fromkeys(("INFINITY", "TRUE", "FALSE"), "a value"),
+    **dict.fromkeys(("PLUS", "MINUS", "STAR", "SLASH", "PERCENT"), "an operator"),
+    "NAME": "an attribute",
+    "VARIABLE": "a parameter",
+    "FUNCTION": "a function",
+    "DURATION": "a duration such as 30s",
+    "CESQL": "a condition",
+    "COMPARISON": "a comparison",
+    "STARTS_WITH": "STARTS WITH",
+    "ENDS_WITH": "ENDS WITH",
+    "IN_CIDR": "IN CIDR",
+    "IGNORE_CASE": "IGNORE CASE",
+    "LPAR": "(",
+    "RPAR": ")",
+    "COMMA": ",",
+    "LIST": "(",
+    "$END": "the end",
+}
+"""The words by which errors name kinds of tokens, where they have no other spelling."""
 
 _EQUALITY: Final = "NULL is compared with nothing; write IS NULL or IS NOT NULL"
 _MATCHING: Final = (

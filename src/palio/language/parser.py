@@ -176,7 +176,7 @@ class _Pass:
     def _unexpected(self, kinds: Collection[str]) -> NoReturn:
         """Say which word was not expected, and which could have stood there."""
         token, text = self._next, self._text
-        expected = tuple(sorted({_SPELLED.get(kind, kind) for kind in kinds}))
+        expected = tuple(sorted({hints.SPELLED.get(kind, kind) for kind in kinds}))
         if token is _END:
             problem = "the text ends too soon" if self._found else "the text is empty"
             raise error_at(text, len(text), problem, expected)
@@ -480,26 +480,3 @@ def _condition(node: Node, token: Token | None = None) -> Boolean:
     if isinstance(node, Variable) and not isinstance(node, Slot):
         raise _Misuse("a parameter is no condition by itself; compare it with something", token)
     raise _Misuse("a value stands where a condition is needed; compare it with something", token)
-
-
-_SPELLED: Final = {
-    **dict.fromkeys(("NUMBER", "STRING", "BYTES", "TIMESTAMP"), "a value"),
-    **dict.fromkeys(("INFINITY", "TRUE", "FALSE"), "a value"),
-    **dict.fromkeys(_ARITHMETIC, "an operator"),
-    "NAME": "an attribute",
-    "VARIABLE": "a parameter",
-    "FUNCTION": "a function",
-    "DURATION": "a duration such as 30s",
-    "CESQL": "a condition",
-    "COMPARISON": "a comparison",
-    "STARTS_WITH": "STARTS WITH",
-    "ENDS_WITH": "ENDS WITH",
-    "IN_CIDR": "IN CIDR",
-    "IGNORE_CASE": "IGNORE CASE",
-    "LPAR": "(",
-    "RPAR": ")",
-    "COMMA": ",",
-    "LIST": "(",
-    "$END": "the end",
-}
-"""The words by which errors name kinds of tokens, where they have no other spelling."""
