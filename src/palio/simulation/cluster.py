@@ -20,11 +20,11 @@ from palio.node.host import Host
 from palio.node.node import Node
 from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import DEFAULT_PORT, Address
-from palio.protocol.messages import Message
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
 from palio.simulation.computers import Computer, Doors, Processors
 from palio.simulation.disks import Disk
+from palio.simulation.lines import Lines
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Pipe, Planner, Surface
 from palio.simulation.randomness import Randomness
@@ -49,7 +49,7 @@ def address_of(broker: str) -> str:
     return str(Address(broker.lower(), DEFAULT_PORT, is_secure=False))
 
 
-class Cluster:
+class Cluster(Lines):
     """Brokers and links. `World` adds a clock and clients, `palio.testing` the application's."""
 
     def __init__(
@@ -64,9 +64,8 @@ class Cluster:
         doors: Doors,
         seed: int = 0,
     ) -> None:
-        self.planner = planner
+        super().__init__(planner, latency_s)
         self.settings = settings or Settings()
-        self.latency_us = round(latency_s * US)
         self.sync_us = round(sync_s * US)
         self.epoch_us = epoch_us
         self.doors = doors
@@ -77,26 +76,18 @@ class Cluster:
         self.disks: dict[str, Disk] = {}
         self.reports: list[tuple[str, Report]] = []
         """What brokers said to people, with who said it."""
-        self.spoils: Callable[[str, Message], bool] = lambda _sender, _message: False
-        """What, of all that a broker or client sends, arrives as bytes that nobody can read."""
         self.changed: Callable[[], object] = lambda: None
         """Called when a connection is used for the first time, or is open no longer."""
         self._matcher = matcher
         self._routers: dict[str, NodeRouter] = {}
         self._places: dict[str, tuple[str, Outside | None]] = {}
         self._computers: dict[str, Computer] = {}
-        self._pipes: dict[Pipe, None] = {}
-        """Those that are open, in the order in which they were opened."""
         self._wires: dict[tuple[str, str], None] = {}
         """Brokers that are linked: the first dials the second."""
         self.addresses: dict[str, str] = {}
         """Where each broker says that others can reach it; what it says need not be so."""
         self._calls: dict[tuple[str, str], None] = {}
         """Who dials which address because its node wants it to."""
-        self._cut: dict[frozenset[str], None] = {}
-        self._delays_us: dict[frozenset[str], int] = {}
-        self._held_us: dict[tuple[str, str], int] = {}
-        """Until when what the first sends to the second is held up."""
 
     @property
     def wall_us(self) -> int:
@@ -244,26 +235,6 @@ class Cluster:
         """The broker at an address; empty if there is none."""
         return next((each for each in self.disks if address_of(each) == url), "")
 
-    def cut(self, one: str, other: str) -> None:
-        """A link fails, between brokers or a client and a broker, until `heal`."""
-        self._cut[frozenset((one, other))] = None
-        self.drop(one, other)
-
-    def drop(self, one: str, other: str) -> None:
-        """A connection breaks; it may be made again at once."""
-        for pipe in self._between(one, other):
-            pipe.break_off()
-
-    def half_open(self, one: str, other: str) -> None:
-        """Their connection breaks, but only the first is told."""
-        for pipe in self._between(one, other):
-            pipe.half_open(pipe.names.index(one))
-
-    def damage(self, sender: str, receiver: str) -> None:
-        """A bit of what the one sends to the other next turns round on its way."""
-        for pipe in self._between(sender, receiver):
-            pipe.damage(pipe.names.index(receiver))
-
     def hold(self, sender: str, receiver: str, seconds: float) -> None:
         """For so long nothing comes from the one to the other, and no connection can be made. What
         was sent meanwhile comes then.
@@ -280,32 +251,6 @@ class Cluster:
         for wire in ((one, other), (other, one)):
             self._dial_again(*wire)
 
-    def delay(self, one: str, other: str, seconds: float) -> None:
-        """Everything between two takes so long from now on."""
-        self._delays_us[frozenset((one, other))] = round(seconds * US)
-
-    def delay_us(self, one: str, other: str) -> int:
-        """How long everything between two takes."""
-        return self._delays_us.get(frozenset((one, other)), self.latency_us)
-
-    def is_cut(self, one: str, other: str) -> bool:
-        """Whether there can be no new connection between two."""
-        held = max(self._held_for(one, other), self._held_for(other, one))
-        return frozenset((one, other)) in self._cut or held > 0
-
-    def _held_for(self, sender: str, receiver: str) -> int:
-        return max(0, self._held_us.get((sender, receiver), 0) - self.planner.now_us)
-
-    def _way_us(self, sender: str, receiver: str) -> int:
-        return max(self.delay_us(sender, receiver), self._held_for(sender, receiver))
-
-    def is_linked(self, one: str, other: str) -> bool:
-        """Whether each has heard from the other through a connection that is open."""
-        return any(pipe.is_open and pipe.is_used for pipe in self._between(one, other))
-
-    def _between(self, one: str, other: str) -> list[Pipe]:
-        return [pipe for pipe in self._pipes if pipe.joins(one, other)]
-
     def open_end(self, name: str, broker: str) -> End | None:
         """A connection of a client or broker to a broker: its end; None if nobody answers."""
         if broker not in self.nodes or self.is_cut(name, broker):
@@ -320,9 +265,6 @@ class Cluster:
         self._pipes[pipe] = None
         self._computers[broker].accept(pipe.ends[1])
         return pipe.ends[0]
-
-    def _is_spoilt(self, sender: str, message: Message) -> bool:
-        return self.spoils(sender, message)
 
     def _dial(self, one: str, other: str) -> None:
         end = self.open_end(one, other) if one in self.nodes else None
