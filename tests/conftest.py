@@ -132,7 +132,7 @@ IN_A_GROUP: Final = re.compile(r'xdist_group\("(\w+)"\)|usefixtures\("(spark)"\)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """One process runs all files of a group, the largest group first: that of a session of Spark.
+    """One process runs all tests of a file, so that they share its fixtures, and all of a group.
 
     xdist's own groups are a suffix of the names of tests, which pytest 9.2 drops without a word.
     """
@@ -146,7 +146,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class InGroups(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
         def _split_scope(self, nodeid: str) -> str:
-            return groups.get(nodeid.partition("::")[0], nodeid)
+            file = nodeid.partition("::")[0]
+            return groups.get(file, file)
 
     return InGroups(config, log)
 
