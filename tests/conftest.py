@@ -8,6 +8,7 @@ PALIO_SEED      repeats a run; the default is a number from the commit, so that 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import random
 import re
@@ -172,9 +173,15 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(autouse=True)
-def signals_are_as_before() -> Iterator[None]:
-    """A test leaves Ctrl-C as it was: processes that later tests start inherit what is ignored."""
+def signals_and_logs_are_as_before() -> Iterator[None]:
+    """A test leaves Ctrl-C as it was: processes that later tests start inherit what is ignored. And
+    the log, as what it wrote to is closed when it is over.
+    """
+    logger = logging.getLogger("palio")
+    handlers, level = [*logger.handlers], logger.level
     yield
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
     assert signal.getsignal(signal.SIGINT) != signal.SIG_IGN
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, ())
 

@@ -4,7 +4,6 @@ import contextlib
 import io
 import math
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palio
-from palio.cli.inputs import (
-    READ_AHEAD,
-    BadLine,
-    LineFeed,
-    bindings,
-    check_bindings,
-    events,
-    names_a_file,
-    text_of,
-)
+from palio.cli.inputs import BadLine, bindings, check_bindings, events, names_a_file, text_of
 from palio.errors import InvalidBinding, InvalidEvent, InvalidInput, PalioError, ParseError
 
 
@@ -228,24 +218,3 @@ def test_a_parameter_that_the_filter_does_not_have() -> None:
     check_bindings(filter, {"x": 1})
     with pytest.raises(InvalidBinding, match="no parameter :z; it has :x, :y"):
         check_bindings(filter, {"x": 1, "z": 2})
-
-
-async def test_items_come_in_order_and_then_nothing() -> None:
-    feed = LineFeed(range(3 * READ_AHEAD))
-    taken: list[int] = []
-    while some := await feed.take(1_000):
-        assert len(some) <= 1_000
-        taken += some
-    assert taken == list(range(3 * READ_AHEAD))
-    assert await feed.take(1) == []
-
-
-async def test_an_error_comes_after_what_was_read_before_it() -> None:
-    def failing() -> Iterator[int]:
-        yield 1
-        raise ZeroDivisionError
-
-    feed = LineFeed(failing())
-    assert await feed.take(10) == [1]
-    with pytest.raises(ZeroDivisionError):
-        await feed.take(10)

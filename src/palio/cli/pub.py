@@ -82,7 +82,7 @@ def pub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[str, Any]:
-    from palio.cli.inputs import LineFeed
+    from palio.cli.feed import LineFeed
     from palio.client.deadlines import TIMEOUT_S
     from palio.protocol.messages import LEVELS
 

@@ -123,7 +123,7 @@ async def _tell_when_in_force(subscription: Subscription, broker: str) -> None:
 
 async def _steer(subscription: Subscription) -> None:
     """Take `limit=20` from standard input as a new value; a mistake is told and changes nothing."""
-    from palio.cli.inputs import LineFeed
+    from palio.cli.feed import LineFeed
 
     feed = LineFeed(inputs.standard_input())
     while lines := await feed.take(1):
