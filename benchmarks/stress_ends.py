@@ -131,7 +131,7 @@ class Crowded(Stranger):
                     self._ping()
             elif isinstance(message, Ping):
                 self.transport.write(_PONG)
-        ack = self._stream.ack(now=True)
+        ack = self._stream.ack()
         if ack is not None:
             self.transport.write(_frames(ack))
 

@@ -26,6 +26,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "node/settings.py": "server/test_settings.py",
     "routing/flood_tables.py": "routing/test_flooded.py",
     "routing/messages.py": "protocol/test_wire.py",
+    "routing/patterns/delegation.py": "routing/patterns/test_router.py",
     "routing/patterns/reading.py": "routing/patterns/test_router.py",
     "server/limits.py": "server/test_run.py",
     "studies/command.py": "cli/test_study.py",

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-from palio.routing.hierarchical import Hierarchical
 
 from palio.model.filters import TRUE
 from palio.node.authority import Principal
@@ -23,6 +22,7 @@ from palio.node.vouching import LAPSE, LINKS
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Done, Fact, Facts, Hello, Known, Route, Settle
 from palio.protocol.streams import Stream
+from palio.routing.acyclic import Hierarchical
 from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
 from palio.routing.messages import Batch, Join, Leave, LinkState, Settled, TreePlan

@@ -85,6 +85,7 @@ def test_the_index_and_rows_select_the_same_through_any_changes(seed: int) -> No
     for key in range(60):
         values: dict[str, Value] = {}
         filter = filters[key] = random_filter(random, values)
+        values = {name: values[name] for name in filter.variables}  # one may have vanished in it
         known[key] = values
         for each in selectors:
             each.add(key, filter, values, key % 5)

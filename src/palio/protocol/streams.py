@@ -93,7 +93,8 @@ class Stream:
     >>> here, there = Stream(), Stream()
     >>> for number in range(3):
     ...     _ = here.send(Done(number))
-    >>> there.arrive(Done(0))
+    >>> there.arrive(Done(0))  # so little need not be said yet
+    False
     >>> again = here.resume(there.received)  # after a break: the first arrived, the others go again
     >>> again == [Done(1), Done(2)]
     True
