@@ -235,7 +235,9 @@ class World:
                 if isinstance(each, Cursor) and each.origin == origin.name
             ]
             for offset, item in stream.line:
-                is_it = item.entry in self.entries[number]
+                # A number may be used again after a crash, if nothing had it on the disk.
+                event = origin.disk.parcels[item.entry].rows[0].get("n")
+                is_it = event == number and item.entry in self.entries[number]
                 is_stored = offset <= max(stored, default=0)
                 assert not is_it or is_stored, f"{home} is yet to store event {number}"
 
