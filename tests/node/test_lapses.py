@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -247,7 +248,10 @@ def test_who_wants_nothing_is_told_nothing() -> None:
     life.pass_time(0.5)
     life.world.start("b2")
     life.pass_time(4.0)
-    assert life.listeners[0].gaps == [PERHAPS] * len(life.listeners[0].gaps) != []
+    gaps = life.listeners[0].gaps
+    assert gaps
+    assert {each.publisher for each in gaps} == {"*"}
+    assert all(re.match(r"b\d says: ", each.reason) for each in gaps)
     assert life.publishers[0].gaps == []
 
 
@@ -281,7 +285,7 @@ def test_a_broker_that_speaks_of_lapses_all_the_time_is_told_once_a_look() -> No
     began = world.now
     node, host = world.nodes["b1"], world.host("b1")
     for _ in range(300):
-        node._core.durability.registry.lapse()
+        node._core.durability.registry.lapse("it broke")
         node.wake_at = world.now
         host.tick(host.alarm_at)
         world.run(0.01)
@@ -297,8 +301,8 @@ def looks(lapses: Lapses, most: int = 2 * PATIENT_LOOKS, **how: bool) -> tuple[i
     """After how many looks others are told, and after how many clients here are; 0 for never."""
     news = told = 0
     for look in range(1, most + 1):
-        why, is_told = lapses.take(**how)
-        news, told = news or look * bool(why), told or look * is_told
+        why, reasons = lapses.take(**how)
+        news, told = news or look * bool(why), told or look * bool(reasons)
     return news, told
 
 
@@ -307,22 +311,34 @@ PATIENT: Final = PATIENT_LOOKS + 1
 
 
 def test_what_is_noted_is_told_to_others_and_then_here_after_some_looks() -> None:
-    lapses = Lapses(lambda _then: None, _nothing, lambda: (Missed.NOBODY, []))
+    lapses = Lapses("b1", lambda _then: None, _nothing, lambda: (Missed.NOBODY, []))
     assert looks(lapses) == (0, 0)
     lapses.note("it broke")
     assert looks(lapses, 1) == (0, 0)
     lapses.note("it broke")
     assert looks(lapses) == (QUIET - 1, 2 * QUIET - 1)
-    lapses.hear()
+    lapses.hear("b2 says: it broke")
     assert looks(lapses) == (0, QUIET)
     lapses.note("it broke")
     assert looks(lapses, may_tell=False) == (0, 0)
     assert looks(lapses) == (1, 1 + QUIET)
 
 
+def test_a_gap_has_the_reasons_of_those_who_saw_the_break() -> None:
+    lapses = Lapses("b1", lambda _then: None, _nothing, lambda: (Missed.NOBODY, []))
+    lapses.note("the session with 'b2' ended")
+    for broker in ("b3", "b3", "b4", "b5", "b6"):
+        lapses.hear(f"{broker} says: it broke")
+    taken = [lapses.take() for _ in range(2 * QUIET)]
+    assert [reasons for _, reasons in taken if reasons] == [
+        "b3 says: it broke; b4 says: it broke; b5 says: it broke",
+        "b1 says: the session with 'b2' ended",
+    ]
+
+
 def test_waves_that_are_answered_at_once_or_never() -> None:
     sent: list[Callable[[], None]] = []
-    lapses = Lapses(sent.append, _nothing, lambda: (Missed.NOBODY, []))
+    lapses = Lapses("b1", sent.append, _nothing, lambda: (Missed.NOBODY, []))
     lapses.ways_changed("it broke")
     lapses.ways_changed("it broke")
     assert len(sent) == 1, "one wave at a time, however often ways change"
@@ -334,7 +350,7 @@ def test_waves_that_are_answered_at_once_or_never() -> None:
     sent[WAVES]()
     assert looks(lapses) == (QUIET, 2 * QUIET)
     assert len(sent) == WAVES + 1
-    at_once = Lapses(lambda then: then(), _nothing, lambda: (Missed.NOBODY, []))
+    at_once = Lapses("b1", lambda then: then(), _nothing, lambda: (Missed.NOBODY, []))
     at_once.ways_changed("it broke")
     assert looks(at_once) == (QUIET, 2 * QUIET)
 
@@ -348,7 +364,7 @@ def test_waves_that_are_answered_at_once_or_never() -> None:
     ],
 )
 def test_who_is_told_of_a_neighbour_that_joins(missed: Missed, told: tuple[int, int]) -> None:
-    lapses = Lapses(lambda then: then(), _nothing, lambda: (missed, ["b2"]))
+    lapses = Lapses("b1", lambda then: then(), _nothing, lambda: (missed, ["b2"]))
     lapses.joined()
     assert looks(lapses) == told
 
@@ -496,5 +512,5 @@ def test_what_a_broker_took_before_it_met_its_network_is_told(has_its_disk: bool
     ear.gaps.clear()
     world.heal("b1", "b2")
     world.run(TOLD_S + 2.0)
-    assert ear.gaps == [PERHAPS]
+    assert ear.gaps == [replace(PERHAPS, reason="b2 says: no way led to b1")]
     assert ear.heard == []

@@ -223,7 +223,7 @@ class BrokerUpstream(Roaming):
         """
         for each in gaps:
             kind = Late if each.is_late else Gap
-            gap = kind(each.publisher, each.first_seq, each.last_seq, each.count)
+            gap = kind(each.publisher, each.first_seq, each.last_seq, each.count, each.reason)
             for registration in self.dispatcher:
                 is_for_all = each.key < 0 and (not registration.durable or not each.count)
                 assembling = registration.assembling

@@ -386,7 +386,8 @@ class DeliveryQueue:
         if known is not None:
             first = min(known.first_seq, gap.first_seq)
             last = max(known.last_seq, gap.last_seq)
-            gap = kind(gap.publisher, first, last, known.count + gap.count)
+            reason = known.reason or gap.reason
+            gap = kind(gap.publisher, first, last, known.count + gap.count, reason)
         if self._gaps is _NO_GAPS:
             self._gaps = {}
         self._gaps[consumer, gap.publisher, kind] = gap

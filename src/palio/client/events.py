@@ -81,6 +81,8 @@ class Gap(msgspec.Struct, frozen=True):
     first_seq: int
     last_seq: int
     count: int
+    reason: str = ""
+    """Why events of any publisher may have been lost: which broker says so, and what it saw."""
 
     @property
     def is_certain(self) -> bool:
@@ -89,7 +91,8 @@ class Gap(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if not self.is_certain:
-            return "events may have been lost: the broker, or one on their way, was away"
+            reason = self.reason or "the broker, or one on their way, was away"
+            return f"events may have been lost: {reason}"
         return f"lost {self._events()}"
 
     def _events(self) -> str:

@@ -205,9 +205,18 @@ def to_binary(row: Mapping[str, Any], publisher: str) -> tuple[dict[str, str], b
     return headers, body
 
 
-def gap_event(publisher: str, first: int, last: int, count: int, broker: str) -> dict[str, Any]:
+def gap_event(
+    publisher: str, first: int, last: int, count: int, broker: str, reason: str = ""
+) -> dict[str, Any]:
     """The CloudEvent that tells a consumer of events that it lost."""
-    data = {"publisher": publisher, "first_seq": first, "last_seq": last, "count": count}
+    data: dict[str, Any] = {
+        "publisher": publisher,
+        "first_seq": first,
+        "last_seq": last,
+        "count": count,
+    }
+    if reason:
+        data["reason"] = reason
     return {
         "specversion": "1.0",
         "id": f"gap:{publisher}:{first}-{last}",

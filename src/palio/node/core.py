@@ -139,7 +139,7 @@ class Core:
         self.outlets = Outlets(router, self.route)
         registry = self.durability.registry
         self.absences = Absences(registry.together)
-        self.lapses = Lapses(self._sound, self._are_joined, self.absences.judge)
+        self.lapses = Lapses(name, self._sound, self._are_joined, self.absences.judge)
         self.has_published = False
         """Whether clients have published anything here."""
         self.telling = Telling(self._say, self.flow)
@@ -457,8 +457,9 @@ class Core:
         self._report_facts()
         news, registry.news = registry.news, []
         if news:
-            if any(fact.subject == LAPSE and fact.origin != self.name for fact in news):
-                self.lapses.hear()
+            for fact in news:
+                if fact.subject == LAPSE and fact.origin != self.name:
+                    self.lapses.hear(f"{fact.origin} says: {fact.filter}"[:SHOWN_CHARS])
             self._learn(news)
             self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]

@@ -39,6 +39,9 @@ QUIET_LOOKS: Final = 2
 """Looks round between what is noted or heard and what is told of it: the ends of a link miss each
 other one look apart at the most, and a tree goes over to another link within one more."""
 
+MAX_REASONS: Final = 3
+"""So many of several reasons that come together are told: one break is seen by both of its ends."""
+
 PATIENT_LOOKS: Final = 10
 """Looks after which it is told though waves are open: they may never be answered."""
 
@@ -120,20 +123,22 @@ class Lapses:
     """What one broker has yet to tell of lost events.
 
     >>> answers = []
-    >>> lapses = Lapses(answers.append, lambda: None, lambda: (Missed.NOBODY, []))
+    >>> lapses = Lapses("b1", answers.append, lambda: None, lambda: (Missed.NOBODY, []))
     >>> lapses.ways_changed("a link is gone")
     >>> answers.pop()(), answers.pop()()
     (None, None)
     >>> [lapses.take() for look in range(4)]
-    [('', False), ('', False), ('a link is gone', False), ('', False)]
+    [('', ''), ('', ''), ('a link is gone', ''), ('', '')]
     """
 
     def __init__(
         self,
+        name: str,
         sound: Sound,
         whole: Callable[[], None],
         judge: Callable[[], tuple[Missed, list[str]]],
     ) -> None:
+        self._name = name
         self._sound = sound
         self._whole = whole
         """Called when all waves are answered."""
@@ -143,9 +148,11 @@ class Lapses:
         be told; 0 if there is nothing..."""
         self._why = ""
         self._heard = 0
-        """...and the same of clients here."""
+        """...and the same of clients here..."""
+        self._reasons: dict[str, None] = {}
+        """...who are told these."""
         self._joined = 0
-        """...and the same of a neighbour that is there: whom it was missed by is yet to be found
+        """The same of a neighbour that is there: whom it was missed by is yet to be found
         out. By then all have heard of it whether it was started anew."""
         self._is_astray = False
         """Whether events go astray until the waves are answered."""
@@ -159,9 +166,11 @@ class Lapses:
         if not self._noted:
             self._noted, self._why = 1, why
 
-    def hear(self) -> None:
+    def hear(self, reason: str) -> None:
         """Clients here may have missed something."""
         self._heard = self._heard or 1
+        if len(self._reasons) < MAX_REASONS:
+            self._reasons[reason] = None
 
     def ways_changed(self, why: str) -> None:
         """Events take other ways from now on, and routing tables are on theirs."""
@@ -176,9 +185,9 @@ class Lapses:
         if not self._is_open:
             self._send()
 
-    def take(self, *, may_tell: bool = True) -> tuple[str, bool]:
+    def take(self, *, may_tell: bool = True) -> tuple[str, str]:
         """At each look round: why other brokers are to be told now, if they are and that may be,
-        and whether clients here are.
+        and what clients here are told, if they are.
         """
         if self._joined > QUIET_LOOKS:
             self._find_out()
@@ -187,9 +196,12 @@ class Lapses:
         self._noted = 0 if is_news else self._noted + bool(self._noted)
         self._heard = 0 if is_told else self._heard + bool(self._heard)
         self._joined += bool(self._joined)
+        reasons = "; ".join(self._reasons) if is_told else ""
+        if is_told:
+            self._reasons = {}
         if is_news:
-            self.hear()
-        return self._why if is_news else "", is_told
+            self.hear(f"{self._name} says: {self._why}")
+        return self._why if is_news else "", reasons
 
     def _send(self) -> None:
         self._waves -= 1
@@ -215,4 +227,5 @@ class Lapses:
             self.note(f"no way led to {', '.join(back)[:SHOWN_CHARS]}")
             self._noted = QUIET_LOOKS + 1
         elif missed is Missed.HERE:
+            self.hear(f"{self._name} says: it had not met {', '.join(back)[:SHOWN_CHARS]} yet")
             self._heard = QUIET_LOOKS + 1

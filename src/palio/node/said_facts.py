@@ -169,9 +169,9 @@ class SaidFacts(KnownFacts):
         until = max(wall_us, self._version(broker))
         self._announce(f"{RETIRED}{broker}", claimed_us=until)
 
-    def lapse(self) -> None:
+    def lapse(self, why: str) -> None:
         """Tell all brokers that live events may have been lost on their way through here."""
-        self._announce(LAPSE)
+        self._say(Fact(self.name, 0, LAPSE, filter=why))
 
     @property
     def has_told_all(self) -> bool:

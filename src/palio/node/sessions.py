@@ -118,8 +118,8 @@ class PeerSession:
         self._budget = budget
         self._gaps: dict[tuple[str, int], Gap] = {}
         """By publisher and durable subscription (or -1), what was lost and is yet to be told."""
-        self._owes_lapse = False
-        """Whether it is yet to be told that more may have been lost."""
+        self._owed_lapse = ""
+        """Why more may have been lost, if it is yet to be told that."""
         budget.receivers += 1
 
     @property
@@ -230,10 +230,11 @@ class PeerSession:
         self._gaps[publisher, key] = Gap(publisher, first, last, count, key)
 
     def _tell_gaps(self, out: list[Effect]) -> None:
-        if self._gaps or self._owes_lapse:
-            perhaps = (Gap("*", 0, 0, 0),) if self._owes_lapse else ()
+        if self._gaps or self._owed_lapse:
+            reason = self._owed_lapse
+            perhaps = (Gap("*", 0, 0, 0, reason=reason),) if reason else ()
             gaps = Gaps((*perhaps, *self._gaps.values()))
-            self._gaps, self._owes_lapse = {}, False
+            self._gaps, self._owed_lapse = {}, ""
             if self.peer.is_client:
                 self.say(out, gaps)
 
@@ -358,9 +359,9 @@ class Session(PeerSession):
             late = (said.publisher, said.first_seq, said.last_seq, said.count, said.key)
             self.say(out, Gaps((Gap(*late, is_late=True),)))
 
-    def lapse(self, out: list[Effect]) -> None:
+    def lapse(self, out: list[Effect], reason: str) -> None:
         """Events of anybody may have been lost on their way: told now, or when there is room."""
-        self._owes_lapse = True
+        self._owed_lapse = self._owed_lapse or reason
         if self.link is not None and self.has_room and not self._queue:
             self._tell_gaps(out)
 

@@ -13,7 +13,7 @@ from typing import Final
 from palio.errors import NotAuthenticated
 from palio.node.core import Core
 from palio.node.effects import Close, Send
-from palio.node.limits import LAPSES_AT_ONCE, MAX_LAPSES_S
+from palio.node.limits import LAPSES_AT_ONCE, MAX_LAPSES_S, SHOWN_CHARS
 from palio.node.links import Link, Links
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
@@ -131,15 +131,15 @@ class Watch:
     def _tell_lapses(self) -> Iterator[int]:
         """Live events may have been lost: other brokers and clients here are told, once a look."""
         core = self._core
-        why, is_told = core.lapses.take(may_tell=self._lapses.due_at <= core.at.now)
+        why, reasons = core.lapses.take(may_tell=self._lapses.due_at <= core.at.now)
         if why:
             core.report("warning", "events_lost", reason=why)
             self._lapses.tell(core.at.now)
-            core.durability.registry.lapse()
-        if is_told:
+            core.durability.registry.lapse(why[:SHOWN_CHARS])
+        if reasons:
             for session in list(core.sessions.values()):
                 if session.subscriptions:
-                    session.lapse(core.out)
+                    session.lapse(core.out, reasons)
                 yield 1
 
     def _is_over(self, party: PeerSession, grace: float) -> bool:

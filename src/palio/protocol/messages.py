@@ -497,6 +497,8 @@ class Gap(msgspec.Struct, frozen=True):
     """The durable subscription, or the pattern, that lost them; or -1."""
     is_late: bool = False
     """Whether they came, and too late for the pattern."""
+    reason: str = ""
+    """Why events of anybody may have been lost, and which broker says so."""
 
 
 class Gaps(msgspec.Struct, frozen=True, tag=True):

@@ -85,7 +85,7 @@ class FeedBatch(NamedTuple):
         """Each event by itself, or the gap."""
         if self.gap is not None:
             lost = self.gap.publisher, self.gap.first_seq, self.gap.last_seq, self.gap.count
-            yield Item(self.cursor, gap_event(*lost, "palio"), is_gap=True)
+            yield Item(self.cursor, gap_event(*lost, "palio", self.gap.reason), is_gap=True)
         if self.batch is not None:
             others = (
                 f"{self.place}.{number}" if self.place else self.cursor
