@@ -7,7 +7,7 @@ made when `Parcel.batch` is asked for. Both forms mean the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -30,7 +30,16 @@ from palio.model.events import rows as rows_of
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = ["ONE_ROW", "Parcel", "Shape", "pack_mask", "runs", "unpack_mask", "worth_copying"]
+__all__ = [
+    "ONE_ROW",
+    "Parcel",
+    "Shape",
+    "event_bytes",
+    "pack_mask",
+    "runs",
+    "unpack_mask",
+    "worth_copying",
+]
 
 ONE_ROW: Final = np.ones(1, np.bool_)
 """The mask of an event that is by itself."""
@@ -61,6 +70,16 @@ _BATCH_BYTES: Final = 256
 
 _COLUMN_BYTES: Final = 500
 """About what Arrow takes for a column, beside the values: measured, 5 KiB for a row of ten."""
+
+
+def event_bytes(event: Mapping[str, Any]) -> int:
+    """About the bytes of memory that an event takes by itself.
+
+    >>> event_bytes({"x": 1, "text": "abc"})
+    291
+    """
+    texts = sum(len(value) for value in event.values() if isinstance(value, str | bytes))
+    return _LONE_BYTES + _VALUE_BYTES * len(event) + texts
 
 
 class Shape:

@@ -7,29 +7,16 @@ engine that asks for some.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from palio.model.events import RowMask, to_batches
-from palio.model.parcels import ONE_ROW, Parcel
+from palio.model.parcels import ONE_ROW, Parcel, event_bytes
 
 __all__ = ["RowParcel"]
-
-
-_ROW_BYTES: Final = 256
-_VALUE_BYTES: Final = 16
-"""About the bytes of memory that an event takes, and each of its values beside its text."""
-
-
-def _size_of(row: Mapping[str, Any]) -> int:
-    size = _ROW_BYTES + _VALUE_BYTES * len(row)
-    for value in row.values():
-        if isinstance(value, str | bytes):
-            size += len(value)
-    return size
 
 
 class RowParcel(Parcel):
@@ -60,7 +47,7 @@ class RowParcel(Parcel):
         counted = range(first_seq, first_seq + len(self._rows))
         self._seqs = tuple(counted if seqs is None else seqs)
         self.count = len(self._rows)
-        self.nbytes = self.held_bytes = sum(map(_size_of, self._rows))
+        self.nbytes = self.held_bytes = sum(map(event_bytes, self._rows))
         self.source = source
         self.epoch = epoch
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 from palio.errors import IllegalMessage, InvalidEvent, InvalidInput
 from palio.model.events import SEQ, TIME, check_times, conform
 from palio.model.ipc import SYSTEM_COLUMNS
-from palio.model.limits import MAX_LONE_BYTES
 from palio.model.parcels import Parcel, Shape
 from palio.model.untrusted import read_batch, read_schema, read_stream
 from palio.protocol.batches import check_chunk, check_texts
@@ -118,8 +117,7 @@ def check_numbered(sender: object, parcel: Parcel) -> None:
 
 def check_stamps(parcel: Parcel) -> None:
     """Refuse (`ValueError`) events that no broker can have taken, numbered and dated."""
-    if parcel.nbytes > MAX_LONE_BYTES:
-        check_texts(parcel)
+    check_texts(parcel)
     if len(parcel.publisher) > MAX_PUBLISHER_CHARS:
         raise ValueError("events of a publisher that nobody is called")
     seq_at, time_at = parcel.shape.system_columns

@@ -18,6 +18,7 @@ from typing import Final, get_args
 import msgspec
 
 from palio.errors import IllegalMessage
+from palio.model.parcels import event_bytes
 from palio.model.patterns import Occurrence
 from palio.protocol.limits import (
     DAMAGE_TRIES,
@@ -51,12 +52,6 @@ _CONTROL_BYTES = 128
 _NUMBER_BYTES = 8
 """What a number in a list weighs."""
 
-_EVENT_BYTES = 256
-"""What an event of a pattern weighs, beside its values..."""
-
-_VALUE_BYTES = 16
-"""...and each of these beside its text."""
-
 
 def size_of(message: Message) -> int:
     """About how many bytes of memory a message takes."""
@@ -77,13 +72,7 @@ def size_of(message: Message) -> int:
 
 
 def _weight_of(events: Sequence[Occurrence]) -> int:
-    texts = (
-        len(value)
-        for each in events
-        for value in each.event.values()
-        if isinstance(value, str | bytes)
-    )
-    return sum(texts) + sum(_EVENT_BYTES + _VALUE_BYTES * len(each.event) for each in events)
+    return sum(event_bytes(each.event) for each in events)
 
 
 class Stream:
