@@ -12,6 +12,7 @@ import pytest
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.errors import InvalidFilter, InvalidInput, SubscriptionEnded
+from palio.node import publishing
 from palio.testing import Network
 from tests.client.helpers import drain
 from tests.client.virtual import in_virtual_time
@@ -334,6 +335,29 @@ async def test_a_publisher_may_wait_until_all_homes_have_its_events() -> None:
         net.heal("b1", "b2")
         assert (await stored).level == "home"
         assert await xs(orders, 4) == [1, 2, 3, 4]
+
+
+@in_virtual_time
+async def test_so_many_publications_of_a_session_wait_for_their_homes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(publishing, "MAX_PROMISES", 2)
+    async with Network("line:2") as net:
+        ann = await net.connect("b2", name="ann")
+        await (await ann.subscribe("x > 0", durable="orders")).settled()
+        publisher = await net.connect("b1")
+        net.cut("b1", "b2")
+        receipts = []
+        for x in range(1, 6):
+            receipts.append(publisher.publish_nowait({"x": x}, durable="home"))
+            await asyncio.sleep(0.1)
+        (session,) = [
+            each for each in net.node("b1")._core.sessions.values() if each.promises["home"]
+        ]
+        assert len(session.promises["home"]) == 3, "those that are refused need one place"
+        net.heal("b1", "b2")
+        found = await asyncio.gather(*receipts, return_exceptions=True)
+        assert [type(each).__name__ for each in found] == ["Published"] * 2 + ["LimitExceeded"] * 3
 
 
 @in_virtual_time

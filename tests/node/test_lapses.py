@@ -293,6 +293,22 @@ def test_a_broker_that_speaks_of_lapses_all_the_time_is_told_once_a_look() -> No
     assert 1 <= len(victim.gaps) <= (world.now - began) / LOOK_S
 
 
+def test_what_a_broker_writes_into_a_lapse_does_nothing_to_terminals() -> None:
+    world = World.of(line(2), settings=QUICK)
+    victim = world.client("victim", "b2")
+    victim.subscribe("x >= 0")
+    world.run(3.0)
+    victim.gaps.clear()
+    node, host = world.nodes["b1"], world.host("b1")
+    node._core.durability.registry.lapse("\x1b[2J" + "x" * 10_000)
+    node.wake_at = world.now
+    host.tick(host.alarm_at)
+    world.run(3.0)
+    (gap,) = victim.gaps
+    assert gap.reason.startswith("b1 says: '\\x1b[2Jxxx")
+    assert len(gap.reason) < 300
+
+
 def _nothing() -> None:
     pass
 

@@ -459,7 +459,9 @@ class Core:
         if news:
             for fact in news:
                 if fact.subject == LAPSE and fact.origin != self.name:
-                    self.lapses.hear(f"{fact.origin} says: {fact.filter}"[:SHOWN_CHARS])
+                    why = fact.filter[:SHOWN_CHARS]
+                    shown = why if why.isprintable() else ascii(why)
+                    self.lapses.hear(f"{fact.origin} says: {shown}")
             self._learn(news)
             self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]

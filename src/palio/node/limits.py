@@ -66,6 +66,10 @@ SHOWN_CHARS: Final = 80
 REASON_CHARS: Final = 500
 """The same of what another broker gives as a reason."""
 
+MAX_PROMISES: Final = 1 << 16
+"""Publications of one session that wait until all homes have stored them: four times what a client
+has under way that keeps to its window. Homes may be away for long, and each waits in memory."""
+
 MAX_EARLY: Final = 1_000
 """Durable publications and subscriptions that wait while a new broker hears from its network: that
 takes less than a second."""

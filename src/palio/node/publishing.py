@@ -16,7 +16,7 @@ from palio.errors import (
 )
 from palio.matching.protocol import RowMask
 from palio.model.events import check_times, conform, refuse_system_names
-from palio.model.limits import MAX_LONE_BYTES
+from palio.model.limits import check_limit
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.carrying import Carrying
@@ -25,7 +25,7 @@ from palio.node.detours import Detours
 from palio.node.durability import NO_DISK, packed
 from palio.node.durable import AtHomes
 from palio.node.holding import Holding
-from palio.node.limits import TIME_AHEAD_US, TIME_KEPT_S
+from palio.node.limits import MAX_PROMISES, TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.mentions import check_names
 from palio.node.multicasting import Multicasting
 from palio.node.operations import PutTime
@@ -93,6 +93,10 @@ class Publishing:
             if session.principal.limits is not NO_LIMITS:
                 self._spend(session, message.parcel)
             self._check(message.parcel)
+            if message.durable == "home":
+                waiting = len(session.promises["home"])
+                what = "the publications of a session that wait for their homes"
+                check_limit(what, "MAX_PROMISES", MAX_PROMISES, waiting + 1)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for a false receipt
             self._failed(session, message, error)
             return False
@@ -182,8 +186,7 @@ class Publishing:
             check_size(len(parcel), len(parcel.shape.names), parcel.nbytes)
             if parcel.shape.time_columns:
                 check_times(parcel.batch, parcel.shape.time_columns)
-        if parcel.nbytes > MAX_LONE_BYTES:
-            check_texts(parcel)
+        check_texts(parcel)
         if parcel.shape in self._sound:
             return
         conform(parcel.batch)
@@ -262,8 +265,11 @@ class Publishing:
 
     def _answer(self, session: Session, last: int, stored_at: StoredAt) -> None:
         """Nothing is left to do for these: they are accepted once those before them are."""
-        if stored_at and session.promises[stored_at]:
-            session.promises[stored_at].append((last, 0))
+        promises = session.promises[stored_at] if stored_at else None
+        if promises and promises[-1][1] == 0:
+            promises[-1] = last, 0  # one answer is for both
+        elif promises:
+            promises.append((last, 0))
         else:
             session.say(self._core.out, Accepted(last, LEVELS[stored_at]))
 
