@@ -57,8 +57,8 @@ from palio.routing.protocol import Router
 
 __all__ = ["Node"]
 
-_LIVE: Final = (Publish, Forward)
-"""What brings events. All that these lead to but effects is noted (`Core.has_follow_up`)."""
+_FREQUENT: Final = (Publish, Forward, Ping, Pong)
+"""The messages that come often. If one leads to more than effects, `Core.has_follow_up` says so."""
 
 
 class Node:
@@ -247,7 +247,7 @@ class Node:
             return []  # closed by us; it was on its way
         state.heard = at.now
         kind = type(message)
-        core.has_follow_up = kind not in _LIVE or core.assembling.router is not None
+        core.has_follow_up = kind not in _FREQUENT or core.assembling.router is not None
         if kind in UNCOUNTED:
             try:
                 self._about_connection(link, state, message)
