@@ -29,7 +29,7 @@ TICKS_A_HEARTBEAT: Final = 5
 """So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs..."""
 
 CALM_TICKS_A_HEARTBEAT: Final = 2
-"""...which are looked at so often while all are connected. It is most of what a calm broker does."""
+"""...which are looked at so often while all are connected: most of what a calm broker does."""
 
 LEASE_STEPS: Final = 10
 """What the end of a lease counts: it is written, and told to all brokers."""
