@@ -4,7 +4,7 @@
    webhooks, 4.1). Whom the broker may call at all, and how, is the business of `Sinks`.
 2. An answer means what language/webhooks.py says: taken, again, final, or gone, which ends the
    subscription.
-3. What is not taken goes to the dead-letter address, or else to the log, and is counted.
+3. What is not taken goes to the dead-letter address, or else to the log.
 4. Every call says which it is and which try (`webhook-id`, `idempotency-key`, `webhook-attempt`),
    so that a sink knows what it has had; with a secret it is signed.
 5. The broker is told that an event was dealt with only then: a sink that is away keeps the events
@@ -19,15 +19,13 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-import msgspec
-
 from palio.errors import NotPermitted, PalioError
 from palio.language.webhooks import Delay, Verdict, signature, structured, verdict
 from palio.server.http.cursors import CursorFeed, Feeds, Item
 from palio.server.http.subscriptions import Directory, HttpSubscription, sink_secret
 from palio.server.webhooks.sinks import SinkAnswer, SinkFailed, Sinks
 
-__all__ = ["Callers", "Counts", "Gone", "NotTaken", "Webhook", "ask_leave"]
+__all__ = ["Callers", "Gone", "NotTaken", "Webhook", "ask_leave"]
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -41,14 +39,6 @@ class NotTaken(NotPermitted):
 
 class Gone(PalioError):
     """A sink says that it is there no longer."""
-
-
-class Counts(msgspec.Struct):
-    """The counts of a webhook's events by outcome."""
-
-    taken: int = 0
-    retried: int = 0
-    dead: int = 0
 
 
 async def ask_leave(sinks: Sinks, owner: str, sink: str, origin: str) -> None:
@@ -86,7 +76,6 @@ class Webhook:
         now: Callable[[], float] = time.time,
     ) -> None:
         self.subscription = subscription
-        self.counts = Counts()
         self._sinks = sinks
         self._sleep = sleep
         self._now = now
@@ -103,7 +92,6 @@ class Webhook:
         reason = retry_after = ""
         for attempt in range(config.attempts):
             if attempt:
-                self.counts.retried += 1
                 await self._sleep(delay.next_s(retry_after))
                 retry_after = ""
             try:
@@ -114,7 +102,6 @@ class Webhook:
             reason = f"status {answer.status}"
             match verdict(answer.status):
                 case Verdict.TAKEN:
-                    self.counts.taken += len(items)
                     return
                 case Verdict.GONE:
                     raise Gone(f"the sink of subscription {self.subscription.id!r} is gone")
@@ -125,7 +112,6 @@ class Webhook:
         await self._put_aside(items, reason)
 
     async def _put_aside(self, items: Sequence[Item], reason: str) -> None:
-        self.counts.dead += len(items)
         details = {"subscription": self.subscription.id, "events": len(items), "reason": reason}
         address = self.subscription.request.config.deadletter
         if address:
