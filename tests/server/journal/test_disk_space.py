@@ -15,13 +15,11 @@ import pytest
 from palio.node.operations import Ack, Discard, Place
 from palio.server.journal.disk_space import (
     FILE,
-    GRANT_BYTES,
     RESERVE_BYTES,
     SLACK_BYTES,
     DiskSpace,
 )
 from palio.server.journal.journal import Journal
-from palio.server.limits import LOOK_S
 from tests.server.full_disk import CYCLES
 from tests.server.helpers import append, put
 
@@ -85,33 +83,6 @@ def test_what_grows_leaves_room_for_the_log_to_move(
 
 
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
-@pytest.mark.parametrize(("later_s", "is_taken"), [(0.9 * LOOK_S, True), (LOOK_S, False)])
-def test_what_was_granted_needs_no_second_look_for_some_time(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beyond: int, later_s: float, is_taken: bool
-) -> None:
-    now = 100.0
-    disk = Disk(monkeypatch, 1 << 30)
-    found = DiskSpace(tmp_path, 0, clock=lambda: now)
-    assert found.grants(1_000)
-    disk.free = 0
-    now += later_s
-    assert found.grants(GRANT_BYTES + beyond) == (is_taken and beyond <= 0)
-    assert not found.grants(2)
-
-
-@pytest.mark.parametrize("beyond", [-1, 0, 1])
-def test_where_little_is_left_each_transaction_has_a_look(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beyond: int
-) -> None:
-    disk = Disk(monkeypatch, 1 << 30)
-    found = DiskSpace(tmp_path, 0, clock=lambda: 100.0)
-    disk.free = 2 * 1_000 + 2 * SLACK_BYTES + beyond
-    assert found.grants(1_000) == (beyond >= 0)
-    disk.free -= 1_000
-    assert not found.grants(1_000)
-
-
-@pytest.mark.parametrize("beyond", [-1, 0, 1])
 def test_the_reserve_is_made_where_there_is_room_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, beyond: int
 ) -> None:
@@ -163,7 +134,6 @@ def waiting(journal: Journal) -> list[int]:
 def test_what_lets_go_is_written_and_what_grows_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("palio.server.journal.disk_space.LOOK_S", 0.0)
     monkeypatch.setattr("palio.server.journal.writer.PROBE_S", 0.01)
     disk = Disk(monkeypatch, 1 << 30)
     journal = Journal(tmp_path, "b1", reserve_bytes=1 << 20)

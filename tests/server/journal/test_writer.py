@@ -4,7 +4,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,8 @@ def counters() -> JournalCounters:
 def writer(tmp_path: Path, counters: JournalCounters) -> Iterator[Writer]:
     connection = connect(tmp_path / "journal")
     create_or_check(connection, tmp_path / "journal", "b1")
-    mark, clock = Mark(tmp_path / "mark"), count().__next__
-    presence = Presence([tmp_path / "journal"], clock=clock)
-    found = Writer(connection, counters, mark, presence)
+    mark = Mark(tmp_path / "mark")
+    found = Writer(connection, counters, mark, Presence([tmp_path / "journal"]))
     yield found
     found.stop()
     connection.close()

@@ -5,25 +5,21 @@ and later as much again when the log is moved into the file. So a disk that was 
 byte could not be emptied any more.
 
 1. What grows is refused while there is room for what shrinks: the log must fit into the file.
-2. Whether there is room is looked at once for several small transactions: for `GRANT_BYTES`, and
-   for `LOOK_S`.
-3. Others fill disks too. A file of its own, the *reserve*, holds room for that case: it is given up
+2. Others fill disks too. A file of its own, the *reserve*, holds room for that case: it is given up
    to write what shrinks and to move the log, and made again when there is room.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from palio import files
-from palio.server.limits import LOOK_S
 
-__all__ = ["FILE", "GRANT_BYTES", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace", "Presence"]
+__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace", "Presence"]
 
 FILE: Final = "journal.reserve"
 """The name of the reserve in the data directory."""
@@ -37,23 +33,11 @@ SHARE: Final = 8
 SLACK_BYTES: Final = 128 << 10
 """Bytes kept free beyond the reckoning, for pages of trees and the index of the log."""
 
-GRANT_BYTES: Final = 1 << 20
-"""Bytes that are granted at once, where there is room for so many."""
-
 
 class DiskSpace:
     """The disk under a data directory."""
 
-    def __init__(
-        self,
-        directory: Path,
-        reserve_bytes: int = RESERVE_BYTES,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._clock = clock
-        self._granted = 0
-        self._granted_until = 0.0
+    def __init__(self, directory: Path, reserve_bytes: int = RESERVE_BYTES) -> None:
         self._path = directory / FILE
         self._log = directory / "journal.sqlite-wal"
         self._directory = directory
@@ -91,20 +75,6 @@ class DiskSpace:
         slack = SLACK_BYTES * (2 if growth else 1)
         return self.free >= nbytes + growth + missing + slack
 
-    def grants(self, nbytes: int) -> bool:
-        """Whether `nbytes` may be written, where little is written often."""
-        now = self._clock()
-        if now >= self._granted_until or nbytes > self._granted:
-            self._granted_until = now + LOOK_S
-            self._granted = nbytes
-            if self.admits(nbytes + GRANT_BYTES):
-                self._granted += GRANT_BYTES
-            elif not self.admits(nbytes):
-                self._granted = 0
-                return False
-        self._granted -= nbytes
-        return True
-
     def reserve(self) -> None:
         """Make the reserve, if it is not there and the disk has room for it."""
         if not self.reserve_bytes:
@@ -133,26 +103,19 @@ class DiskSpace:
 #
 # A file that was removed, replaced or moved away is written to as before: whatever is acknowledged
 # then is gone when the broker ends, as all that was acknowledged before. So the writer looks before
-# it writes, unless it has looked less than `LOOK_S` ago.
+# it writes.
 
 
 class Presence:
     """Some files of one directory, as they were when they were opened."""
 
-    def __init__(
-        self, paths: Sequence[Path], *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._clock = clock
-        self._look_at = 0.0
+    def __init__(self, paths: Sequence[Path]) -> None:
         self._held = {os.fspath(path): os.stat(path) for path in paths}
         self._problem: str | None = None
 
     def problem(self) -> str | None:
         """Why nothing that is written can be relied on any more, or None. It is so for good."""
-        now = self._clock()
-        if now >= self._look_at and self._problem is None:
-            self._look_at = now + LOOK_S
-            self._problem = self._look()
+        self._problem = self._problem or self._look()
         return self._problem
 
     def _look(self) -> str | None:

@@ -210,7 +210,7 @@ class Writer:
     def _is_too_much(self, nbytes: int) -> bool:
         """Whether the disk has no room for so much and for what must be written after it."""
         room = self._room
-        if room is None or not nbytes or room.grants(nbytes):
+        if room is None or not nbytes or room.admits(nbytes):
             return False
         self._empty_log()
         (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
