@@ -2,19 +2,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 import pytest
 
-from palio.node.effects import Close, Effect, Moment, Report, Send
-from palio.node.operations import Append, PutFacts
+from palio.node.effects import Close, Effect, Report, Send
+from palio.node.operations import PutFacts
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Fact, Hello, Message, Ping, Pong, Welcome
 from palio.protocol.wire import CONTROL, HEAD
 from palio.server.journal.journal import Diskless
-from palio.server.limits import CALM_S
 from palio.server.server import Server
 from tests.server.fronts import broker
 from tests.server.helpers import (
@@ -90,54 +89,8 @@ async def test_a_flush_returns_when_the_node_has_been_told() -> None:
     node = Scripted(lambda _, __: [append(7, PutFacts((Fact("b2", 1, "links"),)))])
     async with serving(node) as (server, _):
         server.connect_local(lambda _: None).send(Ping())
-        server.end_turn()
         await server.flush()
         assert ("stored", 7) in node.calls
-
-
-class Later(Diskless):
-    """A journal that answers when the test says so."""
-
-    def start(
-        self,
-        stored: Callable[[list[int]], None],
-        failed: Callable[[int, str], None],
-        writable: Callable[[], None],
-    ) -> None:
-        self.stored, self.failed, self.writable = stored, failed, writable
-
-    def append(self, append: Append) -> None:
-        pass
-
-
-@pytest.mark.parametrize(("rest_s", "at_once"), [(0.9 * CALM_S, False), (1.1 * CALM_S, True)])
-async def test_after_a_rest_what_the_journals_answer_leads_to_is_written_at_once(
-    rest_s: float, at_once: bool
-) -> None:
-    order: list[str] = []
-    both = asyncio.Event()
-
-    class Answered(Scripted):
-        def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:
-            asyncio.get_running_loop().call_soon(order.append, "the next callback")
-            return [*super().stored(ticket, at), Send(link.number, Pong())]
-
-    def heard(_: Message) -> None:
-        order.append("heard")
-        asyncio.get_running_loop().call_soon(both.set)
-
-    node, journal, now = Answered(), Later(), 100.0
-    server = Server(node, journal)
-    server.turns.clock = lambda: now
-    server.start()
-    link = server.connect_local(heard)
-    server.end_turn()
-    now += rest_s
-    journal.stored([1])
-    async with asyncio.timeout(10):
-        await both.wait()
-    assert (order[0] == "heard") is at_once
-    await server.stop()
 
 
 async def test_reports_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -124,34 +124,6 @@ async def test_what_one_turn_sends_goes_out_at_once(monkeypatch: pytest.MonkeyPa
         peer.close()
 
 
-async def test_after_a_rest_it_is_written_at_once_and_else_at_the_end_of_the_turn(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with serving(Scripted(echo)) as (server, address):
-        peer = await Peer.client(address)
-        (connection,) = server._open
-        assert connection._transport is not None
-        counting = Counting(connection._transport)
-        monkeypatch.setattr(connection, "_transport", counting)
-        ping = b"".join(Encoder().encode(Ping()))
-        clock = server.turns.clock() + 1.0
-        server.turns = Turns(lambda: clock)
-        connection.data_received(ping)
-        assert counting.calls == [1]
-        connection.data_received(ping)
-        connection.data_received(ping)
-        assert counting.calls == [1]
-        await asyncio.sleep(0)
-        assert counting.calls == [1, 2]
-        connection.data_received(ping)
-        clock += 1.0
-        connection.data_received(ping)
-        assert counting.calls == [1, 2], "this turn is not over"
-        for _ in range(5):
-            await peer.next(Pong)
-        peer.close()
-
-
 # --- turns ---
 
 

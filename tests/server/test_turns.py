@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from palio.server.limits import CALM_S
 from palio.server.turns import Pace, Turns
 
 
@@ -66,19 +65,6 @@ def test_those_who_wait_get_half_of_a_turn_and_who_comes_anew_the_other() -> Non
         fresh = Speaker(turns, clock, 1)
         fresh.go_on()
         assert len(fresh.said) == 1
-
-
-def test_it_is_calm_once_nothing_was_done_for_some_time() -> None:
-    clock = Clock()
-    turns = Turns(clock)
-    found = [turns.are_calm]
-    turns.spend(turns.slice())
-    for _ in range(3):
-        found.append(turns.are_calm)
-        clock.now += CALM_S * 0.6
-    turns.serve(turns.begin())
-    found.append(turns.are_calm)
-    assert found == [True, False, False, True, False]
 
 
 def test_the_queue_is_served_in_turn() -> None:

@@ -110,14 +110,6 @@ PLAIN_PAIRS: Final = 1 << 18
 COUNT_AGAIN_S: Final = 0.05
 """How long a count of all filters is taken to be true."""
 
-CALM_S: Final = 0.0001
-"""After a rest as long as this the next that comes is answered by itself: a loop that is busy rests
-for 10 us between two reads."""
-
-LOOK_S: Final = 0.01
-"""So long what the journal's writer has seen of its directory and of its disk is taken to be so: to
-look costs as much as to write an event."""
-
 PULSE_S: Final = 0.02
 """How often it is measured whether a loop at work is on time."""
 

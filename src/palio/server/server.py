@@ -44,7 +44,7 @@ from palio.server.multicast.sockets import GroupSockets
 from palio.server.places import Places
 from palio.server.pulse import Pulse
 from palio.server.transport import Connection
-from palio.server.turns import WRITABLE, Answer, Answers, Turns, Waiting
+from palio.server.turns import WRITABLE, Answers, Turns, Waiting
 
 __all__ = ["Journaling", "Server"]
 
@@ -135,9 +135,9 @@ class Server:
                 logger.debug("the journal answered after the loop had ended")
 
         self.journal.start(
-            lambda tickets: on_loop(self._answered, [(each, None) for each in tickets]),
-            lambda ticket, reason: on_loop(self._answered, [(ticket, reason)]),
-            lambda: on_loop(self._answered, [WRITABLE]),
+            lambda tickets: on_loop(self._answers.add, [(each, None) for each in tickets]),
+            lambda ticket, reason: on_loop(self._answers.add, [(ticket, reason)]),
+            lambda: on_loop(self._answers.add, [WRITABLE]),
         )
         if self.multicast is not None:
             self.multicast.start(self)
@@ -200,7 +200,7 @@ class Server:
         self.host.close("the server is stopping")
         if self.multicast is not None:
             self.multicast.close()
-        self.end_turn()
+        self._take_turn()
         try:
             async with asyncio.timeout(patience_s):
                 while self._open:
@@ -359,15 +359,6 @@ class Server:
         else:
             self.host.answered(ticket, reason)
 
-    def _answered(self, answers: list[Answer]) -> None:
-        """The journal has answered: after a rest what that leads to is written at once."""
-        is_turn = self.begin_turn()
-        try:
-            self._answers.add(answers)
-        finally:
-            if is_turn:
-                self.end_turn()
-
     @staticmethod
     def _report(report: Report) -> None:
         level = _LEVELS.get(report.level, logging.INFO)
@@ -383,24 +374,15 @@ class Server:
     def _take_turn_later(self) -> None:
         """Behind all that is due by now: what others have sent, and timers."""
         self._turn_scheduled = True
-        self._loop.call_at(self._loop.time(), self._take_turn)
+        self._loop.call_at(self._loop.time(), partial(self._take_turn, serves=True))
 
-    def begin_turn(self) -> bool:
-        """See `TurnOwner`."""
-        if self._turn_scheduled or not self.turns.are_calm:
-            return False
-        self._turn_scheduled = True
-        return True
-
-    def end_turn(self) -> None:
-        """See `TurnOwner`."""
-        self._take_turn(serves=not self.turns.is_over)
-
-    def _take_turn(self, *, serves: bool = True) -> None:
+    def _take_turn(self, *, serves: bool | None = None) -> None:
         """Write what was sent, and go on with what waits, now or later. What that leads to is
         written before anything is read: who has said all may hang up next.
         """
         self._turned.set()
+        if serves is None:  # those who wait have a turn of their own if reads used this one up
+            serves = not self.turns.is_over
         until = self.turns.begin()
         try:
             for _ in range(len(self._dirty)):

@@ -153,11 +153,6 @@ class Connection(asyncio.Protocol):
             return
         if self._behind:  # TLS may still have had something
             self._decoder.keep(data)
-        elif self._owner.begin_turn():
-            try:
-                self._hand_over(data)
-            finally:
-                self._owner.end_turn()
         else:
             self._hand_over(data)
 

@@ -9,11 +9,7 @@ The work of one turn of the loop is therefore bounded by time:
    has. The other half is for connections that were not waiting: who asks little is answered at once
    beside others that flood.
 3. When a turn's time is used up, whoever is read from goes to the end of the queue too.
-4. What is read, or what the journal answers, when nothing else has happened for `CALM_S` is a turn
-   of its own: what it leads to is written before the loop looks for more. Where much comes, what
-   it leads to is written together.
-
-5. The next turn comes behind timers, and reads, that were due when one used up its time.
+4. The next turn comes behind timers, and reads, that were due when one used up its time.
 
 A turn may be longer by one message, or by as many events of one as are matched in one step
 (`Engines.rows_at_once`).
@@ -27,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from palio.server.limits import CALM_S, SLICE_S, TURN_S
+from palio.server.limits import SLICE_S, TURN_S
 
 __all__ = ["WRITABLE", "Answer", "Answers", "Pace", "TurnOwner", "Turns", "Waiting"]
 
@@ -53,8 +49,6 @@ class Turns:
         self._turn_s = turn_s
         self._slice_s = slice_s
         self._left = turn_s
-        self._rested = 0.0
-        """Since when nothing has been done."""
         self._queue: deque[Waiting] = deque()
 
     def slice(self) -> float:
@@ -63,18 +57,12 @@ class Turns:
 
     def spend(self, until: float) -> None:
         """Whoever might go on until then has stopped."""
-        self._rested = self.clock()
-        self._left -= self._rested - until + self._slice_s
+        self._left -= self.clock() - until + self._slice_s
 
     @property
     def is_over(self) -> bool:
         """Whether this turn has no time left."""
         return self._left <= 0.0
-
-    @property
-    def are_calm(self) -> bool:
-        """Whether nothing has been done for some time."""
-        return self.clock() - self._rested > CALM_S
 
     @property
     def is_idle(self) -> bool:
@@ -99,7 +87,6 @@ class Turns:
                 break
             self._queue.popleft().go_on()
         self._left += half
-        self._rested = self.clock()
 
 
 class Pace:
@@ -125,12 +112,6 @@ class TurnOwner(Protocol):
     """The server, as all who share its turns see it."""
 
     turns: Turns
-
-    def begin_turn(self) -> bool:
-        """Whether what is read now is a turn of its own, for which `end_turn` is to be called."""
-
-    def end_turn(self) -> None:
-        """Write what was sent."""
 
     def behind(self, who: Waiting, /) -> None:
         """It has more to hand over: let it `go_on` in another turn of the loop."""

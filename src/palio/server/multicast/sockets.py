@@ -155,16 +155,6 @@ class GroupSockets:
             else:
                 self._fall_behind()
 
-    def _readable(self) -> None:
-        owner = self._owner
-        assert owner is not None
-        is_turn = owner.begin_turn()
-        try:
-            self.go_on()
-        finally:
-            if is_turn:
-                owner.end_turn()
-
     def _advance(self, until: float, owner: Owner) -> bool:
         """Whether all was done in time."""
         clock, counters, now = owner.turns.clock, self.counters, asyncio.get_running_loop().time
@@ -203,7 +193,7 @@ class GroupSockets:
             return
         self._is_reading = wanted
         if wanted:
-            self._loop.add_reader(self._hearing, self._readable)
+            self._loop.add_reader(self._hearing, self.go_on)
         else:
             self._loop.remove_reader(self._hearing)
 
