@@ -409,7 +409,7 @@ async def test_all_doors_of_a_broker_share_one_authority(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(run_module, "new_authority", counted)
     async with running(configured(listen=Listen(port=0, http_port=0))) as found:
-        assert found.fronts.keys() == {"http"}
+        assert found.http is not None
     assert len(made) == 1
 
 

@@ -68,12 +68,10 @@ class Dialer:
         connection: Callable[[Dialer], Connection],
         traffic: Traffic,
         *,
-        tls: ssl.SSLContext | None = None,
-        failed: Callable[[str, str], object] = lambda _url, _reason: None,
+        tls: ssl.SSLContext | None,
+        failed: Callable[[str, str], object],
     ) -> None:
         self.url = url
-        self.up = False
-        """Whether a connection stands; not whether the brokers have greeted each other."""
         self.peer = ""
         """The name of the broker there, once it has answered."""
         self._is_duplicate = False
@@ -138,11 +136,7 @@ class Dialer:
             self._failed(self.url, reason)
             return 0.0
         since = self._loop.time()
-        self.up = True
-        try:
-            await connection.wait_lost()
-        finally:
-            self.up = False
+        await connection.wait_lost()
         self.peer = connection.peer or self.peer
         self._is_duplicate = connection.farewell == "duplicate"
         return self._loop.time() - since
@@ -183,7 +177,7 @@ class Dialers:
         connection: Callable[[Dialer], Connection],
         failed: Callable[[str, str], object],
         traffic: Traffic,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | None,
     ) -> None:
         self._loop = loop
         self._connection = connection

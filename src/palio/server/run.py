@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from weakref import WeakSet
 
 import msgspec
@@ -51,9 +51,11 @@ from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
 from palio.server.settings import Configuration, Tls
 
+if TYPE_CHECKING:
+    from palio.server.http.app import HttpFront
+
 __all__ = [
     "Engines",
-    "Front",
     "Running",
     "load_kernels",
     "new_authority",
@@ -67,15 +69,6 @@ __all__ = [
 logger: Final = logging.getLogger("palio.server")
 
 
-class Front(Protocol):
-    """A door beside the broker's own, as HTTP is."""
-
-    address: str
-
-    async def stop(self) -> None:
-        """Take no more requests, and end those that are open."""
-
-
 class Running(NamedTuple):
     """A broker at work."""
 
@@ -83,13 +76,13 @@ class Running(NamedTuple):
     host: str
     port: int
     is_secure: bool
-    fronts: dict[str, Front]
+    http: HttpFront | None
 
     @property
     def addresses(self) -> dict[str, str]:
         """Where it can be reached."""
         own = {"palio": str(Address(self.host, self.port, self.is_secure))}
-        return own | {name: front.address for name, front in self.fronts.items()}
+        return own if self.http is None else own | {"http": self.http.address}
 
 
 @asynccontextmanager
@@ -138,20 +131,21 @@ async def running(
             multicast.close()
         journal.close()
         raise
-    fronts: dict[str, Front] = {}
+    http: HttpFront | None = None
     try:
         await server.flush()  # a broker that is new takes what is durable once its log has begun
         host, port = await _listening(server, listen.host, listen.port, accepting)
         own = Address(listen.host, port, accepting is not None)
         server.host.reachable_at(broker.url or ("" if is_any(listen.host) else str(own)))
-        await _open_fronts(fronts, server, configuration, authority, journal)
+        if listen.http_port is not None:
+            http = await _open_http(server, configuration, authority, journal)
         for url in configuration.peers.urls:
             server.dial(url)
-        yield Running(server, host, port, accepting is not None, fronts)
+        yield Running(server, host, port, accepting is not None, http)
     finally:
         try:
-            for front in fronts.values():
-                await front.stop()
+            if http is not None:
+                await http.stop()
             await server.close()
         except asyncio.CancelledError:
             await server.stop()
@@ -312,22 +306,16 @@ async def _listening(
         ) from None
 
 
-async def _open_fronts(
-    fronts: dict[str, Front],
-    server: Server,
-    configuration: Configuration,
-    authority: Authority,
-    journal: Journal | Diskless,
-) -> None:
-    listen = configuration.listen
-    if listen.http_port is not None:
-        try:
-            from palio.server import metrics
-            from palio.server.http import app
-        except ImportError as error:
-            raise _missing("listen.http_port", error) from None
-        exposition = metrics.exposition(server, journal.counters)
-        fronts["http"] = await app.serve(server, configuration, authority, exposition)
+async def _open_http(
+    server: Server, configuration: Configuration, authority: Authority, journal: Journal | Diskless
+) -> HttpFront:
+    try:
+        from palio.server import metrics
+        from palio.server.http import app
+    except ImportError as error:
+        raise _missing("listen.http_port", error) from None
+    exposition = metrics.exposition(server, journal.counters)
+    return await app.serve(server, configuration, authority, exposition)
 
 
 def _missing(setting: str, error: ImportError) -> InvalidConfiguration:

@@ -50,13 +50,6 @@ __all__ = ["Journaling", "Server"]
 
 logger: Final = logging.getLogger("palio.server")
 
-_LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
-
 
 class Journaling(Protocol):
     """What writes `Append`s (`palio.server.journal.journal.Journal`)."""
@@ -361,7 +354,7 @@ class Server:
 
     @staticmethod
     def _report(report: Report) -> None:
-        level = _LEVELS.get(report.level, logging.INFO)
+        level = logging.getLevelNamesMapping()[report.level.upper()]
         logging.getLogger("palio.node").log(
             level, "%s", report.event, extra={"details": report.details}
         )
