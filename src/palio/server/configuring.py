@@ -68,7 +68,7 @@ def known_settings() -> dict[str, Any]:
 
 
 def described(name: str) -> str:
-    """What a setting means, in a few words."""
+    """Describe a setting in a few words."""
     found = msgspec.inspect.type_info(known_settings()[name])
     if isinstance(found, msgspec.inspect.Metadata):
         return str((found.extra_json_schema or {}).get("description", ""))
@@ -171,7 +171,7 @@ def _from_text(name: str, text: str) -> Any:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address.
+    """Tell whether only programs of this machine reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
     (True, True, False, False)
@@ -181,7 +181,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Whether it stands for all addresses of a machine, so that nobody can dial it.
+    """Tell whether it stands for all addresses of a machine, so that nobody can dial it.
 
     >>> is_any("0.0.0.0"), is_any("::"), is_any("127.0.0.1"), is_any("localhost")
     (True, True, False, False)
@@ -321,7 +321,7 @@ def _misplaced_gateway(broker: Broker, gateway: Gateway) -> Iterator[tuple[str, 
 
 
 def _ungrouped(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """What keeps a broker from sending to groups."""
+    """Find the settings that keep a broker from sending to groups."""
     if not configuration.multicast.groups:
         return
     try:
@@ -338,7 +338,7 @@ def _ungrouped(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 
 def _unproven(auth: Auth, tls: Tls) -> Iterator[tuple[str, str]]:
-    """What nobody could show, or verify."""
+    """Find credentials that nobody could show, or verify."""
     if auth.grants and not tls.ca:
         yield "auth.grants", "names come from certificates: set tls.ca to what vouches for them"
     for key in ("network", "revoked"):
@@ -375,7 +375,7 @@ def _wrong_names(configuration: Configuration) -> Iterator[tuple[str, str]]:
 
 
 def _exposed(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """What is missing before other machines may reach a broker."""
+    """Find the protection that is missing before other machines may reach a broker."""
     host = configuration.listen.host
     reached = f"{host} can be reached from other machines; set"
     if _address(host) is None:

@@ -9,7 +9,7 @@ __all__ = ["Datagrams", "JournalCounters", "Traffic"]
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over the connections of a server since it started."""
+    """Counters of a server's connections since it started."""
 
     accepted: int = 0
     """Connections that were let in."""
@@ -37,7 +37,7 @@ class Traffic:
 
 @dataclass(slots=True)
 class JournalCounters:
-    """What a journal did since it was opened."""
+    """Counters of a journal since it was opened."""
 
     commits: int = 0
     """Transactions that reached the disk."""
@@ -57,8 +57,8 @@ class JournalCounters:
 
 @dataclass(slots=True)
 class Datagrams:
-    """What a broker sent to multicast groups and heard from them; a datagram that is too large for
-    one packet counts as several.
+    """Counters of datagrams to and from multicast groups; one that is too large for a packet
+    counts as several.
     """
 
     sent: int = 0

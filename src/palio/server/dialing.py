@@ -167,7 +167,7 @@ class Dialer:
 
 
 class Dialers:
-    """All that one broker dials: what its configuration names, and what its node asks for
+    """Dials the peers of one broker: those of its configuration, and those its node asks for
     (`palio.node.host.DialPort`).
     """
 
@@ -204,7 +204,7 @@ class Dialers:
         return known
 
     def dial(self, url: str, name: str, /) -> None:
-        """See `DialPort`."""
+        """Connect to an address that the node names (`DialPort`)."""
         if self._are_stopped:
             return
         try:
@@ -215,7 +215,7 @@ class Dialers:
             dialer.peer = dialer.peer or name
 
     def undial(self, url: str, /) -> None:
-        """See `DialPort`."""
+        """Stop dialing an address (`DialPort`)."""
         dialer = self._dialers.pop(url, None)
         if dialer is not None:
             dialer.stop()

@@ -24,7 +24,7 @@ __all__ = [
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """What a token calls the key that it was signed with: a hash of the public key."""
+    """The name by which a token refers to its signing key: a hash of the public key."""
     return hashlib.sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 

@@ -92,7 +92,7 @@ class Declined(PalioError):
 
 
 class Receipt(NamedTuple):
-    """What became of a publication."""
+    """The outcome of a publication."""
 
     publisher: str
     first_seq: int
@@ -125,7 +125,7 @@ class _Plug(Connector):
         self._link: Link | None = None
 
     def dial(self, url: str) -> None:
-        """See `Connector`: there is one node."""
+        """Connect to the one node that there is (`Connector`)."""
         del url
         self._link = self._connect(self._receive, self._lost)
         self.session.dialled(NOW)
@@ -137,22 +137,22 @@ class _Plug(Connector):
         self.session.lost(Unreachable(f"the broker closed the session: {reason}"), NOW)
 
     def send(self, message: Message) -> None:
-        """See `Connector`."""
+        """Hand a message to the node (`Connector`)."""
         if self._link is not None:
             self._link.send(message)
 
     def close(self) -> None:
-        """See `Connector`."""
+        """Close the link (`Connector`)."""
         link, self._link = self._link, None
         if link is not None:
             link.close()
 
     def opened(self, *, resumed: bool) -> None:
-        """See `Connector`."""
+        """Pass the node's welcome on (`Connector`)."""
         self._guest.welcomed(resumed=resumed)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
-        """See `Connector`."""
+        """Pass the node's refusal on (`Connector`)."""
         del again
         self._guest.turned_away(error)
 
@@ -231,7 +231,7 @@ class Guest(Application):
 
     @property
     def is_open(self) -> bool:
-        """Whether the session goes on."""
+        """Tell whether the session stands."""
         return self._failure is None
 
     # --- requests ---
@@ -289,7 +289,7 @@ class Guest(Application):
 
     @property
     def has_news(self) -> bool:
-        """Whether `next` returns at once."""
+        """Tell whether `next` returns at once."""
         return bool(self._news)
 
     async def next(self) -> News:
@@ -302,7 +302,7 @@ class Guest(Application):
 
     @property
     def after_next(self) -> News | None:
-        """What came after what `next` gives; None if that is nothing so far."""
+        """The message behind the one that `next` returns; None if there is none yet."""
         return self._news[1] if len(self._news) > 1 else None
 
     def done(self) -> None:
@@ -359,16 +359,16 @@ class Guest(Application):
     # --- what the core tells (`client.Application`) ---
 
     def deliver(self, message: Deliver | Gaps) -> None:
-        """See `Application`: what comes twice, and what for, is the consumer's to know."""
+        """Queue events for the consumer, who has to sort out duplicates (`Application`)."""
         self._news.append(News(self._session.stream.received + 1, message))
         self._came.set()
 
     def lose(self, gaps: Sequence[Gap]) -> None:
-        """See `Application`."""
+        """Queue gaps for the consumer (`Application`)."""
         self.deliver(Gaps(tuple(gaps)))
 
     def redirected(self, urls: Sequence[str]) -> None:
-        """See `Application`: whoever is behind the front has to come to another broker. What it is
+        """End: the front's client has to connect to another broker (`Application`). What it is
         publishing is answered first: it would be published there again.
         """
         del urls
@@ -380,7 +380,7 @@ class Guest(Application):
             self._session.end(Unreachable(_GOES))
 
     def ended(self, error: PalioError) -> None:
-        """See `Application`."""
+        """Fail what is asked from now on (`Application`)."""
         self._failure = _declined(error)
         self._came.set()
 
@@ -396,15 +396,15 @@ class _Publication:
         self._answered: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def refuse(self, refused: Refused) -> None:
-        """See `Receipt`."""
+        """Note rows that were refused (`publications.Receipt`)."""
         self._refused.append(refused)
 
     def fail(self, error: PalioError) -> None:
-        """See `Receipt`."""
+        """Note why the publication failed (`publications.Receipt`)."""
         self._error = _declined(error)
 
     def answer(self, level: str) -> None:
-        """See `Receipt`."""
+        """Complete the publication (`publications.Receipt`)."""
         if self._answered.done():
             return
         if self._error is None:
@@ -414,7 +414,7 @@ class _Publication:
             self._answered.exception()  # nobody may be waiting any longer
 
     async def receipt(self, publisher: str) -> Receipt:
-        """What has become of it, once that is known."""
+        """Wait for the outcome, and return it."""
         level = await self._answered
         return Receipt(publisher, self.first, self.last, level, tuple(self._refused))
 
@@ -433,7 +433,7 @@ def _settle(answered: asyncio.Future[Done | Answer], outcome: Outcome) -> None:
 
 
 def _declined(error: PalioError) -> PalioError:
-    """What a node that turns somebody away has said is told as what it refuses otherwise."""
+    """Turn the node's refusal of a session into the same class as its other refusals."""
     is_told = is_final(error) or isinstance(error, LimitExceeded)
     return Declined(failure(error)) if is_told else error
 

@@ -23,7 +23,7 @@ class Owner(TurnOwner, Protocol):
         """A front says something; of a large message, what is to be taken now (`Host.receive`)."""
 
     def rows_at_once(self) -> int:
-        """How many events may be taken in one step."""
+        """Return the number of events that may be taken in one step."""
 
     def front_left(self, number: int) -> None:
         """A front ended its connection, or failed."""
@@ -68,7 +68,7 @@ class LocalLink:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing can be sent any more."""
+        """Tell whether nothing can be sent any more."""
         return self.end.is_closed
 
     def send(self, message: Message) -> None:
@@ -149,17 +149,17 @@ class NodeEnd:
 
     @property
     def is_closed(self) -> bool:
-        """Whether either end has closed it."""
+        """Tell whether either end has closed it."""
         return self._reason is not None
 
     def send(self, message: Message) -> None:
-        """See `LinkPort`."""
+        """Queue a message for the front (`LinkPort`)."""
         if not self._out:
             self._owner.ready(self)
         self._out.append(message)
 
     def close(self, reason: str, /) -> None:
-        """See `LinkPort`: what was sent before still reaches the front."""
+        """Close behind what was sent before, which still reaches the front (`LinkPort`)."""
         if self._reason is None:
             self._reason = reason
             self._owner.ready(self)

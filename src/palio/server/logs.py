@@ -25,7 +25,7 @@ class JsonLines(logging.Formatter):
     """`{"time": ..., "level": ..., "logger": ..., "event": ..., details}`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
+        """Format a record as one line (`logging.Formatter`)."""
         document: dict[str, Any] = {
             "time": _when(record),
             "level": record.levelname.lower(),
@@ -44,7 +44,7 @@ class TextLines(logging.Formatter):
     """`time level event name=value ...`, a line each."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter`."""
+        """Format a record as one line (`logging.Formatter`)."""
         pairs = [f"{name}={_shown(value)}" for name, value in _details(record).items()]
         line = " ".join([_when(record), record.levelname.lower(), record.getMessage(), *pairs])
         if record.exc_info:

@@ -204,7 +204,7 @@ class _BrokerCollector(Collector):
         self._journal = journal
 
     def collect(self) -> Iterable[Metric]:
-        """See `prometheus_client.registry.Collector`."""
+        """Read all metrics now (`prometheus_client.registry.Collector`)."""
         sources = _Sources(
             self._server,
             self._server.node.status(),
@@ -234,7 +234,7 @@ def _histogram(measure: Measure, delays: Delays) -> Metric:
 
 
 def exposition(server: Server, journal: JournalCounters) -> Callable[[], bytes]:
-    """What `/metrics` answers with: a function, to be called on the server's loop."""
+    """Make the function that renders `/metrics`, to be called on the server's loop."""
     registry = CollectorRegistry()
     registry.register(_BrokerCollector(server, journal))
     return lambda: generate_latest(registry)

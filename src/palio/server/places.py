@@ -127,12 +127,12 @@ class SocketPlace:
 
     @property
     def is_strangers(self) -> bool:
-        """Whether no principal was shown yet."""
+        """Tell whether no principal was shown yet."""
         return self._holder is None
 
     @property
     def is_new(self) -> bool:
-        """Whether its claim was admitted a moment ago."""
+        """Tell whether its claim was admitted a moment ago."""
         return asyncio.get_running_loop().time() - self._since < YIELD_S
 
     def hold(self, cut: Callable[[str], None]) -> bool:
@@ -176,7 +176,7 @@ class SocketPlace:
             )
 
     def keep(self, size: int) -> None:
-        """So many bytes of a stranger's input have not come whole."""
+        """Account for a stranger's input that has not come whole."""
         places = self._places
         if self._holder is None and self._is_taken:
             places.stranger_bytes += size - self._size

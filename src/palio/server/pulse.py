@@ -26,7 +26,7 @@ BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 
 class Delays(NamedTuple):
-    """How often the loop was late, for each of `BOUNDS_S` by no more than that and once for all."""
+    """Counts of the loop's delays, for each of `BOUNDS_S` those up to it, and at last all."""
 
     counts: tuple[int, ...]
     sum_s: float
@@ -62,7 +62,7 @@ class Pulse:
 
     @property
     def delays(self) -> Delays:
-        """All since the start, cumulated as Prometheus wants them."""
+        """The delays since the start, cumulated as Prometheus wants them."""
         total, sums = 0, []
         for count in self._counts:
             total += count

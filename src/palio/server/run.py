@@ -80,7 +80,7 @@ class Running(NamedTuple):
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Where it can be reached."""
+        """The addresses at which it can be reached."""
         own = {"palio": str(Address(self.host, self.port, self.is_secure))}
         return own if self.http is None else own | {"http": self.http.address}
 
@@ -195,7 +195,7 @@ def new_router(configuration: Configuration, engines: Engines) -> Router:
 
 
 def new_journal(configuration: Configuration) -> Journal | Diskless:
-    """What durable events are written to, opened; nothing without a data directory."""
+    """Open the journal of durable events; without a data directory there is none."""
     broker = configuration.broker
     if not broker.data_dir:
         return Diskless()
@@ -208,7 +208,7 @@ def new_journal(configuration: Configuration) -> Journal | Diskless:
 
 
 def new_authority(configuration: Configuration) -> Authority:
-    """Who may do what: everyone everything, unless tokens or certificates are asked for."""
+    """Make the authority: everyone may do everything, unless tokens or grants are set."""
     auth = configuration.auth
     named = {name: grant.granted_to(name) for name, grant in auth.grants.items()}
     if not auth.keys:
@@ -222,7 +222,7 @@ def new_authority(configuration: Configuration) -> Authority:
 
 
 def new_identity(configuration: Configuration) -> Identity:
-    """What the broker shows of itself: its bound token, if it has one."""
+    """Load the broker's own identity: its bound token, if it has one."""
     auth, name = configuration.auth, configuration.broker.name
     if not auth.token_file:
         return NOBODY
@@ -359,9 +359,9 @@ class Engines:
         return index
 
     def rows_at_once(self) -> int:
-        """How many events are to be matched in one step: the fewer, the more filters there are, and
-        while it is done in plain Python. There may be thousands of engines: they are not counted
-        each time.
+        """Choose how many events are matched in one step: the fewer, the more filters there are,
+        and while it is done in plain Python. There may be thousands of engines: they are not
+        counted each time.
         """
         now = self._clock()
         if now - self._counted_at >= COUNT_AGAIN_S:

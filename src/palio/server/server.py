@@ -52,7 +52,7 @@ logger: Final = logging.getLogger("palio.server")
 
 
 class Journaling(Protocol):
-    """What writes `Append`s (`palio.server.journal.journal.Journal`)."""
+    """Writes `Append`s (`palio.server.journal.journal.Journal`)."""
 
     def start(
         self,
@@ -71,7 +71,7 @@ class Journaling(Protocol):
         """Return when all before is written and answered for. Blocks: call it in a thread."""
 
     def records(self) -> dict[str, bytes]:
-        """What fronts kept when the broker started (`Host.keep`). Blocks."""
+        """Return the records of fronts when the broker started (`Host.keep`). Blocks."""
 
     def close(self) -> None:
         """Write what waits, and close the file. Blocks."""
@@ -241,13 +241,13 @@ class Server:
 
     @property
     def links(self) -> dict[int, LinkPort]:
-        """Those that the node knows, by number."""
+        """The links that the node knows, by number."""
         return self.host.links
 
     # --- `Owner`: what connections say ---
 
     def opened(self, connection: Connection) -> None:
-        """See `transport.Owner`."""
+        """Admit a connection to the node, or turn it away (`transport.Owner`)."""
         self._open.add(connection)
         may_stay = connection.place.hold(connection.make_room)
         if self._closing or not may_stay:
@@ -267,7 +267,7 @@ class Server:
             self.host.accept(connection.number, connection, connection.principal)
 
     def welcomed(self, connection: Connection) -> bool:
-        """See `transport.Owner`."""
+        """Charge a socket to its principal (`transport.Owner`)."""
         principal = None if connection.is_broker else self.node.principal(connection.number)
         try:
             connection.place.shown(principal)
@@ -279,7 +279,7 @@ class Server:
     def arrived(
         self, connection: Connection | LocalLink, message: Message, *, up_to: int | None = None
     ) -> None:
-        """See `transport.Owner`."""
+        """Hand a message to the node (`transport.Owner`)."""
         if isinstance(message, EventMessage) and up_to is None:
             self.traffic.events_in += len(message.parcel)
         started = time.perf_counter()
@@ -287,7 +287,7 @@ class Server:
         self._took(type(message).__name__, started)
 
     def heard(self, datagram: Datagram) -> None:
-        """See `multicast.sockets.Owner`."""
+        """Hand a datagram to the node (`multicast.sockets.Owner`)."""
         if datagram.parcel is not None:
             self.traffic.events_in += len(datagram.parcel)
         started = time.perf_counter()
@@ -303,12 +303,12 @@ class Server:
             self._schedule_turn()
 
     def illegal(self, connection: Connection, error: IllegalMessage) -> None:
-        """See `transport.Owner`."""
+        """Close a connection that broke the protocol (`transport.Owner`)."""
         self.host.illegal(connection.number, error)
         connection.close(last=Bye(type(error).__name__, error.reason))
 
     def gone(self, connection: Connection, reason: str) -> None:
-        """See `transport.Owner`."""
+        """Forget a connection that is down (`transport.Owner`)."""
         self._open.discard(connection)
         connection.place.leave()
         if not self._open:
@@ -319,12 +319,12 @@ class Server:
             logger.debug("connection lost", extra={"details": {"reason": reason}})
 
     def ready(self, connection: Connection | NodeEnd) -> None:
-        """See `transport.Owner`, `local_link.Owner`."""
+        """Flush it in this turn (`transport.Owner`, `local_link.Owner`)."""
         self._dirty.append(connection)
         self._schedule_turn()
 
     def behind(self, who: Waiting) -> None:
-        """See `TurnOwner`."""
+        """Queue it for another turn (`TurnOwner`)."""
         self.turns.wait(who)
         self._schedule_turn()
 
@@ -335,7 +335,7 @@ class Server:
         return Moment(self._loop.time(), time.time_ns() // 1000)
 
     def wake_at(self, at: float) -> None:
-        """See `ClockPort`."""
+        """Set the node's one timer (`ClockPort`)."""
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_at(at, self._tick, at)
@@ -395,12 +395,12 @@ class Server:
     # --- fronts and dialers ---
 
     def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
-        """See `local_link.Owner`."""
+        """Hand a front's message to the node (`local_link.Owner`)."""
         self.traffic.messages_in += up_to is None
         self.arrived(link, message, up_to=up_to)
 
     def front_left(self, number: int) -> None:
-        """See `local_link.Owner`."""
+        """Drop the link of a front that has ended it (`local_link.Owner`)."""
         if not self._closing:
             self.host.lost(number)
 

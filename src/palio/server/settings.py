@@ -344,7 +344,7 @@ class Log(_Section, frozen=True, kw_only=True):
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a broker is told."""
+    """The whole configuration of a broker."""
 
     broker: Broker = Broker()
     listen: Listen = Listen()

@@ -115,7 +115,7 @@ class Claims(Grant, frozen=True, omit_defaults=True, forbid_unknown_fields=True)
     """The public key, 32 bytes in base64url, that the broker of this name must have."""
 
     def principal(self) -> Principal:
-        """Who this is. Filters that nobody can read are the fault of whoever signed them."""
+        """Build the principal. Filters that nobody can read are the signer's fault."""
         if self.sub == ANYONE:
             raise InvalidInput(f"{ANYONE!r} is the name of those who show no token; take another")
         _check_number(self.jti)
@@ -228,7 +228,7 @@ class BoundToken:
         self._key = key
 
     def sign(self, data: bytes) -> bytes:
-        """See `palio.node.identity.Identity`."""
+        """Sign some bytes with the private key (`palio.node.identity.Identity`)."""
         return self._key.sign(data)
 
 
@@ -263,7 +263,7 @@ _Value = TypeVar("_Value")
 
 
 class _Loaded(Generic[_Value]):
-    """What some files said when they could last be read."""
+    """The content of some files as they could last be read."""
 
     def __init__(self, load: Callable[[], _Value], paths: Callable[[], list[Path]]) -> None:
         self._load = load
@@ -318,19 +318,19 @@ class TokenAuthority:
         """Tokens of brokers that were verified with the keys of now."""
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
-        """See `Authority`."""
+        """Authenticate a client (`Authority`)."""
         principal = self._shown(token, transport_name, at)
         principal.check_client()
         return principal
 
     def authenticate_broker(self, token: str, at: Moment) -> Principal:
-        """See `Authority`."""
+        """Authenticate a broker (`Authority`)."""
         principal = self._shown(token, "", at)
         principal.check_broker()
         return principal
 
     def vouched(self, token: str, at: Moment) -> Principal:
-        """See `Authority`."""
+        """Verify a broker's token whose owner is not here (`Authority`)."""
         self._look(at.now)
         principal = self._bound.get(token)
         if principal is None:
@@ -341,7 +341,7 @@ class TokenAuthority:
         return principal
 
     def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
-        """See `Authority`."""
+        """Verify a broker's token and a signature by its key (`Authority`)."""
         principal = self.vouched(token, at)
         try:
             public_key_of(principal.key).verify(signature, data)
@@ -360,7 +360,7 @@ class TokenAuthority:
         return principal
 
     def _read(self, token: str, at: Moment | None = None) -> Principal:
-        """Whom a token names; with a moment, if it may have been made by then."""
+        """Read the principal of a token; with a moment, if it may have been made by then."""
         try:
             claims = verify(token, self._keys.value)
             principal = claims.principal()
@@ -390,7 +390,7 @@ class TokenAuthority:
         raise NotAuthenticated(f"{who}; {SHOW_TOKEN}{also}")
 
     def check(self, principal: Principal, at: Moment) -> None:
-        """See `Authority`."""
+        """Check that a principal is still good (`Authority`)."""
         if not principal.token:
             self._named.check(principal, at)
             return

@@ -40,12 +40,12 @@ __all__ = ["Connection", "Owner", "Parts", "is_large"]
 
 
 class Owner(TurnOwner, Protocol):
-    """Who is told what happens on a connection."""
+    """The receiver of a connection's events."""
 
     traffic: Traffic
 
     def opened(self, connection: Connection) -> None:
-        """It is up. To be refused here, if at all, by `Connection.close`."""
+        """Admit a connection that is up, or refuse it by `Connection.close`."""
 
     def welcomed(self, connection: Connection) -> bool:
         """The other end has shown who it is; whether it may stay."""
@@ -56,16 +56,16 @@ class Owner(TurnOwner, Protocol):
         """A message came; if it is a large one, what of it is to be taken now (`Host.receive`)."""
 
     def rows_at_once(self) -> int:
-        """How many events may be taken in one step."""
+        """Return the number of events that may be taken in one step."""
 
     def illegal(self, connection: Connection, error: IllegalMessage) -> None:
         """Bytes came that are no message; nothing more is read."""
 
     def gone(self, connection: Connection, reason: str) -> None:
-        """It is down. Comes once, also after `Connection.close`."""
+        """Forget a connection that is down. Called once, also after `Connection.close`."""
 
     def ready(self, connection: Connection) -> None:
-        """It has something to write: call `Connection.flush` in this turn of the loop."""
+        """Call `Connection.flush` in this turn of the loop: it has something to write."""
 
 
 class Connection(asyncio.Protocol):
@@ -141,13 +141,13 @@ class Connection(asyncio.Protocol):
     # --- what the loop calls ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
+        """Begin (`asyncio.Protocol`)."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._owner.opened(self)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+        """Decode and hand over what was read (`asyncio.Protocol`)."""
         self._owner.traffic.bytes_in += len(data)
         if self._closing:
             return
@@ -157,7 +157,7 @@ class Connection(asyncio.Protocol):
             self._hand_over(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """Release everything, once (`asyncio.Protocol`)."""
         if self._is_down:
             return
         self._closing = self._is_down = True
@@ -171,13 +171,13 @@ class Connection(asyncio.Protocol):
         self._owner.gone(self, str(exc) if exc else "closed by the other end")
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`: rule 3."""
+        """Stop reading from a client that takes nothing (rule 3)."""
         if not self.is_broker:
             self._stalled = True
             self._read_or_not()
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
+        """Read again from a client that takes what it is sent."""
         self._stalled = False
         self._read_or_not()
 
@@ -265,7 +265,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def principal(self) -> str:
-        """Whom the certificate at the other end names; empty without one.
+        """The common name in the certificate of the other end; empty without one.
 
         Of two common names neither counts: together they have a slash, which no principal has.
         """
@@ -400,7 +400,7 @@ class Connection(asyncio.Protocol):
 
 
 def is_large(message: Message) -> TypeGuard[Divisible]:
-    """Whether a message is to go to the node part by part, where that takes long."""
+    """Tell whether a message is to go to the node part by part, where that takes long."""
     return is_divisible(message) and len(message.parcel) > 1
 
 
@@ -424,17 +424,17 @@ class Parts:
 
     @property
     def is_begun(self) -> bool:
-        """Whether something is left of it."""
+        """Tell whether something is left of it."""
         return self._message is not None
 
     def begin(self, message: Divisible) -> None:
-        """All of it is to be handed over, from its first row on."""
+        """Begin to hand over a message, from its first row on."""
         self._message, self._given, parcel = message, 0, message.parcel
         is_small = parcel.nbytes <= MAX_EVENT_TEXT_BYTES
         self._texts = None if is_small else np.cumsum(text_bytes(parcel.batch))
 
     def next(self, rows: int) -> tuple[Divisible, int | None]:
-        """So many rows more of what was begun, fewer if they have more text than one event may: the
+        """Take so many rows more, fewer if they have more text than one event may: the
         message, and up to where its rows are due. None is for all that are left: that was the last
         of it.
         """

@@ -52,7 +52,7 @@ class Turns:
         self._queue: deque[Waiting] = deque()
 
     def slice(self) -> float:
-        """Until when whoever begins now may go on; 0.0 if this turn has no time left."""
+        """Return the end of a slice that begins now; 0.0 if this turn has no time left."""
         return 0.0 if self.is_over else self.clock() + self._slice_s
 
     def spend(self, until: float) -> None:
@@ -61,12 +61,12 @@ class Turns:
 
     @property
     def is_over(self) -> bool:
-        """Whether this turn has no time left."""
+        """Tell whether this turn has no time left."""
         return self._left <= 0.0
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody waits."""
+        """Tell whether the queue is empty."""
         return not self._queue
 
     def wait(self, who: Waiting) -> None:
@@ -114,7 +114,7 @@ class TurnOwner(Protocol):
     turns: Turns
 
     def behind(self, who: Waiting, /) -> None:
-        """It has more to hand over: let it `go_on` in another turn of the loop."""
+        """Let it `go_on` in another turn of the loop: it has more to hand over."""
 
 
 # --- answers of the journal ---
@@ -145,7 +145,7 @@ class Answers:
 
     @property
     def are_told(self) -> bool:
-        """Whether none waits."""
+        """Tell whether every answer was handed over."""
         return not self._queue
 
     def add(self, answers: Iterable[Answer]) -> None:
@@ -156,7 +156,7 @@ class Answers:
             self.go_on()
 
     def go_on(self) -> None:
-        """See `turns.Waiting`."""
+        """Hand over answers for as long as this turn allows (`Waiting`)."""
         queue, turns = self._queue, self._turns
         until = turns.slice()
         try:

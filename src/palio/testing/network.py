@@ -172,7 +172,7 @@ class Network:
 
     @property
     def delay_s(self) -> float:
-        """How long everything takes on a link that `delay` has not set."""
+        """The latency of a link that `delay` has not set."""
         return self._cluster.latency_us / US
 
     @delay_s.setter
@@ -181,7 +181,7 @@ class Network:
 
     @property
     def disk_s(self) -> float:
-        """How long a journal takes to have written."""
+        """The time that a journal takes to sync."""
         return self._cluster.sync_us / US
 
     @disk_s.setter
@@ -190,12 +190,12 @@ class Network:
 
     @property
     def reports(self) -> list[tuple[str, Report]]:
-        """What brokers said to people, with who said it."""
+        """Log events of the brokers, each with its broker's name."""
         return self._cluster.reports
 
     @property
     def spoils(self) -> Callable[[str, Message], bool]:
-        """What, of all that a broker or client sends, arrives as bytes that nobody can read."""
+        """A predicate that picks messages, by sender, which arrive as unreadable bytes."""
         return self._cluster.spoils
 
     @spoils.setter
@@ -204,7 +204,7 @@ class Network:
 
     @property
     def medium(self) -> Medium:
-        """What carries datagrams: its weather and its faults may be set."""
+        """The carrier of datagrams: its weather and its faults may be set."""
         return self._cluster.medium
 
     # --- clients ---
@@ -226,7 +226,7 @@ class Network:
         return client
 
     def dial(self, name: str) -> Dial:
-        """How somebody of that name opens connections here: `palio.connect(..., dial=...)`."""
+        """Make the dialer of a client of that name: `palio.connect(..., dial=...)`."""
 
         async def dial(url: str, ear: Ear) -> Wire:
             broker = self._cluster.broker_at(url) or self._known(url.removeprefix("palio://"))
@@ -293,7 +293,7 @@ class Network:
         self._cluster.delay(one, other, seconds)
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Whether there can be no connection between two."""
+        """Tell whether two are cut off from each other."""
         return self._cluster.is_cut(one, other)
 
     # --- looking on ---
@@ -345,18 +345,18 @@ class _Wire:
         self._end = end
 
     def close(self) -> None:
-        """See `Wire`: what was sent before still arrives."""
+        """Close behind what was sent before, which still arrives (`Wire`)."""
         self._end.close()
 
     def flush(self) -> None:
-        """See `Wire`: it is sent at once."""
+        """Do nothing: messages are sent at once (`Wire`)."""
 
     async def wait_closed(self) -> None:
-        """See `Wire`."""
+        """Return at once (`Wire`)."""
 
 
 class _LoopAgenda:
-    """What happens when, on the clock of the event loop (see `simulation.pipes.Planner`)."""
+    """Plans actions on the clock of the event loop (see `simulation.pipes.Planner`)."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, int, Action]] = []

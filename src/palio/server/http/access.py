@@ -63,7 +63,7 @@ class HttpCaller(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Whose subscriptions and publications these are."""
+        """The owner of these subscriptions and publications."""
         return self.principal.name
 
 

@@ -1,4 +1,4 @@
-"""What an identity advertises and hears, changed by HTTP.
+"""Changes by HTTP what an identity advertises and subscribes to.
 
 An advertisement lasts as long as a session of its client (`palio.node.outlets`), and a client of
 HTTP has none. So the front keeps one for each principal and identity, and an advertisement in it
@@ -56,7 +56,7 @@ class _Offer:
         self._timer: asyncio.TimerHandle | None = None
 
     def keep(self, text: str, lease_s: float, end: Callable[[], object]) -> None:
-        """It is announced; `end` is called when its lease is over."""
+        """Renew its lease; `end` is called when that is over."""
         self.stop_timer()
         self.text, self.lease_s = text, lease_s
         self._timer = asyncio.get_running_loop().call_later(lease_s, end)
@@ -80,7 +80,7 @@ class _Advertiser:
 
     @property
     def is_needed(self) -> bool:
-        """Whether somebody advertises in it, or is about to."""
+        """Tell whether somebody advertises in it, or is about to."""
         if self.opening.done() and not is_usable(self.opening):
             return False
         return bool(self.offers or self.users)

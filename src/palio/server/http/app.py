@@ -162,7 +162,7 @@ def _logged(app: ASGIApp) -> ASGIApp:
 
 
 def _allowed(request: Request) -> dict[str, str]:
-    """All methods of an address; each of its routes knows its own."""
+    """List the methods of an address; each of its routes knows its own."""
     methods = {
         method
         for route in request.app.routes
@@ -377,7 +377,7 @@ class HostCheck:
         self._hosts = Hosts(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
+        """Pass a request on if its `Host` is one of ours (ASGI)."""
         given = [value for name, value in scope["headers"] if name == b"host"]
         is_own = len(given) == 1 and self._is_own(given[0])
         await (self._app if is_own else _refusal(given))(scope, receive, send)

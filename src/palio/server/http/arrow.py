@@ -77,7 +77,7 @@ Columns = Mapping[str, pa.DataType]
 
 
 def is_wanted(request: Request) -> bool:
-    """Whether an answer is to be an Arrow stream."""
+    """Tell whether an answer is to be an Arrow stream."""
     kinds = request.headers.get("accept", "").split(",")
     return ARROW_TYPE in {kind.partition(";")[0].strip().lower() for kind in kinds}
 
@@ -138,7 +138,7 @@ async def messages(
 
 
 async def whole(parts: Sequence[FeedBatch], columns: Columns) -> bytes:
-    """What was taken, as a stream with an end."""
+    """Encode a batch as a stream with an end."""
     schema = _schema(columns) if columns else _schema_for(parts)
     fitted = [message async for message in _fitted(parts, schema)]
     return b"".join([_bytes(schema), *fitted, _END])

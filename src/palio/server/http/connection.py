@@ -61,30 +61,30 @@ class PacedSocket(asyncio.Protocol):
     # --- to the loop ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
+        """Begin, if there is room for the socket (`asyncio.Protocol`)."""
         self._transport = cast(asyncio.Transport, transport)
         self._protocol.connection_made(cast(asyncio.Transport, self))
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+        """Parse what was read (`asyncio.Protocol`)."""
         self._rest += data
         if not self._is_waiting:
             self.go_on()
 
     def eof_received(self) -> bool | None:
-        """See `asyncio.Protocol`."""
+        """Pass the end of the input on (`asyncio.Protocol`)."""
         return self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
+        """Pass backpressure on to the protocol (`asyncio.Protocol`)."""
         self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
+        """Pass the end of backpressure on (`asyncio.Protocol`)."""
         self._protocol.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """Release what the socket held (`asyncio.Protocol`)."""
         self._rest.clear()
         protocol, self._protocol = self._protocol, asyncio.Protocol()  # they hold each other
         protocol.connection_lost(exc)
@@ -127,20 +127,20 @@ class PacedSocket(asyncio.Protocol):
         return getattr(self._transport, name)
 
     def set_protocol(self, protocol: asyncio.Protocol) -> None:
-        """See `asyncio.BaseTransport`."""
+        """Give the socket another protocol (`asyncio.BaseTransport`)."""
         self._protocol = protocol
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """See `asyncio.BaseTransport`."""
+        """Return the protocol behind this (`asyncio.BaseTransport`)."""
         return self._protocol
 
     def pause_reading(self) -> None:
-        """See `asyncio.ReadTransport`."""
+        """Read no more (`asyncio.ReadTransport`)."""
         self._is_paused = True
         self._read_or_not()
 
     def resume_reading(self) -> None:
-        """See `asyncio.ReadTransport`."""
+        """Read again, unless a piece waits (`asyncio.ReadTransport`)."""
         self._is_paused = False
         self._read_or_not()
 
@@ -178,7 +178,7 @@ class HttpConnection(H11Protocol):
     # --- what the loop calls ---
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in the base class
-        """See `asyncio.Protocol`."""
+        """Begin, if there is room for the socket (`asyncio.Protocol`)."""
         super().connection_made(transport)
         door = self._door
         if not self._place.hold(self._make_room):
@@ -188,7 +188,7 @@ class HttpConnection(H11Protocol):
         self._await("head", door.head_s)
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
+        """Parse what was read (`asyncio.Protocol`)."""
         if self.transport.is_closing():
             return
         self._has_begun = True
@@ -202,7 +202,7 @@ class HttpConnection(H11Protocol):
             self._await_nothing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """Release what the socket held (`asyncio.Protocol`)."""
         self._await_nothing()
         self._place.leave()
         super().connection_lost(exc)
@@ -215,7 +215,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def lingers(self) -> bool:
-        """Whether nothing is left to do but for the client to take what was answered: it was
+        """Tell whether only the client's taking of the answer is left: the connection was
         closed, or another answer waits behind those that were not taken.
         """
         if self.transport.is_closing():
@@ -312,7 +312,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     @property
     def lingers(self) -> bool:
-        """Whether it was closed, and the client does not take the rest."""
+        """Tell whether it was closed, and the client does not take the rest."""
         return self.transport.is_closing()
 
     def handle_cont(self, event: Frame) -> None:
@@ -325,7 +325,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
             self.send_receive_event_to_app()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
+        """Release what the socket held (`asyncio.Protocol`)."""
         self.app_state[PLACE].leave()
         super().connection_lost(exc)
 

@@ -213,7 +213,7 @@ class CursorFeed:
             self._took()
 
     async def take(self, most: int, wait_s: float) -> list[FeedBatch]:
-        """Up to `most` events and gaps that wait; if none does, wait `wait_s` for the first.
+        """Take up to `most` pending events and gaps; without any, wait `wait_s` for the first.
 
         Taking does not acknowledge: the reader returns with a cursor once it has dealt with them.
         """
@@ -250,8 +250,8 @@ class CursorFeed:
         self._changed = True
 
     def acknowledge(self, cursor: str) -> None:
-        """All up to a cursor has been dealt with, also what an earlier consumer was given; of a
-        batch, only when that is its last row.
+        """Acknowledge all up to a cursor, also what an earlier consumer was given; of a batch,
+        only when that is its last row.
         """
         if not self.subscription.durable:
             return
@@ -282,7 +282,7 @@ class CursorFeed:
     # --- what came ---
 
     def _read(self, news: News, most: int) -> Iterator[FeedBatch]:
-        """What the consumer is to have of a message, and where it has got with that."""
+        """Select a consumer's rows of a message, and move its cursor behind them."""
         message = news.message
         if isinstance(message, Gaps):
             for gap in islice(self._gaps(message), most):
@@ -366,7 +366,7 @@ class Feeds:
         self._feeds: dict[str, list[CursorFeed]] = {}
 
     def of(self, id: str) -> list[CursorFeed]:
-        """Those of one, the oldest first."""
+        """The consumers of one subscription, the oldest first."""
         return self._feeds.get(id, [])
 
     async def listen(self, subscription: HttpSubscription, cursor: str = "") -> CursorFeed:
@@ -422,7 +422,7 @@ class Feeds:
 
 
 def _replacing(subscription: HttpSubscription) -> Replace:
-    """What makes the subscription of a session that goes on what it is now."""
+    """Build the request that brings a resumed session's subscription up to date."""
     return Replace(0, KEY, subscription.filter, dict(subscription.values))
 
 

@@ -120,7 +120,7 @@ class HttpPublishers:
 
 
 def is_usable(opening: asyncio.Task[Guest]) -> bool:
-    """Whether a session that was opened stands."""
+    """Tell whether a session that was opened stands."""
     return not opening.cancelled() and opening.exception() is None and opening.result().is_open
 
 

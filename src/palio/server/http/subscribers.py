@@ -332,6 +332,6 @@ def _addresses(subscription: HttpSubscription) -> tuple[str, str]:
 
 
 def _how(subscription: HttpSubscription) -> tuple[object, ...]:
-    """All that a webhook goes by, apart from what it hears."""
+    """The settings of a webhook, apart from its filter."""
     request = subscription.request
     return request.sink, request.config, request.protocolsettings, subscription.token

@@ -210,7 +210,7 @@ def check_headers(request: Request) -> None:
 
 
 def _meaning(request: Request) -> tuple[Filter, dict[str, Any]]:
-    """All filters of a request as one, and the values of their parameters."""
+    """Join all filters of a request, and the values of their parameters."""
     values: dict[str, Any] = {}
     parts: list[Filter] = []
     if request.source:
@@ -291,7 +291,7 @@ def check_names(filter: Filter | Pattern, values: Mapping[str, Any], place: str 
 
 
 class Directory:
-    """All subscriptions of the front, each a record of the broker's journal.
+    """The subscriptions of the front, each a record of the broker's journal.
 
     Those of before a restart are read: webhooks are called again.
     """
@@ -315,11 +315,11 @@ class Directory:
         return self._owned.get(owner, {}).get(id)
 
     def of(self, owner: str) -> list[HttpSubscription]:
-        """All of an owner, oldest first."""
+        """List the subscriptions of an owner, oldest first."""
         return list(self._owned.get(owner, {}).values())
 
     def with_sinks(self) -> list[HttpSubscription]:
-        """Those that are delivered by webhooks."""
+        """List the subscriptions that are delivered by webhooks."""
         return [each for own in self._owned.values() for each in own.values() if each.request.sink]
 
     def check_room(self, owner: Principal) -> None:

@@ -62,13 +62,13 @@ class DiskSpace:
 
     @property
     def is_reserved(self) -> bool:
-        """Whether the reserve is there."""
+        """Tell whether the reserve is there."""
         return self._path.exists()
 
     def admits(self, nbytes: int, reusable: int = 0) -> bool:
-        """Whether `nbytes` may be written, into the log and later into the file, where `reusable`
-        bytes are free already. What grows leaves room for a reserve that was given up, and to use
-        again what will be free in the file.
+        """Tell whether `nbytes` may be written, into the log and later into the file, where
+        `reusable` bytes are free already. What grows leaves room for a reserve that was given up,
+        and to use again what will be free in the file.
         """
         growth = max(0, self.log_bytes + nbytes - reusable)
         missing = 0 if self.is_reserved else self.reserve_bytes
@@ -114,7 +114,7 @@ class Presence:
         self._problem: str | None = None
 
     def problem(self) -> str | None:
-        """Why nothing that is written can be relied on any more, or None. It is so for good."""
+        """Say why no write can be relied on any more, for good; None while all is well."""
         self._problem = self._problem or self._look()
         return self._problem
 

@@ -110,7 +110,7 @@ class Journal:
         self._writer.flush()
 
     def records(self) -> dict[str, bytes]:
-        """What fronts keep, oldest first."""
+        """Read the records of fronts, oldest first."""
         return self._reader.records()
 
     def close(self) -> None:
@@ -125,15 +125,15 @@ class Journal:
     # --- `Store`: what the node calls ---
 
     def load(self) -> Stored:
-        """See `Store`. Reads no events, and checks everything that it reads."""
+        """Read and check all but the events (`Store`)."""
         return self._reader.load(self.epoch)
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
-        """See `Store`."""
+        """Read entries by their numbers (`Store`)."""
         return self._reader.entries(numbers)
 
     def heading(self, entry: int) -> Heading | None:
-        """See `Store`."""
+        """Read an entry's heading, if it is sound (`Store`)."""
         return self._reader.heading(entry)
 
 
@@ -158,11 +158,11 @@ class Diskless:
         self._writable: OnWritable = lambda: None
 
     def start(self, stored: OnStored, failed: OnFailed, writable: OnWritable) -> None:
-        """See `Journaling`."""
+        """Begin to answer appends (`Journaling`)."""
         self._stored, self._failed, self._writable = stored, failed, writable
 
     def append(self, append: Append) -> None:
-        """See `Journaling`."""
+        """Forget what may be forgotten, and refuse the rest (`Journaling`)."""
         if append.term == self._term and not any(
             isinstance(each, PROMISES) for each in append.operations
         ):
@@ -175,25 +175,25 @@ class Diskless:
             self._writable()
 
     def flush(self) -> None:
-        """See `Journaling`: nothing waits."""
+        """Return: every append was answered at once (`Journaling`)."""
 
     def records(self) -> dict[str, bytes]:
-        """See `Journaling`: nothing is left of an earlier run."""
+        """Return nothing: no earlier run has left any (`Journaling`)."""
         return {}
 
     def close(self) -> None:
-        """See `Journaling`."""
+        """Do nothing: no file is open (`Journaling`)."""
 
     def load(self) -> Stored:
         """Nothing, in an epoch that no earlier run of this broker had: the time of day."""
         return Stored(int(time.time()), (CaughtUp(1),))
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:  # noqa: ARG002  # there are none
-        """See `Store`."""
+        """Read entries by their numbers (`Store`)."""
         return []
 
     def heading(self, entry: int) -> Heading | None:  # noqa: ARG002  # there are none
-        """See `Store`."""
+        """Read an entry's heading, if it is sound (`Store`)."""
         return None
 
 
@@ -296,7 +296,7 @@ def begin_epoch(
 
 
 def _after(connection: sqlite3.Connection, known: Note) -> dict[str, int]:
-    """What goes on after that which was used."""
+    """Raise the journal's counters to those that the mark knows as used."""
     used = {
         "commits": known.commits,
         "last_offset": known.last_offset,

@@ -46,7 +46,7 @@ _KEYS: Final = {
 
 
 class Findings(NamedTuple):
-    """What a journal holds, and what of it is not what was written."""
+    """The result of a check: sound rows, and damage."""
 
     name: str
     rows: dict[str, int]
@@ -244,7 +244,7 @@ def _copy_waiting(source: sqlite3.Connection, target: sqlite3.Connection) -> Non
 
 
 def _about(connection: sqlite3.Connection, known: Note | None, key: str) -> str | int:
-    """What a journal says of itself, or its mark in its stead."""
+    """Read a value of the table `about`, or of the mark in its stead."""
     try:
         found: str | int = about(connection, key)
     except (JournalDamaged, sqlite3.DatabaseError):

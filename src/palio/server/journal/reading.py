@@ -56,7 +56,7 @@ class JournalReader:
         self._shapes: dict[int, tuple[Shape, bytes]] = {}
 
     def load(self, epoch: int) -> Stored:
-        """All but the events; what waits is read while it is asked for."""
+        """Read all but the events, and the backlog only while it is iterated over."""
         connection = self._connection
         with damage_told(self._path, self._counters):
             return Stored(
@@ -79,12 +79,12 @@ class JournalReader:
             yield from load_log(self._connection)
 
     def records(self) -> dict[str, bytes]:
-        """What fronts keep, oldest first."""
+        """Read the records of fronts, oldest first."""
         with damage_told(self._path, self._counters):
             return dict(sound_rows(self._connection, "records", "ORDER BY rowid"))
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
-        """See `Store`."""
+        """Read entries by their numbers (`Store`)."""
         query = (
             f"{_HEAD}, payload_sum, payload FROM entries "
             "WHERE entry IN (SELECT value FROM json_each(?)) ORDER BY entry"
@@ -94,7 +94,7 @@ class JournalReader:
             return [self.entry(row) for row in rows]
 
     def heading(self, entry: int) -> Heading | None:
-        """See `Store`."""
+        """Read an entry's heading, if it is sound (`Store`)."""
         query = f"{_HEAD} FROM entries WHERE entry = ?"
         try:
             row = self._connection.execute(query, (entry,)).fetchone()

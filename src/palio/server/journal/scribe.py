@@ -200,7 +200,7 @@ class Scribe:
                 self._write_beside(operation)
 
     def _write_beside(self, operation: Operation) -> None:
-        """What rides in the same log, and is no part of the fold."""
+        """Write an operation that shares the log, and is no part of the fold."""
         match operation:
             case PutSubscription(subject):
                 self._note.began.append(subject)

@@ -150,7 +150,7 @@ class Writer:
         self._compact()
 
     def _rest_s(self) -> float | None:
-        """How long to wait for an append until there is something else to do."""
+        """Seconds to wait for an append until there is something else to do."""
         if self._probe_at is not None:
             return max(0.0, self._probe_at - time.monotonic())
         return self._idle_s if self._grown else None
@@ -208,7 +208,7 @@ class Writer:
         return found
 
     def _is_too_much(self, nbytes: int) -> bool:
-        """Whether the disk has no room for so much and for what must be written after it."""
+        """Tell whether the disk lacks room for so much and for what must be written after it."""
         room = self._room
         if room is None or not nbytes or room.admits(nbytes):
             return False

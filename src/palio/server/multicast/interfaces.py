@@ -190,5 +190,5 @@ class GroupAddresses:
         return socket.AF_INET if self.network.version == 4 else socket.AF_INET6
 
     def address(self, plan: int, group: int) -> str:
-        """Where a group is."""
+        """The address of a group."""
         return str(self._first + (plan + group) % self._size)

@@ -49,7 +49,7 @@ _DROPS: Final = struct.Struct("=32xI")
 
 
 class Owner(TurnOwner, Protocol):
-    """Who is told what is heard."""
+    """The receiver of datagrams."""
 
     def heard(self, datagram: Datagram) -> None:
         """A datagram came."""
@@ -156,7 +156,7 @@ class GroupSockets:
                 self._fall_behind()
 
     def _advance(self, until: float, owner: Owner) -> bool:
-        """Whether all was done in time."""
+        """Join, leave and read; tell whether all was done in time."""
         clock, counters, now = owner.turns.clock, self.counters, asyncio.get_running_loop().time
         while self._memberships.step():
             if clock() > until:
@@ -201,7 +201,7 @@ class GroupSockets:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all is joined and left that shall be, as far as that can be."""
+        """Tell whether all is joined and left that shall be, as far as that can be."""
         return self._memberships.is_settled
 
     @property
@@ -216,12 +216,12 @@ class GroupSockets:
 
     @property
     def buffer_bytes(self) -> int:
-        """What the system keeps for this broker until it is read."""
+        """Bytes that the system buffers for this broker until they are read."""
         return self._hearing.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
 
     @property
     def dropped(self) -> dict[str, int]:
-        """What was lost here, by the reason: on the way out, in the system's buffer, unopened."""
+        """Datagrams lost here, by reason: on the way out, in the system's buffer, unopened."""
         told = self._hearing.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _DROPS.size)
         (overflown,) = _DROPS.unpack(told)
         return {"unsent": self.counters.unsent, "overflown": overflown, **self._opener.dropped}
@@ -269,7 +269,7 @@ class Memberships:
 
     @property
     def sockets(self) -> int:
-        """How many it takes."""
+        """The number of sockets in use."""
         return len(self._holders)
 
     def aim(self, wanted: set[str]) -> None:
@@ -280,7 +280,7 @@ class Memberships:
 
     @property
     def is_settled(self) -> bool:
-        """Whether there is nothing to do."""
+        """Tell whether there is nothing to do."""
         return not self._to_leave and not self._to_join
 
     def step(self) -> bool:

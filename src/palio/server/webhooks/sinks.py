@@ -55,12 +55,12 @@ class SinkAnswer(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """Whether it is one of 2xx."""
+        """Tell whether it is one of 2xx."""
         return 200 <= self.status < 300
 
 
 class SinkPool(Protocol):
-    """What httpcore's pool of connections does for sinks."""
+    """The part of httpcore's connection pool that sinks use."""
 
     async def handle_async_request(self, request: httpcore.Request) -> httpcore.Response:
         """Send a request; its answer is to be closed."""
@@ -70,7 +70,7 @@ class SinkPool(Protocol):
 
 
 class Sinks:
-    """All calls of the broker to sinks."""
+    """Makes all calls of the broker to sinks."""
 
     def __init__(
         self,
@@ -196,7 +196,7 @@ class _Network(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """See `httpcore.AsyncNetworkBackend`; `ConnectError` if no address is allowed."""
+        """Connect to an allowed address of a host; `ConnectError` if it has none."""
         failure = httpcore.ConnectError(f"no address of {host!r:.80} is allowed (webhooks.allow)")
         for address in await _addresses(host, port):
             if not self._allowed.allow(host, address):
@@ -229,7 +229,7 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         self._left = MAX_ANSWER_BYTES
 
     async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109  # the base class names it
-        """See `httpcore.AsyncNetworkStream`."""
+        """Read a little, up to the limit of an answer (`httpcore.AsyncNetworkStream`)."""
         if self._left <= 0:
             raise httpcore.ReadError(
                 f"the answer is longer than {MAX_ANSWER_BYTES} bytes (MAX_ANSWER_BYTES)"
@@ -239,12 +239,12 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         return data
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109  # the base class names it
-        """See `httpcore.AsyncNetworkStream`."""
+        """Write a request, and allow an answer to it (`httpcore.AsyncNetworkStream`)."""
         self._left = MAX_ANSWER_BYTES
         await self._stream.write(buffer, timeout)
 
     async def aclose(self) -> None:
-        """See `httpcore.AsyncNetworkStream`."""
+        """Close the connection (`httpcore.AsyncNetworkStream`)."""
         await self._stream.aclose()
 
     async def start_tls(
@@ -253,9 +253,9 @@ class _ShortStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109  # the base class names it
     ) -> httpcore.AsyncNetworkStream:
-        """See `httpcore.AsyncNetworkStream`."""
+        """Encrypt the connection (`httpcore.AsyncNetworkStream`)."""
         return _ShortStream(await self._stream.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
-        """See `httpcore.AsyncNetworkStream`."""
+        """Describe the connection (`httpcore.AsyncNetworkStream`)."""
         return self._stream.get_extra_info(info)
