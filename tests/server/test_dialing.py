@@ -96,8 +96,15 @@ async def test_tls_without_anybody_who_vouches_is_refused() -> None:
 @pytest.mark.usefixtures("hasty")
 async def test_a_neighbour_that_does_not_speak_tls_is_a_failure_like_any_other() -> None:
     far = Scripted(lambda link, _: [Send(link, Ping())])
-    async with serving(far) as (_, address), serving(Scripted()) as (server, _):
-        server.dial(f"palios://127.0.0.1:{address[1]}", ssl.create_default_context())
+    trusting = ssl.create_default_context()
+    async with (
+        serving(far) as (_, far_address),
+        serving(Scripted(), dialling=trusting) as (
+            server,
+            _,
+        ),
+    ):
+        server.dial(f"palios://127.0.0.1:{far_address[1]}")
         await until(lambda: server.traffic.dial_failures >= 2)
         assert server.traffic.dialled == 0
 

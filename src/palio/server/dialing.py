@@ -187,7 +187,7 @@ class Dialers:
         self._dialers: dict[str, Dialer] = {}
         self._are_stopped = False
 
-    def keep(self, url: str, tls: ssl.SSLContext | None = None) -> Dialer:
+    def keep(self, url: str) -> Dialer:
         """Connect to an address from now on."""
         known = self._dialers.get(url)
         if known is None:
@@ -196,7 +196,7 @@ class Dialers:
                 url,
                 self._connection,
                 self._traffic,
-                tls=tls or self._tls,
+                tls=self._tls,
                 failed=self._failed,
             )
             self._dialers[url] = known

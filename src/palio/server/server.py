@@ -153,9 +153,9 @@ class Server:
         address = listener.sockets[0].getsockname()
         return address[0], address[1]
 
-    def dial(self, url: str, tls: ssl.SSLContext | None = None) -> Dialer:
+    def dial(self, url: str) -> Dialer:
         """Connect to another broker, and again whenever the connection is lost."""
-        return self._dialers.keep(url, tls)
+        return self._dialers.keep(url)
 
     def connect_local(
         self,

@@ -292,10 +292,6 @@ class Network:
         """Let everything between two take so long from now on."""
         self._cluster.delay(one, other, seconds)
 
-    def is_cut(self, one: str, other: str) -> bool:
-        """Tell whether two are cut off from each other."""
-        return self._cluster.is_cut(one, other)
-
     # --- looking on ---
 
     def node(self, broker: str) -> Node:

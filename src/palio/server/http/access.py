@@ -90,17 +90,14 @@ class Access:
             scheme, _, token = given.partition(" ")
             if scheme.lower() != "bearer" or not token.strip():
                 raise NotAuthenticated("the header authorization is `Bearer` and a token")
-        caller = self.of(token.strip())
+        principal = self._authority.authenticate(token.strip(), "", self._moment())
+        caller = HttpCaller(principal, token.strip())
         if caller.name == ANYONE:
             _check_site(connection)
         place = _place(connection.scope)
         if place is not None:
             place.shown(caller.principal)
         return caller
-
-    def of(self, token: str) -> HttpCaller:
-        """The principal of a token."""
-        return HttpCaller(self._authority.authenticate(token, "", self._moment()), token)
 
 
 def identity_of(request: Request, caller: HttpCaller) -> str:

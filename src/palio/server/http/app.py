@@ -33,6 +33,7 @@ from palio.errors import InvalidConfiguration, PalioError
 from palio.node.authority import Authority
 from palio.node.limits import FEW_RECEIVERS
 from palio.protocol.addresses import bracketed
+from palio.server.configuring import is_any
 from palio.server.hosts import Hosts
 from palio.server.http.access import Access, accounted
 from palio.server.http.advertising import HttpAdvertisers
@@ -332,9 +333,6 @@ def _bound(host: str, port: int) -> socket.socket:
 
 LOOPBACK: Final = ("localhost", "127.0.0.0/8", "::1")
 
-WILDCARDS: Final = frozenset({"", "0.0.0.0", "::"})
-"""Listening here is listening on every address of the machine."""
-
 ANY_ADDRESS: Final = ("0.0.0.0/0", "::/0")
 
 _HOST: Final = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9_.-]+)(?::[0-9]{1,5})?")
@@ -348,7 +346,7 @@ def own_names(configuration: Configuration) -> Iterator[str]:
     """
     listen = configuration.listen
     yield from LOOPBACK
-    yield from ANY_ADDRESS if listen.host in WILDCARDS else (listen.host,)
+    yield from ANY_ADDRESS if is_any(listen.host) else (listen.host,)
     yield from listen.hosts
     if configuration.tls.cert:
         yield from _certified(Path(configuration.tls.cert))
