@@ -20,7 +20,7 @@ class Speaker:
         self.turns, self.clock, self.left = turns, clock, messages
         self.said: list[float] = []
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         until = self.turns.slice()
         if not until:
             return self.turns.wait(self)
@@ -38,7 +38,7 @@ def test_a_slice_ends_with_the_message_that_used_it_up() -> None:
     clock = Clock()
     turns = Turns(clock, turn_s=8.0, slice_s=2.5)
     one = Speaker(turns, clock, 10)
-    one.go_on()
+    one.proceed()
     assert len(one.said) == 3
     assert not turns.is_idle
 
@@ -48,7 +48,7 @@ def test_when_a_turn_is_over_everybody_waits() -> None:
     turns = Turns(clock, turn_s=4.0, slice_s=2.5)
     speakers = [Speaker(turns, clock, 10) for _ in range(4)]
     for each in speakers:
-        each.go_on()
+        each.proceed()
     assert [len(each.said) for each in speakers] == [3, 3, 0, 0]
 
 
@@ -57,13 +57,13 @@ def test_those_who_wait_get_half_of_a_turn_and_who_comes_anew_the_other() -> Non
     turns = Turns(clock, turn_s=6.0, slice_s=2.5)
     crowd = [Speaker(turns, clock, 100) for _ in range(20)]
     for each in crowd:
-        each.go_on()
+        each.proceed()
     for _ in range(10):
         begun = clock.now
         turns.serve(turns.begin())
         assert clock.now - begun <= 6.0
         fresh = Speaker(turns, clock, 1)
-        fresh.go_on()
+        fresh.proceed()
         assert len(fresh.said) == 1
 
 
@@ -72,7 +72,7 @@ def test_the_queue_is_served_in_turn() -> None:
     turns = Turns(clock, turn_s=6.0, slice_s=0.5)
     speakers = [Speaker(turns, clock, 9) for _ in range(3)]
     for each in speakers:
-        each.go_on()
+        each.proceed()
     while not turns.is_idle:
         turns.serve(turns.begin())
         lengths = [len(each.said) for each in speakers]
@@ -84,7 +84,7 @@ def test_a_turn_of_those_who_wait_serves_nobody_twice() -> None:
     clock = Clock()
     turns = Turns(clock, turn_s=1e9, slice_s=0.5)
     one = Speaker(turns, clock, 9)
-    one.go_on()
+    one.proceed()
     turns.serve(turns.begin())
     assert len(one.said) == 2
 
@@ -93,12 +93,12 @@ def test_writing_goes_before_those_who_wait_and_not_before_who_comes_anew() -> N
     clock = Clock()
     turns = Turns(clock, turn_s=6.0, slice_s=0.5)
     waits = Speaker(turns, clock, 9)
-    waits.go_on()
+    waits.proceed()
     until = turns.begin()
     clock.now += 3.5
     turns.serve(until)
     comes = Speaker(turns, clock, 1)
-    comes.go_on()
+    comes.proceed()
     assert (len(waits.said), len(comes.said)) == (1, 1)
 
 

@@ -81,7 +81,7 @@ def configure(
     environment: Mapping[str, str] | None = None,
     flags: Iterable[Setting] = (),
 ) -> Configured:
-    """Put the sources together; `InvalidConfiguration` names what is wrong, and where it stands.
+    """Put the sources together; `InvalidConfiguration` names what is wrong, and where.
 
     >>> found = configure(environment={"PALIO__LISTEN__PORT": "7401"})
     >>> found.configuration.listen.port
@@ -128,9 +128,9 @@ def _converted(setting: Setting) -> Any:
         return msgspec.convert(setting.value, kind, strict=not isinstance(setting.value, str))
     except msgspec.ValidationError as error:
         within, problem = explain(error, kind)
-        said = f"{within}: {problem}" if within else problem
+        problem = f"{within}: {problem}" if within else problem
         raise InvalidConfiguration(
-            f"{setting.origin}: {setting.name} = {setting.value!r:.80}: {said}"
+            f"{setting.origin}: {setting.name} = {setting.value!r:.80}: {problem}"
         ) from None
 
 

@@ -3,7 +3,7 @@ lost.
 
 Pauses grow from `BACKOFF_MIN_S` to `BACKOFF_MAX_S`, each drawn from its upper half, so that brokers
 that lost the same neighbour do not all come back at once. A connection that held for
-`STEADY_S` begins anew with the shortest.
+`STEADY_S` starts over with the shortest.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Dialer:
         self._connection = connection
         self._traffic = traffic
         self._failed = failed
-        """Told of each time that nobody could be connected to: the address, and why."""
+        """Called each time that nobody could be connected to, with the address, and why."""
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -142,7 +142,7 @@ class Dialer:
         return self._loop.time() - since
 
     async def _connect(self) -> Connection:
-        """A connection. Of one that is given up the owner hears that it is lost, also where it is
+        """Connect. The owner is notified of the loss of one that is given up, also where it is
         `stop`ped by what came of `Connection.connection_made`: uvloop tells nobody of that.
         """
         address, made = self._address, list[Connection]()

@@ -29,14 +29,14 @@ PUBLIC: Final = "public"
 _NAME: Final = re.compile(r"(\*\.)?[a-z0-9_]([a-z0-9_.-]{0,252})")
 
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-"""All that is routed on the public internet; what lies outside is local, reserved, or carries an
+"""All that is routed on the public internet; what is outside is local, reserved, or carries an
 address of IPv4."""
 
 _PROTOCOLS: Final = ipaddress.IPv4Network("192.0.0.0/24")
 """Protocol assignments: never a host of the public internet, though older Pythons think so."""
 
 _PLATFORM: Final = IPv4Address("168.63.129.16")
-"""The metadata service of Azure, which lies among public addresses and is reached from within."""
+"""The metadata service of Azure, which is among public addresses and is reached from within."""
 
 _TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
 """NAT64: the last 32 bits are an address of IPv4."""
@@ -105,7 +105,7 @@ class Hosts:
 
 
 def address_of(text: str) -> Address | None:
-    """An address of IPv4 or IPv6, told apart from a name; one within another is taken out.
+    """Parse an address of IPv4 or IPv6; None for a name; one within another is taken out.
 
     >>> address_of("::ffff:127.0.0.1"), address_of("localhost")
     (IPv4Address('127.0.0.1'), None)

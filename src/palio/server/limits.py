@@ -74,7 +74,7 @@ LEAVE_S: Final = 5.0
 """How long it waits before that for ways to lead round it; where none can, it does not wait."""
 
 GOODBYE_S: Final = 10.0
-"""How long a server that is told to stop waits for its connections to take what was sent."""
+"""How long a server that stops waits for its connections to take what was sent."""
 
 LINGER_S: Final = 1.0
 """How long a connection that is ended here waits for the other end to have read why."""
@@ -118,7 +118,7 @@ RESTING_PULSE_S: Final = 0.25
 takes of a processor."""
 
 HELD_S: Final = 0.05
-"""A loop that was held for longer is told of in the log..."""
+"""A loop that was held for longer is reported in the log..."""
 
 HELD_EVERY_S: Final = 10.0
 """...once in so long."""
@@ -151,12 +151,12 @@ MAX_SINK_HEADERS_BYTES: Final = 8_192
 """All of them: what common servers take as a head."""
 
 MARK_BYTES: Final = 1 << 20
-"""A journal's mark is written anew when it has grown by so much: ten thousand transactions and
+"""A journal's mark is rewritten when it has grown by so much: ten thousand transactions and
 more, of which the newer half stays. The log of a journal holds fewer."""
 
 MAX_MARKED_NAMES: Final = 10_000
 """Durable subscriptions whose names a mark holds, 4 MB at most: of those beyond, one that was lost
-with the journal begins anew without a gap."""
+with the journal starts over without a gap."""
 
 BUFFER_BYTES: Final = 8 << 20
 """What the system is asked to keep of datagrams until they are read: a tenth of a second at 80

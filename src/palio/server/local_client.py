@@ -4,9 +4,9 @@ It is a shell round `ClientCore` without a timer: nobody is silent within one pr
 
 1. The first word is `Hello` with the token that the front was shown, so the node decides what its
    principal may do; a front decides nothing.
-2. Events wait here only within the node's window: `Seen` is said when the front is done with them,
-   so a slow consumer is the node's to bound, and it hears of the gap.
-3. With `keep_bytes`, the last of what was done is not yet said to be seen. Whoever lost its
+2. Events wait here only within the node's window: `Seen` is sent when the front is done with them,
+   so the node bounds a slow consumer, and sends it the gap.
+3. With `keep_bytes`, `Seen` for the last of what was done is held back. A consumer that lost its
    connection can come back with the `position` that it had reached, and the node sends the rest:
    the session is resumed as any other is.
 """
@@ -74,7 +74,7 @@ class Link(Protocol):
 
 Connect: TypeAlias = Callable[[Callable[[Message], None], Callable[[str], None]], Link]
 """Makes a link (`palio.server.server.Server.connect_local`); both callbacks are called on the loop,
-with what is said and with why it ends."""
+with each message and with why it ends."""
 
 
 class Declined(PalioError):
@@ -214,7 +214,7 @@ class Guest(Application):
         guest._session.connect(NOW)
         try:
             await guest._welcome
-        except BaseException:  # also when whoever opens it has gone
+        except BaseException:  # also when the caller was cancelled
             guest.close()
             raise
         return guest
@@ -254,7 +254,7 @@ class Guest(Application):
     async def publish_all(
         self, batches: Iterable[pa.RecordBatch], *, durable: StoredAt = False
     ) -> list[Receipt]:
-        """Publish batches under numbers that follow each other, whoever else publishes meanwhile;
+        """Publish batches under consecutive numbers, whatever others publish meanwhile;
         others get their turn of the loop in between.
         """
         if self._is_to_go:
@@ -306,7 +306,7 @@ class Guest(Application):
         return self._news[1] if len(self._news) > 1 else None
 
     def done(self) -> None:
-        """The consumer is done with what `next` gave last; it may be said to be seen."""
+        """Release what `next` gave last: the consumer is done with it."""
         news = self._news.popleft()
         size = size_of(news.message)
         self._kept.append((news.position, size))
@@ -314,7 +314,7 @@ class Guest(Application):
         self._say()
 
     def _say(self) -> None:
-        """Tell the node what it need not keep, when that is much or nothing else waits."""
+        """Acknowledge what the node need not keep, when that is much or nothing else waits."""
         while self._kept and self._kept_bytes > self._keep_bytes:
             _, size = self._kept.popleft()
             self._kept_bytes -= size
@@ -420,7 +420,7 @@ class _Publication:
 
 
 def _settle(answered: asyncio.Future[Done | Answer], outcome: Outcome) -> None:
-    """Tell one who waits what became of a request."""
+    """Complete the future of a request with its outcome."""
     if answered.done():
         return
     if isinstance(outcome, Failed):

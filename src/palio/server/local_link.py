@@ -20,7 +20,7 @@ class Owner(TurnOwner, Protocol):
     """The server, as its fronts' links see it."""
 
     def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
-        """A front says something; of a large message, what is to be taken now (`Host.receive`)."""
+        """Take a front's message; of a large one, what is to be taken now (`Host.receive`)."""
 
     def rows_at_once(self) -> int:
         """Return the number of events that may be taken in one step."""
@@ -36,7 +36,7 @@ class LocalLink:
     """A connection to the node without a socket: messages go in and out as they are.
 
     To the node it is a connection like any other: first `send(Hello(...))`, then wait for
-    `Welcome`; count messages with a `palio.protocol.streams.Stream` and say `Seen`, or the
+    `Welcome`; count messages with a `palio.protocol.streams.Stream` and send `Seen`, or the
     window closes. All of it on the loop of the server; from another thread, through
     `loop.call_soon_threadsafe`.
 
@@ -63,7 +63,7 @@ class LocalLink:
         self._parts = Parts()
         self._waiting: deque[Message] = deque()
         self._is_behind = False
-        """Whether it stands in the queue of its owner."""
+        """Whether it is in the queue of its owner."""
         self._has_left = False
 
     @property
@@ -78,7 +78,7 @@ class LocalLink:
         if self._has_more or is_large(message):
             self._waiting.append(message)
             if not self._is_behind:
-                self.go_on()
+                self.proceed()
         else:
             self._owner.from_front(self, message)
 
@@ -87,7 +87,7 @@ class LocalLink:
         is_open = self._has_left or not self.end.is_closed
         return is_open and (self._parts.is_begun or bool(self._waiting))
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Hand over what waits, for as long as this turn allows."""
         owner, turns = self._owner, self._owner.turns
         until = turns.slice()
@@ -118,7 +118,7 @@ class LocalLink:
         self._owner.from_front(self, part, up_to=up_to)
 
     def close(self) -> None:
-        """End the connection; the node is told that it broke. May be called twice."""
+        """End the connection; to the node it broke. May be called twice."""
         if not self.end.is_closed:
             self._has_left = True
             self.end.leave()
@@ -165,7 +165,7 @@ class NodeEnd:
             self._owner.ready(self)
 
     def leave(self) -> None:
-        """The front takes no more messages, and need not be told that this is the end."""
+        """Deliver no more messages to the front, which has closed the link itself."""
         self._reason = "closed"
         self._has_left = True
         self._on_close = None
@@ -185,5 +185,5 @@ class NodeEnd:
                 self._reason = "the front failed"
                 self._owner.front_left(self._number)
         if self._reason is not None and self._on_close is not None:
-            tell, self._on_close = self._on_close, None
-            tell(self._reason)
+            on_close, self._on_close = self._on_close, None
+            on_close(self._reason)

@@ -60,7 +60,7 @@ def _shown(value: object) -> str:
 
 
 def configure_logs(level: str, style: str, stream: IO[str] | None = None) -> logging.Handler:
-    """Send what `palio` and its servers log to stderr; the handler, for whoever removes it."""
+    """Send what `palio` and its servers log to stderr; return the handler, to be removed."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if style == "json" else TextLines())
     for name in ("palio", "uvicorn"):

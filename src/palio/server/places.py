@@ -143,8 +143,8 @@ class SocketPlace:
         return self._is_taken
 
     def shown(self, principal: Principal | None) -> None:
-        """The other end has shown its principal, None for a broker; may be said again. If that has
-        as many sockets as it may, `LimitExceeded`: this one stays whose it was.
+        """Charge the socket to the principal that was shown, None for a broker; may be called
+        again. If that has as many sockets as it may, `LimitExceeded`: this one stays whose it was.
         """
         places, before = self._places, self._holder
         if not self._is_taken or (before is not None and self._size):
@@ -237,7 +237,7 @@ class SocketPlace:
             cut(reason)
 
     def leave(self) -> None:
-        """The socket is closed. May be said twice."""
+        """Give the place back, as the socket is closed. May be called twice."""
         self._timer.cancel()
         if not self._is_taken:
             return

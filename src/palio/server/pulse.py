@@ -56,7 +56,7 @@ class Pulse:
         self._counts = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
         self._worst = Worst()
-        self._told_at = float("-inf")
+        self._logged_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._due = self._pause_s = self._computed = 0.0
 
@@ -96,14 +96,14 @@ class Pulse:
         if late_s > self._worst.late_s:
             self._worst = Worst(late_s, computed_s)
         if late_s > HELD_S:
-            self._tell(late_s, computed_s)
+            self._warn(late_s, computed_s)
         self._kind, self.longest_s = "", 0.0
 
-    def _tell(self, late_s: float, computed_s: float) -> None:
+    def _warn(self, late_s: float, computed_s: float) -> None:
         now = time.perf_counter()
-        if now < self._told_at + HELD_EVERY_S:
+        if now < self._logged_at + HELD_EVERY_S:
             return
-        self._told_at = now
+        self._logged_at = now
         details: dict[str, object] = {
             "seconds": round(late_s, 3),
             "computing_s": round(computed_s, 3),

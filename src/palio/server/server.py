@@ -12,7 +12,7 @@
 2. An `Append` goes to the journal's writer, which answers on its own thread; the answer is handed
    to the node on the loop's.
 3. After each turn of the loop the connections that have something to write are flushed, those that
-   had more to say than fits in a turn go on (`turns`).
+   had more than fits in a turn continue (`turns`).
 4. How late the loop is, and what held it, is measured (`pulse`).
 
 Fronts, as HTTP is one, are clients that need no socket: see `Server.connect_local`.
@@ -162,7 +162,7 @@ class Server:
         on_message: Callable[[Message], None],
         on_close: Callable[[str], None] | None = None,
     ) -> LocalLink:
-        """A front's connection to the node, which says who it is by `Hello`; see `LocalLink`."""
+        """Connect a front to the node, to which it presents itself by `Hello`; see `LocalLink`."""
         link = LocalLink(self, self.host.new_link(), on_message, on_close)
         if self._closing:
             link.end.close("the server is stopping")
@@ -173,10 +173,10 @@ class Server:
         return link
 
     async def flush(self) -> None:
-        """Return when the journal has answered all so far, and the node has been told."""
+        """Return when the journal has answered all so far, and the node has the answers."""
         await asyncio.to_thread(self.journal.flush)
         await asyncio.sleep(0)  # what it answered reaches the node and its publishers
-        while not self._answers.are_told:  # noqa: ASYNC110  # told in other turns of this loop
+        while not self._answers.is_empty:  # noqa: ASYNC110  # emptied in other turns of this loop
             await asyncio.sleep(0)
 
     async def close(self, *, patience_s: float = GOODBYE_S) -> None:
@@ -205,7 +205,7 @@ class Server:
 
     async def _step_aside(self) -> None:
         if not self.links:
-            return  # there is nobody to tell
+            return  # there is nobody to move
         self.host.leave()
         try:
             async with asyncio.timeout(LEAVE_S):
@@ -244,7 +244,7 @@ class Server:
         """The links that the node knows, by number."""
         return self.host.links
 
-    # --- `Owner`: what connections say ---
+    # --- `Owner`: events of connections ---
 
     def opened(self, connection: Connection) -> None:
         """Admit a connection to the node, or turn it away (`transport.Owner`)."""
@@ -370,8 +370,8 @@ class Server:
         self._loop.call_at(self._loop.time(), partial(self._take_turn, serves=True))
 
     def _take_turn(self, *, serves: bool | None = None) -> None:
-        """Write what was sent, and go on with what waits, now or later. What that leads to is
-        written before anything is read: who has said all may hang up next.
+        """Write what was sent, and serve the queue, now or later. What that leads to is
+        written before anything is read: a peer that has sent all may hang up next.
         """
         self._turned.set()
         if serves is None:  # those who wait have a turn of their own if reads used this one up

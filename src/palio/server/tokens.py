@@ -179,7 +179,7 @@ def verify(token: str, keys: Mapping[str, Ed25519PublicKey]) -> Claims:
 
 
 def inspect(token: str) -> tuple[Header, Claims]:
-    """Header and claims, whoever signed them. For people; a broker calls `verify`."""
+    """Read header and claims without their signature. For people; a broker calls `verify`."""
     return _header(token), _claims(_JWS.decode(token, options={"verify_signature": False}))
 
 
@@ -311,7 +311,7 @@ class TokenAuthority:
         if revoked is not None:
             self._listing = _Loaded(partial(_load_revoked, revoked), lambda: [revoked])
         self._revoked = self._listing.value
-        """Whatever was listed since this broker runs: a file that is written anew may be empty for
+        """Everything listed since this broker runs: a file that is being rewritten may be empty for
         a moment."""
         self._looked_at = float("-inf")
         self._bound = Bounded[str, Principal](MAX_BOUND)

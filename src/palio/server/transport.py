@@ -113,12 +113,12 @@ class Connection(asyncio.Protocol):
         self.url = ""
         """Where we dialled."""
         self.farewell = ""
-        """Why it has ended: what the other end said in the place of a greeting, or this one."""
+        """Why it has ended: the other end's code in place of a greeting, or this end's reason."""
         self.place = place
         """Among all sockets of the owner."""
         self._owner = owner
         self.is_broker = dialled
-        """Whether the other end is a broker, as far as it has said."""
+        """Whether the other end is a broker, as far as is known."""
         self._encoder = Encoder()
         self._decoder = Decoder(f"link {number}", max_frame=MAX_GREETING_BYTES)
         self._out: list[Message] = []
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
 
     # --- what came ---
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Hand over more of what was read (rule 4)."""
         if not self._closing:
             self._behind = False
@@ -313,7 +313,7 @@ class Connection(asyncio.Protocol):
     def close(self, reason: str = "", /, *, last: Message | None = None) -> None:
         """Write what is to be written, and a last word, and close. Nothing more is handed over.
 
-        What the other end still says is taken, for `LINGER_S`: a socket that is closed with bytes
+        What the other end still sends is read, for `LINGER_S`: a socket that is closed with bytes
         unread is reset, and the last word may be lost with it.
         """
         if self._closing:
@@ -342,7 +342,7 @@ class Connection(asyncio.Protocol):
         self._cut = asyncio.get_running_loop().call_later(CLOSE_S, transport.abort)
 
     def make_room(self, reason: str) -> None:
-        """End, since others need the room: a client is told why, and has its session back."""
+        """End, since others need the room: a client gets the reason, and has its session back."""
         if self._greeting is None:
             self.close(last=Bye("LimitExceeded", reason))
         else:
@@ -357,7 +357,7 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def give_up(self) -> None:
-        """Whoever dialled has stopped, and the loop may say nothing more of this connection."""
+        """End a connection whose dialer has stopped: the loop may not report its end."""
         if self._transport is not None:
             self.abort()
             self.connection_lost(None)

@@ -8,7 +8,7 @@ The work of one turn of the loop is therefore bounded by time:
 2. What was sent is written, and the queue served, once a turn, for half of the time that a turn
    has. The other half is for connections that were not waiting: who asks little is answered at once
    beside others that flood.
-3. When a turn's time is used up, whoever is read from goes to the end of the queue too.
+3. When a turn's time is used up, a connection that is read from goes to the end of the queue too.
 4. The next turn comes behind timers, and reads, that were due when one used up its time.
 
 A turn may be longer by one message, or by as many events of one as are matched in one step
@@ -31,7 +31,7 @@ __all__ = ["WRITABLE", "Answer", "Answers", "Pace", "TurnOwner", "Turns", "Waiti
 class Waiting(Protocol):
     """Has messages to hand over."""
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Hand over more; to wait again, if that was not all."""
 
 
@@ -56,7 +56,7 @@ class Turns:
         return 0.0 if self.is_over else self.clock() + self._slice_s
 
     def spend(self, until: float) -> None:
-        """Whoever might go on until then has stopped."""
+        """Account for a slice that would have ended then, and has ended now."""
         self._left -= self.clock() - until + self._slice_s
 
     @property
@@ -85,7 +85,7 @@ class Turns:
         for _ in range(len(self._queue)):
             if self.is_over:
                 break
-            self._queue.popleft().go_on()
+            self._queue.popleft().proceed()
         self._left += half
 
 
@@ -114,7 +114,7 @@ class TurnOwner(Protocol):
     turns: Turns
 
     def behind(self, who: Waiting, /) -> None:
-        """Let it `go_on` in another turn of the loop: it has more to hand over."""
+        """Let it `proceed` in another turn of the loop: it has more to hand over."""
 
 
 # --- answers of the journal ---
@@ -135,36 +135,36 @@ class Answers:
     def __init__(
         self,
         turns: Turns,
-        tell: Callable[[int, str | None], None],
+        hand_over: Callable[[int, str | None], None],
         wait: Callable[[Answers], None],
     ) -> None:
         self._turns = turns
-        self._tell = tell
+        self._hand_over = hand_over
         self._wait = wait
         self._queue: deque[Answer] = deque()
 
     @property
-    def are_told(self) -> bool:
+    def is_empty(self) -> bool:
         """Tell whether every answer was handed over."""
         return not self._queue
 
     def add(self, answers: Iterable[Answer]) -> None:
         """More of them."""
-        is_first = self.are_told
+        is_first = self.is_empty
         self._queue.extend(answers)
         if is_first:
-            self.go_on()
+            self.proceed()
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Hand over answers for as long as this turn allows (`Waiting`)."""
         queue, turns = self._queue, self._turns
         until = turns.slice()
         try:
             while until and queue:
-                self._tell(*queue.popleft())
+                self._hand_over(*queue.popleft())
                 if turns.clock() > until:
                     break
-        finally:  # whatever one of them has led to, the others are told
+        finally:  # a fault of one does not keep the others waiting
             if until:
                 turns.spend(until)
             if queue:

@@ -106,11 +106,12 @@ class Fleet:
         try:
             async with asyncio.timeout(READY_S):
                 line = await process.stdout.readline()
-                told = line if line.startswith(b'{"broker"') else line + await process.stdout.read()
+                is_up = line.startswith(b'{"broker"')
+                output = line if is_up else line + await process.stdout.read()
         except TimeoutError:
-            told = b"it says nothing"
-        if not told.startswith(b'{"broker"'):
-            raise Unreachable(f"broker {name} does not start: {told.decode()}")
+            output = b"it says nothing"
+        if not output.startswith(b'{"broker"'):
+            raise Unreachable(f"broker {name} does not start: {output.decode()}")
 
     def pid(self, name: str) -> int:
         """The process of a broker that runs."""
@@ -136,7 +137,7 @@ class Fleet:
         """
         one = next(iter(self._running))
         async with asyncio.timeout(LINKED_S):
-            while await self.unreached(one):  # noqa: ASYNC110  # other processes tell nobody
+            while await self.unreached(one):  # noqa: ASYNC110  # other processes notify nobody
                 await asyncio.sleep(0.05)
 
     async def unreached(self, by: str) -> list[str]:

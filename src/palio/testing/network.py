@@ -100,16 +100,16 @@ class Network:
     `simulation.Topology`; brokers are called `b1`, `b2` and so on. Everything takes `delay_s` on
     every link, and a journal takes `disk_s` to have written. `routing` is the name of one of
     `palio.routing.algorithms`; in a hierarchy a link's first end is above the second, and with
-    `proxies` whoever is no second end is the root. With `Settings(multicast=True)` brokers have a
-    multicast way, the `medium`.
+    `proxies` the broker that is no second end is the root. With `Settings(multicast=True)` brokers
+    have a multicast way, the `medium`.
 
     >>> async def main() -> dict[str, object]:
     ...     async with Network("line:3") as net:
     ...         alice, bob = await net.connect("b1"), await net.connect("b3")
-    ...         heard = await bob.subscribe("price < 10")
-    ...         await heard.settled()
+    ...         cheap = await bob.subscribe("price < 10")
+    ...         await cheap.settled()
     ...         await alice.publish({"price": 9})
-    ...         return dict(await heard.receive())
+    ...         return dict(await cheap.receive())
     >>> run(main())
     {'price': 9}
     """

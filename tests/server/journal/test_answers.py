@@ -21,7 +21,7 @@ def test_answers_are_told_in_slices_and_in_their_order() -> None:
     late: list[Answer] = [(10, "the disk is full"), (11, None)]
     answers.add(late)
     assert len(told) == 3
-    while not answers.are_told:
+    while not answers.is_empty:
         assert not turns.is_idle
         before = len(told)
         turns.serve(turns.begin())
@@ -45,4 +45,4 @@ def test_an_answer_that_leads_to_a_fault_keeps_nobody_from_the_others() -> None:
     assert not turns.is_idle
     turns.serve(turns.begin())
     assert told == [0, 1, 2, 3]
-    assert answers.are_told
+    assert answers.is_empty

@@ -228,14 +228,14 @@ def test_a_copy_beside_a_broker_that_writes_is_whole_and_says_that_it_is_old(
     found.flush()
     copied = threading.Event()
 
-    def go_on() -> None:
+    def proceed() -> None:
         number = 1
         while not copied.is_set():
             found.append(append(number + 1, entry(number)))
             found.flush()
             number += 1
 
-    thread = threading.Thread(target=go_on)
+    thread = threading.Thread(target=proceed)
     thread.start()
     try:
         while not found.counters.appends > 10:

@@ -81,7 +81,7 @@ class Access:
 
         `known` are the parameters of the query that the caller reads; others are refused, since a
         slip would change what is done and nobody would notice. A name that ends with a point
-        stands for all that begin with it.
+        means all that begin with it.
         """
         _check_query(connection, known)
         token = connection.query_params.get(TOKEN, "")
@@ -157,9 +157,9 @@ async def body_of(request: Request) -> bytes:
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding not in ("", "identity"):
         raise Encoded(f"a body of content-encoding {coding!r:.40} is not read; send it plain")
-    said = request.headers.get("content-length", "")
+    length = request.headers.get("content-length", "")
     unknown = MAX_BODY_BYTES if "transfer-encoding" in request.headers else 0
-    size = int(said) if said.isdigit() else unknown
+    size = int(length) if length.isdigit() else unknown
     if size > MAX_BODY_BYTES:
         raise _too_long(size)
     place = _place(request.scope)
@@ -203,7 +203,7 @@ def json_of(body: bytes) -> Any:
 
 
 def read(body: bytes, kind: type[_Kind]) -> _Kind:
-    """A body as what it should be; the error says where it is not."""
+    """Decode a body as what it should be; the error says where it is not."""
     check_parts(body)
     try:
         return msgspec.json.decode(body, type=kind)

@@ -2,7 +2,7 @@
 
 An advertisement lasts as long as a session of its client (`palio.node.outlets`), and a client of
 HTTP has none. So the front keeps one for each principal and identity, and an advertisement in it
-for a lease, which whoever announced it renews by saying it again.
+for a lease, which its client renews by announcing it again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from palio.server.local_client import Connect, Guest
 __all__ = ["LEASE_S", "MAX_ADVERTISERS", "HttpAdvertisers"]
 
 LEASE_S: Final = 3_600.0
-"""How long an advertisement lasts unless it says so itself."""
+"""How long an advertisement lasts unless it has a lease of its own."""
 
 MAX_ADVERTISERS: Final = 1_000
 """Sessions that advertise for clients of HTTP, one for each principal and identity."""
@@ -86,7 +86,7 @@ class _Advertiser:
         return bool(self.offers or self.users)
 
     async def put(self, id: str, text: str, lease_s: float) -> tuple[_Offer, bool]:
-        """Announce something under a name, or what is announced under it anew; whether it is new.
+        """Announce something under a name, or replace what is; return it, and whether it is new.
         What was before stays if that is refused.
         """
         guest = await asyncio.shield(self.opening)
@@ -121,7 +121,7 @@ class HttpAdvertisers:
         self._advertisers: dict[tuple[str, str], _Advertiser] = {}
 
     async def put(self, request: Request) -> Response:
-        """`PUT /advertisements/{id}?as=NAME`: announce, or say again and renew the lease."""
+        """`PUT /advertisements/{id}?as=NAME`: announce, or announce again and renew the lease."""
         caller, identity = self._who(request)
         id = check_name(request.path_params["id"], "an advertisement")
         asked = read(await body_of(request), _Asked)
@@ -168,8 +168,8 @@ class HttpAdvertisers:
         return Response(status_code=204)
 
     async def cancel(self, request: Request) -> Response:
-        """`DELETE /subscriptions?as=NAME&filter=...`: end all that the identity hears and a filter
-        covers, by clients of any kind that act under it.
+        """`DELETE /subscriptions?as=NAME&filter=...`: end all subscriptions of the identity
+        that a filter covers, of clients of any kind that act under it.
         """
         caller, identity = self._who(request, "filter", "param.", "forget")
         forget = request.query_params.get("forget", "false")

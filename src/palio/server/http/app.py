@@ -130,7 +130,7 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 
 async def _not_http(request: Request, error: Exception) -> Response:
-    """No such address, or not this method: said in the same form as everything else."""
+    """Answer an unknown address or method in the same form as all other errors."""
     assert isinstance(error, HTTPException)
     if error.status_code == 404:
         return answer(NotFound(f"there is nothing at {request.scope['path']!r:.200}"))
@@ -255,7 +255,7 @@ async def serve(
     listen, tls = configuration.listen, configuration.tls
     directory = Directory(server.host.keep, server.journal.records())
     access = Access(authority, server.moment)
-    # What is kept for resuming is not yet said to be seen, and must not fill the window.
+    # What is kept for resuming is not yet acknowledged, and must not fill the window.
     limits = configuration.limits
     fair = limits.memory_bytes // 2 // FEW_RECEIVERS
     keep_bytes = min(RESUME_BYTES, limits.window_bytes // 4, fair // 2)

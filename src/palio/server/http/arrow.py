@@ -6,7 +6,7 @@
 2. A row without `$seq` is no event but a gap: `$rest` says what was lost. So every reader sees it,
    also those that know no metadata of batches. A gap waits for the first events if no columns are
    named, but no longer than until the next empty batch is due.
-3. `$cursor`, in the last row of a batch, is where to go on after it.
+3. `$cursor`, in the last row of a batch, is where to resume after it.
 4. A stream on which nothing happens has an empty batch now and then, and ends as Arrow says.
 """
 

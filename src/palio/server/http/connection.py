@@ -7,7 +7,7 @@
 3. For another request a connection waits `limits.http_idle_s`.
 4. A client that does not take the end of what it asked for is cut, `limits.http_body_s` to twice
    that after the connection was closed, or after it asked for more.
-5. An answer that goes on, an event stream or a WebSocket, has no limit of time.
+5. An answer without an end, an event stream or a WebSocket, has no limit of time.
 6. The state of a request (`scope["state"]`) has its place: of whom it is, is known to `Access`.
 """
 
@@ -69,7 +69,7 @@ class PacedSocket(asyncio.Protocol):
         """Parse what was read (`asyncio.Protocol`)."""
         self._rest += data
         if not self._is_waiting:
-            self.go_on()
+            self.proceed()
 
     def eof_received(self) -> bool | None:
         """Pass the end of the input on (`asyncio.Protocol`)."""
@@ -91,7 +91,7 @@ class PacedSocket(asyncio.Protocol):
 
     # --- to the queue ---
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Parse as many pieces as this turn has time for."""
         self._is_waiting = False
         rest, turns = self._rest, self._turns

@@ -4,8 +4,8 @@ A cursor names what its consumer has got. For a durable subscription it is an en
 a row of it, `d.ENTRY.ROW`, with `.e` behind it if that row is the entry's last for this consumer;
 the broker keeps what comes after until it is acknowledged. For others it is a place in the session,
 `s.SESSION.POSITION.ROW`; the broker keeps the session for its grace. A consumer
-that comes back with its cursor gets what comes after it; if that is no longer there, it is told
-that there is a gap.
+that comes back with its cursor gets what comes after it; if that is no longer there, it gets
+a gap.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class CursorFeed:
         return taken
 
     async def change(self, subscription: HttpSubscription) -> None:
-        """Go on with another filter or other values, under the same identity."""
+        """Change to another filter or other values, under the same identity."""
         if subscription.filter == self.subscription.filter:
             await self._guest.ask(Update(0, KEY, dict(subscription.values)))
         else:
@@ -303,11 +303,11 @@ class CursorFeed:
         yield FeedBatch(self._last, message.parcel.publisher, batch, None, place, given)
 
     def _gaps(self, message: Gaps) -> Iterator[Gap]:
-        """The gaps that the consumer was not told of."""
+        """The gaps that the consumer has not had."""
         lost = self._lost_entry(message)
         if lost:
             self._last = f"d.{lost}.0.e"
-        if not lost or lost > self._after.done:  # else whoever took the cursor was told
+        if not lost or lost > self._after.done:  # else the cursor is behind the gap
             yield from message.gaps
 
     def _chosen(self, news: News, message: Deliver) -> list[int]:
@@ -382,7 +382,7 @@ class Feeds:
         return feed
 
     def left(self, id: str, feed: CursorFeed) -> None:
-        """A consumer is done; may be said twice."""
+        """Forget a consumer that is done; may be called twice."""
         feeds = self.of(id)
         if feed in feeds:
             feeds.remove(feed)

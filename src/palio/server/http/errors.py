@@ -71,12 +71,12 @@ def described(error: PalioError | Failure) -> dict[str, Any]:
         return {"type": error.kind, "message": error.message, **error.details}
     if isinstance(error, Declined):
         return {"type": error.kind, "message": str(error), **error.details}
-    said: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+    fields: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
     if isinstance(error, ParseError):
-        said |= {"line": error.line, "column": error.column}
+        fields |= {"line": error.line, "column": error.column}
     if isinstance(error, LimitExceeded):
-        said |= {"limit": error.limit, "maximum": error.maximum}
-    return said
+        fields |= {"limit": error.limit, "maximum": error.maximum}
+    return fields
 
 
 def answer(error: PalioError) -> JSONResponse:

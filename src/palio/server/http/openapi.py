@@ -299,13 +299,13 @@ def _spread(name: str, description: str, prefix: str, kind: dict[str, Any]) -> d
     ) | {"style": "form", "explode": True}
 
 
-_GO_ON: Final = "Where to go on: the id of the last event that was received."
+_RESUME_AT: Final = "Where to go on: the id of the last event that was received."
 
 
 def _resuming() -> list[dict[str, Any]]:
     return [
-        _parameter("Last-Event-ID", "header", _GO_ON),
-        _parameter("cursor", "query", f"{_GO_ON} For those who can send no header."),
+        _parameter("Last-Event-ID", "header", _RESUME_AT),
+        _parameter("cursor", "query", f"{_RESUME_AT} For those who can send no header."),
     ]
 
 
@@ -313,7 +313,7 @@ def _taking() -> list[dict[str, Any]]:
     most: dict[str, Any] = {"minimum": 1, "maximum": MAX_TAKEN, "default": 100}
     wait: dict[str, Any] = {"minimum": 0, "maximum": MAX_WAIT_S, "default": 5}
     return [
-        _parameter("cursor", "query", f"{_GO_ON} What is before it is acknowledged."),
+        _parameter("cursor", "query", f"{_RESUME_AT} What is before it is acknowledged."),
         _parameter("max", "query", "Events at most.", type="integer", **most),
         _parameter("wait_s", "query", "Seconds to wait for the first.", type="number", **wait),
     ]

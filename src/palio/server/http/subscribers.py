@@ -255,7 +255,7 @@ class HttpSubscribers:
         return None if id in self._ending else self._directory.find(id, owner)
 
     def _attached(self, connection: HTTPConnection, *known: str) -> HttpSubscription:
-        """A subscription, heard with the token of the caller: that of its making may be old."""
+        """A subscription with the token of the caller: that of its making may be old."""
         caller, found = self._found(connection, *known)
         return msgspec.structs.replace(found, token=caller.token)
 
@@ -282,8 +282,8 @@ class HttpSubscribers:
         )
 
     async def _agree(self, subscription: HttpSubscription) -> None:
-        """Have the addresses of a subscription agree to be called, if its owner may hear it at all:
-        who may not has the broker call nobody.
+        """Have the addresses of a subscription agree to be called, if its owner may subscribe
+        at all: who may not has the broker call nobody.
         """
         addresses = [each for each in _addresses(subscription) if each]
         if not addresses:

@@ -129,8 +129,8 @@ class HttpSubscription(msgspec.Struct, frozen=True):
 
     def shown(self) -> dict[str, Any]:
         """As a client sees it."""
-        said: dict[str, Any] = msgspec.to_builtins(self.request)
-        known = {name: value for name, value in said.items() if value not in ("", [], {})}
+        fields: dict[str, Any] = msgspec.to_builtins(self.request)
+        known = {name: value for name, value in fields.items() if value not in ("", [], {})}
         return known | {"id": self.id, "palio": {"filter": self.filter, "parameters": self.values}}
 
 
@@ -171,7 +171,7 @@ _OURS: Final = frozenset(
     | {"accept-encoding", "idempotency-key"}
 )
 """Headers that say where a call goes, where it ends, how the connection is used and which call it
-is, in small letters: only who makes the call can say them."""
+is, in small letters: only the caller can set them."""
 
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"([!-~]([\t -~]*[!-~])?)?")

@@ -44,7 +44,7 @@ async def refuse(socket: WebSocket, error: PalioError) -> None:
 
 
 async def deliver(socket: WebSocket, feed: CursorFeed) -> None:
-    """Send what a feed gives and do what the client says, until either ends."""
+    """Send what a feed gives and obey the client's commands, until either ends."""
     sending = asyncio.create_task(_send(socket, feed))
     listening = asyncio.create_task(_listen(socket, feed))
     try:

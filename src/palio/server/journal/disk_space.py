@@ -123,13 +123,13 @@ class Presence:
             try:
                 found = os.stat(path)
             except OSError:
-                return _said(path, "was removed or moved away")
+                return _problem_of(path, "was removed or moved away")
             if (found.st_ino, found.st_dev) != (held.st_ino, held.st_dev):
-                return _said(path, "was replaced")
+                return _problem_of(path, "was replaced")
         return None
 
 
-def _said(path: str, what: str) -> str:
+def _problem_of(path: str, what: str) -> str:
     return (
         f"{path} {what} while the broker used it; nothing is written from now on: "
         "put back what was there, and restart the broker"

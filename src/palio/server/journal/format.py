@@ -9,7 +9,7 @@
 | `streams` | a home: which log it has, and up to where it has stored its stream |
 | `cursors` | an origin: up to where its stream is here |
 | `claims` | the newest claim of a durable subscription |
-| `publishers` | up to which number what a publisher said is kept, the latest publisher last |
+| `publishers` | the last number that is kept of a publisher, the latest publisher last |
 | `subscriptions` | a durable subscription that lives at this broker |
 | `bookmarks` | how far the owner of a durable subscription has got |
 | `facts` | a fact about a broker, as JSON |
@@ -240,7 +240,7 @@ def about(connection: sqlite3.Connection, key: str) -> Any:
 
 
 def put_about(connection: sqlite3.Connection, values: Mapping[str, str | int]) -> None:
-    """Set some of what the journal says about itself."""
+    """Set some values of the table `about`."""
     rows = [each for key, value in values.items() for each in (key, value, checksum(key, value))]
     places = ", ".join(["(?, ?, ?)"] * len(values))
     connection.execute(f"INSERT OR REPLACE INTO about VALUES {places}", rows)

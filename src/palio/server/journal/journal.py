@@ -32,7 +32,7 @@ from palio.server.journal.disk_space import DiskSpace, Presence
 from palio.server.journal.format import about, connect, create_or_check, put_about, sound_rows
 from palio.server.journal.mark import FILE as MARK
 from palio.server.journal.mark import Mark, Note
-from palio.server.journal.reading import JournalReader, check_log, damage_told
+from palio.server.journal.reading import JournalReader, check_log, translated_damage
 from palio.server.journal.scribe import Scribe
 from palio.server.journal.writer import IDLE_S, OnFailed, OnStored, OnWritable, Writer
 
@@ -65,7 +65,7 @@ class Journal:
         self.path = directory / FILE
         self.counters = JournalCounters()
         self._lock = lock(directory)
-        with damage_told(self.path), ExitStack() as undo:
+        with translated_damage(self.path), ExitStack() as undo:
             undo.callback(self._lock.close)
             self._mark = undo.enter_context(closing(Mark(directory / MARK)))
             _make_private(self.path)
@@ -138,7 +138,7 @@ class Journal:
 
 
 PROMISES: Final = (Put, Cursor, PutSubscription)
-"""Operations that a broker without a disk refuses: whoever waits relies on them."""
+"""Operations that a broker without a disk refuses: their callers rely on them."""
 
 NO_DISK: Final = "this broker has no disk: set broker.data_dir (--data) to make it so"
 
@@ -248,23 +248,23 @@ def _make_private(path: Path) -> None:
 #
 # - the range of entries is logged, with the publishers and numbers that the mark knows of;
 # - a notice that something was lost is put for each durable subscription, and it is acknowledged
-#   like an event. Those that were lost with the journal are told when they are registered again: it
+#   like an event. Those that were lost with the journal get it when they are registered again: it
 #   waits for them already;
 # - another log begins: what this broker forgot of its streams the others believe to be there;
-# - offsets, the numbers of epochs and the times of publications go on after those that were used,
+# - offsets, the numbers of epochs and the times of publications continue after those in use,
 #   so that none is used twice.
 #
-# A broker then starts with what it has. What `palio journal salvage` leaves out is told so, too.
+# A broker then starts with what it has. So is reported what `palio journal salvage` leaves out.
 
 
 SHOWN: Final = 20
-"""So many publishers, or names, are told of in a line of the log."""
+"""So many publishers, or names, are listed in a line of the log."""
 
 
 def begin_epoch(
     connection: sqlite3.Connection, path: Path, name: str, mark: Mark, counters: JournalCounters
 ) -> int:
-    """Count one more opening, and tell what is gone: how often the journal was opened before."""
+    """Count one more opening, and report losses; return how often it was opened before."""
     known = mark.newest
     if known is not None and known.name != name:
         raise InvalidConfiguration(
@@ -277,7 +277,7 @@ def begin_epoch(
     if known is not None and known.commits > commits:
         last_offset = int(about(connection, "last_offset"))
         lost = [each for each in mark.names if each not in set(here)]
-        _tell(path, mark, known, commits, last_offset, lost)
+        _log_loss(path, mark, known, commits, last_offset, lost)
         counters.missing = max(0, known.last_offset - last_offset)
         epoch = max(epoch, known.epochs)
         put_about(connection, _after(connection, known))
@@ -312,8 +312,8 @@ def _begin_log(
     *,
     for_all: bool,
 ) -> None:
-    """Begin another log, and tell of a loss: all durable subscriptions, or those that are `lost`
-    themselves. A journal without a log has yet to hear from its network, and which one to begin.
+    """Begin another log, and put a notice of loss: for all durable subscriptions, or for the `lost`
+    ones alone. A journal without a log has yet to learn from its network which one to begin.
 
     The number of a log is the time of day, so that a copy that is used twice begins two of them.
     """
@@ -341,7 +341,7 @@ def _targets(homes: dict[str, list[Share]], offset: int) -> Iterator[Target]:
             yield Target(home, offset, tuple(unique[first : first + MAX_SUBJECTS]))
 
 
-def _tell(
+def _log_loss(
     path: Path, mark: Mark, known: Note, commits: int, last_offset: int, lost: list[str]
 ) -> None:
     """Log what is gone."""

@@ -1,8 +1,8 @@
 """Checks, copies and salvages the journal of a broker: `palio journal`.
 
 Nothing is changed in the directory that is read; what is written goes to another one. A broker that
-starts from there tells what is lost (`journal`): the mark beside a copy, or beside what was left of
-a damaged journal, says that there was more.
+starts from there reports what is lost (`journal`): the mark beside a copy, or beside what was left
+of a damaged journal, says that there was more.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from palio.server.journal.format import (
 from palio.server.journal.journal import FILE, lock
 from palio.server.journal.mark import FILE as MARK
 from palio.server.journal.mark import Mark, Note
-from palio.server.journal.reading import JournalReader, check_log, damage_told
+from palio.server.journal.reading import JournalReader, check_log, translated_damage
 
 __all__ = ["Findings", "backup", "check", "salvage"]
 
-MAX_TOLD: Final = 20
+MAX_LISTED: Final = 20
 """Problems that are listed of each table, and of the structure."""
 
 _KEYS: Final = {
@@ -70,7 +70,7 @@ def check(directory: Path) -> Findings:
         for table in ("shapes", "entries", *ROWS):
             found: list[str] = []
             tables[table] = sum(1 for _ in _readable(connection, path, table, found))
-            damage += found[:MAX_TOLD]
+            damage += found[:MAX_LISTED]
         name = ""
         with suppress(JournalDamaged, sqlite3.DatabaseError):
             name = str(about(connection, "name"))
@@ -80,7 +80,7 @@ def check(directory: Path) -> Findings:
 def _damage_of_structure(connection: sqlite3.Connection) -> list[str]:
     for pragma in ("quick_check", "integrity_check"):
         try:
-            rows = connection.execute(f"PRAGMA {pragma}({MAX_TOLD})").fetchall()
+            rows = connection.execute(f"PRAGMA {pragma}({MAX_LISTED})").fetchall()
         except sqlite3.DatabaseError as error:
             return [f"the structure is broken: {error}"]
         if rows != [("ok",)]:
@@ -104,7 +104,7 @@ def _opened(directory: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
         raise InvalidInput(f"{str(path)!r} is missing; name the data directory of a broker")
     source = f"{path.absolute().as_uri()}?mode=ro"
     with (
-        damage_told(path, remedy="; take the directory from a backup"),
+        translated_damage(path, remedy="; take the directory from a backup"),
         closing(sqlite3.connect(source, uri=True, isolation_level=None)) as connection,
     ):
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -120,7 +120,7 @@ def _readable(
     connection: sqlite3.Connection, path: Path, table: str, damage: list[str]
 ) -> Iterator[tuple[Any, ...]]:
     """The sound rows of a table, from both ends up to what cannot be read. Those behind a page that
-    cannot be read may come twice. Events whose heading is sound are there to be told as lost.
+    cannot be read may come twice. Events whose heading is sound are kept to be reported as lost.
     """
     reader = JournalReader(connection, path, JournalCounters())
     keys = _KEYS.get(table) or connection.execute(f"PRAGMA table_info({table})").fetchone()[1:2]
@@ -184,7 +184,7 @@ def salvage(directory: Path, to: Path) -> Findings:
         keys = ("epoch", "commits", "time_us", "log", "last_offset")
         put_about(target, {key: _about(source, mark.newest, key) for key in keys})
         is_behind = bool(damage)
-        for table in ("shapes", "entries"):  # what waits for those that are lost is told so
+        for table in ("shapes", "entries"):  # their subscriptions get a gap for lost entries
             rows[table] = _copy(source, target, path, table, damage)
         _copy_waiting(source, target)
         target.execute("COMMIT")

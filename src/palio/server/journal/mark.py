@@ -3,14 +3,14 @@
 A log that was cut short, an empty file and an old copy all look like a journal with less in it. The
 mark says how much there was. It is compared when the journal is opened (`journal.begin_epoch`).
 
-1. A note is added after the transaction that it speaks of is on the disk, and before anybody is
-   told so. So the mark is never ahead of what was synced: what it knows and the journal does not
-   is gone.
+1. A note is added after the transaction that it describes is on the disk, and before that is
+   acknowledged. So the mark is never ahead of what was synced: what it knows and the journal does
+   not is gone.
 2. A broker that is killed leaves all notes behind. The mark itself is synced once in `SYNC_S`, when
    the writer is idle and when the journal is opened or closed: it costs no sync for each
    transaction. A machine that loses its power may forget the notes of the last second, never more.
-3. A note that is not whole is left out, wherever it stands: each is true by itself.
-4. The file is written anew when it has grown by `MARK_BYTES`: half of it, the newest notes, stays,
+3. A note that is not whole is left out, wherever it is: each is true by itself.
+4. The file is rewritten when it has grown by `MARK_BYTES`: half of it, the newest notes, stays,
    with the names of all durable subscriptions.
 """
 
@@ -42,11 +42,11 @@ SYNC_S: Final = 1.0
 """The mark of a busy journal is synced once in so long: a sync takes milliseconds."""
 
 _READ_BYTES: Final = 64 << 20
-"""More is not read of what stands in the place of a mark; a mark has a tenth of it at most."""
+"""More is not read of the file; a mark has a tenth of it at most."""
 
 
 Counter: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
-"""The counters of a journal: it goes on after these, and SQLite has 64 bits for them."""
+"""The counters of a journal: it continues after these, and SQLite has 64 bits for them."""
 
 
 class Span(msgspec.Struct, array_like=True):
@@ -141,9 +141,9 @@ class Mark:
             os.write(self._descriptor, b"\n" + line + b"\n")
             self._failing = False
         except OSError as error:
-            self._tell(error)
+            self._warn(error)
         if self._bytes > self._limit:
-            self._write_anew()
+            self._rewrite()
         elif time.monotonic() - self._synced_at >= SYNC_S:
             self.sync()
 
@@ -156,9 +156,9 @@ class Mark:
                 os.fsync(self._descriptor)
                 self._has_synced()
             else:
-                self._write_anew()
+                self._rewrite()
         except OSError as error:
-            self._tell(error)
+            self._warn(error)
 
     def close(self) -> None:
         """Sync, and let go of the file. May be called twice."""
@@ -177,7 +177,7 @@ class Mark:
         self._lines.append(line)
         self._bytes += len(line)
 
-    def _write_anew(self) -> None:
+    def _rewrite(self) -> None:
         assert self.newest is not None
         while len(self._lines) > 1 and self._bytes > MARK_BYTES // 2:
             self._bytes -= len(self._lines.popleft())
@@ -194,7 +194,7 @@ class Mark:
             os.lseek(self._descriptor, 0, os.SEEK_END)
             self._has_synced()
         except OSError as error:
-            self._tell(error)
+            self._warn(error)
 
     def _is_in_place(self) -> bool:
         try:
@@ -205,7 +205,7 @@ class Mark:
     def _has_synced(self) -> None:
         self._unsynced, self._synced_at = False, time.monotonic()
 
-    def _tell(self, error: OSError) -> None:
+    def _warn(self, error: OSError) -> None:
         self._synced_at = time.monotonic()
         if not self._failing:
             self._failing = True

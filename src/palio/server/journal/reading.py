@@ -36,7 +36,7 @@ from palio.protocol.messages import Fact, Share
 from palio.server.counters import JournalCounters
 from palio.server.journal.format import about, checksum, parcel_of, payload_checksum, sound_rows
 
-__all__ = ["BROKEN", "JournalReader", "check_log", "damage_told", "load_log"]
+__all__ = ["BROKEN", "JournalReader", "check_log", "load_log", "translated_damage"]
 
 BROKEN: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
 """What is raised for a row that is none: SQLite keeps values of any type in a column."""
@@ -58,7 +58,7 @@ class JournalReader:
     def load(self, epoch: int) -> Stored:
         """Read all but the events, and the backlog only while it is iterated over."""
         connection = self._connection
-        with damage_told(self._path, self._counters):
+        with translated_damage(self._path, self._counters):
             return Stored(
                 epoch=epoch,
                 operations=self._operations(),
@@ -75,12 +75,12 @@ class JournalReader:
             )
 
     def _operations(self) -> Iterator[Operation]:
-        with damage_told(self._path, self._counters):
+        with translated_damage(self._path, self._counters):
             yield from load_log(self._connection)
 
     def records(self) -> dict[str, bytes]:
         """Read the records of fronts, oldest first."""
-        with damage_told(self._path, self._counters):
+        with translated_damage(self._path, self._counters):
             return dict(sound_rows(self._connection, "records", "ORDER BY rowid"))
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
@@ -89,7 +89,7 @@ class JournalReader:
             f"{_HEAD}, payload_sum, payload FROM entries "
             "WHERE entry IN (SELECT value FROM json_each(?)) ORDER BY entry"
         )
-        with damage_told(self._path, self._counters, remedy=""):
+        with translated_damage(self._path, self._counters, remedy=""):
             rows = self._connection.execute(query, (json.dumps(list(numbers)),))
             return [self.entry(row) for row in rows]
 
@@ -116,7 +116,7 @@ class JournalReader:
             if found != checksum(*head) or payload_sum != payload_checksum(
                 entry, described, payload
             ):
-                raise ValueError("its checksum differs")  # told with the others
+                raise ValueError("its checksum differs")  # reported with the others
             return Entry(entry, parcel_of(publisher, known, payload), wall_us)
         except BROKEN as error:
             raise JournalDamaged(
@@ -169,7 +169,7 @@ REMEDY: Final = "; palio journal salvage writes the rest to another directory"
 
 
 @contextmanager
-def damage_told(
+def translated_damage(
     path: Path, counters: JournalCounters | None = None, *, remedy: str = REMEDY
 ) -> Iterator[None]:
     """Translates errors of SQLite and of the codecs about a broken file into ours."""
@@ -194,9 +194,10 @@ def damage_told(
 # --- the log, before SQLite looks at it ---
 #
 # SQLite reads the log up to the first frame whose checksum is wrong and takes what follows for the
-# remains of a write that a crash tore. That is right for the last transaction, which nobody was
-# told of. But each transaction is synced before the next one is written, so a broken frame with a
-# later transaction behind it was on the disk and whole: it was acknowledged, and has changed since.
+# remains of a write that a crash tore. That is right for the last transaction, which was not
+# acknowledged. But each transaction is synced before the next one is written, so a broken frame
+# with a later transaction behind it was on the disk and whole: it was acknowledged, and has changed
+# since.
 # SQLite would drop it and all after it in silence; `check_log` says so instead.
 #
 # What it cannot tell from a torn write is a change within the very last transaction; that a log was

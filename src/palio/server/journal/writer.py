@@ -8,7 +8,7 @@
 4. What only lets go (appends of `released` alone) is written also where nothing else can be: the
    reserve is for that (see `DiskSpace`).
 5. When nothing is to be written for a while, the file gives back what it no longer needs.
-6. After a commit and before its answers the mark is told (`mark`).
+6. After a commit and before its answers the mark is updated (`mark`).
 7. Once the files are not where they were (`presence`), everything is refused for good.
 """
 
@@ -175,7 +175,7 @@ class Writer:
         self._counters.commit_s += time.perf_counter() - started
 
     def _begin_refusing(self, problem: str) -> None:
-        if self._probe_at is None:  # else it has been told
+        if self._probe_at is None:  # else it has been logged
             logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
             self._probe_at = time.monotonic() + PROBE_S
         self._problem = problem

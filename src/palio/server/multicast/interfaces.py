@@ -1,4 +1,4 @@
-"""`Interface`: the way on which a broker sends and hears datagrams."""
+"""`Interface`: the network interface on which a broker sends and receives datagrams."""
 
 from __future__ import annotations
 

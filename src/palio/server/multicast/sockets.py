@@ -3,13 +3,13 @@
 ```
   Host --cast--> seal --> one socket that sends on an interface, from a port of its own
   Host --tune--> Memberships: sockets that join and are never read
-  Host <--heard-- Server <-- open <-- one socket that hears on that interface what they have joined
+  Host <--heard-- Server <-- open <-- one socket that receives what they have joined
 ```
 
 1. What cannot be sent at once is dropped and counted: those who lack it ask for it.
 2. Reading is bounded as it is for connections (see `turns`). What waits meanwhile is in the
    system's buffer, and what does not fit there is lost and counted.
-3. What this broker sent itself comes back to it where others on the machine hear as well, and is
+3. What this broker sent itself comes back to it where others on the machine receive as well, and is
    dropped unopened.
 """
 
@@ -77,7 +77,7 @@ class GroupSockets:
         self._sealer = sealer
         self._opener = opener
         self._is_lost = is_lost
-        """For measurements: whether the next that is heard counts as lost on the way."""
+        """For measurements: whether the next that is received counts as lost on the way."""
         self._memberships = Memberships(interface)
         self._joined: dict[int, tuple[int, ...]] = {}
         """Of each plan the groups."""
@@ -101,7 +101,7 @@ class GroupSockets:
         self._read_or_not()
 
     def close(self) -> None:
-        """Leave all groups, and send and hear nothing more. May be said twice."""
+        """Leave all groups, and send and receive nothing more. May be called twice."""
         if self._loop is not None:
             self._loop.remove_reader(self._hearing)
         self._owner = self._loop = None
@@ -135,9 +135,9 @@ class GroupSockets:
         )
         self._fall_behind()
 
-    # --- what is heard ---
+    # --- receiving ---
 
-    def go_on(self) -> None:
+    def proceed(self) -> None:
         """Join, leave and read for as long as this turn allows (rule 2)."""
         self._is_behind = False
         if self._owner is None:
@@ -161,12 +161,12 @@ class GroupSockets:
         while self._memberships.step():
             if clock() > until:
                 return False
-        while self._owner is owner:  # what was heard may end it
+        while self._owner is owner:  # what was received may end it
             try:
                 piece, sender = self._hearing.recvfrom(MAX_MTU)
             except BlockingIOError:
                 return True
-            except OSError:  # an error of the interface, told once
+            except OSError:  # an error of the interface, which comes once
                 continue
             if sender == self._own:
                 continue
@@ -187,13 +187,13 @@ class GroupSockets:
             self._owner.behind(self)
 
     def _read_or_not(self) -> None:
-        """Be told of what comes, unless that is being seen to."""
+        """Watch the socket, unless it waits in the queue already."""
         wanted = not self._is_behind
         if self._loop is None or self._is_reading is wanted:
             return
         self._is_reading = wanted
         if wanted:
-            self._loop.add_reader(self._hearing, self.go_on)
+            self._loop.add_reader(self._hearing, self.proceed)
         else:
             self._loop.remove_reader(self._hearing)
 
@@ -222,13 +222,13 @@ class GroupSockets:
     @property
     def dropped(self) -> dict[str, int]:
         """Datagrams lost here, by reason: on the way out, in the system's buffer, unopened."""
-        told = self._hearing.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _DROPS.size)
-        (overflown,) = _DROPS.unpack(told)
+        meminfo = self._hearing.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _DROPS.size)
+        (overflown,) = _DROPS.unpack(meminfo)
         return {"unsent": self.counters.unsent, "overflown": overflown, **self._opener.dropped}
 
 
 def _listener(interface: Interface, port: int) -> socket.socket:
-    """A socket that hears what comes to a port on an interface, for all who have joined there."""
+    """Open a socket that receives what comes to a port on an interface, for all members."""
     made = socket.socket(interface.family, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -247,7 +247,7 @@ def _listener(interface: Interface, port: int) -> socket.socket:
 #
 # Linux lets a socket join 20 addresses (net.ipv4.igmp_max_memberships), and gives what comes for
 # any address that somebody has joined to every socket that is bound to the port. So sockets that
-# are never read join, and the one that is read hears all.
+# are never read join, and the one that is read receives all.
 
 
 class Memberships:
@@ -353,7 +353,7 @@ logger: Final = logging.getLogger("palio.server")
 def open_groups(
     settings: Multicast, broker: str, is_lost: Callable[[], bool] | None = None
 ) -> GroupSockets | None:
-    """The sockets for groups; None if there shall be no multicast. `InvalidConfiguration` says what
+    """Open the sockets for groups; None without multicast. `InvalidConfiguration` says what
     stands in the way.
     """
     if not settings.groups:

@@ -7,8 +7,8 @@
 3. What is not taken goes to the dead-letter address, or else to the log.
 4. Every call says which it is and which try (`webhook-id`, `idempotency-key`, `webhook-attempt`),
    so that a sink knows what it has had; with a secret it is signed.
-5. The broker is told that an event was dealt with only then: a sink that is away keeps the events
-   of a durable subscription at its home; of others the oldest go, and a gap is told.
+5. An event is acknowledged to the broker only then: a sink that is away keeps the events
+   of a durable subscription at its home; of others the oldest go, and a gap is sent.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class NotTaken(NotPermitted):
 
 
 class Gone(PalioError):
-    """A sink says that it is there no longer."""
+    """A sink answers that it is there no longer."""
 
 
 async def ask_leave(sinks: Sinks, owner: str, sink: str, origin: str) -> None:
     """Ask a sink whether it agrees to be sent events from here; `NotTaken` if not.
 
-    The owner is told the same whatever the reason; the log says which it was.
+    The owner gets the same error whatever the reason; the log says which it was.
     """
     try:
         answer = await sinks.call(owner, "OPTIONS", sink, {"WebHook-Request-Origin": origin})
@@ -124,16 +124,16 @@ class Webhook:
 
     async def _post(self, address: str, items: Sequence[Item], attempt: int) -> SinkAnswer:
         request = self.subscription.request
-        said, body = structured(
+        headers, body = structured(
             [item.document for item in items], as_batch=request.config.batch > 1
         )
         id = _id(self.subscription.id, items)
-        said |= {"webhook-id": id, "idempotency-key": id, "webhook-attempt": str(attempt + 1)}
+        headers |= {"webhook-id": id, "idempotency-key": id, "webhook-attempt": str(attempt + 1)}
         if self._secret:
             moment = int(self._now())
-            said["webhook-timestamp"] = str(moment)
-            said["webhook-signature"] = signature(self._secret, id, moment, body)
-        headers = request.protocolsettings.get("headers", {}) | said
+            headers["webhook-timestamp"] = str(moment)
+            headers["webhook-signature"] = signature(self._secret, id, moment, body)
+        headers = request.protocolsettings.get("headers", {}) | headers
         return await self._sinks.call(self.subscription.owner, "POST", address, headers, body)
 
 
