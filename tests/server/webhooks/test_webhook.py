@@ -14,11 +14,8 @@ import pytest
 
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 from palio.language.webhooks import LONGEST_DELAY_S, secret_of, signature
-from palio.node.authority import OpenAuthority
-from palio.server.http.access import Access
 from palio.server.http.cursors import CursorFeed, Item
-from palio.server.http.subscribers import HttpSubscribers
-from palio.server.http.subscriptions import PREFIX, Directory, HttpSubscription, Request
+from palio.server.http.subscriptions import HttpSubscription, Request
 from palio.server.webhooks.sinks import Sinks
 from palio.server.webhooks.webhook import Gone, NotTaken, Webhook, ask_leave
 from tests.server.fronts import WAIT_S, asked, broker, event, listening, publish
@@ -273,25 +270,6 @@ async def test_a_sink_that_does_not_agree_makes_no_subscription(tmp_path: Path) 
         assert (answer.status_code, answer.json()["error"]["type"]) == (403, "NotTaken")
         assert (await client.get("/subscriptions")).json() == []
         assert server.node.status()["durable_subscriptions"] == 0
-
-
-async def test_headers_of_before_that_are_refused_now_are_not_sent(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    request = msgspec.convert(
-        {"sink": SINK, "protocolsettings": {"headers": {"Host": "other.example"}}}, Request
-    )
-    old = HttpSubscription("s1", "http", request, "TRUE", {})
-    records = {f"{PREFIX}s1": msgspec.json.encode(old)}
-    sink = Sink()
-    async with broker() as server:
-        access = Access(OpenAuthority(), server.moment)
-        directory = Directory(server.host.keep, records)
-        delivery = HttpSubscribers(server.connect_local, access, directory, sinks=sink.sinks)
-        await delivery.start("http://palio")
-        await delivery.stop()
-    assert "subscription s1 is not delivered" in caplog.text
-    assert sink.calls == []
 
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

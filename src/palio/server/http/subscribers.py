@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -30,8 +29,6 @@ from palio.server.webhooks import webhook
 from palio.server.webhooks.sinks import Sinks
 
 __all__ = ["HttpSubscribers"]
-
-logger: Final = logging.getLogger("palio.server")
 
 STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Neither browsers nor proxies may hold back events."""
@@ -78,12 +75,7 @@ class HttpSubscribers:
         """Begin to call webhooks, those of before a restart too."""
         self._origin = urlsplit(address).hostname or "palio"
         for subscription in self._directory.with_sinks():
-            try:
-                subscriptions.check_headers(subscription.request)
-            except InvalidInput as error:  # it was made before this was refused
-                logger.error("subscription %s is not delivered: %s", subscription.id, error)
-            else:
-                self._callers.call(subscription)
+            self._callers.call(subscription)
 
     async def stop(self) -> None:
         """End all deliveries."""

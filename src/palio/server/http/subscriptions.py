@@ -48,7 +48,6 @@ __all__ = [
     "HttpSubscription",
     "Keep",
     "Request",
-    "check_headers",
     "check_names",
     "parameters",
     "sink_secret",
@@ -144,7 +143,7 @@ def _check(request: Request) -> None:
         sink_secret(request)
     except InvalidInput as error:
         raise InvalidInput(f"at $.protocolsettings.secret: {error}") from None
-    check_headers(request)
+    _check_headers(request)
     for name, url in (("sink", request.sink), ("config.deadletter", config.deadletter)):
         if url and not _is_address(url):
             raise InvalidInput(f"at $.{name}: {url!r:.80} is no address of HTTP")
@@ -185,7 +184,7 @@ def sink_secret(request: Request) -> bytes:
     return secret_of(secret if isinstance(secret, str) else "")
 
 
-def check_headers(request: Request) -> None:
+def _check_headers(request: Request) -> None:
     """Refuse headers that an owner may not add to the calls of a sink."""
     headers = request.protocolsettings.get("headers", {})
     if not isinstance(headers, dict) or not all(isinstance(each, str) for each in headers.values()):
