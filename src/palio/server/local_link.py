@@ -9,15 +9,17 @@ from typing import Final, Protocol
 
 from palio.protocol.messages import Message
 from palio.server.transport import Parts, is_large
-from palio.server.turns import TurnOwner
+from palio.server.turns import LoopTurns
 
 __all__ = ["LocalLink", "NodeEnd", "Owner"]
 
 logger: Final = logging.getLogger("palio.server")
 
 
-class Owner(TurnOwner, Protocol):
+class Owner(Protocol):
     """The server, as its fronts' links see it."""
+
+    turns: LoopTurns
 
     def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
         """Take a front's message; of a large one, what is to be taken now (`Host.receive`)."""
@@ -27,9 +29,6 @@ class Owner(TurnOwner, Protocol):
 
     def front_left(self, number: int) -> None:
         """A front ended its connection, or failed."""
-
-    def ready(self, end: NodeEnd) -> None:
-        """The node has sent something: call `NodeEnd.flush` in this turn of the loop."""
 
 
 class LocalLink:
@@ -101,7 +100,7 @@ class LocalLink:
                 turns.spend(until)
             self._is_behind = self._has_more
             if self._is_behind:
-                owner.behind(self)
+                turns.wait(self)
             elif self._has_left:
                 owner.front_left(self.number)
 
@@ -155,14 +154,14 @@ class NodeEnd:
     def send(self, message: Message) -> None:
         """Queue a message for the front (`LinkPort`)."""
         if not self._out:
-            self._owner.ready(self)
+            self._owner.turns.write(self)
         self._out.append(message)
 
     def close(self, reason: str, /) -> None:
         """Close behind what was sent before, which still reaches the front (`LinkPort`)."""
         if self._reason is None:
             self._reason = reason
-            self._owner.ready(self)
+            self._owner.turns.write(self)
 
     def leave(self) -> None:
         """Deliver no more messages to the front, which has closed the link itself."""

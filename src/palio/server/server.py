@@ -24,9 +24,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Final, Protocol
 
 from palio.errors import IllegalMessage, LimitExceeded
@@ -44,7 +42,7 @@ from palio.server.multicast.sockets import GroupSockets
 from palio.server.places import Places
 from palio.server.pulse import Pulse
 from palio.server.transport import Connection
-from palio.server.turns import WRITABLE, Answers, Turns, Waiting
+from palio.server.turns import WRITABLE, Answers, LoopTurns
 
 __all__ = ["Journaling", "Server"]
 
@@ -96,25 +94,22 @@ class Server:
         self.journal = journal
         self.multicast = multicast
         self.traffic = Traffic()
-        self.turns = Turns()
+        self.turns = LoopTurns()
         self.pulse = Pulse()
         self._loop = asyncio.get_running_loop()
         self._dialers = Dialers(
             self._loop, self._dialled_connection, self._unreachable, self.traffic, dialling
         )
         self.host = Host(node, journal, self, self._report, multicast, self._dialers)
-        self._answers = Answers(self.turns, self._answer, self.behind)
+        self._answers = Answers(self.turns, self._answer)
         self.places = Places(max_connections, self.traffic)
         """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
         self._open: set[Connection] = set()
         self._empty = asyncio.Event()
-        self._dirty: deque[Connection | NodeEnd] = deque()
-        self._turn_scheduled = False
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[asyncio.Server] = []
         self._closing = False
-        self._turned = asyncio.Event()
 
     # --- life ---
 
@@ -193,7 +188,7 @@ class Server:
         self.host.close("the server is stopping")
         if self.multicast is not None:
             self.multicast.close()
-        self._take_turn()
+        self.turns.take()
         try:
             async with asyncio.timeout(patience_s):
                 while self._open:
@@ -210,8 +205,8 @@ class Server:
         try:
             async with asyncio.timeout(LEAVE_S):
                 while not self.host.machine.is_free_to_go:
-                    self._turned.clear()
-                    await self._turned.wait()
+                    self.turns.taken.clear()
+                    await self.turns.taken.wait()
         except TimeoutError:
             logger.warning("ways lead over this broker still, or clients are going")
 
@@ -299,8 +294,7 @@ class Server:
         self.traffic.node_s += took
         if took > self.pulse.longest_s:
             self.pulse.held_by(kind, took)
-        if not self._turn_scheduled:
-            self._schedule_turn()
+        self.turns.schedule()
 
     def illegal(self, connection: Connection, error: IllegalMessage) -> None:
         """Close a connection that broke the protocol (`transport.Owner`)."""
@@ -318,16 +312,6 @@ class Server:
         if not self._closing and self.host.lost(connection.number):
             logger.debug("connection lost", extra={"details": {"reason": reason}})
 
-    def ready(self, connection: Connection | NodeEnd) -> None:
-        """Flush it in this turn (`transport.Owner`, `local_link.Owner`)."""
-        self._dirty.append(connection)
-        self._schedule_turn()
-
-    def behind(self, who: Waiting) -> None:
-        """Queue it for another turn (`TurnOwner`)."""
-        self.turns.wait(who)
-        self._schedule_turn()
-
     # --- `ClockPort` ---
 
     def moment(self) -> Moment:
@@ -342,9 +326,9 @@ class Server:
 
     def _tick(self, at: float) -> None:
         self.host.tick(at)
-        self._turned.set()
+        self.turns.taken.set()
 
-    # --- turns ---
+    # --- journal and log ---
 
     def _answer(self, ticket: int, reason: str | None) -> None:
         if (ticket, reason) == WRITABLE:
@@ -358,39 +342,6 @@ class Server:
         logging.getLogger("palio.node").log(
             level, "%s", report.event, extra={"details": report.details}
         )
-
-    def _schedule_turn(self) -> None:
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._take_turn)
-
-    def _take_turn_later(self) -> None:
-        """Behind all that is due by now: what others have sent, and timers."""
-        self._turn_scheduled = True
-        self._loop.call_at(self._loop.time(), partial(self._take_turn, serves=True))
-
-    def _take_turn(self, *, serves: bool | None = None) -> None:
-        """Write what was sent, and serve the queue, now or later. What that leads to is
-        written before anything is read: a peer that has sent all may hang up next.
-        """
-        self._turned.set()
-        if serves is None:  # those who wait have a turn of their own if reads used this one up
-            serves = not self.turns.is_over
-        until = self.turns.begin()
-        try:
-            for _ in range(len(self._dirty)):
-                self._dirty.popleft().flush()
-                if self.turns.clock() > until:
-                    break
-            if serves:
-                self.turns.serve(until)
-        finally:  # one that fails does not keep the others waiting
-            self._turn_scheduled = False
-            if self._dirty:
-                self._turn_scheduled = True
-                self._loop.call_soon(partial(self._take_turn, serves=False))
-            elif not self.turns.is_idle:
-                self._take_turn_later()
 
     # --- fronts and dialers ---
 

@@ -34,15 +34,16 @@ from palio.protocol.wire import Decoder, Encoder, write
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
 from palio.server.places import SocketPlace
-from palio.server.turns import TurnOwner
+from palio.server.turns import LoopTurns
 
 __all__ = ["Connection", "Owner", "Parts", "is_large"]
 
 
-class Owner(TurnOwner, Protocol):
+class Owner(Protocol):
     """The receiver of a connection's events."""
 
     traffic: Traffic
+    turns: LoopTurns
 
     def opened(self, connection: Connection) -> None:
         """Admit a connection that is up, or refuse it by `Connection.close`."""
@@ -63,9 +64,6 @@ class Owner(TurnOwner, Protocol):
 
     def gone(self, connection: Connection, reason: str) -> None:
         """Forget a connection that is down. Called once, also after `Connection.close`."""
-
-    def ready(self, connection: Connection) -> None:
-        """Call `Connection.flush` in this turn of the loop: it has something to write."""
 
 
 class Connection(asyncio.Protocol):
@@ -239,7 +237,7 @@ class Connection(asyncio.Protocol):
     def _fall_behind(self) -> None:
         self._behind = True
         self._read_or_not()
-        self._owner.behind(self)
+        self._owner.turns.wait(self)
         self.place.keep(self._decoder.waiting)
 
     def _ask_for_room(self) -> None:
@@ -291,7 +289,7 @@ class Connection(asyncio.Protocol):
         self._out.append(message)
         if not self._marked:
             self._marked = True
-            self._owner.ready(self)
+            self._owner.turns.write(self)
 
     def flush(self) -> None:
         """Hand to the system what was sent since the last time."""

@@ -21,11 +21,12 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Protocol
 
 from palio.server.limits import SLICE_S, TURN_S
 
-__all__ = ["WRITABLE", "Answer", "Answers", "Pace", "TurnOwner", "Turns", "Waiting"]
+__all__ = ["WRITABLE", "Answer", "Answers", "LoopTurns", "Pace", "Turns", "Waiting"]
 
 
 class Waiting(Protocol):
@@ -108,13 +109,68 @@ class Pace:
             self._until = self._clock() + self._slice_s
 
 
-class TurnOwner(Protocol):
-    """The server, as all who share its turns see it."""
+class Unwritten(Protocol):
+    """Has messages to write."""
 
-    turns: Turns
+    def flush(self) -> None:
+        """Write all of them."""
 
-    def behind(self, who: Waiting, /) -> None:
-        """Let it `proceed` in another turn of the loop: it has more to hand over."""
+
+class LoopTurns(Turns):
+    """The turns of the loop that is running: each begins when there is something to do."""
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.perf_counter,
+        *,
+        turn_s: float = TURN_S,
+        slice_s: float = SLICE_S,
+    ) -> None:
+        super().__init__(clock, turn_s=turn_s, slice_s=slice_s)
+        self.taken = asyncio.Event()
+        """Set by every turn."""
+        self._loop = asyncio.get_running_loop()
+        self._unwritten: deque[Unwritten] = deque()
+        self._is_scheduled = False
+
+    def wait(self, who: Waiting) -> None:
+        """Stand in the queue."""
+        super().wait(who)
+        self.schedule()
+
+    def write(self, end: Unwritten) -> None:
+        """Flush it in this turn."""
+        self._unwritten.append(end)
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Take a turn soon."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.take)
+
+    def take(self, *, serves: bool | None = None) -> None:
+        """Write what was sent, and serve the queue, now or later. What that leads to is
+        written before anything is read: a peer that has sent all may hang up next.
+        """
+        self.taken.set()
+        if serves is None:  # those who wait have a turn of their own if reads used this one up
+            serves = not self.is_over
+        until = self.begin()
+        try:
+            for _ in range(len(self._unwritten)):
+                self._unwritten.popleft().flush()
+                if self.clock() > until:
+                    break
+            if serves:
+                self.serve(until)
+        finally:  # one that fails does not keep the others waiting
+            self._is_scheduled = bool(self._unwritten) or not self.is_idle
+            if self._unwritten:
+                self._loop.call_soon(partial(self.take, serves=False))
+            elif self._is_scheduled:
+                # Behind all that is due by now: what others have sent, and timers.
+                self._loop.call_at(self._loop.time(), partial(self.take, serves=True))
 
 
 # --- answers of the journal ---
@@ -136,11 +192,9 @@ class Answers:
         self,
         turns: Turns,
         hand_over: Callable[[int, str | None], None],
-        wait: Callable[[Answers], None],
     ) -> None:
         self._turns = turns
         self._hand_over = hand_over
-        self._wait = wait
         self._queue: deque[Answer] = deque()
 
     @property
@@ -168,4 +222,4 @@ class Answers:
             if until:
                 turns.spend(until)
             if queue:
-                self._wait(self)
+                turns.wait(self)

@@ -65,7 +65,7 @@ class World:
         self.place = self.places.take(WAIT_S)
         self.place.hold(lambda _: None)
         self.parser, self.transport = Parser(), Transport()
-        self.socket = PacedSocket(self.parser, self.place, self.turns, self.turns.wait)
+        self.socket = PacedSocket(self.parser, self.place, self.turns)
         self.socket.connection_made(cast(asyncio.Transport, self.transport))
 
     def is_read(self) -> bool:

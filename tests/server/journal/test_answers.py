@@ -14,7 +14,7 @@ def test_answers_are_told_in_slices_and_in_their_order() -> None:
         clock.now += 1.0
         told.append((ticket, reason))
 
-    answers = Answers(turns, tell, turns.wait)
+    answers = Answers(turns, tell)
     wanted: list[Answer] = [(number, None) for number in range(10)]
     answers.add(wanted)
     assert len(told) == 3
@@ -39,7 +39,7 @@ def test_an_answer_that_leads_to_a_fault_keeps_nobody_from_the_others() -> None:
         if ticket == 1:
             raise ValueError("a bug")
 
-    answers = Answers(turns, tell, turns.wait)
+    answers = Answers(turns, tell)
     with pytest.raises(ValueError, match="a bug"):
         answers.add([(number, None) for number in range(4)])
     assert not turns.is_idle

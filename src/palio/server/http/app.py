@@ -297,7 +297,6 @@ async def serve(
         server.places,
         server.traffic,
         server.turns,
-        server.behind,
         handshake_s=limits.greeting_s,
         head_s=limits.http_head_s,
         body_s=limits.http_body_s,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
 import h11
@@ -29,7 +28,7 @@ from palio.server.counters import Traffic
 from palio.server.http.access import PLACE
 from palio.server.limits import MAX_COMMAND_BYTES, PIECE_BYTES
 from palio.server.places import Places, SocketPlace
-from palio.server.turns import Turns, Waiting
+from palio.server.turns import Turns
 
 __all__ = ["FrontDoor", "HttpConnection", "PacedSocket", "SocketConnection"]
 
@@ -47,12 +46,10 @@ class PacedSocket(asyncio.Protocol):
         protocol: asyncio.Protocol,
         place: SocketPlace,
         turns: Turns,
-        wait: Callable[[Waiting], None],
     ) -> None:
         self._protocol = protocol
         self._place = place
         self._turns = turns
-        self._wait = wait
         self._transport = cast(asyncio.Transport, None)
         self._rest = bytearray()
         self._is_waiting = False
@@ -115,7 +112,7 @@ class PacedSocket(asyncio.Protocol):
             return
         if self._rest and not self._is_paused and not self._is_waiting:
             self._is_waiting = True
-            self._wait(self)
+            self._turns.wait(self)
         if self._rest or self._is_paused:
             self._transport.pause_reading()
         else:
@@ -151,7 +148,6 @@ class FrontDoor(NamedTuple):
     places: Places
     traffic: Traffic
     turns: Turns
-    wait: Callable[[Waiting], None]
     handshake_s: float
     head_s: float
     body_s: float
@@ -173,7 +169,7 @@ class HttpConnection(H11Protocol):
     def paced(cls, config: Config, state: ServerState, door: FrontDoor) -> PacedSocket:
         """A connection, for the loop."""
         self = cls(config, state, door)
-        return PacedSocket(self, self._place, door.turns, door.wait)
+        return PacedSocket(self, self._place, door.turns)
 
     # --- what the loop calls ---
 

@@ -39,7 +39,7 @@ from palio.server.multicast.interfaces import (
     multicast_sender,
 )
 from palio.server.settings import Multicast
-from palio.server.turns import TurnOwner
+from palio.server.turns import LoopTurns
 
 __all__ = ["GroupSockets", "Memberships", "Owner", "open_groups"]
 
@@ -48,8 +48,10 @@ _DROPS: Final = struct.Struct("=32xI")
 """Of what `SO_MEMINFO` tells, the ninth number."""
 
 
-class Owner(TurnOwner, Protocol):
+class Owner(Protocol):
     """The receiver of datagrams."""
+
+    turns: LoopTurns
 
     def heard(self, datagram: Datagram) -> None:
         """A datagram came."""
@@ -184,7 +186,7 @@ class GroupSockets:
         if self._owner is not None and not self._is_behind:
             self._is_behind = True
             self._read_or_not()
-            self._owner.behind(self)
+            self._owner.turns.wait(self)
 
     def _read_or_not(self) -> None:
         """Watch the socket, unless it waits in the queue already."""
