@@ -25,17 +25,17 @@ import logging
 import ssl
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from palio.errors import IllegalMessage, LimitExceeded
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Moment, Report
 from palio.node.host import Host, LinkPort, Machine
-from palio.node.operations import Append
 from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
 from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
+from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
 from palio.server.multicast.sockets import GroupSockets
@@ -44,35 +44,9 @@ from palio.server.pulse import Pulse
 from palio.server.transport import Connection
 from palio.server.turns import WRITABLE, Answers, LoopTurns
 
-__all__ = ["Journaling", "Server"]
+__all__ = ["Server"]
 
 logger: Final = logging.getLogger("palio.server")
-
-
-class Journaling(Protocol):
-    """Writes `Append`s (`palio.server.journal.journal.Journal`)."""
-
-    def start(
-        self,
-        stored: Callable[[list[int]], None],
-        failed: Callable[[int, str], None],
-        writable: Callable[[], None],
-    ) -> None:
-        """Begin; all three are called from another thread. After something has `failed` all is
-        refused that was appended before the node knew it (`Append.term`), until it is `writable`.
-        """
-
-    def append(self, append: Append) -> None:
-        """Write soon, in order."""
-
-    def flush(self) -> None:
-        """Return when all before is written and answered for. Blocks: call it in a thread."""
-
-    def records(self) -> dict[str, bytes]:
-        """Return the records of fronts when the broker started (`Host.keep`). Blocks."""
-
-    def close(self) -> None:
-        """Write what waits, and close the file. Blocks."""
 
 
 class Server:
@@ -81,7 +55,7 @@ class Server:
     def __init__(
         self,
         node: Machine,
-        journal: Journaling,
+        journal: Journal | Diskless,
         *,
         multicast: GroupSockets | None = None,
         dialling: ssl.SSLContext | None = None,

@@ -1,6 +1,6 @@
 """`Journal`: what a broker must not forget, in one SQLite file.
 
-It is the node's `Store`, read on the loop's thread, and the shell's `Journaling`, written by a
+It is the node's `Store`, read on the loop's thread, and it is written by a
 thread of its own. An answer to an append means that it is on the disk: `synchronous=FULL`.
 
 A journal belongs to one broker: it is locked while it is open, and it knows the broker's name. What
@@ -95,10 +95,13 @@ class Journal:
             self._room.reserve()
             undo.pop_all()
 
-    # --- `Journaling`: what the shell calls ---
+    # --- called by the server ---
 
     def start(self, stored: OnStored, failed: OnFailed, writable: OnWritable) -> None:
-        """Begin to write; all three are called on the writer's thread."""
+        """Begin to write; all three are called on the writer's thread. After something has `failed`
+        all is refused that was appended before the node knew it (`Append.term`), until it is
+        `writable`.
+        """
         self._writer.start(stored, failed, writable)
 
     def append(self, append: Append) -> None:
@@ -106,7 +109,7 @@ class Journal:
         self._writer.append(append)
 
     def flush(self) -> None:
-        """Return when all appends before are answered for."""
+        """Return when all appends before are answered for. Blocks: call it in a thread."""
         self._writer.flush()
 
     def records(self) -> dict[str, bytes]:
@@ -114,7 +117,7 @@ class Journal:
         return self._reader.records()
 
     def close(self) -> None:
-        """Write what waits, and let go of the file. May be called twice."""
+        """Write what waits, and let go of the file. Blocks. May be called twice."""
         self._writer.stop()
         self._reading.close()
         self._connection.close()
@@ -122,7 +125,7 @@ class Journal:
         self._mark.close()
         self._lock.close()
 
-    # --- `Store`: what the node calls ---
+    # --- `Store`: called by the node ---
 
     def load(self) -> Stored:
         """Read and check all but the events (`Store`)."""
@@ -158,11 +161,11 @@ class Diskless:
         self._writable: OnWritable = lambda: None
 
     def start(self, stored: OnStored, failed: OnFailed, writable: OnWritable) -> None:
-        """Begin to answer appends (`Journaling`)."""
+        """Begin to answer appends."""
         self._stored, self._failed, self._writable = stored, failed, writable
 
     def append(self, append: Append) -> None:
-        """Forget what may be forgotten, and refuse the rest (`Journaling`)."""
+        """Forget what may be forgotten, and refuse the rest."""
         if append.term == self._term and not any(
             isinstance(each, PROMISES) for each in append.operations
         ):
@@ -175,14 +178,14 @@ class Diskless:
             self._writable()
 
     def flush(self) -> None:
-        """Return: every append was answered at once (`Journaling`)."""
+        """Return: every append was answered at once."""
 
     def records(self) -> dict[str, bytes]:
-        """Return nothing: no earlier run has left any (`Journaling`)."""
+        """Return nothing: no earlier run has left any."""
         return {}
 
     def close(self) -> None:
-        """Do nothing: no file is open (`Journaling`)."""
+        """Do nothing: no file is open."""
 
     def load(self) -> Stored:
         """Nothing, in an epoch that no earlier run of this broker had: the time of day."""
