@@ -281,7 +281,7 @@ class Guest(Application):
             parcel, is_last = Parcel.of(self.publisher, part), place == len(sent)
             self._core.publish(parcel, [publication], durable=durable, is_last=is_last)
             await pace()
-        if not sent:
+        if not sent:  # no message of an empty batch would bring an answer
             publication.answer(LEVELS[durable])
         return publication
 
@@ -319,6 +319,7 @@ class Guest(Application):
             _, size = self._kept.popleft()
             self._kept_bytes -= size
             self._released += size
+        # `Seen` is cumulative: it ends before the first message that is kept, or in work.
         first = self._kept[0][0] if self._kept else self._news[0].position if self._news else None
         seen = self._session.stream.received if first is None else first - 1
         if seen > self._said and (self._released >= SEEN_EVERY_BYTES or not self._news):

@@ -82,6 +82,7 @@ class Places:
     def take(self, handshake_s: float) -> SocketPlace:
         """Give a place to a new socket: it is that of the oldest stranger if all are taken."""
         place = SocketPlace(self, handshake_s)
+        # The newcomer is a stranger itself: where there is no other, it is the one to go.
         if self.taken > self.most or len(self.strangers) > MAX_STRANGERS:
             next(iter(self.strangers)).give_up(
                 f"{self.most} connections are the most (limits.connections)"
@@ -92,6 +93,7 @@ class Places:
         """Cut sockets until holders claim no more than the capacity."""
         while self.size > INTAKE_BYTES:
             holders = [each for each in self.holders.values() if each.unfinished]
+            # A broker's link carries the events of many clients: it goes only after all of them.
             most = max(holders, key=lambda each: 0 if each.is_broker else each.size)
             oldest = next(iter(most.unfinished))
             place = newcomer if oldest.is_new else oldest
@@ -147,6 +149,7 @@ class SocketPlace:
         again. If that has as many sockets as it may, `LimitExceeded`: this one stays whose it was.
         """
         places, before = self._places, self._holder
+        # A claim stays with the holder that made it until its message was dealt with.
         if not self._is_taken or (before is not None and self._size):
             return
         is_one = principal is not None and principal.name != ANYONE
@@ -248,7 +251,7 @@ class SocketPlace:
         if self._holder is not None:
             self._holder.sockets -= 1
             waited = self._holder.waiting.pop(self, None)
-        if not self._is_whole:
+        if not self._is_whole:  # else the message is worked on still, and its request releases it
             self.release()
         if waited is not None:
             waited[1]()

@@ -220,7 +220,7 @@ class Server:
         self._open.add(connection)
         may_stay = connection.place.hold(connection.make_room)
         if self._closing or not may_stay:
-            self.traffic.refused += may_stay
+            self.traffic.refused += may_stay  # one that lost its place was counted as it did
             reason = (
                 "the server is stopping"
                 if self._closing

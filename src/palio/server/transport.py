@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
         """Hand over messages for as long as this turn allows."""
         owner, turns = self._owner, self._owner.turns
         until, clock = turns.slice(), turns.clock
-        if not until:
+        if not until:  # this turn is over: the bytes wait in the decoder for the next
             self._decoder.keep(data)
             return self._fall_behind()
         traffic, arrived = owner.traffic, owner.arrived
@@ -215,6 +215,7 @@ class Connection(asyncio.Protocol):
                     arrived(self, message)
                 if clock() > until:
                     return self._fall_behind()
+            # A frame has begun that needs room before more of it is read (rule 6).
             if self._decoder.announced != self._announced:
                 self._ask_for_room()
         except IllegalMessage as error:
@@ -327,6 +328,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        # TLS cannot close one direction alone: such a connection does not linger.
         if transport.is_closing() or not transport.can_write_eof():
             self._close_for_good(transport)
             return
@@ -341,6 +343,7 @@ class Connection(asyncio.Protocol):
 
     def make_room(self, reason: str) -> None:
         """End, since others need the room: a client gets the reason, and has its session back."""
+        # A stranger has no session to keep, and a last word would hold its socket for longer.
         if self._greeting is None:
             self.close(last=Bye("LimitExceeded", reason))
         else:

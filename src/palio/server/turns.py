@@ -87,7 +87,7 @@ class Turns:
             if self.is_over:
                 break
             self._queue.popleft().proceed()
-        self._left += half
+        self._left += half  # for connections that did not wait (rule 2)
 
 
 class Pace:

@@ -180,6 +180,7 @@ class CursorFeed:
         filter, values, durable = subscription.filter, subscription.values, subscription.durable
         lease_s = subscription.request.config.lease_s
         await guest.ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
+        # A cursor named a session that is over by now: what came meanwhile is gone.
         self._lost = bool(self._after.session)
         if subscription.durable and self._after.done > 0:
             guest.table.acknowledge(KEY, self._after.done)
@@ -274,7 +275,7 @@ class CursorFeed:
 
     def leave(self) -> None:
         """Stop listening for now: what comes in the session's grace can be had with a cursor."""
-        if self.subscription.durable:
+        if self.subscription.durable:  # its events wait in its queue, whether a session does or not
             self._guest.close()
         else:
             self._guest.leave()
@@ -313,6 +314,7 @@ class CursorFeed:
     def _chosen(self, news: News, message: Deliver) -> list[int]:
         """The rows of a message that the consumer is to have."""
         position = self._position(news, message)
+        # A queue begins again at what was not acknowledged; the cursor says that it was received.
         if self.subscription.durable and 0 < position < self._after.number:
             return []
         skipped = self._after.row if position == self._after.number else -1

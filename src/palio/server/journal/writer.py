@@ -164,6 +164,7 @@ class Writer:
         self._refuse(outdated)
         if due:
             problem = self._presence.problem() or self._attempt(due)
+            # What only lets go may be paid for by the reserve (rule 4).
             if problem is not None and not any(each.operations for each in due):
                 problem = self._pay(due, problem)
             if problem is None:
@@ -248,7 +249,7 @@ class Writer:
         except (sqlite3.Error, JournalDamaged) as error:
             if self._connection.in_transaction:
                 execute("ROLLBACK")
-            self._scribe.forget()
+            self._scribe.forget()  # it has counted, and cached shapes, for what was rolled back
             return str(error)
         self._mark.note(note)
         self._counters.commits += 1
