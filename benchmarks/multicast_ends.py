@@ -26,7 +26,7 @@ import msgspec
 
 from palio.cli.serve import loop_factory
 from palio.protocol.messages import Deliver, Subscribe
-from palio.server.local_client import KEY, Guest
+from palio.server.local_client import KEY, InternalClient
 from palio.server.run import running
 from palio.server.settings import Configuration
 
@@ -50,8 +50,8 @@ class Heard(msgspec.Struct, frozen=True):
 class _Subscriber:
     """A client within the broker's process, which spares the machine connections of clients."""
 
-    def __init__(self, guest: Guest) -> None:
-        self._guest = guest
+    def __init__(self, client: InternalClient) -> None:
+        self._client = client
         self._numbers: list[int] = []
         self._distinct: set[int] = set()
         self._delays_ms: list[float] = []
@@ -60,14 +60,14 @@ class _Subscriber:
 
     async def _listen(self) -> None:
         while True:
-            message = (await self._guest.next()).message
+            message = (await self._client.next()).message
             now = time.monotonic_ns()
             if isinstance(message, Deliver):
                 for row in message.parcel.batch.select(["number", "sent_ns"]).to_pylist():
                     self._numbers.append(row["number"])
                     self._distinct.add(row["number"])
                     self._delays_ms.append((now - row["sent_ns"]) / 1e6)
-            self._guest.done()
+            self._client.done()
             self._changed.set()
 
     async def heard(self, last: int) -> Heard:
@@ -103,10 +103,10 @@ async def _serve(configuration: Configuration, loss: float, seed: int) -> None:
             command, *rest = line.decode().split()
             if command == "hear":
                 name, token = configuration.broker.name, rest[0]
-                guest = await Guest.open(broker.server.connect_local, name=name, token=token)
-                stack.callback(guest.close)
-                await guest.ask(Subscribe(0, KEY, "number > 0"))
-                subscriber = _Subscriber(guest)
+                client = await InternalClient.open(broker.server.connect_local, name=name, token=token)
+                stack.callback(client.close)
+                await client.ask(Subscribe(0, KEY, "number > 0"))
+                subscriber = _Subscriber(client)
                 stack.callback(subscriber.listening.cancel)
                 _say({})
             elif subscriber is not None:

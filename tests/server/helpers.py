@@ -34,7 +34,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.wire import Decoder, Encoder
 from palio.server.journal.journal import Diskless
-from palio.server.local_client import Guest, Receipt
+from palio.server.local_client import InternalClient, Receipt
 from palio.server.server import Server
 
 AnyMessage = TypeVar("AnyMessage")
@@ -137,9 +137,11 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-async def publish_by(guest: Guest, batch: pa.RecordBatch, *, durable: bool = False) -> Receipt:
+async def publish_by(
+    client: InternalClient, batch: pa.RecordBatch, *, durable: bool = False
+) -> Receipt:
     """Publish a batch through a front's session."""
-    (receipt,) = await guest.publish_all([batch], durable=durable)
+    (receipt,) = await client.publish_all([batch], durable=durable)
     return receipt
 
 

@@ -33,7 +33,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.protocol.streams import size_of
-from palio.server.local_client import KEY, Declined, Guest, Link
+from palio.server.local_client import KEY, Declined, InternalClient, Link
 from tests.server.helpers import publish_by
 
 BATCH = to_batch({"x": 1})
@@ -79,9 +79,9 @@ class Node:
         return [each for each in self.said if isinstance(each, kind)][-1]
 
 
-async def opened() -> tuple[Node, Guest]:
+async def opened() -> tuple[Node, InternalClient]:
     node = Node()
-    return node, await Guest.open(node, name="http")
+    return node, await InternalClient.open(node, name="http")
 
 
 async def begun(call: Any) -> asyncio.Task[Any]:
@@ -93,23 +93,23 @@ async def begun(call: Any) -> asyncio.Task[Any]:
 
 async def test_the_greeting() -> None:
     node = Node()
-    guest = await Guest.open(node, name="http", token="t", session="s0", received=4)
+    client = await InternalClient.open(node, name="http", token="t", session="s0", received=4)
     hello = node.last(Hello)
     assert (hello.role, hello.name, hello.token) == ("client", "http", "t")
     assert (hello.session, hello.received) == ("s0", 4)
-    assert (guest.session, guest.publisher, guest.resumed) == ("s1", "me/1", False)
+    assert (client.session, client.publisher, client.resumed) == ("s1", "me/1", False)
 
 
 async def test_who_is_not_welcome_is_told_why() -> None:
     with pytest.raises(Declined, match="who are you") as caught:
-        await Guest.open(Node(welcome=Bye("NotAuthenticated", "who are you")), name="http")
+        await InternalClient.open(Node(welcome=Bye("NotAuthenticated", "who are you")), name="http")
     assert caught.value.kind == "NotAuthenticated"
 
 
 async def test_requests_are_answered_by_number() -> None:
-    node, guest = await opened()
-    first = await begun(guest.ask(Subscribe(0, KEY, "x = 1")))
-    second = await begun(guest.ask(Update(0, KEY, {"y": 2})))
+    node, client = await opened()
+    first = await begun(client.ask(Subscribe(0, KEY, "x = 1")))
+    second = await begun(client.ask(Update(0, KEY, {"y": 2})))
     ids = [each.id for each in node.said if isinstance(each, Subscribe | Update)]
     assert len(set(ids)) == 2
     node.tell(Failed(ids[1], Failure("InvalidBinding", "no :y")))
@@ -121,9 +121,9 @@ async def test_requests_are_answered_by_number() -> None:
 
 
 async def test_publications_are_answered_at_their_level() -> None:
-    node, guest = await opened()
-    kept = await begun(publish_by(guest, BATCH, durable=True))
-    light = await begun(publish_by(guest, BATCH))
+    node, client = await opened()
+    kept = await begun(publish_by(client, BATCH, durable=True))
+    light = await begun(publish_by(client, BATCH))
     assert [each.first_seq for each in node.said if isinstance(each, Publish)] == [1, 2]
     node.tell(Accepted(2, "memory"))
     assert (await light).level == "memory"
@@ -133,8 +133,8 @@ async def test_publications_are_answered_at_their_level() -> None:
 
 
 async def test_refused_rows_are_named() -> None:
-    node, guest = await opened()
-    publication = await begun(publish_by(guest, BATCH))
+    node, client = await opened()
+    publication = await begun(publish_by(client, BATCH))
     refused = Refused(1, 1, Failure("NotPermitted", "no"))
     node.tell(refused)
     node.tell(Accepted(1, "memory"))
@@ -143,106 +143,106 @@ async def test_refused_rows_are_named() -> None:
 
 
 async def test_events_are_seen_when_the_consumer_is_done_with_them() -> None:
-    node, guest = await opened()
+    node, client = await opened()
     node.tell(delivery())
     node.tell(delivery())
     assert not any(isinstance(each, Seen) for each in node.said)
-    assert (await guest.next()).position == 1
-    guest.done()
+    assert (await client.next()).position == 1
+    client.done()
     assert not any(isinstance(each, Seen) for each in node.said)  # one more waits
-    assert (await guest.next()).position == 2
-    guest.done()
+    assert (await client.next()).position == 2
+    client.done()
     assert node.last(Seen).count == 2
     node.tell(Done(99))
     assert node.last(Seen).count == 3
 
 
 async def test_much_is_said_to_be_seen_although_more_waits() -> None:
-    node, guest = await opened()
+    node, client = await opened()
     for _ in range(3):
         node.tell(delivery(SEEN_EVERY_BYTES))
-    await guest.next()
-    guest.done()
+    await client.next()
+    client.done()
     assert node.last(Seen).count == 1
 
 
 async def test_the_last_of_it_is_kept_for_resuming() -> None:
     node = Node()
     size = size_of(delivery())
-    guest = await Guest.open(node, name="http", keep_bytes=2 * size)
+    client = await InternalClient.open(node, name="http", keep_bytes=2 * size)
     for _ in range(4):
         node.tell(delivery())
-        await guest.next()
-        guest.done()
+        await client.next()
+        client.done()
     assert node.last(Seen).count == 2
 
 
 async def test_a_resumed_session_goes_on_counting() -> None:
     node = Node(resumed=True)
-    guest = await Guest.open(node, name="http", session="s1", received=7)
+    client = await InternalClient.open(node, name="http", session="s1", received=7)
     node.tell(delivery())
-    assert (await guest.next()).position == 8
+    assert (await client.next()).position == 8
 
 
 async def test_a_ping_is_answered() -> None:
     node = Node()
-    await Guest.open(node, name="http")
+    await InternalClient.open(node, name="http")
     node.tell(Ping())
     assert isinstance(node.last(Pong), Pong)
 
 
 async def test_a_session_that_the_node_ends_ends_everything() -> None:
-    node, guest = await opened()
-    asking = await begun(guest.ask(Ask(0, "topology")))
-    publishing = await begun(publish_by(guest, BATCH))
-    listening = await begun(guest.next())
+    node, client = await opened()
+    asking = await begun(client.ask(Ask(0, "topology")))
+    publishing = await begun(publish_by(client, BATCH))
+    listening = await begun(client.next())
     assert node.end is not None
     node.end("the server is stopping")
-    for waiting in (asking, publishing, listening, publish_by(guest, BATCH)):
+    for waiting in (asking, publishing, listening, publish_by(client, BATCH)):
         with pytest.raises(Unreachable, match="the server is stopping"):
             await waiting
-    assert not guest.is_open
+    assert not client.is_open
 
 
 async def test_closing_says_goodbye_and_leaving_does_not() -> None:
-    node, guest = await opened()
-    guest.close()
-    guest.close()
+    node, client = await opened()
+    client.close()
+    client.close()
     assert node.last(Bye).code == "closed"
     assert node.left
     with pytest.raises(Closed):
-        await guest.next()
+        await client.next()
     other = Node()
-    (await Guest.open(other, name="http")).leave()
+    (await InternalClient.open(other, name="http")).leave()
     assert other.left
     assert not any(isinstance(each, Bye) for each in other.said)
 
 
 async def test_who_is_sent_elsewhere_hears_and_publishes_no_more() -> None:
-    node, guest = await opened()
-    publishing = await begun(publish_by(guest, BATCH))
+    node, client = await opened()
+    publishing = await begun(publish_by(client, BATCH))
     node.tell(Redirect(("palio://b2:7400",)))
     with pytest.raises(Unreachable, match="the broker is about to go"):
-        await publish_by(guest, BATCH)
+        await publish_by(client, BATCH)
     assert not any(isinstance(each, Bye) for each in node.said), "it is not answered yet"
     node.tell(Accepted(len(BATCH), "memory"))
     assert (await publishing).level == "memory"
     assert node.last(Bye).code == "closed"
     with pytest.raises(Unreachable, match="the broker is about to go"):
-        await guest.next()
+        await client.next()
 
 
 async def test_acknowledging() -> None:
-    node, guest = await opened()
-    _subscribing = await begun(guest.ask(Subscribe(0, KEY, "x = 1", {}, "d")))
-    guest.table.acknowledge(KEY, 5)
+    node, client = await opened()
+    _subscribing = await begun(client.ask(Subscribe(0, KEY, "x = 1", {}, "d")))
+    client.table.acknowledge(KEY, 5)
     assert node.last(Acknowledge) == Acknowledge(1, 5)
 
 
 async def test_a_large_batch_is_published_in_parts_with_one_receipt() -> None:
-    node, guest = await opened()
+    node, client = await opened()
     rows = 3 * MAX_BATCH_ROWS
-    publishing = asyncio.create_task(publish_by(guest, pa.record_batch({"x": range(rows)})))
+    publishing = asyncio.create_task(publish_by(client, pa.record_batch({"x": range(rows)})))
     await node.has_said(Publish, 4)
     sent = [each for each in node.said if isinstance(each, Publish)]
     ends = [each.first_seq + len(each.parcel) for each in sent]
@@ -273,9 +273,9 @@ class QuickNode(Node):
 
 async def test_what_is_refused_of_a_part_before_the_last_is_sent_is_in_the_receipt() -> None:
     node = QuickNode(Refused(1, 2, Failure("NotPermitted", "no")))
-    guest = await Guest.open(node, name="a")
+    client = await InternalClient.open(node, name="a")
     rows = 3 * MAX_BATCH_ROWS
-    publishing = asyncio.create_task(publish_by(guest, pa.record_batch({"x": range(rows)})))
+    publishing = asyncio.create_task(publish_by(client, pa.record_batch({"x": range(rows)})))
     await node.has_said(Publish, 4)
     node.tell(Accepted(rows, "memory"))
     assert [each.last_seq for each in (await publishing).refused] == [2]
@@ -283,13 +283,13 @@ async def test_what_is_refused_of_a_part_before_the_last_is_sent_is_in_the_recei
 
 async def test_a_session_that_ends_between_two_parts_ends_their_publication() -> None:
     node = QuickNode(Bye("NotPermitted", "no more"))
-    guest = await Guest.open(node, name="a")
+    client = await InternalClient.open(node, name="a")
     with pytest.raises(Declined, match="no more"):
-        await publish_by(guest, pa.record_batch({"x": range(3 * MAX_BATCH_ROWS)}))
+        await publish_by(client, pa.record_batch({"x": range(3 * MAX_BATCH_ROWS)}))
 
 
 async def test_no_events_are_answered_without_asking() -> None:
-    node, guest = await opened()
-    receipt = await publish_by(guest, BATCH.slice(0, 0), durable=True)
+    node, client = await opened()
+    receipt = await publish_by(client, BATCH.slice(0, 0), durable=True)
     assert (receipt.first_seq, receipt.last_seq, receipt.level) == (1, 0, "durable")
     assert not [each for each in node.said if isinstance(each, Publish)]

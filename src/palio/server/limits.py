@@ -110,10 +110,10 @@ PLAIN_PAIRS: Final = 1 << 18
 COUNT_AGAIN_S: Final = 0.05
 """How long a count of all filters is taken to be true."""
 
-PULSE_S: Final = 0.02
+LAG_CHECK_S: Final = 0.02
 """How often it is measured whether a loop at work is on time."""
 
-RESTING_PULSE_S: Final = 0.25
+IDLE_LAG_CHECK_S: Final = 0.25
 """How often while no message comes: 50 looks a second would be over half of what an idle broker
 takes of a processor."""
 
@@ -150,7 +150,7 @@ MAX_SINK_HEADERS: Final = 32
 MAX_SINK_HEADERS_BYTES: Final = 8_192
 """All of them: what common servers take as a head."""
 
-MARK_BYTES: Final = 1 << 20
+WATERMARK_BYTES: Final = 1 << 20
 """A journal's mark is rewritten when it has grown by so much: ten thousand transactions and
 more, of which the newer half stays. The log of a journal holds fewer."""
 

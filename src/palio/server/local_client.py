@@ -1,4 +1,4 @@
-"""`Guest`: a front's session with the node. Fronts are ordinary clients that skip the codec.
+"""`InternalClient`: a front's session with the node, as of any client but without codec.
 
 It is a shell round `ClientCore` without a timer: nobody is silent within one process.
 
@@ -47,19 +47,28 @@ from palio.protocol.requests import DONE, Outcome, Request
 from palio.protocol.streams import size_of
 from palio.server.turns import Pace
 
-__all__ = ["KEY", "RESUME_BYTES", "Connect", "Declined", "Guest", "Link", "News", "Receipt"]
+__all__ = [
+    "KEY",
+    "RESUME_BYTES",
+    "Connect",
+    "Declined",
+    "InternalClient",
+    "Link",
+    "News",
+    "Receipt",
+]
 
 RESUME_BYTES: Final = 1 << 20
 """How much of what was sent to a consumer can be sent again after a break: more than the buffers of
 a connection hold, and well below the node's window."""
 
 KEY: Final = 1
-"""A guest has one subscription at most, under this key."""
+"""A client has one subscription at most, under this key."""
 
 _GOES: Final = "the broker is about to go; ask another one"
 
 NOW: Final = 0.0
-"""A guest's session has no timer, so that it does not matter what time it is."""
+"""A client's session has no timer, so that it does not matter what time it is."""
 
 
 class Link(Protocol):
@@ -115,12 +124,12 @@ class News(NamedTuple):
 
 
 class _Plug(Connector):
-    """A guest's connection to the node (see `client_session.Connector`)."""
+    """A client's connection to the node (see `client_session.Connector`)."""
 
     session: ClientSession
 
-    def __init__(self, guest: Guest, connect: Connect) -> None:
-        self._guest = guest
+    def __init__(self, client: InternalClient, connect: Connect) -> None:
+        self._client = client
         self._connect = connect
         self._link: Link | None = None
 
@@ -149,16 +158,16 @@ class _Plug(Connector):
 
     def opened(self, *, resumed: bool) -> None:
         """Pass the node's welcome on (`Connector`)."""
-        self._guest.welcomed(resumed=resumed)
+        self._client.welcomed(resumed=resumed)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
         """Pass the node's refusal on (`Connector`)."""
         del again
-        self._guest.turned_away(error)
+        self._client.turned_away(error)
 
 
-class Guest(Application):
-    """One session. Open it with `await Guest.open(...)`; close it with `close` or `leave`."""
+class InternalClient(Application):
+    """One session: `await InternalClient.open(...)` opens it, `close` or `leave` ends it."""
 
     def __init__(self, connect: Connect, hello: Hello, *, keep_bytes: int = 0) -> None:
         self.resumed = False
@@ -199,7 +208,7 @@ class Guest(Application):
         session: str = "",
         received: int = 0,
         keep_bytes: int = 0,
-    ) -> Guest:
+    ) -> InternalClient:
         """Connect and be welcomed; `Declined` if the node does not know who this is."""
         hello = Hello(
             "client",
@@ -210,14 +219,14 @@ class Guest(Application):
             received=received,
             identity=identity,
         )
-        guest = cls(connect, hello, keep_bytes=keep_bytes)
-        guest._session.connect(NOW)
+        client = cls(connect, hello, keep_bytes=keep_bytes)
+        client._session.connect(NOW)
         try:
-            await guest._welcome
+            await client._welcome
         except BaseException:  # also when the caller was cancelled
-            guest.close()
+            client.close()
             raise
-        return guest
+        return client
 
     @property
     def session(self) -> str:
@@ -440,5 +449,5 @@ def _declined(error: PalioError) -> PalioError:
 
 
 def _no_chance() -> float:
-    """Pauses between attempts are left to chance; a guest makes one attempt."""
+    """Pauses between attempts are left to chance; a client makes one attempt."""
     return 0.0

@@ -20,7 +20,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from palio.server.counters import Datagrams, JournalCounters
-from palio.server.pulse import BOUNDS_S, Delays, Worst
+from palio.server.loop_lag import BOUNDS_S, Delays, Worst
 from palio.server.server import Server
 
 __all__ = ["METRICS", "Measure", "exposition"]
@@ -148,7 +148,7 @@ METRICS: Final = (
         "palio_loop_delay_seconds",
         "histogram",
         "How late the loop was",
-        attrgetter("server.pulse.delays"),
+        attrgetter("server.loop_lag.delays"),
     ),
     *_measures(
         "gauge",
@@ -209,7 +209,7 @@ class _BrokerCollector(Collector):
             self._server,
             self._server.node.status(),
             self._journal,
-            self._server.pulse.take_worst(),
+            self._server.loop_lag.take_worst(),
         )
         for measure in METRICS:
             found = measure.read(sources)

@@ -13,7 +13,7 @@
    to the node on the loop's.
 3. After each turn of the loop the connections that have something to write are flushed, those that
    had more than fits in a turn continue (`turns`).
-4. How late the loop is, and what held it, is measured (`pulse`).
+4. How late the loop is, and what held it, is measured (`loop_lag`).
 
 Fronts, as HTTP is one, are clients that need no socket: see `Server.connect_local`.
 """
@@ -38,11 +38,11 @@ from palio.server.dialing import Dialer, Dialers
 from palio.server.journal.journal import Diskless, Journal
 from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
+from palio.server.loop_lag import LoopLagMonitor
 from palio.server.multicast.sockets import GroupSockets
 from palio.server.places import Places
-from palio.server.pulse import Pulse
 from palio.server.transport import Connection
-from palio.server.turns import WRITABLE, Answers, LoopTurns
+from palio.server.turns import WRITABLE, CompletionQueue, LoopTurns
 
 __all__ = ["Server"]
 
@@ -69,13 +69,13 @@ class Server:
         self.multicast = multicast
         self.traffic = Traffic()
         self.turns = LoopTurns()
-        self.pulse = Pulse()
+        self.loop_lag = LoopLagMonitor()
         self._loop = asyncio.get_running_loop()
         self._dialers = Dialers(
             self._loop, self._dialled_connection, self._unreachable, self.traffic, dialling
         )
         self.host = Host(node, journal, self, self._report, multicast, self._dialers)
-        self._answers = Answers(self.turns, self._answer)
+        self._completions = CompletionQueue(self.turns, self._answer)
         self.places = Places(max_connections, self.traffic)
         """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
@@ -97,14 +97,14 @@ class Server:
                 logger.debug("the journal answered after the loop had ended")
 
         self.journal.start(
-            lambda tickets: on_loop(self._answers.add, [(each, None) for each in tickets]),
-            lambda ticket, reason: on_loop(self._answers.add, [(ticket, reason)]),
-            lambda: on_loop(self._answers.add, [WRITABLE]),
+            lambda tickets: on_loop(self._completions.add, [(each, None) for each in tickets]),
+            lambda ticket, reason: on_loop(self._completions.add, [(ticket, reason)]),
+            lambda: on_loop(self._completions.add, [WRITABLE]),
         )
         if self.multicast is not None:
             self.multicast.start(self)
         self.host.start()
-        self.pulse.start()
+        self.loop_lag.start()
 
     async def listen(
         self, host: str, port: int, tls: ssl.SSLContext | None = None
@@ -145,7 +145,7 @@ class Server:
         """Return when the journal has answered all so far, and the node has the answers."""
         await asyncio.to_thread(self.journal.flush)
         await asyncio.sleep(0)  # what it answered reaches the node and its publishers
-        while not self._answers.is_empty:  # noqa: ASYNC110  # emptied in other turns of this loop
+        while not self._completions.is_empty:  # noqa: ASYNC110  # emptied in other turns of this loop
             await asyncio.sleep(0)
 
     async def close(self, *, patience_s: float = GOODBYE_S) -> None:
@@ -190,7 +190,7 @@ class Server:
         for listener in self._listeners:
             listener.close()
         self._dialers.stop()
-        self.pulse.stop()
+        self.loop_lag.stop()
         if self._timer is not None:
             self._timer.cancel()
         for connection in list(self._open):
@@ -266,8 +266,8 @@ class Server:
     def _took(self, kind: str, started: float) -> None:
         took = time.perf_counter() - started
         self.traffic.node_s += took
-        if took > self.pulse.longest_s:
-            self.pulse.held_by(kind, took)
+        if took > self.loop_lag.longest_s:
+            self.loop_lag.held_by(kind, took)
         self.turns.schedule()
 
     def illegal(self, connection: Connection, error: IllegalMessage) -> None:

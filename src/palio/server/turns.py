@@ -26,7 +26,7 @@ from typing import Final, Protocol
 
 from palio.server.limits import SLICE_S, TURN_S
 
-__all__ = ["WRITABLE", "Answer", "Answers", "LoopTurns", "Pace", "Turns", "Waiting"]
+__all__ = ["WRITABLE", "Completion", "CompletionQueue", "LoopTurns", "Pace", "Turns", "Waiting"]
 
 
 class Waiting(Protocol):
@@ -178,15 +178,15 @@ class LoopTurns(Turns):
 # One transaction may answer for thousands of appends, each of which the node follows up.
 
 
-Answer = tuple[int, str | None]
+Completion = tuple[int, str | None]
 """A ticket, and why it could not be written, if so."""
 
-WRITABLE: Final[Answer] = (0, None)
+WRITABLE: Final[Completion] = (0, None)
 """No ticket has this number: the journal takes writes again."""
 
 
-class Answers:
-    """Answers that wait for their turn of the loop."""
+class CompletionQueue:
+    """CompletionQueue that wait for their turn of the loop."""
 
     def __init__(
         self,
@@ -195,14 +195,14 @@ class Answers:
     ) -> None:
         self._turns = turns
         self._hand_over = hand_over
-        self._queue: deque[Answer] = deque()
+        self._queue: deque[Completion] = deque()
 
     @property
     def is_empty(self) -> bool:
         """Tell whether every answer was handed over."""
         return not self._queue
 
-    def add(self, answers: Iterable[Answer]) -> None:
+    def add(self, answers: Iterable[Completion]) -> None:
         """More of them."""
         is_first = self.is_empty
         self._queue.extend(answers)

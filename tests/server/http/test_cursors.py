@@ -20,7 +20,7 @@ from palio.server.http.cursors import MAX_CHUNK, CursorFeed, Item
 from palio.server.http.subscriptions import HttpSubscription, Request
 from palio.server.journal.format import checksum, payload_checksum, payload_of
 from palio.server.journal.journal import FILE, Journal
-from palio.server.local_client import Guest
+from palio.server.local_client import InternalClient
 from palio.server.server import Server
 from tests.server.fronts import WAIT_S, broker
 from tests.server.helpers import publish_by
@@ -32,10 +32,10 @@ def subscription(filter: str = "TRUE", **config: Any) -> HttpSubscription:
 
 
 @asynccontextmanager
-async def publisher(server: Server) -> AsyncIterator[Guest]:
-    guest = await Guest.open(server.connect_local, name="publisher")
-    yield guest
-    guest.close()
+async def publisher(server: Server) -> AsyncIterator[InternalClient]:
+    client = await InternalClient.open(server.connect_local, name="publisher")
+    yield client
+    client.close()
 
 
 async def take(feed: CursorFeed, count: int) -> list[Item]:
@@ -79,10 +79,10 @@ async def test_a_cursor_of_another_kind_is_refused(
 
 async def test_what_was_sent_long_enough_ago_is_acknowledged(tmp_path: Path) -> None:
     made = subscription(durable=True)
-    async with broker(tmp_path) as server, publisher(server) as guest:
+    async with broker(tmp_path) as server, publisher(server) as client:
         feed = await CursorFeed.open(server.connect_local, made, keep_bytes=5_000)
         for number in range(20):
-            await publish_by(guest, to_batch({"x": number, "pad": "x" * 1_000}), durable=True)
+            await publish_by(client, to_batch({"x": number, "pad": "x" * 1_000}), durable=True)
         assert values(await take(feed, 20)) == list(range(20))
         feed.leave()
         again = await CursorFeed.open(server.connect_local, made)
@@ -94,10 +94,10 @@ async def test_what_was_sent_long_enough_ago_is_acknowledged(tmp_path: Path) -> 
 async def test_what_an_earlier_consumer_was_given_is_acknowledged(tmp_path: Path) -> None:
     """Also before it is given again: who is told that it is done is not given it once more."""
     made = subscription(durable=True, acknowledge="explicit")
-    async with broker(tmp_path) as server, publisher(server) as guest:
+    async with broker(tmp_path) as server, publisher(server) as client:
         feed = await CursorFeed.open(server.connect_local, made)
         for number in range(2):
-            await publish_by(guest, to_batch({"x": number}), durable=True)
+            await publish_by(client, to_batch({"x": number}), durable=True)
         first, _ = await take(feed, 2)
         feed.leave()
         again = await CursorFeed.open(server.connect_local, made)
@@ -109,11 +109,11 @@ async def test_what_an_earlier_consumer_was_given_is_acknowledged(tmp_path: Path
 
 
 async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:
-    async with broker(tmp_path) as server, publisher(server) as guest:
+    async with broker(tmp_path) as server, publisher(server) as client:
         feed = await CursorFeed.open(server.connect_local, subscription())
         events = [{"x": number} for number in range(2 * MAX_CHUNK + 1)]
         for batch in to_batches(events):
-            await publish_by(guest, batch)
+            await publish_by(client, batch)
         sizes = []
         async for items in feed.chunks():
             sizes.append(len(items))
@@ -124,10 +124,10 @@ async def test_events_of_one_batch_come_in_chunks(tmp_path: Path) -> None:
 
 
 async def test_cursors_are_in_the_order_of_events() -> None:
-    async with broker() as server, publisher(server) as guest:
+    async with broker() as server, publisher(server) as client:
         feed = await CursorFeed.open(server.connect_local, subscription("x > 0"))
         for number in range(4):
-            await publish_by(guest, to_batch({"x": number}))
+            await publish_by(client, to_batch({"x": number}))
         items = await take(feed, 3)
         assert values(items) == [1, 2, 3]
         assert len({item.cursor for item in items}) == 3
@@ -138,13 +138,13 @@ async def test_what_fails_new_values_is_not_given_any_more() -> None:
     """Strictness: also what was on its way when they changed."""
     own = {"palio": {"filter": "x < :limit", "parameters": {"limit": 100}}}
     request = msgspec.convert({"filters": [own]}, Request)
-    async with broker() as server, publisher(server) as guest:
+    async with broker() as server, publisher(server) as client:
         made = HttpSubscription.of("s1", "http", request, "")
         feed = await CursorFeed.open(server.connect_local, made)
         for number in (50, 5):
-            await publish_by(guest, to_batch({"x": number}))
+            await publish_by(client, to_batch({"x": number}))
         await feed.update({"limit": 10})
-        await publish_by(guest, to_batch({"x": 6}))
+        await publish_by(client, to_batch({"x": 6}))
         assert values(await take(feed, 2)) == [5, 6]
         feed.close()
 
@@ -171,11 +171,11 @@ async def test_an_entry_that_was_lost_is_acknowledged_by_the_cursor_of_its_gap(
 ) -> None:
     """Else who takes one at a time would be told of it again and again."""
     made = subscription(durable=True, acknowledge="explicit")
-    async with broker(tmp_path) as server, publisher(server) as guest:
+    async with broker(tmp_path) as server, publisher(server) as client:
         feed = await CursorFeed.open(server.connect_local, made)
         feed.leave()
         for number in range(1, last + 1):
-            await publish_by(guest, to_batch({"x": number}), durable=True)
+            await publish_by(client, to_batch({"x": number}), durable=True)
     bad.append(2)
     async with broker(tmp_path) as server:
         found: list[Any] = []
@@ -195,12 +195,12 @@ async def test_an_entry_that_was_lost_is_acknowledged_by_the_cursor_of_its_gap(
 async def test_a_row_altered_under_a_right_checksum_is_a_gap(damage: str, tmp_path: Path) -> None:
     """An offset that leads out of memory, an event without its number, a notice of nothing."""
     made = subscription(durable=True)
-    async with broker(tmp_path) as server, publisher(server) as guest:
+    async with broker(tmp_path) as server, publisher(server) as client:
         feed = await CursorFeed.open(server.connect_local, made)
         feed.leave()
         for first in (1, 4, 7):
             (batch,) = to_batches([{"x": first + each, "s": "ab"} for each in range(3)])
-            await publish_by(guest, batch, durable=True)
+            await publish_by(client, batch, durable=True)
     with closing(sqlite3.connect(tmp_path / FILE)) as connection, connection:
         alter_second_entry(connection, damage)
     async with broker(tmp_path) as server:

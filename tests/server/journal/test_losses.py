@@ -29,7 +29,7 @@ from palio.node.operations import (
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.server.journal.journal import FILE, Journal
 from palio.server.journal.maintenance import backup
-from palio.server.journal.mark import FILE as MARK
+from palio.server.journal.watermark import FILE as MARK
 from palio.testing.fleet import Fleet
 from tests.server.helpers import append, put
 

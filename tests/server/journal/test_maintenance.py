@@ -26,7 +26,7 @@ from palio.node.operations import (
 from palio.protocol.messages import Share
 from palio.server.journal.journal import FILE, Journal
 from palio.server.journal.maintenance import backup, check, salvage
-from palio.server.journal.mark import FILE as MARK
+from palio.server.journal.watermark import FILE as MARK
 from tests.modes import modes_below
 from tests.server.helpers import append, flip, put
 

@@ -16,8 +16,8 @@ from palio.node.operations import (
     PutTime,
 )
 from palio.server.journal.format import about, connect, create_or_check
-from palio.server.journal.mark import Note, Span
 from palio.server.journal.scribe import Scribe
+from palio.server.journal.watermark import Note, Span
 from tests.server.helpers import put
 
 

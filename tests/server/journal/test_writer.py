@@ -10,10 +10,10 @@ import pytest
 
 from palio.node.operations import Ack, Discard, Operation, Retarget
 from palio.server.counters import JournalCounters
-from palio.server.journal.disk_space import Presence
+from palio.server.journal.disk_space import FileIdentity
 from palio.server.journal.format import connect, create_or_check
-from palio.server.journal.mark import Mark, Note
 from palio.server.journal.reading import load_log
+from palio.server.journal.watermark import Note, Watermark
 from palio.server.journal.writer import MAX_GROUP, Writer
 from tests.server.helpers import append, put
 
@@ -27,8 +27,8 @@ def counters() -> JournalCounters:
 def writer(tmp_path: Path, counters: JournalCounters) -> Iterator[Writer]:
     connection = connect(tmp_path / "journal")
     create_or_check(connection, tmp_path / "journal", "b1")
-    mark = Mark(tmp_path / "mark")
-    found = Writer(connection, counters, mark, Presence([tmp_path / "journal"]))
+    mark = Watermark(tmp_path / "mark")
+    found = Writer(connection, counters, mark, FileIdentity([tmp_path / "journal"]))
     yield found
     found.stop()
     connection.close()

@@ -27,7 +27,7 @@ from palio.server.http.access import NAME, Access, HttpCaller, body_of, identity
 from palio.server.http.errors import NotFound
 from palio.server.http.publishing import HttpPublishers, is_usable
 from palio.server.http.subscriptions import check_names, parameters
-from palio.server.local_client import Connect, Guest
+from palio.server.local_client import Connect, InternalClient
 
 __all__ = ["LEASE_S", "MAX_ADVERTISERS", "HttpAdvertisers"]
 
@@ -70,7 +70,7 @@ class _Offer:
 class _Advertiser:
     """A session, and what is advertised in it by the name that its client gave."""
 
-    def __init__(self, opening: asyncio.Task[Guest]) -> None:
+    def __init__(self, opening: asyncio.Task[InternalClient]) -> None:
         self.opening = opening
         self.offers: dict[str, _Offer] = {}
         self.users = 0
@@ -89,26 +89,26 @@ class _Advertiser:
         """Announce something under a name, or replace what is; return it, and whether it is new.
         What was before stays if that is refused.
         """
-        guest = await asyncio.shield(self.opening)
+        client = await asyncio.shield(self.opening)
         async with self._turn:
             offer = self.offers.get(id)
-            is_new = offer is None or not guest.table.advertises(offer.key)
+            is_new = offer is None or not client.table.advertises(offer.key)
             if offer is None:
                 offer = self.offers[id] = _Offer(next(self._keys))
             try:
-                await guest.ask(Advertise(0, offer.key, text))
+                await client.ask(Advertise(0, offer.key, text))
             except BaseException:
                 if is_new:
-                    _ = self.end(id, guest)  # nobody waits for that
+                    _ = self.end(id, client)  # nobody waits for that
                 raise
-            offer.keep(text, lease_s, partial(self.end, id, guest))
+            offer.keep(text, lease_s, partial(self.end, id, client))
         return offer, is_new
 
-    def end(self, id: str, guest: Guest) -> asyncio.Future[Any]:
+    def end(self, id: str, client: InternalClient) -> asyncio.Future[Any]:
         """An advertisement is over: by word, or as its lease is."""
         offer = self.offers.pop(id)
         offer.stop_timer()
-        return guest.unadvertise(offer.key)
+        return client.unadvertise(offer.key)
 
 
 class HttpAdvertisers:
@@ -140,10 +140,10 @@ class HttpAdvertisers:
         advertiser = self._advertisers.get(_key(*self._who(request)))
         if advertiser is None or not advertiser.is_needed:
             return JSONResponse([])
-        guest = await asyncio.shield(advertiser.opening)
+        client = await asyncio.shield(advertiser.opening)
         offers = advertiser.offers.items()
         return JSONResponse(
-            [_shown(id, each) for id, each in offers if guest.table.advertises(each.key)]
+            [_shown(id, each) for id, each in offers if client.table.advertises(each.key)]
         )
 
     async def delete(self, request: Request) -> Response:
@@ -152,9 +152,9 @@ class HttpAdvertisers:
         id = request.path_params["id"]
         if advertiser is None or id not in advertiser.offers or not advertiser.is_needed:
             raise NotFound(f"nothing is advertised as {id!r:.200}")
-        guest = await asyncio.shield(advertiser.opening)
+        client = await asyncio.shield(advertiser.opening)
         if id in advertiser.offers:
-            await advertiser.end(id, guest)
+            await advertiser.end(id, client)
         return Response(status_code=204)
 
     async def withdraw(self, request: Request) -> Response:
@@ -163,8 +163,8 @@ class HttpAdvertisers:
         """
         caller, identity = self._who(request, "filter", "param.")
         what = parse_advertisement(_filter(request), parameters(request.query_params))
-        guest = await self._publishers.guest(caller, identity)
-        await guest.ask(Withdraw(0, str(what)))
+        client = await self._publishers.client(caller, identity)
+        await client.ask(Withdraw(0, str(what)))
         return Response(status_code=204)
 
     async def cancel(self, request: Request) -> Response:
@@ -178,8 +178,8 @@ class HttpAdvertisers:
         what, values = parse(_filter(request)), parameters(request.query_params)
         check_names(what, values)
         check_given(what, values)
-        guest = await self._publishers.guest(caller, identity)
-        ended = await guest.ask(Cancel(0, str(what.bind(values)), forget == "true"))
+        client = await self._publishers.client(caller, identity)
+        ended = await client.ask(Cancel(0, str(what.bind(values)), forget == "true"))
         return JSONResponse({"cancelled": ended})
 
     def _who(self, request: Request, *known: str) -> tuple[HttpCaller, str]:
@@ -204,7 +204,7 @@ class HttpAdvertisers:
                 maximum=MAX_ADVERTISERS,
             )
         opening = asyncio.create_task(
-            Guest.open(self._connect, name=NAME, identity=identity, token=caller.token),
+            InternalClient.open(self._connect, name=NAME, identity=identity, token=caller.token),
             name="http advertiser",
         )
         made = self._advertisers[key] = _Advertiser(opening)

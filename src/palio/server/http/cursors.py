@@ -37,7 +37,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.streams import size_of
 from palio.server.http.subscriptions import HttpSubscription
-from palio.server.local_client import KEY, RESUME_BYTES, Connect, Guest, News
+from palio.server.local_client import KEY, RESUME_BYTES, Connect, InternalClient, News
 
 __all__ = [
     "CursorFeed",
@@ -129,11 +129,11 @@ class CursorFeed:
     """One consumer of one subscription. Iterate over it; `close` or `leave` it in the end."""
 
     def __init__(
-        self, guest: Guest, subscription: HttpSubscription, after: _Place, keep_bytes: int
+        self, client: InternalClient, subscription: HttpSubscription, after: _Place, keep_bytes: int
     ) -> None:
         self.subscription = subscription
         self._keep_bytes = 0 if subscription.request.sink else keep_bytes
-        self._guest = guest
+        self._client = client
         self._after = after
         self._filter = parse_filter(subscription.filter)
         self._values: Mapping[str, Any] = subscription.values
@@ -155,7 +155,7 @@ class CursorFeed:
     ) -> CursorFeed:
         """Begin to listen, from a cursor on if there is one."""
         after = _place_of(cursor, durable=bool(subscription.durable))
-        guest = await Guest.open(
+        client = await InternalClient.open(
             connect,
             name=name,
             token=subscription.token,
@@ -163,27 +163,27 @@ class CursorFeed:
             received=max(0, after.number - 1) if after.session else 0,
             keep_bytes=0 if subscription.durable else keep_bytes,
         )
-        feed = cls(guest, subscription, after, keep_bytes)
+        feed = cls(client, subscription, after, keep_bytes)
         try:
             await feed._begin()
         except BaseException:
-            guest.close()
+            client.close()
             raise
         return feed
 
     async def _begin(self) -> None:
-        subscription, guest = self.subscription, self._guest
-        if guest.resumed:  # it may have been changed while nobody listened
-            await guest.ask(_replacing(subscription))
+        subscription, client = self.subscription, self._client
+        if client.resumed:  # it may have been changed while nobody listened
+            await client.ask(_replacing(subscription))
             self._changed = True
             return
         filter, values, durable = subscription.filter, subscription.values, subscription.durable
         lease_s = subscription.request.config.lease_s
-        await guest.ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
+        await client.ask(Subscribe(0, KEY, filter, dict(values), durable, lease_s))
         # A cursor named a session that is over by now: what came meanwhile is gone.
         self._lost = bool(self._after.session)
         if subscription.durable and self._after.done > 0:
-            guest.table.acknowledge(KEY, self._after.done)
+            client.table.acknowledge(KEY, self._after.done)
 
     async def chunks(self, most: int = MAX_CHUNK) -> AsyncIterator[list[Item]]:
         """Events and gaps, a few at a time. To ask for more is to be done with those before."""
@@ -204,13 +204,13 @@ class CursorFeed:
             yield list(self._read(News(0, Gaps((Gap("*", 0, 0, 0),))), 1))
         while True:
             try:
-                news = await self._guest.next()
+                news = await self._client.next()
             except Closed:
                 return
             parts = list(self._read(news, _ALL))
             self._note(news.message)
             yield parts
-            self._guest.done()
+            self._client.done()
             self._took()
 
     async def take(self, most: int, wait_s: float) -> list[FeedBatch]:
@@ -222,20 +222,20 @@ class CursorFeed:
         left, left_bytes = most, RESUME_BYTES
         with suppress(Closed, TimeoutError):
             async with asyncio.timeout(wait_s):
-                while not taken or (self._guest.has_news and left > 0 and left_bytes > 0):
-                    news = await self._guest.next()
+                while not taken or (self._client.has_news and left > 0 and left_bytes > 0):
+                    news = await self._client.next()
                     taken += self._read(news, left)
                     left = most - sum(part.size for part in taken)
                     left_bytes -= size_of(news.message)
-                    self._guest.done()
+                    self._client.done()
         return taken
 
     async def change(self, subscription: HttpSubscription) -> None:
         """Change to another filter or other values, under the same identity."""
         if subscription.filter == self.subscription.filter:
-            await self._guest.ask(Update(0, KEY, dict(subscription.values)))
+            await self._client.ask(Update(0, KEY, dict(subscription.values)))
         else:
-            await self._guest.ask(_replacing(subscription))
+            await self._client.ask(_replacing(subscription))
         self.subscription = subscription
         self._filter = parse_filter(subscription.filter)
         self._values = subscription.values
@@ -246,7 +246,7 @@ class CursorFeed:
         for name in values:
             if name not in self._values:
                 raise InvalidBinding(f"the filter has no parameter :{name:.80}", name=name)
-        await self._guest.ask(Update(0, KEY, dict(values)))
+        await self._client.ask(Update(0, KEY, dict(values)))
         self._values = {**self._values, **values}
         self._changed = True
 
@@ -260,25 +260,25 @@ class CursorFeed:
         while self._kept and self._kept[0].number <= done:
             self._let_go()
         if done:
-            self._guest.table.acknowledge(KEY, done)
+            self._client.table.acknowledge(KEY, done)
 
     async def forget(self) -> None:
         """End the subscription itself."""
         try:
-            await self._guest.ask(Unsubscribe(0, KEY, True))
+            await self._client.ask(Unsubscribe(0, KEY, True))
         finally:
-            self._guest.close()
+            self._client.close()
 
     def close(self) -> None:
         """End the session."""
-        self._guest.close()
+        self._client.close()
 
     def leave(self) -> None:
         """Stop listening for now: what comes in the session's grace can be had with a cursor."""
         if self.subscription.durable:  # its events wait in its queue, whether a session does or not
-            self._guest.close()
+            self._client.close()
         else:
-            self._guest.leave()
+            self._client.leave()
 
     # --- what came ---
 
@@ -295,7 +295,7 @@ class CursorFeed:
         given = chosen[:most]
         position, place = self._position(news, message), ""
         if not self.subscription.durable:
-            place = f"s.{self._guest.session}.{position}"
+            place = f"s.{self._client.session}.{position}"
             self._last = f"{place}.{given[-1]}"
         elif position:
             place = f"d.{position}"
@@ -330,7 +330,7 @@ class CursorFeed:
 
     def _lost_entry(self, message: Gaps) -> int:
         """The entry that a gap stands for, which comes without events behind it; 0 if none does."""
-        following = self._guest.after_next
+        following = self._client.after_next
         after = None if following is None else following.message
         if message.gaps[-1].key < 0 or not isinstance(after, Deliver) or len(after.parcel):
             return 0
@@ -350,7 +350,7 @@ class CursorFeed:
         while self._kept and self._kept_bytes > self._keep_bytes:
             done = self._let_go()
         if done:
-            self._guest.table.acknowledge(KEY, done)
+            self._client.table.acknowledge(KEY, done)
 
     def _let_go(self) -> int:
         """Forget the oldest entry; its number."""

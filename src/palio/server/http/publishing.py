@@ -29,7 +29,7 @@ from palio.server.http.access import (
 )
 from palio.server.http.arrow import ARROW_TYPE
 from palio.server.http.errors import described, status_of
-from palio.server.local_client import Connect, Declined, Guest, Receipt
+from palio.server.local_client import Connect, Declined, InternalClient, Receipt
 from palio.server.turns import Pace
 
 __all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "HttpPublishers", "is_usable"]
@@ -57,7 +57,7 @@ class HttpPublishers:
     def __init__(self, connect: Connect, access: Access) -> None:
         self._connect = connect
         self._access = access
-        self._guests: dict[tuple[str, str], asyncio.Task[Guest]] = {}
+        self._clients: dict[tuple[str, str], asyncio.Task[InternalClient]] = {}
         self._readers = asyncio.Semaphore(MAX_READERS)
 
     async def publish(self, request: Request) -> Response:
@@ -67,8 +67,8 @@ class HttpPublishers:
         if durable not in _STORED_AT:
             raise InvalidInput(f"durable is true, false or home, not {durable!r:.40}")
         batches = await self._batches(request)
-        guest = await self.guest(caller, identity_of(request, caller))
-        receipts = await guest.publish_all(batches, durable=_STORED_AT[durable])
+        client = await self.client(caller, identity_of(request, caller))
+        receipts = await client.publish_all(batches, durable=_STORED_AT[durable])
         return _response(sum(batch.num_rows for batch in batches), receipts)
 
     async def _batches(self, request: Request) -> list[pa.RecordBatch]:
@@ -88,8 +88,8 @@ class HttpPublishers:
 
     async def ask(self, caller: HttpCaller, what: str) -> Any:
         """Ask the broker and return its answer."""
-        guest = await self.guest(caller)
-        return await guest.ask(Ask(0, what))
+        client = await self.client(caller)
+        return await client.ask(Ask(0, what))
 
     async def ready(self) -> None:
         """Return if the broker takes sessions; `Unreachable` while it does not."""
@@ -101,30 +101,32 @@ class HttpPublishers:
         if ended:
             raise Unreachable(f"the broker takes nobody: {ended[0]}")
 
-    async def guest(self, caller: HttpCaller, identity: str = "") -> Guest:
+    async def client(self, caller: HttpCaller, identity: str = "") -> InternalClient:
         """The session of a token, opened when it is first needed or was closed."""
         whose = caller.token, identity
-        opening = self._guests.pop(whose, None)
+        opening = self._clients.pop(whose, None)
         if opening is not None and opening.done() and not is_usable(opening):
             opening = None
         if opening is None:
             opening = asyncio.create_task(
-                Guest.open(self._connect, name=NAME, identity=identity, token=caller.token),
+                InternalClient.open(
+                    self._connect, name=NAME, identity=identity, token=caller.token
+                ),
                 name="http publisher",
             )
-        self._guests[whose] = opening
-        if len(self._guests) > MAX_PUBLISHERS:
-            oldest = self._guests.pop(next(iter(self._guests)))
+        self._clients[whose] = opening
+        if len(self._clients) > MAX_PUBLISHERS:
+            oldest = self._clients.pop(next(iter(self._clients)))
             oldest.add_done_callback(_close)
         return await asyncio.shield(opening)
 
 
-def is_usable(opening: asyncio.Task[Guest]) -> bool:
+def is_usable(opening: asyncio.Task[InternalClient]) -> bool:
     """Tell whether a session that was opened stands."""
     return not opening.cancelled() and opening.exception() is None and opening.result().is_open
 
 
-def _close(opening: asyncio.Task[Guest]) -> None:
+def _close(opening: asyncio.Task[InternalClient]) -> None:
     if is_usable(opening):
         opening.result().close()
 

@@ -1,4 +1,4 @@
-"""The guards of a journal on its disk: its room (`DiskSpace`), and its files (`Presence`).
+"""The guards of a journal on its disk: its room (`DiskSpace`), and its files (`FileIdentity`).
 
 Whatever a journal writes, also that something is done with and may go, takes room in its log first,
 and later as much again when the log is moved into the file. So a disk that was filled to its last
@@ -19,7 +19,7 @@ from typing import Final
 
 from palio import files
 
-__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace", "Presence"]
+__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace", "FileIdentity"]
 
 FILE: Final = "journal.reserve"
 """The name of the reserve in the data directory."""
@@ -106,7 +106,7 @@ class DiskSpace:
 # it writes.
 
 
-class Presence:
+class FileIdentity:
     """Some files of one directory, as they were when they were opened."""
 
     def __init__(self, paths: Sequence[Path]) -> None:

@@ -28,12 +28,12 @@ from palio.node.operations import Append, CaughtUp, Claim, Cursor, Put, PutSubsc
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import Share
 from palio.server.counters import JournalCounters
-from palio.server.journal.disk_space import DiskSpace, Presence
+from palio.server.journal.disk_space import DiskSpace, FileIdentity
 from palio.server.journal.format import about, connect, create_or_check, put_about, sound_rows
-from palio.server.journal.mark import FILE as MARK
-from palio.server.journal.mark import Mark, Note
 from palio.server.journal.reading import JournalReader, check_log, translated_damage
 from palio.server.journal.scribe import Scribe
+from palio.server.journal.watermark import FILE as MARK
+from palio.server.journal.watermark import Note, Watermark
 from palio.server.journal.writer import IDLE_S, OnFailed, OnStored, OnWritable, Writer
 
 __all__ = ["FILE", "LOG_PAGES", "Diskless", "Journal", "begin_epoch", "lock"]
@@ -67,7 +67,7 @@ class Journal:
         self._lock = lock(directory)
         with translated_damage(self.path), ExitStack() as undo:
             undo.callback(self._lock.close)
-            self._mark = undo.enter_context(closing(Mark(directory / MARK)))
+            self._mark = undo.enter_context(closing(Watermark(directory / MARK)))
             _make_private(self.path)
             self._room = DiskSpace(directory, reserve_bytes)
             check_log(self.path)
@@ -88,7 +88,7 @@ class Journal:
                 self._connection,
                 self.counters,
                 self._mark,
-                Presence([self.path, *_beside(self.path)]),
+                FileIdentity([self.path, *_beside(self.path)]),
                 idle_s=idle_s,
                 room=self._room,
             )
@@ -246,8 +246,8 @@ def _make_private(path: Path) -> None:
 
 # --- what is gone ---
 #
-# The journal counts its transactions; its mark (`mark`) says how many there were. If there were
-# more, then the log was cut short, a file was emptied, or an old copy was put in its place:
+# The journal counts its transactions; its mark (`watermark`) says how many there were. If there
+# were more, then the log was cut short, a file was emptied, or an old copy was put in its place:
 #
 # - the range of entries is logged, with the publishers and numbers that the mark knows of;
 # - a notice that something was lost is put for each durable subscription, and it is acknowledged
@@ -265,7 +265,11 @@ SHOWN: Final = 20
 
 
 def begin_epoch(
-    connection: sqlite3.Connection, path: Path, name: str, mark: Mark, counters: JournalCounters
+    connection: sqlite3.Connection,
+    path: Path,
+    name: str,
+    mark: Watermark,
+    counters: JournalCounters,
 ) -> int:
     """Count one more opening, and report losses; return how often it was opened before."""
     known = mark.newest
@@ -345,7 +349,7 @@ def _targets(homes: dict[str, list[Share]], offset: int) -> Iterator[Target]:
 
 
 def _log_loss(
-    path: Path, mark: Mark, known: Note, commits: int, last_offset: int, lost: list[str]
+    path: Path, mark: Watermark, known: Note, commits: int, last_offset: int, lost: list[str]
 ) -> None:
     """Log what is gone."""
     details = {

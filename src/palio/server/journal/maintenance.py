@@ -27,9 +27,9 @@ from palio.server.journal.format import (
     sound,
 )
 from palio.server.journal.journal import FILE, lock
-from palio.server.journal.mark import FILE as MARK
-from palio.server.journal.mark import Mark, Note
 from palio.server.journal.reading import JournalReader, check_log, translated_damage
+from palio.server.journal.watermark import FILE as MARK
+from palio.server.journal.watermark import Note, Watermark
 
 __all__ = ["Findings", "backup", "check", "salvage"]
 
@@ -173,7 +173,7 @@ def salvage(directory: Path, to: Path) -> Findings:
     with (
         _opened(directory) as (source, path),
         closing(lock(directory)),
-        closing(Mark(directory / MARK)) as mark,
+        closing(Watermark(directory / MARK)) as mark,
         _fresh(to) as target,
     ):
         name = str(_about(source, mark.newest, "name"))
@@ -200,7 +200,7 @@ def _copy_mark(directory: Path, to: Path, target: sqlite3.Connection, *, is_behi
     epoch, commits, last_offset = (
         int(about(target, key)) for key in ("epoch", "commits", "last_offset")
     )
-    with closing(Mark(to / MARK)) as mark:
+    with closing(Watermark(to / MARK)) as mark:
         if is_behind:
             known = mark.newest or Note(name, epoch, commits, last_offset)
             commits, last_offset = max(commits, known.commits), max(last_offset, known.last_offset)

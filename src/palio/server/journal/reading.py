@@ -201,8 +201,8 @@ def translated_damage(
 # SQLite would drop it and all after it in silence; `check_log` says so instead.
 #
 # What it cannot tell from a torn write is a change within the very last transaction; that a log was
-# cut short shows by the mark (`mark`). A log beside an empty database, which SQLite would remove,
-# is refused too.
+# cut short shows by the mark (`watermark`). A log beside an empty database, which SQLite would
+# remove, is refused too.
 #
 # The log is a header of 32 bytes and frames of 24 bytes and a page, all numbers big-endian. A frame
 # has the page's number, the size of the database if it ends a transaction, and two salts: those of

@@ -46,7 +46,7 @@ from palio.server.journal.format import (
     put_about,
     put_row,
 )
-from palio.server.journal.mark import Note, Span
+from palio.server.journal.watermark import Note, Span
 
 __all__ = ["LogTables", "Scribe"]
 

@@ -8,8 +8,8 @@
 4. What only lets go (appends of `released` alone) is written also where nothing else can be: the
    reserve is for that (see `DiskSpace`).
 5. When nothing is to be written for a while, the file gives back what it no longer needs.
-6. After a commit and before its answers the mark is updated (`mark`).
-7. Once the files are not where they were (`presence`), everything is refused for good.
+6. After a commit and before its answers the mark is updated (`watermark`).
+7. Once the files are not where they were (`identity`), everything is refused for good.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from typing import Final
 from palio.errors import JournalDamaged
 from palio.node.operations import Append, Operation, Put, PutRecord, Retarget
 from palio.server.counters import JournalCounters
-from palio.server.journal.disk_space import DiskSpace, Presence
-from palio.server.journal.mark import Mark
+from palio.server.journal.disk_space import DiskSpace, FileIdentity
 from palio.server.journal.scribe import Scribe
+from palio.server.journal.watermark import Watermark
 
 __all__ = ["IDLE_S", "MAX_GROUP", "PROBE_S", "OnFailed", "OnStored", "OnWritable", "Writer"]
 
@@ -68,8 +68,8 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         counters: JournalCounters,
-        mark: Mark,
-        presence: Presence,
+        mark: Watermark,
+        identity: FileIdentity,
         *,
         idle_s: float = IDLE_S,
         room: DiskSpace | None = None,
@@ -77,7 +77,7 @@ class Writer:
         self._connection = connection
         self._counters = counters
         self._mark = mark
-        self._presence = presence
+        self._identity = identity
         self._idle_s = idle_s
         self._room = room
         self._scribe = Scribe(connection)
@@ -163,7 +163,7 @@ class Writer:
         assert all(each.term == self._term for each in due), "L1: terms only grow"
         self._refuse(outdated)
         if due:
-            problem = self._presence.problem() or self._attempt(due)
+            problem = self._identity.problem() or self._attempt(due)
             # What only lets go may be paid for by the reserve (rule 4).
             if problem is not None and not any(each.operations for each in due):
                 problem = self._pay(due, problem)
@@ -189,7 +189,7 @@ class Writer:
 
     def _probe(self) -> None:
         """Try whether the disk takes something that grows."""
-        if self._presence.problem() is None and self._attempt((), SMALL_BYTES) is None:
+        if self._identity.problem() is None and self._attempt((), SMALL_BYTES) is None:
             logger.info("the journal can be written again")
             self._probe_at = None
             self._writable()
@@ -199,7 +199,7 @@ class Writer:
     def _pay(self, appends: Sequence[Append], problem: str) -> str | None:
         """Write what only lets go, with the reserve as room; why it failed, or None."""
         room = self._room
-        if room is None or self._presence.problem() is not None:
+        if room is None or self._identity.problem() is not None:
             return problem
         room.release()
         found = self._attempt(appends)

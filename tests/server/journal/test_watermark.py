@@ -13,8 +13,8 @@ import pytest
 
 from palio.errors import PalioError, UnsafeFile
 from palio.server.journal.journal import Journal
-from palio.server.journal.mark import FILE, Mark, Note, Span
-from palio.server.limits import MARK_BYTES, MAX_MARKED_NAMES
+from palio.server.journal.watermark import FILE, Note, Span, Watermark
+from palio.server.limits import MAX_MARKED_NAMES, WATERMARK_BYTES
 from tests.server.helpers import flip
 
 
@@ -24,7 +24,7 @@ def note(commits: int, *publishers: str) -> Note:
 
 
 def noted(path: Path, *notes: Note) -> None:
-    mark = Mark(path)
+    mark = Watermark(path)
     for each in notes:
         mark.note(each)
     mark.close()
@@ -32,11 +32,11 @@ def noted(path: Path, *notes: Note) -> None:
 
 def test_the_newest_note_is_what_the_journal_was(tmp_path: Path) -> None:
     path = tmp_path / "mark"
-    assert Mark(path).newest is None
+    assert Watermark(path).newest is None
     first, second = note(1), note(2)
     first.began, second.began, second.ended = ["a", "b"], ["c"], ["a"]
     noted(path, first, second)
-    mark = Mark(path)
+    mark = Watermark(path)
     assert mark.newest == second
     assert list(mark.names) == ["b", "c"]
     mark.close()
@@ -45,7 +45,7 @@ def test_the_newest_note_is_what_the_journal_was(tmp_path: Path) -> None:
 
 def test_spans_of_a_publisher_are_joined(tmp_path: Path) -> None:
     noted(tmp_path / "mark", *(note(each, "p", "q") for each in range(1, 5)), note(5, "q"))
-    mark = Mark(tmp_path / "mark")
+    mark = Watermark(tmp_path / "mark")
     assert mark.spans_after(2) == [Span("p", 3, 4, 30, 49), Span("q", 3, 5, 30, 59)]
     assert mark.spans_after(5) == []
     mark.close()
@@ -57,7 +57,7 @@ def test_a_torn_note_costs_itself_alone(tmp_path: Path, torn: int) -> None:
     noted(path, note(1), note(2))
     path.write_bytes(path.read_bytes()[:-torn])
     noted(path, note(3, "p"))
-    mark = Mark(path)
+    mark = Watermark(path)
     assert mark.newest == note(3, "p")
     assert mark.spans_after(0) == [Span("p", 3, 3, 30, 39)]
     mark.close()
@@ -68,7 +68,7 @@ def test_notes_count_in_their_own_order(tmp_path: Path) -> None:
     path = tmp_path / "mark"
     noted(path, note(1), note(3))
     path.write_bytes(path.read_bytes() + bytes(100) + b"\n")
-    mark = Mark(path)
+    mark = Watermark(path)
     assert mark.newest == note(3)
     mark.close()
 
@@ -81,7 +81,7 @@ def test_a_flipped_bit_never_makes_it_say_more(tmp_path: Path) -> None:
     for place in range(size):
         path.write_bytes(sound)
         flip(path, place)
-        mark = Mark(path)
+        mark = Watermark(path)
         assert mark.newest in (note(1), note(2))
         mark.close()
 
@@ -90,7 +90,7 @@ def test_a_mark_that_cannot_be_read_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "mark").write_bytes(b"nothing of ours\n")
-    mark = Mark(tmp_path / "mark")
+    mark = Watermark(tmp_path / "mark")
     assert mark.newest is None
     mark.close()
     (told,) = caplog.records
@@ -101,12 +101,12 @@ def test_a_mark_that_cannot_be_read_is_told(
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "mark").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UnsafeFile):
-        Mark(tmp_path / "mark")
+        Watermark(tmp_path / "mark")
 
 
 def test_a_mark_stays_small_and_keeps_the_names(tmp_path: Path) -> None:
     path = tmp_path / "mark"
-    mark = Mark(path)
+    mark = Watermark(path)
     begun = note(1)
     begun.began = ["alice/all"]
     mark.note(begun)
@@ -116,8 +116,8 @@ def test_a_mark_stays_small_and_keeps_the_names(tmp_path: Path) -> None:
         mark.note(note(commits, *publishers))
         largest = max(largest, path.stat().st_size)
     mark.close()
-    assert MARK_BYTES < largest < 2 * MARK_BYTES
-    mark = Mark(path)
+    assert WATERMARK_BYTES < largest < 2 * WATERMARK_BYTES
+    mark = Watermark(path)
     assert mark.newest == note(last, *publishers)
     assert list(mark.names) == ["alice/all"]
     assert mark.spans_after(last - 10)[0] == Span("publisher 000", 391, 400, 3_910, 4_009)
@@ -129,20 +129,20 @@ def test_names_are_bounded(tmp_path: Path, names: int) -> None:
     begun = note(1)
     begun.began = [f"s{each}" for each in range(names)]
     noted(tmp_path / "mark", begun)
-    mark = Mark(tmp_path / "mark")
+    mark = Watermark(tmp_path / "mark")
     assert len(mark.names) == min(names, MAX_MARKED_NAMES)
     mark.close()
 
 
 def test_a_mark_that_was_removed_is_made_again(tmp_path: Path) -> None:
     path = tmp_path / "mark"
-    mark = Mark(path)
+    mark = Watermark(path)
     mark.note(note(1))
     path.unlink()
     mark.sync()
     mark.note(note(2))
     mark.close()
-    mark = Mark(path)
+    mark = Watermark(path)
     assert mark.newest == note(2)
     mark.close()
 
@@ -151,7 +151,7 @@ def test_a_full_disk_is_told_once_and_the_mark_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "mark"
-    mark = Mark(path)
+    mark = Watermark(path)
     write = os.write
 
     def full(descriptor: int, data: bytes) -> int:
@@ -159,14 +159,14 @@ def test_a_full_disk_is_told_once_and_the_mark_goes_on(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("palio.server.journal.mark.os.write", full)
+        patched.setattr("palio.server.journal.watermark.os.write", full)
         mark.note(note(1))
         mark.note(note(2))
     mark.note(note(3))
     mark.close()
     (told,) = caplog.records
     assert "cannot be written" in told.getMessage()
-    mark = Mark(path)
+    mark = Watermark(path)
     assert mark.newest == note(3)
     mark.close()
 
@@ -176,9 +176,9 @@ def test_a_busy_mark_is_synced_now_and_then(
 ) -> None:
     now = [0.0]
     synced: list[int] = []
-    monkeypatch.setattr("palio.server.journal.mark.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("palio.server.journal.mark.os.fsync", synced.append)
-    mark = Mark(tmp_path / "mark")
+    monkeypatch.setattr("palio.server.journal.watermark.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("palio.server.journal.watermark.os.fsync", synced.append)
+    mark = Watermark(tmp_path / "mark")
     for commits in range(1, 101):
         now[0] += 0.05
         mark.note(note(commits))
@@ -216,7 +216,7 @@ def written(path: Path, notes: list[Any]) -> None:
 def test_a_note_beyond_all_counting_is_none(tmp_path: Path, name: str, value: int) -> None:
     sound = {"name": "b1", "epochs": 1, "commits": 1, "last_offset": 1}
     written(tmp_path / FILE, [sound, sound | {"commits": 2} | {name: value}])
-    mark = Mark(tmp_path / FILE)
+    mark = Watermark(tmp_path / FILE)
     assert mark.newest == Note("b1", 1, 1, 1)
     mark.close()
 

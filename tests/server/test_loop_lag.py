@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from palio.server.limits import HELD_S, PULSE_S, RESTING_PULSE_S
-from palio.server.pulse import BOUNDS_S, Pulse, Worst
+from palio.server.limits import HELD_S, IDLE_LAG_CHECK_S, LAG_CHECK_S
+from palio.server.loop_lag import BOUNDS_S, LoopLagMonitor, Worst
 from tests.server.helpers import until
 
 
 def test_delays_are_counted_by_bounds_and_cumulated() -> None:
-    pulse = Pulse()
+    pulse = LoopLagMonitor()
     for delay in (0.0, 0.005, 0.006, 0.3, 99.0):
         pulse.beat(delay, 0.0)
     found = pulse.delays
@@ -24,7 +24,7 @@ def test_delays_are_counted_by_bounds_and_cumulated() -> None:
 
 
 def test_the_worst_is_given_once_and_computing_is_no_longer_than_the_delay() -> None:
-    pulse = Pulse()
+    pulse = LoopLagMonitor()
     pulse.beat(0.2, 0.5)
     pulse.beat(0.1, 0.0)
     assert pulse.take_worst() == Worst(0.2, 0.2)
@@ -35,7 +35,7 @@ def test_the_worst_is_given_once_and_computing_is_no_longer_than_the_delay() -> 
 def test_a_loop_that_was_held_is_told_of(
     delay: float, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pulse = Pulse()
+    pulse = LoopLagMonitor()
     pulse.held_by("Subscribe", 0.04)
     pulse.beat(delay, delay)
     assert len(caplog.records) == told
@@ -47,7 +47,7 @@ def test_a_loop_that_was_held_is_told_of(
 
 
 def test_it_is_not_told_over_and_over(caplog: pytest.LogCaptureFixture) -> None:
-    pulse = Pulse()
+    pulse = LoopLagMonitor()
     for _ in range(100):
         pulse.beat(1.0, 1.0)
     assert len(caplog.records) == 1
@@ -55,12 +55,12 @@ def test_it_is_not_told_over_and_over(caplog: pytest.LogCaptureFixture) -> None:
 
 
 async def test_a_loop_that_is_held_is_late() -> None:
-    pulse = Pulse()
+    pulse = LoopLagMonitor()
     pulse.start()
     beats = pulse.delays.counts[-1]
     await until(lambda: pulse.delays.counts[-1] > beats)
     pulse.take_worst()
-    held = RESTING_PULSE_S + 10 * PULSE_S
+    held = IDLE_LAG_CHECK_S + 10 * LAG_CHECK_S
     started = time.thread_time()
     while time.thread_time() < started + held:
         pass
@@ -68,24 +68,24 @@ async def test_a_loop_that_is_held_is_late() -> None:
     await until(lambda: pulse.delays.counts[-1] > before)
     pulse.stop()
     worst = pulse.take_worst()
-    assert worst.late_s >= worst.computed_s >= held - RESTING_PULSE_S - 2 * PULSE_S
+    assert worst.late_s >= worst.computed_s >= held - IDLE_LAG_CHECK_S - 2 * LAG_CHECK_S
     await asyncio.sleep(0)
 
 
 async def test_an_idle_loop_is_looked_at_less_often_and_a_long_message_is_seen() -> None:
-    pulse = Pulse()
+    pulse = LoopLagMonitor()
     pulse.start()
     await until(lambda: pulse.delays.counts[-1] > 0)  # from now on nothing is there to be late
-    assert await _seconds_to_next_beat(pulse) > 5 * PULSE_S
+    assert await _seconds_to_next_beat(pulse) > 5 * LAG_CHECK_S
     pulse.take_worst()
     pulse.held_by("Subscribe", 3 * HELD_S)  # over before the next look was due
     await _seconds_to_next_beat(pulse)
     assert pulse.take_worst().late_s >= 3 * HELD_S
-    assert await _seconds_to_next_beat(pulse) < RESTING_PULSE_S  # at work
+    assert await _seconds_to_next_beat(pulse) < IDLE_LAG_CHECK_S  # at work
     pulse.stop()
 
 
-async def _seconds_to_next_beat(pulse: Pulse) -> float:
+async def _seconds_to_next_beat(pulse: LoopLagMonitor) -> float:
     before, began = pulse.delays.counts[-1], time.perf_counter()
     await until(lambda: pulse.delays.counts[-1] > before)
     return time.perf_counter() - began

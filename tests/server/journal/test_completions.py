@@ -2,23 +2,23 @@ from __future__ import annotations
 
 import pytest
 
-from palio.server.turns import Answer, Answers, Turns
+from palio.server.turns import Completion, CompletionQueue, Turns
 from tests.server.test_turns import Clock
 
 
 def test_answers_are_told_in_slices_and_in_their_order() -> None:
-    clock, told = Clock(), list[Answer]()
+    clock, told = Clock(), list[Completion]()
     turns = Turns(clock, turn_s=6.0, slice_s=2.5)
 
     def tell(ticket: int, reason: str | None) -> None:
         clock.now += 1.0
         told.append((ticket, reason))
 
-    answers = Answers(turns, tell)
-    wanted: list[Answer] = [(number, None) for number in range(10)]
+    answers = CompletionQueue(turns, tell)
+    wanted: list[Completion] = [(number, None) for number in range(10)]
     answers.add(wanted)
     assert len(told) == 3
-    late: list[Answer] = [(10, "the disk is full"), (11, None)]
+    late: list[Completion] = [(10, "the disk is full"), (11, None)]
     answers.add(late)
     assert len(told) == 3
     while not answers.is_empty:
@@ -39,7 +39,7 @@ def test_an_answer_that_leads_to_a_fault_keeps_nobody_from_the_others() -> None:
         if ticket == 1:
             raise ValueError("a bug")
 
-    answers = Answers(turns, tell)
+    answers = CompletionQueue(turns, tell)
     with pytest.raises(ValueError, match="a bug"):
         answers.add([(number, None) for number in range(4)])
     assert not turns.is_idle

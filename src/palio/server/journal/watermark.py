@@ -1,4 +1,4 @@
-"""`Mark`: how far a journal has come, in a file of its own: the watermark.
+"""`Watermark`: how far a journal has come, in a file of its own: the watermark.
 
 A log that was cut short, an empty file and an old copy all look like a journal with less in it. The
 mark says how much there was. It is compared when the journal is opened (`journal.begin_epoch`).
@@ -10,8 +10,8 @@ mark says how much there was. It is compared when the journal is opened (`journa
    the writer is idle and when the journal is opened or closed: it costs no sync for each
    transaction. A machine that loses its power may forget the notes of the last second, never more.
 3. A note that is not whole is left out, wherever it is: each is true by itself.
-4. The file is rewritten when it has grown by `MARK_BYTES`: half of it, the newest notes, stays,
-   with the names of all durable subscriptions.
+4. The file is rewritten when it has grown by `WATERMARK_BYTES`: half of it, the newest notes,
+   stays, with the names of all durable subscriptions.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ import msgspec
 from palio import files
 from palio.errors import InvalidConfiguration
 from palio.model.values import LAST_TIME
-from palio.server.limits import MARK_BYTES, MAX_MARKED_NAMES
+from palio.server.limits import MAX_MARKED_NAMES, WATERMARK_BYTES
 
-__all__ = ["FILE", "SYNC_S", "Mark", "Note", "Span"]
+__all__ = ["FILE", "SYNC_S", "Note", "Span", "Watermark"]
 
 logger: Final = logging.getLogger("palio.journal")
 
@@ -80,7 +80,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     ended: list[str] = []
 
 
-class Mark:
+class Watermark:
     """The mark of one journal, read when the journal opens and written by the journal's writer."""
 
     def __init__(self, path: Path) -> None:
@@ -91,7 +91,7 @@ class Mark:
         """The durable subscriptions that there were then, `MAX_MARKED_NAMES` at most."""
         self._lines: deque[bytes] = deque()
         self._bytes = 0
-        self._limit = MARK_BYTES
+        self._limit = WATERMARK_BYTES
         self._unsynced = False
         self._synced_at = time.monotonic()
         self._failing = False
@@ -179,13 +179,13 @@ class Mark:
 
     def _rewrite(self) -> None:
         assert self.newest is not None
-        while len(self._lines) > 1 and self._bytes > MARK_BYTES // 2:
+        while len(self._lines) > 1 and self._bytes > WATERMARK_BYTES // 2:
             self._bytes -= len(self._lines.popleft())
         newest = self.newest
         base = Note(newest.name, newest.epochs, newest.commits, newest.last_offset)
         base.time_us, base.began = newest.time_us, list(self.names)
         line = _encoded(base)
-        self._limit = self._bytes + len(line) + MARK_BYTES
+        self._limit = self._bytes + len(line) + WATERMARK_BYTES
         try:
             with files.replaced(self.path) as file:
                 file.write(b"\n".join([line, *self._lines]) + b"\n")

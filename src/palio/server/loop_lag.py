@@ -1,10 +1,10 @@
-"""`Pulse`: how late the loop is, and what held it.
+"""`LoopLagMonitor`: how late the loop is, and what held it.
 
 A broker's loop serves everybody, so whatever holds it holds everybody up. A timer that should fire
-every `PULSE_S`, or `RESTING_PULSE_S` while no message comes, measures by how much it is late. That
-includes what no counter of messages sees: fronts, garbage collection, other threads of the process,
-other processes of a busy machine. Beside it is noted how much of the time the loop's own thread was
-computing, which tells the last two from the others.
+every `LAG_CHECK_S`, or `IDLE_LAG_CHECK_S` while no message comes, measures by how much it is late.
+That includes what no counter of messages sees: fronts, garbage collection, other threads of the
+process, other processes of a busy machine. Beside it is noted how much of the time the loop's own
+thread was computing, which tells the last two from the others.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import time
 from bisect import bisect_left
 from typing import Final, NamedTuple
 
-from palio.server.limits import HELD_EVERY_S, HELD_S, PULSE_S, RESTING_PULSE_S
+from palio.server.limits import HELD_EVERY_S, HELD_S, IDLE_LAG_CHECK_S, LAG_CHECK_S
 
-__all__ = ["BOUNDS_S", "Delays", "Pulse", "Worst"]
+__all__ = ["BOUNDS_S", "Delays", "LoopLagMonitor", "Worst"]
 
 logger: Final = logging.getLogger("palio.server")
 
@@ -39,13 +39,13 @@ class Worst(NamedTuple):
     computed_s: float = 0.0
 
 
-class Pulse:
+class LoopLagMonitor:
     """The delays of the loop that is running.
 
-    >>> pulse = Pulse()
-    >>> pulse.beat(0.07, 0.06), pulse.beat(0.001, 0.0)
+    >>> monitor = LoopLagMonitor()
+    >>> monitor.beat(0.07, 0.06), monitor.beat(0.001, 0.0)
     (None, None)
-    >>> pulse.take_worst(), pulse.take_worst(), pulse.delays.counts[3:5]
+    >>> monitor.take_worst(), monitor.take_worst(), monitor.delays.counts[3:5]
     (Worst(late_s=0.07, computed_s=0.06), Worst(late_s=0.0, computed_s=0.0), (1, 2))
     """
 
@@ -81,7 +81,7 @@ class Pulse:
     def start(self) -> None:
         """Begin, on the loop that is running."""
         self._computed = time.thread_time()
-        self._wait(PULSE_S)
+        self._wait(LAG_CHECK_S)
 
     def stop(self) -> None:
         """Look no more."""
@@ -115,11 +115,11 @@ class Pulse:
     def _fire(self) -> None:
         computed, longest_s = time.thread_time(), self.longest_s
         late_s = max(0.0, time.perf_counter() - self._due)
-        if self._pause_s > PULSE_S:  # a message that woke the loop ended before this was due
+        if self._pause_s > LAG_CHECK_S:  # a message that woke the loop ended before this was due
             late_s = max(late_s, longest_s)
         self.beat(late_s, computed - self._computed)
         self._computed = computed
-        self._wait(PULSE_S if longest_s else RESTING_PULSE_S)
+        self._wait(LAG_CHECK_S if longest_s else IDLE_LAG_CHECK_S)
 
     def _wait(self, pause_s: float) -> None:
         self._pause_s = pause_s

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from palio.server.journal.disk_space import Presence
+from palio.server.journal.disk_space import FileIdentity
 
 
 def remove(data: Path) -> None:
@@ -37,12 +37,12 @@ def test_files_that_are_not_where_they_were_are_noticed(
     data.mkdir()
     for name in ("file", "log"):
         (data / name).write_text("x")
-    presence = Presence([data / "file", data / "log"])
+    identity = FileIdentity([data / "file", data / "log"])
     with (data / "log").open("a") as log:  # to be written to is what they are for
         log.write("x")
-    assert presence.problem() is None
+    assert identity.problem() is None
     harm(data)
-    problem = presence.problem()
+    problem = identity.problem()
     assert problem is not None
     assert told in problem
     assert "restart the broker" in problem
@@ -51,8 +51,8 @@ def test_files_that_are_not_where_they_were_are_noticed(
 def test_it_is_for_good(tmp_path: Path) -> None:
     """What was refused meanwhile is not in it."""
     (tmp_path / "file").write_text("x")
-    presence = Presence([tmp_path / "file"])
+    identity = FileIdentity([tmp_path / "file"])
     (tmp_path / "file").rename(tmp_path / "other")
-    problem = presence.problem()
+    problem = identity.problem()
     (tmp_path / "other").rename(tmp_path / "file")
-    assert presence.problem() == problem
+    assert identity.problem() == problem
