@@ -175,7 +175,7 @@ def test_a_connection_whose_dialer_is_stopped_as_it_is_made_is_lost(loop_factory
             assert await near.called("dial") == [("dial", 1, "")]
             await near.called("lost")
             await far.called("lost")
-            assert (server.connections, server.places.taken, server.host.links) == (0, 0, {})
+            assert (server.connections, server.limiter.taken, server.host.links) == (0, 0, {})
             server.dial(f"palio://127.0.0.1:{address[1]}")
             await near.called("dial", 2)
         assert failed == []
@@ -190,7 +190,7 @@ def test_an_address_where_nobody_answers_takes_no_place(loop_factory: Loops) -> 
         async with serving(Scripted()) as (server, _):
             server.dial(f"palio://127.0.0.1:{free_port()}")
             await until(lambda: server.traffic.dial_failures >= 1)
-            assert (server.places.taken, server.traffic.late) == (0, 0)
+            assert (server.limiter.taken, server.traffic.late) == (0, 0)
 
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(play())

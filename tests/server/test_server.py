@@ -191,7 +191,7 @@ async def test_a_frame_that_trickles_is_no_sign_of_life(role: str) -> None:
         peer.send(Hello(role, "slow", PROTOCOL_VERSION))
         await peer.next(Welcome)
         peer.send_bytes(HEAD.pack(1 << 20, CONTROL, 0))
-        await until(lambda: server.places.size == 1 << 20)
+        await until(lambda: server.limiter.size == 1 << 20)
         closed = asyncio.create_task(peer.until_closed())
         while not closed.done():
             peer.send_bytes(b"x")
@@ -199,7 +199,7 @@ async def test_a_frame_that_trickles_is_no_sign_of_life(role: str) -> None:
         with suppress(ConnectionError):
             await closed
         await until(lambda: server.connections == 0)
-        assert server.places.size == 0
+        assert server.limiter.size == 0
 
 
 # --- turns ---

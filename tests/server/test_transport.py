@@ -27,7 +27,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.protocol.wire import HEAD, Encoder, framed
-from palio.server import places as places_room
+from palio.server import connection_limiter
 from palio.server import transport as transport_room
 from palio.server.limits import FEW_ROWS, WRITE_HIGH_BYTES
 from palio.server.turns import LoopTurns
@@ -453,7 +453,7 @@ async def test_beyond_the_share_of_a_principal_large_frames_wait_unread(
     role: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = sized(1 << 20)
-    monkeypatch.setattr(places_room, "SHARE_BYTES", 2 * len(frame))
+    monkeypatch.setattr(connection_limiter, "SHARE_BYTES", 2 * len(frame))
     node = Scripted(echo)
     async with serving(node) as (server, address):
         peers = [await Peer.connect(address) for _ in range(3)]
@@ -461,7 +461,7 @@ async def test_beyond_the_share_of_a_principal_large_frames_wait_unread(
             node.principals |= dict.fromkeys(server.links, "ann")
             peer.send(Hello(role, "ann", PROTOCOL_VERSION))
             await peer.next(Welcome)
-        holders = server.places.holders
+        holders = server.limiter.holders
         assert len(holders) == (1 if role == "client" else 3)
         connections = [*server._open]
         for peer in peers:
@@ -479,7 +479,7 @@ async def test_beyond_the_share_of_a_principal_large_frames_wait_unread(
             peer.send_bytes(frame[-1:])
         for peer in peers:
             await peer.next(Deliver)
-        assert server.places.size == 0
+        assert server.limiter.size == 0
         for peer in peers:
             peer.close()
 
@@ -488,10 +488,10 @@ async def test_a_frame_that_does_not_end_gives_its_room_back_with_its_connection
     async with serving(Scripted(echo)) as (server, address):
         peer = await Peer.client(address)
         peer.send_bytes(sized(1 << 20)[:-1])
-        await until(lambda: server.places.size > 0)
+        await until(lambda: server.limiter.size > 0)
         peer.abort()
         await until(lambda: server.connections == 0)
-        assert server.places.size == 0
+        assert server.limiter.size == 0
 
 
 async def test_a_frame_has_room_until_all_of_it_was_handed_over() -> None:
@@ -501,21 +501,21 @@ async def test_a_frame_has_room_until_all_of_it_was_handed_over() -> None:
         peer = await Peer.client(address)
         peer.send_bytes(sized(1 << 20, PARTS * FEW_ROWS))
         await until(lambda: len(node.taken) > 2)
-        assert server.places.size >= 1 << 20
+        assert server.limiter.size >= 1 << 20
         await until(lambda: node.taken[-1][1] is None)
-        await until(lambda: server.places.size == 0)
+        await until(lambda: server.limiter.size == 0)
         peer.close()
 
 
 async def test_who_has_to_make_room_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = sized(1 << 20)
-    monkeypatch.setattr(places_room, "INTAKE_BYTES", len(frame))
-    monkeypatch.setattr(places_room, "YIELD_S", 0.0)
+    monkeypatch.setattr(connection_limiter, "INTAKE_BYTES", len(frame))
+    monkeypatch.setattr(connection_limiter, "YIELD_S", 0.0)
     node = Scripted(echo)
     async with serving(node) as (server, address):
         stalls = await Peer.client(address)
         stalls.send_bytes(frame[:-1])
-        await until(lambda: server.places.size > 0)
+        await until(lambda: server.limiter.size > 0)
         peer = await Peer.client(address, "bob")
         peer.send_bytes(frame)
         await peer.next(Deliver)
@@ -547,13 +547,13 @@ async def test_strangers_that_say_nothing_keep_nobody_out() -> None:
 
 
 async def test_what_strangers_send_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places_room, "STRANGER_BYTES", 3 * MAX_GREETING_BYTES)
+    monkeypatch.setattr(connection_limiter, "STRANGER_BYTES", 3 * MAX_GREETING_BYTES)
     async with serving(Scripted(echo)) as (server, address):
         strangers = [await Peer.connect(address) for _ in range(4)]
         for peer in strangers:
             peer.send_bytes(sized_hello(MAX_GREETING_BYTES)[:-1])
         await until(lambda: server.traffic.refused == 1)
-        assert server.places.stranger_bytes == 3 * MAX_GREETING_BYTES
+        assert server.limiter.stranger_bytes == 3 * MAX_GREETING_BYTES
         for peer in strangers:
             peer.send_bytes(sized_hello(MAX_GREETING_BYTES)[-1:])
         welcomed = 0
@@ -562,7 +562,7 @@ async def test_what_strangers_send_is_counted(monkeypatch: pytest.MonkeyPatch) -
                 await peer.next(Welcome)
                 welcomed += 1
             peer.close()
-        assert (welcomed, server.places.stranger_bytes) == (3, 0)
+        assert (welcomed, server.limiter.stranger_bytes) == (3, 0)
 
 
 # --- large messages ---

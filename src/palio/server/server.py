@@ -33,6 +33,7 @@ from palio.node.effects import Moment, Report
 from palio.node.host import Host, LinkPort, Machine
 from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
 from palio.protocol.messages import Bye, EventMessage, Message
+from palio.server.connection_limiter import ConnectionLimiter
 from palio.server.counters import Traffic
 from palio.server.dialing import Dialer, Dialers
 from palio.server.journal.journal import Diskless, Journal
@@ -40,7 +41,6 @@ from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
 from palio.server.loop_lag import LoopLagMonitor
 from palio.server.multicast.sockets import GroupSockets
-from palio.server.places import Places
 from palio.server.transport import Connection
 from palio.server.turns import WRITABLE, CompletionQueue, LoopTurns
 
@@ -76,7 +76,7 @@ class Server:
         )
         self.host = Host(node, journal, self, self._report, multicast, self._dialers)
         self._completions = CompletionQueue(self.turns, self._answer)
-        self.places = Places(max_connections, self.traffic)
+        self.limiter = ConnectionLimiter(max_connections, self.traffic)
         """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
         self._open: set[Connection] = set()
@@ -206,7 +206,7 @@ class Server:
     @property
     def connections(self) -> int:
         """Sockets that are open, at all ports, greeted or not."""
-        return self.places.taken
+        return self.limiter.taken
 
     @property
     def links(self) -> dict[int, LinkPort]:
@@ -218,13 +218,13 @@ class Server:
     def opened(self, connection: Connection) -> None:
         """Admit a connection to the node, or turn it away (`transport.Owner`)."""
         self._open.add(connection)
-        may_stay = connection.place.hold(connection.make_room)
+        may_stay = connection.slot.hold(connection.make_room)
         if self._closing or not may_stay:
-            self.traffic.refused += may_stay  # one that lost its place was counted as it did
+            self.traffic.refused += may_stay  # one that lost its slot was counted as it did
             reason = (
                 "the server is stopping"
                 if self._closing
-                else f"{self.places.most} connections are the most (limits.connections)"
+                else f"{self.limiter.most} connections are the most (limits.connections)"
             )
             connection.close(last=Bye("LimitExceeded", reason))
             return
@@ -239,7 +239,7 @@ class Server:
         """Charge a socket to its principal (`transport.Owner`)."""
         principal = None if connection.is_broker else self.node.principal(connection.number)
         try:
-            connection.place.shown(principal)
+            connection.slot.shown(principal)
         except LimitExceeded as error:
             connection.close(last=Bye("LimitExceeded", str(error)))
             return False
@@ -278,7 +278,7 @@ class Server:
     def gone(self, connection: Connection, reason: str) -> None:
         """Forget a connection that is down (`transport.Owner`)."""
         self._open.discard(connection)
-        connection.place.leave()
+        connection.slot.leave()
         if not self._open:
             self._empty.set()
         if connection.is_broker:
@@ -341,7 +341,7 @@ class Server:
     def _new_connection(self, *, dialled: bool = False) -> Connection:
         # Whom this broker dials may be busy; strangers are to be quick.
         greeting_s = max(self._greeting_s, ANSWER_S) if dialled else self._greeting_s
-        place = self.places.take(greeting_s)
+        slot = self.limiter.take(greeting_s)
         if dialled:
-            place.shown(None)
-        return Connection(self, self.host.new_link(), place, dialled=dialled, greeting_s=greeting_s)
+            slot.shown(None)
+        return Connection(self, self.host.new_link(), slot, dialled=dialled, greeting_s=greeting_s)

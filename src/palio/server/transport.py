@@ -12,8 +12,8 @@
    read from the connection, a broker's neither.
 5. A message of more events than may be taken at once is handed over part by part. If the connection
    ends meanwhile, so does that: the node knows what it has taken, should the message come again.
-6. A large frame has room in the account of its sender (`places`) before it is read, until it has
-   been handed over.
+6. A large frame has room in the account of its sender (`connection_limiter`) before it is read,
+   until it has been handed over.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from palio.protocol.batches import Divisible, is_divisible
 from palio.protocol.limits import GREETING_S, MAX_FRAME_BYTES, MAX_GREETING_BYTES, MAX_REQUEST_BYTES
 from palio.protocol.messages import Bye, EventMessage, Hello, Message, Welcome
 from palio.protocol.wire import Decoder, Encoder, write
+from palio.server.connection_limiter import ConnectionSlot
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
-from palio.server.places import SocketPlace
 from palio.server.turns import LoopTurns
 
 __all__ = ["Connection", "Owner", "Parts", "is_large"]
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
         "is_broker",
         "number",
         "peer",
-        "place",
+        "slot",
         "url",
     )
 
@@ -99,7 +99,7 @@ class Connection(asyncio.Protocol):
         self,
         owner: Owner,
         number: int,
-        place: SocketPlace,
+        slot: ConnectionSlot,
         *,
         dialled: bool = False,
         greeting_s: float = GREETING_S,
@@ -112,7 +112,7 @@ class Connection(asyncio.Protocol):
         """Where we dialled."""
         self.farewell = ""
         """Why it has ended: the other end's code in place of a greeting, or this end's reason."""
-        self.place = place
+        self.slot = slot
         """Among all sockets of the owner."""
         self._owner = owner
         self.is_broker = dialled
@@ -239,12 +239,12 @@ class Connection(asyncio.Protocol):
         self._behind = True
         self._read_or_not()
         self._owner.turns.wait(self)
-        self.place.keep(self._decoder.waiting)
+        self.slot.keep(self._decoder.waiting)
 
     def _ask_for_room(self) -> None:
         """Wait until there is room for the whole of a frame, in the stead of the one before."""
         self._announced = self._decoder.announced
-        self._is_short = not self.place.claim(self._announced, self._go_on_reading)
+        self._is_short = not self.slot.claim(self._announced, self._go_on_reading)
         self._read_or_not()
 
     def _go_on_reading(self) -> None:
@@ -364,7 +364,7 @@ class Connection(asyncio.Protocol):
             self.connection_lost(None)
             return
         self._greeted()
-        self.place.leave()
+        self.slot.leave()
 
     async def wait_lost(self) -> None:
         """Return when the connection is down. One task may wait."""

@@ -467,7 +467,7 @@ async def test_connections_count_by_principal_through_all_doors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those too that only ask, and so have no session."""
-    monkeypatch.setattr("palio.server.places.MAX_ASKING", 1)
+    monkeypatch.setattr("palio.server.connection_limiter.MAX_ASKING", 1)
     signed = Signed(tmp_path)
     alice, bob = (signed.token(name, sessions=1) for name in ("alice", "bob"))
     path = f"/events?filter={quote('EXISTS id')}&access_token="
@@ -480,7 +480,9 @@ async def test_connections_count_by_principal_through_all_doors(
             head = f"POST /subscriptions?access_token={alice} HTTP/1.1\r\nhost: {address[0]}"
             writer.write(f"{head}:{address[1]}\r\ncontent-length: 2\r\n\r\n{{".encode())
             asking.append(writer)
-        await until(lambda: sum(each.sockets for each in found.server.places.holders.values()) == 2)
+        await until(
+            lambda: sum(each.sockets for each in found.server.limiter.holders.values()) == 2
+        )
         refused = await client.get(path + alice)
         assert (refused.status_code, refused.json()["error"]["type"]) == (413, "LimitExceeded")
         assert "limits.sessions + MAX_ASKING = 2; close one" in refused.json()["error"]["message"]
@@ -499,7 +501,7 @@ async def test_connections_count_by_principal_through_all_doors(
                 await peer.next(Welcome)
                 peer.close()
         asking[0].close()
-        await until(lambda: found.server.places.holders["alice"].sockets == 1)
+        await until(lambda: found.server.limiter.holders["alice"].sockets == 1)
         assert (await client.get(f"/subscriptions?access_token={alice}")).status_code == 200
 
 

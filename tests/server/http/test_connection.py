@@ -389,7 +389,7 @@ async def test_who_does_not_take_the_answers_is_cut(caplog: pytest.LogCaptureFix
             sending.exception()
 
 
-# --- places ---
+# --- slots ---
 
 
 def configured(limit: int, **sections: Any) -> Configuration:
@@ -455,15 +455,18 @@ POSTED: Final = HALF_BODY[:-1]
 async def test_bodies_beyond_the_share_of_a_principal_wait_unread(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palio.server.places.SHARE_BYTES", 2 * len(BODY))
-    monkeypatch.setattr("palio.server.places.MAX_WAITING", 1)
-    monkeypatch.setattr("palio.server.places.ANYONE", "")  # they are all of one principal
+    monkeypatch.setattr("palio.server.connection_limiter.SHARE_BYTES", 2 * len(BODY))
+    monkeypatch.setattr("palio.server.connection_limiter.MAX_WAITING", 1)
+    # They are all of one principal.
+    monkeypatch.setattr(
+        "palio.server.connection_limiter.ANYONE", ""
+    )  # they are all of one principal
     async with hasty(caplog) as (server, client):
         callers = list[Caller]()
         for _ in range(4):
             callers.append(await Caller.to(client, POSTED + BODY[:-1]))
-            await until(lambda: server.places.size == min(len(callers), 2) * len(BODY))
-        (holder,) = server.places.holders.values()
+            await until(lambda: server.limiter.size == min(len(callers), 2) * len(BODY))
+        (holder,) = server.limiter.holders.values()
         await until(lambda: server.traffic.refused == 1)
         assert len(holder.waiting) == 1
         last = callers.pop()
@@ -492,12 +495,12 @@ async def test_a_body_needs_room_for_its_length(
 ) -> None:
     async with hasty(caplog) as (server, client):
         caller = await Caller.to(client, POSTED.replace(b"content-length: 100000\r\n\r\n", head))
-        await until(lambda: len(server.places.holders) == 1)
+        await until(lambda: len(server.limiter.holders) == 1)
         await turns(5)
-        assert server.places.size == size
+        assert server.limiter.size == size
         caller.writer.close()
         await nobody_is_left(server)
-        assert server.places.size == 0
+        assert server.limiter.size == 0
 
 
 async def test_a_body_has_room_until_its_request_ends(
@@ -517,21 +520,21 @@ async def test_a_body_has_room_until_its_request_ends(
         await working.wait()
         caller.writer.close()
         await nobody_is_left(server)
-        assert server.places.size == len(BODY)
+        assert server.limiter.size == len(BODY)
         may_end.set()
-        await until(lambda: server.places.size == 0)
+        await until(lambda: server.limiter.size == 0)
 
 
 async def test_who_leaves_while_it_waits_for_room_leaves_no_trace(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palio.server.places.SHARE_BYTES", len(BODY))
-    monkeypatch.setattr("palio.server.places.ANYONE", "")
+    monkeypatch.setattr("palio.server.connection_limiter.SHARE_BYTES", len(BODY))
+    monkeypatch.setattr("palio.server.connection_limiter.ANYONE", "")
     async with hasty(caplog) as (server, client):
         first = await Caller.to(client, POSTED)
-        await until(lambda: server.places.size > 0)
+        await until(lambda: server.limiter.size > 0)
         second = await Caller.to(client, POSTED)
-        (holder,) = server.places.holders.values()
+        (holder,) = server.limiter.holders.values()
         await until(lambda: len(holder.waiting) == 1)
         second.writer.close()
         await nobody_is_left(server, but=1)
@@ -542,18 +545,18 @@ async def test_who_leaves_while_it_waits_for_room_leaves_no_trace(
 async def test_what_a_stranger_sends_is_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("palio.server.places.STRANGER_BYTES", 150_000)
+    monkeypatch.setattr("palio.server.connection_limiter.STRANGER_BYTES", 150_000)
     async with hasty(caplog) as (server, client):
         refused = POSTED.replace(b"localhost", b"evil.example")
         half = await Caller.to(client, HALF_HEAD + b"x" * 30_000)
-        await until(lambda: server.places.stranger_bytes > 30_000)
+        await until(lambda: server.limiter.stranger_bytes > 30_000)
         caller = await Caller.to(client, refused + BODY[:-1])
         assert b" 421 " in await caller.answers_once()
-        await until(lambda: 60_000 < server.places.stranger_bytes < 110_000)
+        await until(lambda: 60_000 < server.limiter.stranger_bytes < 110_000)
         caller.writer.close()
         await nobody_is_left(server, but=1)
         large = await Caller.to(client, HALF_HEAD + b"x" * 31_000)
-        await until(lambda: server.places.stranger_bytes > 60_000)
+        await until(lambda: server.limiter.stranger_bytes > 60_000)
         others = [await Caller.to(client, HALF_HEAD + b"x" * 30_000) for _ in range(3)]
         assert refusal(await large.answered())[0] == 503
         assert server.traffic.refused == 1

@@ -4,10 +4,10 @@ import asyncio
 from typing import Any, cast
 
 from palio.node.authority import Principal
+from palio.server.connection_limiter import ConnectionLimiter
 from palio.server.counters import Traffic
 from palio.server.http.connection import PacedSocket
 from palio.server.limits import PIECE_BYTES
-from palio.server.places import Places
 from palio.server.turns import Turns
 from tests.server.fronts import WAIT_S
 
@@ -61,11 +61,11 @@ class World:
     def __init__(self, *, slice_s: float) -> None:
         self.now = 100.0
         self.turns = Turns(self._clock, turn_s=1e6, slice_s=slice_s)
-        self.places = Places(10, Traffic())
-        self.place = self.places.take(WAIT_S)
-        self.place.hold(lambda _: None)
+        self.limiter = ConnectionLimiter(10, Traffic())
+        self.slot = self.limiter.take(WAIT_S)
+        self.slot.hold(lambda _: None)
         self.parser, self.transport = Parser(), Transport()
-        self.socket = PacedSocket(self.parser, self.place, self.turns)
+        self.socket = PacedSocket(self.parser, self.slot, self.turns)
         self.socket.connection_made(cast(asyncio.Transport, self.transport))
 
     def is_read(self) -> bool:
@@ -132,10 +132,10 @@ async def test_who_is_handed_the_socket_gets_the_rest() -> None:
 async def test_what_a_stranger_has_sent_is_counted() -> None:
     world = World(slice_s=1.5)
     world.socket.data_received(bytes(3 * PIECE_BYTES))
-    assert world.places.stranger_bytes == 2 * PIECE_BYTES + Parser.unfinished
-    world.place.shown(Principal("ann"))
+    assert world.limiter.stranger_bytes == 2 * PIECE_BYTES + Parser.unfinished
+    world.slot.shown(Principal("ann"))
     world.turn()
-    assert world.places.stranger_bytes == 0
+    assert world.limiter.stranger_bytes == 0
 
 
 async def test_nothing_is_parsed_after_the_end() -> None:

@@ -16,12 +16,12 @@ from palio.model.printing import shown_without
 from palio.node.authority import ANYONE, Authority, Principal
 from palio.node.effects import Moment
 from palio.protocol.names import check_name
-from palio.server.places import SocketPlace
+from palio.server.connection_limiter import ConnectionSlot
 
 __all__ = [
     "MAX_BODY_BYTES",
     "NAME",
-    "PLACE",
+    "SLOT",
     "TOKEN",
     "Access",
     "Encoded",
@@ -39,8 +39,8 @@ MAX_BODY_BYTES: Final = 4 << 20
 NAME: Final = "http"
 """The front's principal where no caller has to authenticate."""
 
-PLACE: Final = "place"
-"""In the state of a request: the place of its connection."""
+SLOT: Final = "slot"
+"""In the state of a request: the slot of its connection."""
 
 TOKEN: Final = "access_token"
 """The parameter of a query that shows who calls."""
@@ -94,9 +94,9 @@ class Access:
         caller = HttpCaller(principal, token.strip())
         if caller.name == ANYONE:
             _check_site(connection)
-        place = _place(connection.scope)
-        if place is not None:
-            place.shown(caller.principal)
+        slot = _slot(connection.scope)
+        if slot is not None:
+            slot.shown(caller.principal)
         return caller
 
 
@@ -145,9 +145,9 @@ def accounted(app: ASGIApp) -> ASGIApp:
         try:
             await app(scope, receive, send)
         finally:
-            place = _place(scope)
-            if place is not None:
-                place.release()
+            slot = _slot(scope)
+            if slot is not None:
+                slot.release()
 
     return run
 
@@ -162,10 +162,10 @@ async def body_of(request: Request) -> bytes:
     size = int(length) if length.isdigit() else unknown
     if size > MAX_BODY_BYTES:
         raise _too_long(size)
-    place = _place(request.scope)
-    if place is not None:
+    slot = _slot(request.scope)
+    if slot is not None:
         room = asyncio.Event()
-        if not place.claim(size, room.set):
+        if not slot.claim(size, room.set):
             await room.wait()
     body = bytearray()
     try:
@@ -175,15 +175,15 @@ async def body_of(request: Request) -> bytes:
                 raise _too_long(len(body))
     except ClientDisconnect:
         raise Closed("the client left before its request was whole") from None
-    if place is not None:
-        place.whole()
+    if slot is not None:
+        slot.whole()
     return bytes(body)
 
 
-def _place(scope: Scope) -> SocketPlace | None:
-    """The place of a request's connection; tests have none."""
-    place: SocketPlace | None = scope.get("state", {}).get(PLACE)
-    return place
+def _slot(scope: Scope) -> ConnectionSlot | None:
+    """The slot of a request's connection; tests have none."""
+    slot: ConnectionSlot | None = scope.get("state", {}).get(SLOT)
+    return slot
 
 
 def _too_long(size: int) -> LimitExceeded:

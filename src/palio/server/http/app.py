@@ -294,7 +294,7 @@ async def serve(
     scheme = "https" if tls.cert else "http"
     address = f"{scheme}://{bracketed(host)}:{port}"
     door = FrontDoor(
-        server.places,
+        server.limiter,
         server.traffic,
         server.turns,
         handshake_s=limits.greeting_s,

@@ -1,4 +1,4 @@
-"""One connection of HTTP: uvicorn's, with a place among all sockets and a limit on every wait.
+"""One connection of HTTP: uvicorn's, with a slot among all sockets and a limit on every wait.
 
 1. The handshake of TLS may take `limits.greeting_s`; then the socket is closed.
 2. The head of a request may take `limits.http_head_s` from its first byte, that of the first
@@ -8,7 +8,7 @@
 4. A client that does not take the end of what it asked for is cut, `limits.http_body_s` to twice
    that after the connection was closed, or after it asked for more.
 5. An answer without an end, an event stream or a WebSocket, has no limit of time.
-6. The state of a request (`scope["state"]`) has its place: of whom it is, is known to `Access`.
+6. The state of a request (`scope["state"]`) has its slot: of whom it is, is known to `Access`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from uvicorn.server import ServerState
 from websockets.frames import Frame
 
+from palio.server.connection_limiter import ConnectionLimiter, ConnectionSlot
 from palio.server.counters import Traffic
-from palio.server.http.access import PLACE
+from palio.server.http.access import SLOT
 from palio.server.limits import MAX_COMMAND_BYTES, PIECE_BYTES
-from palio.server.places import Places, SocketPlace
 from palio.server.turns import Turns
 
 __all__ = ["FrontDoor", "HttpConnection", "PacedSocket", "SocketConnection"]
@@ -44,11 +44,11 @@ class PacedSocket(asyncio.Protocol):
     def __init__(
         self,
         protocol: asyncio.Protocol,
-        place: SocketPlace,
+        slot: ConnectionSlot,
         turns: Turns,
     ) -> None:
         self._protocol = protocol
-        self._place = place
+        self._slot = slot
         self._turns = turns
         self._transport = cast(asyncio.Transport, None)
         self._rest = bytearray()
@@ -103,8 +103,8 @@ class PacedSocket(asyncio.Protocol):
         finally:
             if until:
                 turns.spend(until)
-        if self._place.is_strangers and not self._transport.is_closing():
-            self._place.keep(len(rest) + cast(Any, self._protocol).unfinished)
+        if self._slot.is_strangers and not self._transport.is_closing():
+            self._slot.keep(len(rest) + cast(Any, self._protocol).unfinished)
         self._read_or_not()
 
     def _read_or_not(self) -> None:
@@ -145,7 +145,7 @@ class PacedSocket(asyncio.Protocol):
 class FrontDoor(NamedTuple):
     """The state that all connections of a front share."""
 
-    places: Places
+    limiter: ConnectionLimiter
     traffic: Traffic
     turns: Turns
     handshake_s: float
@@ -158,8 +158,8 @@ class HttpConnection(H11Protocol):
 
     def __init__(self, config: Config, state: ServerState, door: FrontDoor) -> None:
         self._door = door
-        self._place = door.places.take(door.handshake_s)
-        super().__init__(config, state, {PLACE: self._place})
+        self._slot = door.limiter.take(door.handshake_s)
+        super().__init__(config, state, {SLOT: self._slot})
         self._awaited = ""
         self._timer: asyncio.TimerHandle | None = None
         self._has_begun = False
@@ -169,7 +169,7 @@ class HttpConnection(H11Protocol):
     def paced(cls, config: Config, state: ServerState, door: FrontDoor) -> PacedSocket:
         """A connection, for the loop."""
         self = cls(config, state, door)
-        return PacedSocket(self, self._place, door.turns)
+        return PacedSocket(self, self._slot, door.turns)
 
     # --- what the loop calls ---
 
@@ -177,8 +177,8 @@ class HttpConnection(H11Protocol):
         """Begin, if there is room for the socket (`asyncio.Protocol`)."""
         super().connection_made(transport)
         door = self._door
-        if not self._place.hold(self._make_room):
-            self._make_room(f"{door.places.most} connections are the most (limits.connections)")
+        if not self._slot.hold(self._make_room):
+            self._make_room(f"{door.limiter.most} connections are the most (limits.connections)")
             return
         door.traffic.accepted += 1
         self._await("head", door.head_s)
@@ -200,7 +200,7 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the socket held (`asyncio.Protocol`)."""
         self._await_nothing()
-        self._place.leave()
+        self._slot.leave()
         super().connection_lost(exc)
 
     @property
@@ -227,7 +227,7 @@ class HttpConnection(H11Protocol):
             self._await_nothing()
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        """Hand the connection on, and its place with it."""
+        """Hand the connection on, and its slot with it."""
         self._await_nothing()
         super().handle_websocket_upgrade(event)
         heir = self.transport.get_protocol()
@@ -300,7 +300,7 @@ class HttpConnection(H11Protocol):
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
-    """A connection that became a WebSocket; it keeps the place of the one before."""
+    """A connection that became a WebSocket; it keeps the slot of the one before."""
 
     traffic: Traffic | None = None
     unfinished: Final = MAX_COMMAND_BYTES
@@ -322,7 +322,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the socket held (`asyncio.Protocol`)."""
-        self.app_state[PLACE].leave()
+        self.app_state[SLOT].leave()
         super().connection_lost(exc)
 
     def handle_parser_exception(self) -> None:

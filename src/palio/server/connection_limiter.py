@@ -1,8 +1,8 @@
-"""`Places`: the sockets of a broker, at all ports together, and their unfinished input.
+"""`ConnectionLimiter`: the sockets of a broker, at all ports together, and their unfinished input.
 
 1. A socket is a *stranger's* until it has shown a principal. Strangers have `MAX_STRANGERS` sockets
    and `STRANGER_BYTES` together. A newcomer beyond that, or beyond `limits.connections`, takes the
-   place of the oldest stranger, and missing bytes come from the largest. So strangers never keep
+   slot of the oldest stranger, and missing bytes come from the largest. So strangers never keep
    out clients that authenticate at once.
 2. A message above `MAX_GREETING_BYTES` claims its whole size before more of it is read: a message
    that has begun can always end. Each holder has a share of `SHARE_BYTES`; its sockets beyond that
@@ -14,8 +14,8 @@
    up its oldest unfinished message; one that began a moment ago is let go on, and the newcomer
    gives up.
 
-A socket takes its place when it is accepted, before a handshake of TLS, of which a loop tells
-nobody how it ended: a place that is not held within the time of a handshake is free again.
+A socket takes its slot when it is accepted, before a handshake of TLS, of which a loop tells
+nobody how it ended: a slot that is not held within the time of a handshake is free again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from palio.server.limits import (
     YIELD_S,
 )
 
-__all__ = ["Places", "SocketPlace"]
+__all__ = ["ConnectionLimiter", "ConnectionSlot"]
 
 _AGAIN: Final = "try again, or send smaller messages"
 
@@ -52,18 +52,18 @@ class _Holder:
         self.is_broker = is_broker
         self.sockets = 0
         self.size = 0
-        self.unfinished: dict[SocketPlace, None] = {}
-        """Places whose messages are still coming, oldest first."""
-        self.waiting: dict[SocketPlace, tuple[int, Callable[[], None]]] = {}
+        self.unfinished: dict[ConnectionSlot, None] = {}
+        """ConnectionLimiter whose messages are still coming, oldest first."""
+        self.waiting: dict[ConnectionSlot, tuple[int, Callable[[], None]]] = {}
 
 
-class Places:
+class ConnectionLimiter:
     """The account of all sockets.
 
     >>> async def fill() -> list[bool]:
-    ...     places = Places(2, Traffic())
-    ...     taken = [places.take(1.0) for _ in range(3)]
-    ...     return [place.hold(print) for place in taken]
+    ...     limiter = ConnectionLimiter(2, Traffic())
+    ...     taken = [limiter.take(1.0) for _ in range(3)]
+    ...     return [slot.hold(print) for slot in taken]
     >>> asyncio.run(fill())
     [False, True, True]
     """
@@ -74,51 +74,51 @@ class Places:
         self.traffic = traffic
         self.size = 0
         """Bytes that holders claim."""
-        self.strangers: dict[SocketPlace, None] = {}
+        self.strangers: dict[ConnectionSlot, None] = {}
         """Oldest first."""
         self.stranger_bytes = 0
         self.holders: WeakValueDictionary[object, _Holder] = WeakValueDictionary()
 
-    def take(self, handshake_s: float) -> SocketPlace:
-        """Give a place to a new socket: it is that of the oldest stranger if all are taken."""
-        place = SocketPlace(self, handshake_s)
+    def take(self, handshake_s: float) -> ConnectionSlot:
+        """Give a slot to a new socket: it is that of the oldest stranger if all are taken."""
+        slot = ConnectionSlot(self, handshake_s)
         # The newcomer is a stranger itself: where there is no other, it is the one to go.
         if self.taken > self.most or len(self.strangers) > MAX_STRANGERS:
             next(iter(self.strangers)).give_up(
                 f"{self.most} connections are the most (limits.connections)"
             )
-        return place
+        return slot
 
-    def relieve(self, newcomer: SocketPlace) -> None:
+    def relieve(self, newcomer: ConnectionSlot) -> None:
         """Cut sockets until holders claim no more than the capacity."""
         while self.size > INTAKE_BYTES:
             holders = [each for each in self.holders.values() if each.unfinished]
             # A broker's link carries the events of many clients: it goes only after all of them.
             most = max(holders, key=lambda each: 0 if each.is_broker else each.size)
             oldest = next(iter(most.unfinished))
-            place = newcomer if oldest.is_new else oldest
-            place.give_up(f"unfinished input takes {INTAKE_BYTES} bytes (INTAKE_BYTES); {_AGAIN}")
+            slot = newcomer if oldest.is_new else oldest
+            slot.give_up(f"unfinished input takes {INTAKE_BYTES} bytes (INTAKE_BYTES); {_AGAIN}")
 
 
-class SocketPlace:
-    """The place of one socket."""
+class ConnectionSlot:
+    """The slot of one socket."""
 
     __slots__ = (
         "_cut",
         "_holder",
         "_is_taken",
         "_is_whole",
-        "_places",
+        "_limiter",
         "_since",
         "_size",
         "_timer",
     )
 
-    def __init__(self, places: Places, handshake_s: float) -> None:
+    def __init__(self, limiter: ConnectionLimiter, handshake_s: float) -> None:
         loop = asyncio.get_running_loop()
-        places.taken += 1
-        places.strangers[self] = None
-        self._places = places
+        limiter.taken += 1
+        limiter.strangers[self] = None
+        self._limiter = limiter
         self._is_taken = True
         self._holder: _Holder | None = None
         self._size = 0
@@ -148,29 +148,29 @@ class SocketPlace:
         """Charge the socket to the principal that was shown, None for a broker; may be called
         again. If that has as many sockets as it may, `LimitExceeded`: this one stays whose it was.
         """
-        places, before = self._places, self._holder
+        limiter, before = self._limiter, self._holder
         # A claim stays with the holder that made it until its message was dealt with.
         if not self._is_taken or (before is not None and self._size):
             return
         is_one = principal is not None and principal.name != ANYONE
         key = principal.name if principal is not None and is_one else id(self)
-        holder = places.holders.get(key) or _Holder(is_broker=principal is None)
+        holder = limiter.holders.get(key) or _Holder(is_broker=principal is None)
         if holder is before:
             return
         if principal is not None and is_one:
             self._check_sockets(holder, principal)
         if before is None:
             self.release()
-            del places.strangers[self]
+            del limiter.strangers[self]
         else:
             before.sockets -= 1
         holder.sockets += 1
-        places.holders[key] = self._holder = holder
+        limiter.holders[key] = self._holder = holder
 
     def _check_sockets(self, holder: _Holder, principal: Principal) -> None:
         most = (principal.limits.sessions or MAX_SESSIONS_OF_ONE) + MAX_ASKING
         if holder.sockets >= most:
-            self._places.traffic.refused += 1
+            self._limiter.traffic.refused += 1
             raise LimitExceeded(
                 f"the number of connections of {principal.name!r} at this broker",
                 limit="limits.sessions + MAX_ASKING",
@@ -180,17 +180,17 @@ class SocketPlace:
 
     def keep(self, size: int) -> None:
         """Account for a stranger's input that has not come whole."""
-        places = self._places
+        limiter = self._limiter
         if self._holder is None and self._is_taken:
-            places.stranger_bytes += size - self._size
+            limiter.stranger_bytes += size - self._size
             self._size = size
-            while places.stranger_bytes > STRANGER_BYTES:
-                largest = max(places.strangers, key=lambda each: each._size)
+            while limiter.stranger_bytes > STRANGER_BYTES:
+                largest = max(limiter.strangers, key=lambda each: each._size)
                 largest.give_up(f"strangers sent {STRANGER_BYTES} bytes (STRANGER_BYTES)")
 
     def claim(self, size: int, then: Callable[[], None]) -> bool:
         """Claim capacity for a message of so many bytes, in the stead of the one before. False if
-        it has to wait: `then` is called once it is admitted, or once the place is lost.
+        it has to wait: `then` is called once it is admitted, or once the slot is lost.
         """
         self.release()
         holder = self._holder
@@ -215,38 +215,38 @@ class SocketPlace:
 
     def release(self) -> None:
         """The message was dealt with, or does not come any more."""
-        places, holder, size = self._places, self._holder, self._size
+        limiter, holder, size = self._limiter, self._holder, self._size
         self._size, self._is_whole = 0, False
         if holder is None:
-            places.stranger_bytes -= size
+            limiter.stranger_bytes -= size
         elif size:
-            places.size -= size
+            limiter.size -= size
             holder.size -= size
             holder.unfinished.pop(self, None)
             while holder.waiting:
-                place, (wanted, then) = next(iter(holder.waiting.items()))
+                slot, (wanted, then) = next(iter(holder.waiting.items()))
                 if holder.size + wanted > SHARE_BYTES:
                     break
-                del holder.waiting[place]
-                place._admit(holder, wanted)
+                del holder.waiting[slot]
+                slot._admit(holder, wanted)
                 then()
 
     def give_up(self, reason: str) -> None:
         """Others need what it has: its connection is cut."""
-        self._places.traffic.refused += 1
+        self._limiter.traffic.refused += 1
         cut = self._cut
         self.leave()
         if cut is not None:
             cut(reason)
 
     def leave(self) -> None:
-        """Give the place back, as the socket is closed. May be called twice."""
+        """Give the slot back, as the socket is closed. May be called twice."""
         self._timer.cancel()
         if not self._is_taken:
             return
         self._is_taken, self._cut = False, None
-        self._places.taken -= 1
-        self._places.strangers.pop(self, None)
+        self._limiter.taken -= 1
+        self._limiter.strangers.pop(self, None)
         waited = None
         if self._holder is not None:
             self._holder.sockets -= 1
@@ -257,9 +257,9 @@ class SocketPlace:
             waited[1]()
 
     def _admit(self, holder: _Holder, size: int) -> None:
-        places = self._places
+        limiter = self._limiter
         self._size, self._since = size, asyncio.get_running_loop().time()
-        places.size += size
+        limiter.size += size
         holder.size += size
         holder.unfinished[self] = None
-        places.relieve(self)
+        limiter.relieve(self)
