@@ -8,8 +8,8 @@ from palio.node.effects import Close, Effect, Send
 from palio.protocol.messages import Bye, Done, Message, Ping, Pong, Publish, Settle, Welcome
 from palio.server.journal.journal import Diskless
 from palio.server.limits import FEW_ROWS
+from palio.server.scheduler import LoopScheduler
 from palio.server.server import Server
-from palio.server.turns import LoopTurns
 from tests.server.helpers import Front, Peer, Scripted, hello, large, pong, serving, until
 
 
@@ -139,7 +139,7 @@ async def test_a_message_of_many_events_is_handed_over_in_parts_and_in_order() -
 async def test_others_get_their_turn_between_two_parts_of_what_a_front_says() -> None:
     node = Scripted(pong)
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         front, other = Front(), Front()
         talker = server.connect_local(front.on_message)
         talker.send(large(PARTS * FEW_ROWS))
@@ -161,13 +161,13 @@ async def test_nothing_more_is_handed_over_by_a_link_that_the_node_closed() -> N
 
     node = Scripted(rule)
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         front = Front()
         link = server.connect_local(front.on_message, front.on_close)
         link.send(large(PARTS * FEW_ROWS))
         link.send(Ping())
         await front.until(lambda: bool(front.ends))
-        await until(lambda: server.turns.is_idle)
+        await until(lambda: server.scheduler.is_idle)
         assert len(node.taken) == 3
         assert link.closed
 
@@ -175,7 +175,7 @@ async def test_nothing_more_is_handed_over_by_a_link_that_the_node_closed() -> N
 async def test_what_a_front_said_before_it_left_is_handed_over_and_nothing_told() -> None:
     node = Scripted(pong)
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         front = Front()
         link = server.connect_local(front.on_message, front.on_close)
         link.send(large(PARTS * FEW_ROWS))
@@ -188,7 +188,7 @@ async def test_what_a_front_said_before_it_left_is_handed_over_and_nothing_told(
         assert [each for _, each in node.taken][-1] is None
         assert [type(call[2]) for call in node.calls[-3:-1]] == [Ping, Bye]
         assert (front.heard, front.ends) == ([], [])
-        assert server.turns.is_idle
+        assert server.scheduler.is_idle
 
 
 async def test_a_fault_of_the_node_keeps_nothing_of_what_waits() -> None:
@@ -199,7 +199,7 @@ async def test_a_fault_of_the_node_keeps_nothing_of_what_waits() -> None:
 
     node = Scripted(rule)
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, _):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         front = Front()
         link = server.connect_local(front.on_message)
         link.send(large(5 * FEW_ROWS))

@@ -30,7 +30,7 @@ from palio.protocol.wire import HEAD, Encoder, framed
 from palio.server import connection_limiter
 from palio.server import transport as transport_room
 from palio.server.limits import FEW_ROWS, WRITE_HIGH_BYTES
-from palio.server.turns import LoopTurns
+from palio.server.scheduler import LoopScheduler
 from tests.client.helpers import turns
 from tests.server.helpers import (
     PATIENCE_S,
@@ -130,14 +130,14 @@ async def test_what_one_turn_sends_goes_out_at_once(monkeypatch: pytest.MonkeyPa
 async def test_what_one_read_brings_is_handed_over_in_its_order_however_short_the_slices() -> None:
     node = Scripted(echo)
     async with serving(node) as (server, address):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         talker, other = await Peer.client(address), await Peer.client(address, "bob")
         talker.send(*(Ask(number, "many", 0) for number in range(1, 501)))
         other.send(*(Ask(number, "many", 0) for number in range(1, 501)))
         for number in range(1, 501):
             assert (await talker.next(Done)).id == number
             assert (await other.next(Done)).id == number
-        assert server.turns.is_idle
+        assert server.scheduler.is_idle
         talker.close()
         other.close()
 
@@ -151,7 +151,7 @@ async def test_one_who_asks_little_is_answered_before_one_who_asks_much() -> Non
         return echo(link, message)
 
     async with serving(Scripted(rule)) as (server, address):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         talker, other = await Peer.client(address), await Peer.client(address, "bob")
         talker.send(*(Ask(number, "many", 0) for number in range(1, 2_001)))
         await until(lambda: len(asked) > 5)
@@ -179,7 +179,7 @@ async def test_timers_that_are_due_go_before_the_next_turn() -> None:
 
     async with serving(Scripted(rule)) as (server, address):
         peer = await Peer.client(address)
-        server.turns = LoopTurns(lambda: now)
+        server.scheduler = LoopScheduler(lambda: now)
         peer.send(*(Ask(number, "many", 0) for number in range(1, 6)))
         while (await peer.next(Done)).id < 5:
             pass
@@ -189,7 +189,7 @@ async def test_timers_that_are_due_go_before_the_next_turn() -> None:
 
 async def test_who_is_behind_is_not_read_from() -> None:
     async with serving(Scripted(echo)) as (server, address):
-        turns = server.turns = LoopTurns(turn_s=0.0)  # nobody's turn ever comes
+        turns = server.scheduler = LoopScheduler(turn_s=0.0)  # nobody's turn ever comes
         peer = await Peer.connect(address)
         peer.send(hello())
         await until(lambda: not turns.is_idle)
@@ -204,14 +204,14 @@ async def test_who_is_behind_is_not_read_from() -> None:
 async def test_a_connection_that_ends_while_it_is_behind_is_forgotten() -> None:
     node = Scripted(echo)
     async with serving(node) as (server, address):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         peer = await Peer.client(address)
         peer.send(*(Ask(number, "many", 0) for number in range(1, 101)), Ask(0, "close"))
         peer.send(*(Ask(number, "many", 0) for number in range(1, 101)))
         with suppress(ConnectionError):  # what came too late was not read
             await peer.until_closed()
         peer.close()
-        await until(lambda: server.connections == 0 and server.turns.is_idle)
+        await until(lambda: server.connections == 0 and server.scheduler.is_idle)
         asked = [call for call in node.calls if call[0] == "receive" and isinstance(call[2], Ask)]
         assert len(asked) == 101
 
@@ -497,7 +497,7 @@ async def test_a_frame_that_does_not_end_gives_its_room_back_with_its_connection
 async def test_a_frame_has_room_until_all_of_it_was_handed_over() -> None:
     node = Scripted()
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         peer = await Peer.client(address)
         peer.send_bytes(sized(1 << 20, PARTS * FEW_ROWS))
         await until(lambda: len(node.taken) > 2)
@@ -596,7 +596,7 @@ async def test_a_message_of_many_events_is_handed_over_in_parts(
 async def test_others_get_their_turn_between_two_parts() -> None:
     node = Scripted(lambda link, each: echo(link, each) if isinstance(each, Ask) else ())
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         talker, other = await Peer.client(address), await Peer.client(address, "bob")
         talker.send(large(PARTS * FEW_ROWS), Ask(7, "many", 0))
         await until(lambda: len(node.taken) > 2)
@@ -615,14 +615,14 @@ async def test_others_get_their_turn_between_two_parts() -> None:
 async def test_the_rest_of_a_message_is_dropped_when_its_connection_breaks() -> None:
     node = Scripted()
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
-        server.turns = LoopTurns(slice_s=0.0)
+        server.scheduler = LoopScheduler(slice_s=0.0)
         peer = await Peer.client(address)
         (connection,) = server._open
         peer.send(large(PARTS * FEW_ROWS))
         await until(lambda: len(node.taken) > 2)
         connection.connection_lost(None)
         await node.called("lost")
-        await until(lambda: server.turns.is_idle)
+        await until(lambda: server.scheduler.is_idle)
         assert node.calls[-1][0] == "lost"
         assert 2 < len(node.taken) < PARTS
         connection.abort()

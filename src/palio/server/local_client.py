@@ -45,7 +45,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.requests import DONE, Outcome, Request
 from palio.protocol.streams import size_of
-from palio.server.turns import Pace
+from palio.server.scheduler import Pace
 
 __all__ = [
     "KEY",

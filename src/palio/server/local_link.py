@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from palio.protocol.messages import Message
+from palio.server.scheduler import LoopScheduler
 from palio.server.transport import Parts, is_large
-from palio.server.turns import LoopTurns
 
 __all__ = ["LocalLink", "NodeEnd", "Owner"]
 
@@ -19,7 +19,7 @@ logger: Final = logging.getLogger("palio.server")
 class Owner(Protocol):
     """The server, as its fronts' links see it."""
 
-    turns: LoopTurns
+    scheduler: LoopScheduler
 
     def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
         """Take a front's message; of a large one, what is to be taken now (`Host.receive`)."""
@@ -88,19 +88,19 @@ class LocalLink:
 
     def proceed(self) -> None:
         """Hand over what waits, for as long as this turn allows."""
-        owner, turns = self._owner, self._owner.turns
-        until = turns.slice()
+        owner, scheduler = self._owner, self._owner.scheduler
+        until = scheduler.slice()
         try:
             while until and self._has_more:
                 self._hand_over()
-                if turns.clock() > until:
+                if scheduler.clock() > until:
                     break
         finally:
             if until:
-                turns.spend(until)
+                scheduler.spend(until)
             self._is_behind = self._has_more
             if self._is_behind:
-                turns.wait(self)
+                scheduler.wait(self)
             elif self._has_left:
                 owner.front_left(self.number)
 
@@ -154,14 +154,14 @@ class NodeEnd:
     def send(self, message: Message) -> None:
         """Queue a message for the front (`LinkPort`)."""
         if not self._out:
-            self._owner.turns.write(self)
+            self._owner.scheduler.write(self)
         self._out.append(message)
 
     def close(self, reason: str, /) -> None:
         """Close behind what was sent before, which still reaches the front (`LinkPort`)."""
         if self._reason is None:
             self._reason = reason
-            self._owner.turns.write(self)
+            self._owner.scheduler.write(self)
 
     def leave(self) -> None:
         """Deliver no more messages to the front, which has closed the link itself."""

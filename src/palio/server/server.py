@@ -12,7 +12,7 @@
 2. An `Append` goes to the journal's writer, which answers on its own thread; the answer is handed
    to the node on the loop's.
 3. After each turn of the loop the connections that have something to write are flushed, those that
-   had more than fits in a turn continue (`turns`).
+   had more than fits in a turn continue (`scheduler`).
 4. How late the loop is, and what held it, is measured (`loop_lag`).
 
 Fronts, as HTTP is one, are clients that need no socket: see `Server.connect_local`.
@@ -41,8 +41,8 @@ from palio.server.limits import GOODBYE_S, LEAVE_S, MAX_CONNECTIONS
 from palio.server.local_link import LocalLink, NodeEnd
 from palio.server.loop_lag import LoopLagMonitor
 from palio.server.multicast.sockets import GroupSockets
+from palio.server.scheduler import WRITABLE, CompletionQueue, LoopScheduler
 from palio.server.transport import Connection
-from palio.server.turns import WRITABLE, CompletionQueue, LoopTurns
 
 __all__ = ["Server"]
 
@@ -68,14 +68,14 @@ class Server:
         self.journal = journal
         self.multicast = multicast
         self.traffic = Traffic()
-        self.turns = LoopTurns()
+        self.scheduler = LoopScheduler()
         self.loop_lag = LoopLagMonitor()
         self._loop = asyncio.get_running_loop()
         self._dialers = Dialers(
             self._loop, self._dialled_connection, self._unreachable, self.traffic, dialling
         )
         self.host = Host(node, journal, self, self._report, multicast, self._dialers)
-        self._completions = CompletionQueue(self.turns, self._answer)
+        self._completions = CompletionQueue(self.scheduler, self._answer)
         self.limiter = ConnectionLimiter(max_connections, self.traffic)
         """Of all sockets, those of the fronts among them."""
         self._greeting_s = greeting_s
@@ -162,7 +162,7 @@ class Server:
         self.host.close("the server is stopping")
         if self.multicast is not None:
             self.multicast.close()
-        self.turns.take()
+        self.scheduler.take()
         try:
             async with asyncio.timeout(patience_s):
                 while self._open:
@@ -179,8 +179,8 @@ class Server:
         try:
             async with asyncio.timeout(LEAVE_S):
                 while not self.host.machine.is_free_to_go:
-                    self.turns.taken.clear()
-                    await self.turns.taken.wait()
+                    self.scheduler.taken.clear()
+                    await self.scheduler.taken.wait()
         except TimeoutError:
             logger.warning("ways lead over this broker still, or clients are going")
 
@@ -268,7 +268,7 @@ class Server:
         self.traffic.node_s += took
         if took > self.loop_lag.longest_s:
             self.loop_lag.held_by(kind, took)
-        self.turns.schedule()
+        self.scheduler.schedule()
 
     def illegal(self, connection: Connection, error: IllegalMessage) -> None:
         """Close a connection that broke the protocol (`transport.Owner`)."""
@@ -300,7 +300,7 @@ class Server:
 
     def _tick(self, at: float) -> None:
         self.host.tick(at)
-        self.turns.taken.set()
+        self.scheduler.taken.set()
 
     # --- journal and log ---
 

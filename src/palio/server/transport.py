@@ -8,8 +8,8 @@
 3. How much may wait for a receiver is the node's to bound (its window). But a client that does not
    take what it is sent is not read from either, so that requests whose answers it does not take
    cost nothing. Brokers are always read from: two that stopped for each other would stop for good.
-4. What one read brings is handed over in slices (see `turns`), in its order. Meanwhile nothing is
-   read from the connection, a broker's neither.
+4. What one read brings is handed over in slices (see `scheduler`), in its order. Meanwhile nothing
+   is read from the connection, a broker's neither.
 5. A message of more events than may be taken at once is handed over part by part. If the connection
    ends meanwhile, so does that: the node knows what it has taken, should the message come again.
 6. A large frame has room in the account of its sender (`connection_limiter`) before it is read,
@@ -34,7 +34,7 @@ from palio.protocol.wire import Decoder, Encoder, write
 from palio.server.connection_limiter import ConnectionSlot
 from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
-from palio.server.turns import LoopTurns
+from palio.server.scheduler import LoopScheduler
 
 __all__ = ["Connection", "Owner", "Parts", "is_large"]
 
@@ -43,7 +43,7 @@ class Owner(Protocol):
     """The receiver of a connection's events."""
 
     traffic: Traffic
-    turns: LoopTurns
+    scheduler: LoopScheduler
 
     def opened(self, connection: Connection) -> None:
         """Admit a connection that is up, or refuse it by `Connection.close`."""
@@ -191,8 +191,8 @@ class Connection(asyncio.Protocol):
 
     def _hand_over(self, data: bytes) -> None:
         """Hand over messages for as long as this turn allows."""
-        owner, turns = self._owner, self._owner.turns
-        until, clock = turns.slice(), turns.clock
+        owner, scheduler = self._owner, self._owner.scheduler
+        until, clock = scheduler.slice(), scheduler.clock
         if not until:  # this turn is over: the bytes wait in the decoder for the next
             self._decoder.keep(data)
             return self._fall_behind()
@@ -222,12 +222,12 @@ class Connection(asyncio.Protocol):
             owner.traffic.illegal += 1
             owner.illegal(self, error)
         finally:
-            turns.spend(until)
+            scheduler.spend(until)
         return None
 
     def _go_through(self, until: float) -> bool:
         """Hand over what was begun, part by part; whether that is done, or its time is used up."""
-        owner, parts, clock = self._owner, self._parts, self._owner.turns.clock
+        owner, parts, clock = self._owner, self._parts, self._owner.scheduler.clock
         while parts.is_begun:
             message, up_to = parts.next(owner.rows_at_once())
             owner.arrived(self, message, up_to=up_to)
@@ -238,7 +238,7 @@ class Connection(asyncio.Protocol):
     def _fall_behind(self) -> None:
         self._behind = True
         self._read_or_not()
-        self._owner.turns.wait(self)
+        self._owner.scheduler.wait(self)
         self.slot.keep(self._decoder.waiting)
 
     def _ask_for_room(self) -> None:
@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
         self._out.append(message)
         if not self._marked:
             self._marked = True
-            self._owner.turns.write(self)
+            self._owner.scheduler.write(self)
 
     def flush(self) -> None:
         """Hand to the system what was sent since the last time."""

@@ -8,7 +8,7 @@ from palio.server.connection_limiter import ConnectionLimiter
 from palio.server.counters import Traffic
 from palio.server.http.connection import PacedSocket
 from palio.server.limits import PIECE_BYTES
-from palio.server.turns import Turns
+from palio.server.scheduler import FairScheduler
 from tests.server.fronts import WAIT_S
 
 
@@ -60,12 +60,12 @@ class World:
 
     def __init__(self, *, slice_s: float) -> None:
         self.now = 100.0
-        self.turns = Turns(self._clock, turn_s=1e6, slice_s=slice_s)
+        self.scheduler = FairScheduler(self._clock, turn_s=1e6, slice_s=slice_s)
         self.limiter = ConnectionLimiter(10, Traffic())
         self.slot = self.limiter.take(WAIT_S)
         self.slot.hold(lambda _: None)
         self.parser, self.transport = Parser(), Transport()
-        self.socket = PacedSocket(self.parser, self.slot, self.turns)
+        self.socket = PacedSocket(self.parser, self.slot, self.scheduler)
         self.socket.connection_made(cast(asyncio.Transport, self.transport))
 
     def is_read(self) -> bool:
@@ -76,7 +76,7 @@ class World:
         return self.now
 
     def turn(self) -> None:
-        self.turns.serve(self.turns.begin())
+        self.scheduler.serve(self.scheduler.begin())
 
 
 async def test_a_read_is_parsed_in_pieces_and_nothing_is_read_before_the_last() -> None:
@@ -91,13 +91,13 @@ async def test_a_read_is_parsed_in_pieces_and_nothing_is_read_before_the_last() 
     world.turn()
     assert world.parser.sizes == [*[PIECE_BYTES] * 5, 7]
     assert world.is_read()
-    assert world.turns.is_idle
+    assert world.scheduler.is_idle
 
 
 async def test_a_turn_without_time_parses_nothing() -> None:
     world = World(slice_s=2.5)
-    world.turns = Turns(world._clock, turn_s=0.0)
-    world.socket._turns = world.turns
+    world.scheduler = FairScheduler(world._clock, turn_s=0.0)
+    world.socket._scheduler = world.scheduler
     world.socket.data_received(bytes(5))
     assert world.parser.sizes == []
     assert not world.is_read()
@@ -109,7 +109,7 @@ async def test_a_protocol_that_pauses_is_given_no_more_pieces() -> None:
     world.socket.data_received(bytes(3 * PIECE_BYTES))
     world.turn()
     assert world.parser.sizes == [PIECE_BYTES]
-    assert world.turns.is_idle
+    assert world.scheduler.is_idle
     world.parser.pauses = False
     world.parser.transport.resume_reading()
     assert not world.is_read(), "what was read comes first"
@@ -146,4 +146,4 @@ async def test_nothing_is_parsed_after_the_end() -> None:
     assert world.parser.is_lost
     world.turn()
     assert world.parser.sizes == [PIECE_BYTES]
-    assert world.turns.is_idle
+    assert world.scheduler.is_idle

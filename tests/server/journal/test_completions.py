@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from palio.server.turns import Completion, CompletionQueue, Turns
-from tests.server.test_turns import Clock
+from palio.server.scheduler import Completion, CompletionQueue, FairScheduler
+from tests.server.test_scheduler import Clock
 
 
 def test_answers_are_told_in_slices_and_in_their_order() -> None:
     clock, told = Clock(), list[Completion]()
-    turns = Turns(clock, turn_s=6.0, slice_s=2.5)
+    scheduler = FairScheduler(clock, turn_s=6.0, slice_s=2.5)
 
     def tell(ticket: int, reason: str | None) -> None:
         clock.now += 1.0
         told.append((ticket, reason))
 
-    answers = CompletionQueue(turns, tell)
+    answers = CompletionQueue(scheduler, tell)
     wanted: list[Completion] = [(number, None) for number in range(10)]
     answers.add(wanted)
     assert len(told) == 3
@@ -22,27 +22,27 @@ def test_answers_are_told_in_slices_and_in_their_order() -> None:
     answers.add(late)
     assert len(told) == 3
     while not answers.is_empty:
-        assert not turns.is_idle
+        assert not scheduler.is_idle
         before = len(told)
-        turns.serve(turns.begin())
+        scheduler.serve(scheduler.begin())
         assert len(told) <= before + 3
     assert told == [*wanted, *late]
-    assert turns.is_idle
+    assert scheduler.is_idle
 
 
 def test_an_answer_that_leads_to_a_fault_keeps_nobody_from_the_others() -> None:
     told: list[int] = []
-    turns = Turns(Clock(), turn_s=6.0, slice_s=2.5)
+    scheduler = FairScheduler(Clock(), turn_s=6.0, slice_s=2.5)
 
     def tell(ticket: int, _: str | None) -> None:
         told.append(ticket)
         if ticket == 1:
             raise ValueError("a bug")
 
-    answers = CompletionQueue(turns, tell)
+    answers = CompletionQueue(scheduler, tell)
     with pytest.raises(ValueError, match="a bug"):
         answers.add([(number, None) for number in range(4)])
-    assert not turns.is_idle
-    turns.serve(turns.begin())
+    assert not scheduler.is_idle
+    scheduler.serve(scheduler.begin())
     assert told == [0, 1, 2, 3]
     assert answers.is_empty

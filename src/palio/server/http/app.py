@@ -296,7 +296,7 @@ async def serve(
     door = FrontDoor(
         server.limiter,
         server.traffic,
-        server.turns,
+        server.scheduler,
         handshake_s=limits.greeting_s,
         head_s=limits.http_head_s,
         body_s=limits.http_body_s,

@@ -26,7 +26,7 @@ from palio.model.events import PUBLISHER, SEQ, TIME, is_system_name, rows
 from palio.model.limits import MAX_ATTRIBUTES, check_limit
 from palio.server.http.cursors import CursorFeed, FeedBatch
 from palio.server.http.sse import PING_S, with_pings
-from palio.server.turns import Pace
+from palio.server.scheduler import Pace
 
 __all__ = [
     "ARROW_TYPE",

@@ -28,7 +28,7 @@ from palio.server.connection_limiter import ConnectionLimiter, ConnectionSlot
 from palio.server.counters import Traffic
 from palio.server.http.access import SLOT
 from palio.server.limits import MAX_COMMAND_BYTES, PIECE_BYTES
-from palio.server.turns import Turns
+from palio.server.scheduler import FairScheduler
 
 __all__ = ["FrontDoor", "HttpConnection", "PacedSocket", "SocketConnection"]
 
@@ -45,11 +45,11 @@ class PacedSocket(asyncio.Protocol):
         self,
         protocol: asyncio.Protocol,
         slot: ConnectionSlot,
-        turns: Turns,
+        scheduler: FairScheduler,
     ) -> None:
         self._protocol = protocol
         self._slot = slot
-        self._turns = turns
+        self._scheduler = scheduler
         self._transport = cast(asyncio.Transport, None)
         self._rest = bytearray()
         self._is_waiting = False
@@ -91,10 +91,10 @@ class PacedSocket(asyncio.Protocol):
     def proceed(self) -> None:
         """Parse as many pieces as this turn has time for."""
         self._is_waiting = False
-        rest, turns = self._rest, self._turns
-        until = turns.slice()
+        rest, scheduler = self._rest, self._scheduler
+        until = scheduler.slice()
         try:
-            while rest and until > turns.clock() and not self._is_paused:
+            while rest and until > scheduler.clock() and not self._is_paused:
                 piece = bytes(rest[:PIECE_BYTES])
                 del rest[:PIECE_BYTES]
                 self._protocol.data_received(piece)
@@ -102,7 +102,7 @@ class PacedSocket(asyncio.Protocol):
                     rest.clear()
         finally:
             if until:
-                turns.spend(until)
+                scheduler.spend(until)
         if self._slot.is_strangers and not self._transport.is_closing():
             self._slot.keep(len(rest) + cast(Any, self._protocol).unfinished)
         self._read_or_not()
@@ -112,7 +112,7 @@ class PacedSocket(asyncio.Protocol):
             return
         if self._rest and not self._is_paused and not self._is_waiting:
             self._is_waiting = True
-            self._turns.wait(self)
+            self._scheduler.wait(self)
         if self._rest or self._is_paused:
             self._transport.pause_reading()
         else:
@@ -147,7 +147,7 @@ class FrontDoor(NamedTuple):
 
     limiter: ConnectionLimiter
     traffic: Traffic
-    turns: Turns
+    scheduler: FairScheduler
     handshake_s: float
     head_s: float
     body_s: float
@@ -169,7 +169,7 @@ class HttpConnection(H11Protocol):
     def paced(cls, config: Config, state: ServerState, door: FrontDoor) -> PacedSocket:
         """A connection, for the loop."""
         self = cls(config, state, door)
-        return PacedSocket(self, self._slot, door.turns)
+        return PacedSocket(self, self._slot, door.scheduler)
 
     # --- what the loop calls ---
 

@@ -30,7 +30,7 @@ from palio.server.http.access import (
 from palio.server.http.arrow import ARROW_TYPE
 from palio.server.http.errors import described, status_of
 from palio.server.local_client import Connect, Declined, InternalClient, Receipt
-from palio.server.turns import Pace
+from palio.server.scheduler import Pace
 
 __all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "HttpPublishers", "is_usable"]
 

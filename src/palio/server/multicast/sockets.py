@@ -7,7 +7,7 @@
 ```
 
 1. What cannot be sent at once is dropped and counted: those who lack it ask for it.
-2. Reading is bounded as it is for connections (see `turns`). What waits meanwhile is in the
+2. Reading is bounded as it is for connections (see `scheduler`). What waits meanwhile is in the
    system's buffer, and what does not fit there is lost and counted.
 3. What this broker sent itself comes back to it where others on the machine receive as well, and is
    dropped unopened.
@@ -38,8 +38,8 @@ from palio.server.multicast.interfaces import (
     find_interface,
     multicast_sender,
 )
+from palio.server.scheduler import LoopScheduler
 from palio.server.settings import Multicast
-from palio.server.turns import LoopTurns
 
 __all__ = ["GroupSockets", "Memberships", "Owner", "open_groups"]
 
@@ -51,7 +51,7 @@ _DROPS: Final = struct.Struct("=32xI")
 class Owner(Protocol):
     """The receiver of datagrams."""
 
-    turns: LoopTurns
+    scheduler: LoopScheduler
 
     def heard(self, datagram: Datagram) -> None:
         """A datagram came."""
@@ -144,14 +144,14 @@ class GroupSockets:
         self._is_behind = False
         if self._owner is None:
             return
-        turns = self._owner.turns
-        until = turns.slice()
+        scheduler = self._owner.scheduler
+        until = scheduler.slice()
         is_all = False
         try:
             is_all = until > 0.0 and self._advance(until, self._owner)
         finally:
             if until:
-                turns.spend(until)
+                scheduler.spend(until)
             if is_all:
                 self._read_or_not()
             else:
@@ -159,7 +159,7 @@ class GroupSockets:
 
     def _advance(self, until: float, owner: Owner) -> bool:
         """Join, leave and read; tell whether all was done in time."""
-        clock, counters, now = owner.turns.clock, self.counters, asyncio.get_running_loop().time
+        clock, counters, now = owner.scheduler.clock, self.counters, asyncio.get_running_loop().time
         while self._memberships.step():
             if clock() > until:
                 return False
@@ -186,7 +186,7 @@ class GroupSockets:
         if self._owner is not None and not self._is_behind:
             self._is_behind = True
             self._read_or_not()
-            self._owner.turns.wait(self)
+            self._owner.scheduler.wait(self)
 
     def _read_or_not(self) -> None:
         """Watch the socket, unless it waits in the queue already."""

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from palio.server.turns import Pace, Turns
+from palio.server.scheduler import FairScheduler, Pace
 
 
 class Clock:
@@ -16,37 +16,37 @@ class Clock:
 class Speaker:
     """Has messages that take a second each."""
 
-    def __init__(self, turns: Turns, clock: Clock, messages: int) -> None:
-        self.turns, self.clock, self.left = turns, clock, messages
+    def __init__(self, scheduler: FairScheduler, clock: Clock, messages: int) -> None:
+        self.scheduler, self.clock, self.left = scheduler, clock, messages
         self.said: list[float] = []
 
     def proceed(self) -> None:
-        until = self.turns.slice()
+        until = self.scheduler.slice()
         if not until:
-            return self.turns.wait(self)
+            return self.scheduler.wait(self)
         while self.left:
             self.left -= 1
             self.clock.now += 1.0
             self.said.append(self.clock.now)
             if self.clock.now > until and self.left:
-                self.turns.wait(self)
+                self.scheduler.wait(self)
                 break
-        return self.turns.spend(until)
+        return self.scheduler.spend(until)
 
 
 def test_a_slice_ends_with_the_message_that_used_it_up() -> None:
     clock = Clock()
-    turns = Turns(clock, turn_s=8.0, slice_s=2.5)
-    one = Speaker(turns, clock, 10)
+    scheduler = FairScheduler(clock, turn_s=8.0, slice_s=2.5)
+    one = Speaker(scheduler, clock, 10)
     one.proceed()
     assert len(one.said) == 3
-    assert not turns.is_idle
+    assert not scheduler.is_idle
 
 
 def test_when_a_turn_is_over_everybody_waits() -> None:
     clock = Clock()
-    turns = Turns(clock, turn_s=4.0, slice_s=2.5)
-    speakers = [Speaker(turns, clock, 10) for _ in range(4)]
+    scheduler = FairScheduler(clock, turn_s=4.0, slice_s=2.5)
+    speakers = [Speaker(scheduler, clock, 10) for _ in range(4)]
     for each in speakers:
         each.proceed()
     assert [len(each.said) for each in speakers] == [3, 3, 0, 0]
@@ -54,27 +54,27 @@ def test_when_a_turn_is_over_everybody_waits() -> None:
 
 def test_those_who_wait_get_half_of_a_turn_and_who_comes_anew_the_other() -> None:
     clock = Clock()
-    turns = Turns(clock, turn_s=6.0, slice_s=2.5)
-    crowd = [Speaker(turns, clock, 100) for _ in range(20)]
+    scheduler = FairScheduler(clock, turn_s=6.0, slice_s=2.5)
+    crowd = [Speaker(scheduler, clock, 100) for _ in range(20)]
     for each in crowd:
         each.proceed()
     for _ in range(10):
         begun = clock.now
-        turns.serve(turns.begin())
+        scheduler.serve(scheduler.begin())
         assert clock.now - begun <= 6.0
-        fresh = Speaker(turns, clock, 1)
+        fresh = Speaker(scheduler, clock, 1)
         fresh.proceed()
         assert len(fresh.said) == 1
 
 
 def test_the_queue_is_served_in_turn() -> None:
     clock = Clock()
-    turns = Turns(clock, turn_s=6.0, slice_s=0.5)
-    speakers = [Speaker(turns, clock, 9) for _ in range(3)]
+    scheduler = FairScheduler(clock, turn_s=6.0, slice_s=0.5)
+    speakers = [Speaker(scheduler, clock, 9) for _ in range(3)]
     for each in speakers:
         each.proceed()
-    while not turns.is_idle:
-        turns.serve(turns.begin())
+    while not scheduler.is_idle:
+        scheduler.serve(scheduler.begin())
         lengths = [len(each.said) for each in speakers]
         assert max(lengths) - min(lengths) <= 1
     assert [each.left for each in speakers] == [0, 0, 0]
@@ -82,22 +82,22 @@ def test_the_queue_is_served_in_turn() -> None:
 
 def test_a_turn_of_those_who_wait_serves_nobody_twice() -> None:
     clock = Clock()
-    turns = Turns(clock, turn_s=1e9, slice_s=0.5)
-    one = Speaker(turns, clock, 9)
+    scheduler = FairScheduler(clock, turn_s=1e9, slice_s=0.5)
+    one = Speaker(scheduler, clock, 9)
     one.proceed()
-    turns.serve(turns.begin())
+    scheduler.serve(scheduler.begin())
     assert len(one.said) == 2
 
 
 def test_writing_goes_before_those_who_wait_and_not_before_who_comes_anew() -> None:
     clock = Clock()
-    turns = Turns(clock, turn_s=6.0, slice_s=0.5)
-    waits = Speaker(turns, clock, 9)
+    scheduler = FairScheduler(clock, turn_s=6.0, slice_s=0.5)
+    waits = Speaker(scheduler, clock, 9)
     waits.proceed()
-    until = turns.begin()
+    until = scheduler.begin()
     clock.now += 3.5
-    turns.serve(until)
-    comes = Speaker(turns, clock, 1)
+    scheduler.serve(until)
+    comes = Speaker(scheduler, clock, 1)
     comes.proceed()
     assert (len(waits.said), len(comes.said)) == (1, 1)
 

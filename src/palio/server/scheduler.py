@@ -1,4 +1,4 @@
-"""`Turns`: how long connections may keep the loop before others, and timers, get their turn.
+"""`FairScheduler`: how long connections may keep the loop before others, and timers, go on.
 
 One read of a socket may hold thousands of messages, and a thousand sockets may be readable at once.
 The work of one turn of the loop is therefore bounded by time:
@@ -26,7 +26,15 @@ from typing import Final, Protocol
 
 from palio.server.limits import SLICE_S, TURN_S
 
-__all__ = ["WRITABLE", "Completion", "CompletionQueue", "LoopTurns", "Pace", "Turns", "Waiting"]
+__all__ = [
+    "WRITABLE",
+    "Completion",
+    "CompletionQueue",
+    "FairScheduler",
+    "LoopScheduler",
+    "Pace",
+    "Waiting",
+]
 
 
 class Waiting(Protocol):
@@ -36,7 +44,7 @@ class Waiting(Protocol):
         """Hand over more; to wait again, if that was not all."""
 
 
-class Turns:
+class FairScheduler:
     """The time of one loop, shared by its connections."""
 
     def __init__(
@@ -116,7 +124,7 @@ class Unwritten(Protocol):
         """Write all of them."""
 
 
-class LoopTurns(Turns):
+class LoopScheduler(FairScheduler):
     """The turns of the loop that is running: each begins when there is something to do."""
 
     def __init__(
@@ -190,10 +198,10 @@ class CompletionQueue:
 
     def __init__(
         self,
-        turns: Turns,
+        scheduler: FairScheduler,
         hand_over: Callable[[int, str | None], None],
     ) -> None:
-        self._turns = turns
+        self._scheduler = scheduler
         self._hand_over = hand_over
         self._queue: deque[Completion] = deque()
 
@@ -211,15 +219,15 @@ class CompletionQueue:
 
     def proceed(self) -> None:
         """Hand over answers for as long as this turn allows (`Waiting`)."""
-        queue, turns = self._queue, self._turns
-        until = turns.slice()
+        queue, scheduler = self._queue, self._scheduler
+        until = scheduler.slice()
         try:
             while until and queue:
                 self._hand_over(*queue.popleft())
-                if turns.clock() > until:
+                if scheduler.clock() > until:
                     break
         finally:  # a fault of one does not keep the others waiting
             if until:
-                turns.spend(until)
+                scheduler.spend(until)
             if queue:
-                turns.wait(self)
+                scheduler.wait(self)
