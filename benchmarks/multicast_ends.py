@@ -103,7 +103,9 @@ async def _serve(configuration: Configuration, loss: float, seed: int) -> None:
             command, *rest = line.decode().split()
             if command == "hear":
                 name, token = configuration.broker.name, rest[0]
-                client = await InternalClient.open(broker.server.connect_local, name=name, token=token)
+                client = await InternalClient.open(
+                    broker.server.connect_local, name=name, token=token
+                )
                 stack.callback(client.close)
                 await client.ask(Subscribe(0, KEY, "number > 0"))
                 subscriber = _Subscriber(client)
