@@ -15,7 +15,6 @@ from palio.spark.attributes import (
     attributes_of,
     fit,
     is_attribute,
-    may_misfit,
     reshaped,
 )
 from tests.strategies import shown
@@ -187,20 +186,3 @@ def test_or_null_by_itself_where_that_is_asked_for() -> None:
 def test_no_rows_are_no_rows() -> None:
     target = pa.schema([("x", pa.int64())])
     assert reshaped(BATCH.slice(0, 0), target, "b1", permissive=True).num_rows == 0
-
-
-@pytest.mark.parametrize(
-    ("given", "by_frame", "by_file"),
-    [
-        (pa.decimal128(15, 2), False, False),
-        (pa.decimal128(16, 2), True, True),
-        (pa.decimal128(18, 0), False, False),
-        (pa.decimal128(19, 0), True, True),
-        (pa.timestamp("us", "UTC"), False, True),
-        (pa.int64(), False, False),
-    ],
-    ids=str,
-)
-def test_most_types_fit_and_need_no_tally(given: Any, by_frame: bool, by_file: bool) -> None:
-    assert may_misfit(given, from_file=False) == by_frame
-    assert may_misfit(given, from_file=True) == by_file

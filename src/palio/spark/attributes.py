@@ -34,7 +34,6 @@ __all__ = [
     "fit",
     "is_attribute",
     "leaves",
-    "may_misfit",
     "reshaped",
     "type_at",
 ]
@@ -43,9 +42,6 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 EXACT_DIGITS: Final = 15
 """Digits up to which decimals and floats are in one-to-one order: IEEE 754 promises no more."""
-
-LONG_DIGITS: Final = 18
-"""All whole decimals of this number of digits are within int64."""
 
 _CANNOT_CAST: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
 
@@ -146,15 +142,6 @@ def type_at(schema: pa.Schema, path: Sequence[str]) -> Any:
     for name in path[1:]:
         given = given.field(name).type
     return given
-
-
-def may_misfit(given: Any, *, from_file: bool) -> bool:
-    """Whether a column of a type, as Spark reads it, may have values that no attribute holds. In a
-    file timestamps may be finer than that.
-    """
-    if pa.types.is_decimal(given):
-        return bool(given.precision > (EXACT_DIGITS if given.scale > 0 else LONG_DIGITS))
-    return from_file and pa.types.is_timestamp(given)
 
 
 def column_at(batch: pa.RecordBatch, path: Sequence[str]) -> Any:

@@ -8,7 +8,7 @@ the columns that are to come back.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -16,13 +16,13 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from palio.errors import InvalidInput
-from palio.spark.attributes import arrow_schema, attributes_of, may_misfit, type_at
-from palio.spark.events import FILE, ROW, FrameEvents, Layout, ParquetEvents, check_columns
+from palio.spark.attributes import arrow_schema, attributes_of, type_at
+from palio.spark.events import FILE, ROW, FrameEvents, ParquetEvents, check_columns
 from palio.spark.reading import Source
 from palio.spark.sessions import session
 from palio.spark.sets import SubscriptionSet
 from palio.spark.sets import subscriptions as compiled_set
-from palio.spark.tasks import Tally, tally
+from palio.spark.tasks import tally
 from palio.spark.workers import MatchTask, RejectsTask
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ def match(
         layout.slots,
         arrow_schema(result),
         frozenset(known) - named,
-        _tally(source, layout, known),
+        tally(source.session),
     )
     if attributes is not None and not source.is_streaming:
         _check_attributes(task.withheld, meta.attributes)
@@ -118,16 +118,6 @@ def match(
     from pyspark.sql import functions
 
     return found.groupBy(_COUNTED[how]).agg(functions.sum("count").alias("count"))
-
-
-def _tally(
-    source: FrameEvents | ParquetEvents, layout: Layout, known: Mapping[str, tuple[str, ...]]
-) -> Tally | None:
-    """A tally of events with values that fit no attribute, where there may be some."""
-    from_file = isinstance(source, ParquetEvents)
-    types = (type_at(source.schema, known[name]) for name, _ in layout.slots.attributes)
-    is_due = any(may_misfit(each, from_file=from_file) for each in types)
-    return tally(source.session) if is_due else None
 
 
 def rejects(events: EventSource, columns: Sequence[str] | None = None) -> DataFrame:
