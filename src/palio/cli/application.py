@@ -13,21 +13,6 @@ import typer
 
 from palio.cli.connecting import DEFAULT_BROKER
 
-__all__ = [
-    "AsJson",
-    "Authorities",
-    "Broker",
-    "ClientName",
-    "ConfigFile",
-    "FilterText",
-    "Identity",
-    "Parameters",
-    "Source",
-    "TokenFile",
-    "app",
-    "event_argument",
-]
-
 app: Final = typer.Typer(
     help="Content-based publish/subscribe: filters over typed events.",
     no_args_is_help=True,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from palio.client.subscription import Subscription
     from palio.protocol.messages import Parcel
 
-__all__ = ["Rolling", "archive"]
-
 DURABLE: Final = "archive"
 """The name of the durable subscription; whose it is tells archives apart."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from palio.client.connection import Client
     from palio.client.events import Gap
 
-__all__ = ["DEFAULT_BROKER", "UNDER_WAY", "BrokerDoor", "ProgressLine", "tell_gap"]
-
 DEFAULT_BROKER: Final = "palio://localhost:7400"
 
 UNDER_WAY: Final = 32

@@ -9,8 +9,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
-__all__ = ["LineFeed"]
-
 Item = TypeVar("Item")
 
 READ_AHEAD: Final = 10_000

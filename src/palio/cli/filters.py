@@ -18,8 +18,6 @@ from palio.errors import InvalidEvent
 if TYPE_CHECKING:
     from palio.model.filters import Filter
 
-__all__ = ["Dialect", "convert", "explain", "hints", "test"]
-
 
 class Dialect(StrEnum):
     """The filter languages that `palio convert` reads; each has a module of `palio.language`."""

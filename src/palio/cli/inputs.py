@@ -24,21 +24,6 @@ if TYPE_CHECKING:
     from palio.model.patterns import Pattern
     from palio.model.values import Value
 
-__all__ = [
-    "BATCH_ROWS",
-    "BadLine",
-    "bindings",
-    "check_bindings",
-    "events",
-    "events_of",
-    "gathered",
-    "looks_like_token",
-    "names_a_file",
-    "standard_input",
-    "text_of",
-    "token_of",
-]
-
 
 class BadLine(PalioError):
     """The fault of one line of the input."""

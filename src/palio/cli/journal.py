@@ -13,8 +13,6 @@ from palio.cli.reporting import show
 if TYPE_CHECKING:
     from palio.server.journal.maintenance import Findings
 
-__all__ = ["journal_commands"]
-
 journal_commands: Final = typer.Typer(
     no_args_is_help=True, help="Check, copy and salvage what a broker keeps on its disk."
 )

@@ -34,8 +34,6 @@ from palio.cli.top import top
 from palio.cli.topology import retire, topology, trace
 from palio.errors import InvalidConfiguration, InvalidInput, PalioError
 
-__all__ = ["EXTRAS", "STUDIES_COMMANDS", "app", "missing_extra", "run"]
-
 ENTRY_POINTS: Final = "palio.commands"
 """The group in which a distribution names the `typer.Typer` of each command."""
 

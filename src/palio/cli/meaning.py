@@ -14,9 +14,6 @@ from palio.model.printing import show_name, show_scalar
 from palio.model.relations import covers
 from palio.model.values import coordinate, lowest
 
-__all__ = ["in_words", "lines", "meaning_of", "phrase"]
-
-
 Document = dict[str, Any]
 """A meaning, as JSON has it."""
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from palio.client.answers import Remains
     from palio.client.connection import Client
 
-__all__ = ["left", "peer_commands"]
-
 peer_commands: Final = typer.Typer(
     no_args_is_help=True, help="Have brokers join a network, or leave it."
 )

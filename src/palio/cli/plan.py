@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from palio.multicast.plans import GroupPlan, PlanReport
     from palio.multicast.traffic import GroupTraffic
 
-__all__ = ["Method", "plan_commands"]
-
 AGAIN_S: Final = 0.1
 """How often it is asked who has joined."""
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from palio.multicast.traffic import GroupTraffic, Observed
     from palio.routing.trees import Graph
 
-__all__ = ["TrafficFiles"]
-
 AT_ONCE: Final = 1_024
 """Events by themselves, or batches, that are read at once."""
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from palio.client.connection import Client
     from palio.protocol.messages import StoredAt
 
-__all__ = ["adv", "pub"]
-
 _WHERE: Final = {
     "memory": "in the broker's memory",
     "durable": "on the broker's disk",

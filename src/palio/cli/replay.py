@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from palio.client.connection import Client
     from palio.client.events import Published
 
-__all__ = ["moment", "paced", "replay"]
-
 
 def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     path: Annotated[Path, typer.Argument(metavar="DIR", help="What `palio archive` has written.")],

@@ -11,8 +11,6 @@ import typer
 
 from palio.errors import ParseError
 
-__all__ = ["show", "show_error", "tell"]
-
 
 def show(what: str | Mapping[str, Any]) -> None:
     """Print a text, or a document as JSON."""

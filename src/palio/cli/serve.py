@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from palio.server.configuring import Configured, Setting
     from palio.server.run import Running
 
-__all__ = ["config_commands", "leave_out_pandas", "loop_factory", "serve", "warm"]
-
 config_commands: Final = typer.Typer(no_args_is_help=True, help="Show and check settings.")
 
 

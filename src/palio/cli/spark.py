@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from palio.spark.sets import SubscriptionSet
 
-__all__ = ["How", "match", "pipeline_commands", "spark_session"]
-
 pipeline_commands: Final = typer.Typer(
     no_args_is_help=True, help="Run a data pipeline on Spark, or check it."
 )

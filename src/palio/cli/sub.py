@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from palio.client.events import Event
     from palio.client.subscription import Subscription
 
-__all__ = ["cancel", "described", "show_event", "sub"]
-
 
 def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     filter: FilterText,

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from palio.client.connection import Client
 
-__all__ = ["Sample", "Screen", "figures", "top"]
-
 PATIENCE_S: Final = 5.0
 """Seconds that a broker may take to answer before the display says so."""
 

@@ -17,8 +17,6 @@ from palio.errors import InvalidInput
 if TYPE_CHECKING:
     from palio.client.answers import PlanInUse
 
-__all__ = ["described", "retire", "topology", "trace"]
-
 _STANDINGS: Final = {
     "": "",
     "joined": "joined",

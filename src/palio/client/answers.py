@@ -4,22 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-__all__ = [
-    "AddedPeer",
-    "BrokerInTopology",
-    "CatalogueEntry",
-    "GroupInTrace",
-    "Hop",
-    "MatchedSubscription",
-    "MulticastHop",
-    "PeerOfBroker",
-    "PlanInUse",
-    "Remains",
-    "RemovedPeer",
-    "Topology",
-    "Trace",
-]
-
 
 class BrokerInTopology(TypedDict):
     """A broker that was heard of."""

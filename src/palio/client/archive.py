@@ -44,8 +44,6 @@ from palio.parquet import pieces
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import Parcel
 
-__all__ = ["DAY", "MAX_SHAPES", "Archive", "Recent", "as_events", "part_files"]
-
 DAY: Final = "$day"
 """What directories are called by: `$day=2026-01-31`, which common readers take for a column.
 

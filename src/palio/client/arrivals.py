@@ -18,8 +18,6 @@ from palio.model.events import SEQ
 from palio.model.events import rows as decoded
 from palio.model.parcels import Parcel, Shape, worth_copying
 
-__all__ = ["ROWS_A_TAKE", "Arrival"]
-
 ROWS_A_TAKE: Final = 64
 """To take rows out of a batch costs as much as to decode this number of its rows: measured with ten
 attributes, 33 us, and 0.5 us a row."""

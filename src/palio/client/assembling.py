@@ -21,8 +21,6 @@ from palio.errors import InvalidInput
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
-__all__ = ["Assembling"]
-
 logger: Final = logging.getLogger("palio")
 
 

@@ -28,8 +28,6 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
-__all__ = ["SyncBus", "SyncClient", "SyncOffer", "SyncSubscription"]
-
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)

@@ -29,8 +29,6 @@ from palio.protocol.limits import MAX_BOOKMARK_BYTES, WINDOW_BYTES
 from palio.protocol.receipts import Entry, Receipts
 from palio.protocol.seen_numbers import SeenNumbers
 
-__all__ = ["NO_NUMBERS", "Bookmark", "PatternReceipts", "digest"]
-
 HELD_BYTES: Final = WINDOW_BYTES // 4
 """After so much the broker is told that what came is held here, so that it goes on sending."""
 

@@ -42,9 +42,6 @@ from palio.protocol.messages import (
 )
 from palio.protocol.requests import Outcome, Request
 
-__all__ = ["BrokerUpstream", "Lifetimes"]
-
-
 _UNKNOWN: Final = Gap(ANY_PUBLISHER, 0, 0, 0)
 
 

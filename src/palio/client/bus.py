@@ -31,8 +31,6 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.names import check_name
 
-__all__ = ["Bus"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TICK: Final = timedelta(microseconds=1)
 """The least difference between two publication times."""

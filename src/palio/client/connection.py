@@ -54,8 +54,6 @@ from palio.protocol.messages import (
 )
 from palio.protocol.names import check_name
 
-__all__ = ["Client", "Offer", "connect"]
-
 _UNRECEIPTED: Final = (
     "the events were not acknowledged; they may still be published, as they are sent until the "
     "session is over"

@@ -14,8 +14,6 @@ from typing import Any, Final
 
 from palio.errors import InvalidInput, Unreachable
 
-__all__ = ["TIMEOUT_S", "Deadlines", "check_timeout"]
-
 TIMEOUT_S: Final = 30.0
 """How long a request waits for its answer: longer than a broker takes to be missed and dialled
 again, and short enough that somebody who waits for it learns what is the matter."""

@@ -27,17 +27,6 @@ from palio.model.limits import check_limit
 from palio.model.parcels import Parcel, Shape
 from palio.protocol.receipts import Entry, Receipt, Receipts
 
-__all__ = [
-    "DEFAULT_CAPACITY",
-    "MAX_CAPACITY",
-    "Consumer",
-    "DeliveryQueue",
-    "Queued",
-    "QueuedEvent",
-    "QueuedEvents",
-    "check_capacity",
-]
-
 DEFAULT_CAPACITY: Final = 10_000
 """Events that wait for a consumer unless it asks otherwise: a second or so of a busy stream."""
 

@@ -31,8 +31,6 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.receipts import Entry
 
-__all__ = ["Dispatcher", "Recipients"]
-
 FEW_SUBSCRIPTIONS: Final = 8
 """So few are asked one by one whether they want an event: the engine begins at a higher price."""
 

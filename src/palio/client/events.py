@@ -11,8 +11,6 @@ import msgspec
 if TYPE_CHECKING:
     from palio.protocol.receipts import Receipt
 
-__all__ = ["ANY_PUBLISHER", "Event", "Gap", "Late", "Published"]
-
 ANY_PUBLISHER: Final = "*"
 """The publisher that a gap names when nobody knows whose events were lost, if any."""
 

@@ -28,8 +28,6 @@ from palio.model.filters import TRUE, Conjunction, Filter
 from palio.model.operators import Op
 from palio.parquet import PIECE_BYTES, matching_groups, named_errors, opened, pieces
 
-__all__ = ["history"]
-
 PIECE_ROWS: Final = 1 << 16
 """Rows of a file that are read at once."""
 

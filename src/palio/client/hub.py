@@ -26,8 +26,6 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.routing.patterns.standing import covers_subscription
 
-__all__ = ["Hub"]
-
 AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
 AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
 

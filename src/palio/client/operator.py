@@ -22,8 +22,6 @@ from palio.client.subscription import SETTLE_PATIENCE_S
 from palio.protocol.limits import check_seconds
 from palio.protocol.messages import AddPeer, Answer, Apply, Ask, Drain, RemovePeer, Retire
 
-__all__ = ["Operator"]
-
 
 class Operator(Hub[BrokerUpstream]):
     """Whoever looks after brokers; most verbs need the grant `monitor` or `operate`."""

@@ -24,8 +24,6 @@ from palio.protocol.limits import MAX_BATCH_CELLS
 from palio.protocol.messages import LEVELS, Parcel, Refused, StoredAt
 from palio.protocol.publications import Publications
 
-__all__ = ["GATHERED_ROWS", "MAX_WAITING", "Outbox"]
-
 GATHERED_ROWS: Final = 4_096
 """Single events that leave as one batch: enough that the cost of a batch no longer counts."""
 

@@ -18,9 +18,6 @@ from palio.model.events import conform_values, refuse_system_names, schema_of, t
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.parcels import Parcel, Shape
 
-__all__ = ["MAX_FORMS", "Form", "Forms", "Publishable", "Row", "batches"]
-
-
 Publishable: TypeAlias = Mapping[str, Any] | pa.RecordBatch | Iterable[Mapping[str, Any]]
 """What `publish` takes."""
 

@@ -32,8 +32,6 @@ from palio.model.values import Bindings
 from palio.protocol.messages import Replace, Subscribe, Unsubscribe, Update
 from palio.protocol.receipts import NO_RECEIPTS, Receipts
 
-__all__ = ["Registration", "SubscriptionOptions"]
-
 logger: Final = logging.getLogger("palio")
 
 KEPT_GAPS: Final = 1_000

@@ -12,15 +12,6 @@ from typing import Final
 from palio.errors import LimitExceeded
 from palio.protocol.limits import check_seconds
 
-__all__ = [
-    "LEAST_REORDER_S",
-    "MAX_FOUND_S",
-    "MAX_REORDER_S",
-    "REORDER_S",
-    "Window",
-    "check_reorder",
-]
-
 REORDER_S: Final = 1.0
 """How long a pattern waits at first unless the application says: a few retransmissions around the
 world, and what clocks of brokers differ by."""

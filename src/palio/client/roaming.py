@@ -38,8 +38,6 @@ from palio.protocol.messages import (
 )
 from palio.protocol.requests import Request
 
-__all__ = ["MOST_KNOWN", "Roaming", "elsewhere", "unanswered"]
-
 logger: Final = logging.getLogger("palio")
 
 MOST_KNOWN: Final = 16

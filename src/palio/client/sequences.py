@@ -25,8 +25,6 @@ from palio.model.events import SEQ, TIME, is_system_name
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place
 from palio.model.values import Bindings
 
-__all__ = ["Sequences", "composite"]
-
 _PUBLISHED: Final = itemgetter(1)
 
 

@@ -15,8 +15,6 @@ from palio.errors import IllegalMessage, PalioError, Unreachable
 from palio.protocol.client_session import ClientSession, Connector, Owner
 from palio.protocol.messages import Hello, Message, SubscribeAll
 
-__all__ = ["CLOSE_S", "Session"]
-
 CLOSE_S: Final = 5.0
 """How long a connection may take to write its last words."""
 

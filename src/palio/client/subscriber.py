@@ -35,8 +35,6 @@ from palio.model.operators import Op
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 
-__all__ = ["Attached", "Parameter", "Subscriber", "on"]
-
 logger: Final = logging.getLogger("palio")
 
 AnyValue = TypeVar("AnyValue")

@@ -15,18 +15,6 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.limits import check_seconds
 
-__all__ = [
-    "check_assembled_by",
-    "check_count",
-    "check_lifetime",
-    "check_on_gap",
-    "check_stored_at",
-    "check_values",
-    "frozen",
-    "given_values",
-    "understood",
-]
-
 _NO_COLLECTIONS: Final = (str, bytes, bytearray, memoryview)
 
 _NONE: Final[dict[str, Any]] = {}

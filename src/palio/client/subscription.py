@@ -20,9 +20,6 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
 
-__all__ = ["SETTLE_PATIENCE_S", "Home", "Subscription", "SubscriptionView"]
-
-
 SETTLE_PATIENCE_S: Final = 5.0
 """How long `settled` waits for brokers that cannot be told: a network that forms is whole soon."""
 

@@ -17,8 +17,6 @@ from palio.protocol.addresses import CLOSED, parse_address
 from palio.protocol.messages import Message
 from palio.protocol.wire import Decoder, Encoder, write
 
-__all__ = ["TLS", "Dial", "Ear", "Wire", "tcp", "tls_context"]
-
 
 class Ear(Protocol):
     """Who is told what comes over a connection."""

@@ -17,8 +17,6 @@ from palio.protocol.failures import error_of
 from palio.protocol.messages import Failed, Replace, Subscribe, Unsubscribe, Update
 from palio.protocol.requests import Outcome, Waiter
 
-__all__ = ["Change", "Told", "Upstream", "answers", "finish", "is_refusal", "log_refusal"]
-
 logger: Final = logging.getLogger("palio")
 
 Change: TypeAlias = Subscribe | Update | Replace | Unsubscribe

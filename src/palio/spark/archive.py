@@ -35,8 +35,6 @@ from palio.spark.parquet import as_stored, opened, parquet_files, read_groups, s
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["ArchiveOptions", "ArchiveReader", "Pushed", "RowGroups", "archive_schema", "push"]
-
 # --- filters that Spark pushes down, as Palio's, as far as both mean exactly the same ---
 #
 # What is left to Spark, which then looks at the rows itself:

@@ -25,19 +25,6 @@ from palio.model.events import conform
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "Fitted",
-    "Misfit",
-    "arrow_schema",
-    "attributes_of",
-    "column_at",
-    "fit",
-    "is_attribute",
-    "leaves",
-    "reshaped",
-    "type_at",
-]
-
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 EXACT_DIGITS: Final = 15

@@ -37,8 +37,6 @@ from palio.model.limits import MAX_STRING_CHARS
 from palio.model.operators import MEMBERSHIP, Op
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = ["MAX_COLUMNS", "CompiledSubscriptions", "Wide", "compile_rows"]
-
 BOUNDS: Final = {"valid_from": ">=", "valid_to": "<"}
 """The columns that say when a row holds, each with what the event's time must be to it."""
 

@@ -31,8 +31,6 @@ from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Answer, Deliver, Gap, Gaps, Hello, Subscribe
 from palio.protocol.requests import Request
 
-__all__ = ["TIMEOUT_S", "BrokerLogin", "Connection"]
-
 TIMEOUT_S: Final = 60.0
 """Seconds that a broker may take to be reached, to answer a request, to accept a publication."""
 

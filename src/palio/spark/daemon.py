@@ -8,8 +8,6 @@ for its first worker, and small jobs do not need it.
 
 from __future__ import annotations
 
-__all__ = ["prepare"]
-
 
 def prepare() -> bool:
     """Load the kernels if they are compiled and on disk; whether they are loaded."""

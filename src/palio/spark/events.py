@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["FILE", "ROW", "WATERMARK", "FrameEvents", "Layout", "ParquetEvents", "Task"]
-
 FILE: Final = "$file"
 """The column that names the file an event of a Parquet path is in..."""
 

@@ -25,17 +25,6 @@ from palio.model.filters import Conjunction, Filter
 from palio.model.patterns import Monitor, Occurrence, Pattern
 from palio.spark.workers import ColumnSlots
 
-__all__ = [
-    "Completed",
-    "FindSteps",
-    "Follow",
-    "Follower",
-    "Hits",
-    "StepEvent",
-    "result_batch",
-    "stepwise",
-]
-
 STEPS: Final = 32
 """Keys of the index are pattern * STEPS + step; a pattern has no more (MAX_PATTERN_STEPS)."""
 

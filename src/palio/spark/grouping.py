@@ -21,8 +21,6 @@ from palio.spark.sets import SubscriptionSet
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["PlannedGroups", "group_traffic", "plan_groups"]
-
 AT_ONCE: Final = 65_536
 """Sets that are spread out to a byte for each broker at once."""
 

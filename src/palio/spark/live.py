@@ -49,8 +49,6 @@ from palio.spark.following import (
 if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
-__all__ = ["MAX_HELD_EVENTS", "FollowLive", "Hit", "HitTypes", "KeyState", "PackHits", "Unpack"]
-
 MAX_HELD_EVENTS: Final = 100_000
 """Events of one key that wait for the watermark: its state is written anew with every micro-batch
 that has events of it, and this many are some ten megabytes."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["HOWS", "match", "rejects"]
-
 HOWS: Final = ("pairs", "any", "count", "route", "sets")
 
 _COUNTED: Final = {"count": "subscription", "sets": "subscribers"}

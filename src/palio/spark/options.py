@@ -23,16 +23,6 @@ from palio.protocol.limits import MAX_SECONDS
 from palio.protocol.names import check_name
 from palio.spark.connection import TIMEOUT_S, BrokerLogin
 
-__all__ = [
-    "Address",
-    "BrokerOptions",
-    "Options",
-    "Seconds",
-    "bindings",
-    "default_token",
-    "read_options",
-]
-
 TOKEN_VARIABLE: Final = "PALIO_TOKEN"
 
 Seconds: TypeAlias = Annotated[float, Meta(gt=0, le=MAX_SECONDS)]

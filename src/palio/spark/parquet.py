@@ -23,8 +23,6 @@ import pyarrow.parquet as pq
 from palio import parquet
 from palio.errors import InvalidInput
 
-__all__ = ["as_stored", "opened", "parquet_files", "read_groups", "schema_of", "streamed_files"]
-
 BATCH_ROWS: Final = 131_072
 """Rows that a task reads at once."""
 

@@ -29,8 +29,6 @@ from palio.spark.parquet import parquet_files
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["COLUMNS", "Catalogue", "Source", "SubscriptionTable", "read"]
-
 Source: TypeAlias = "DataFrame | pa.Table | str | Path | Catalogue | Iterable[Mapping[str, Any]]"
 """Subscriptions as the user has them."""
 

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-__all__ = ["RankedCount", "RunReport", "StageTime", "write_report"]
-
 DRAWN_SUBSCRIPTIONS: Final = 10_000
 """Points of the figure; more are no easier to see."""
 

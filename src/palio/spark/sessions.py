@@ -23,17 +23,6 @@ from palio.errors import InvalidInput, PalioError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "MissingDependency",
-    "cache_directory",
-    "first_cause",
-    "java_home",
-    "option_text",
-    "running_session",
-    "session",
-    "stop",
-]
-
 SETTINGS: Final = {
     "spark.app.name": "palio",
     "spark.sql.session.timeZone": "UTC",

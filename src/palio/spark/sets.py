@@ -32,8 +32,6 @@ from palio.spark.reading import Source, SubscriptionTable, read
 from palio.spark.sessions import cache_directory
 from palio.spark.versions import SetMeta, digest_of, read_meta, read_rejects, save
 
-__all__ = ["Refreshing", "SubscriptionSet", "subscriptions"]
-
 _VERSION: Final = re.compile(rb"[0-9a-f]{32}")
 """The names of versions: digests."""
 

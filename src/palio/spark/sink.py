@@ -41,16 +41,6 @@ from palio.spark.tasks import TaskPlace
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "BatchWriter",
-    "Encoding",
-    "PublishOptions",
-    "Publisher",
-    "StreamWriter",
-    "TaskReport",
-    "numbered",
-]
-
 PART_ROWS: Final = WINDOW_BLOCKS * BLOCK
 """Numbers of one publisher that homes remember."""
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["PalioDataSource", "register"]
-
 
 class PalioDataSource(DataSource):
     """The data source of `format("palio")`."""

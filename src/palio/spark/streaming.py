@@ -49,8 +49,6 @@ from palio.spark.options import Address, BrokerOptions, Seconds, bindings
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["OpenEntries", "StreamOptions", "StreamReader", "events_schema"]
-
 KEY: Final = 1
 
 BATCH_BYTES: Final = WINDOW_BYTES // 2

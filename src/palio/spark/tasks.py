@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-__all__ = ["Counts", "Tally", "TaskPlace", "context_of", "counts_of", "tally"]
-
 logger: Final = logging.getLogger("palio.spark")
 
 QUERY: Final = "sql.streaming.queryId"

@@ -32,8 +32,6 @@ from palio.spark.compiling import compile_rows
 from palio.spark.reading import SubscriptionTable
 from palio.spark.sessions import running_session
 
-__all__ = ["SetMeta", "Version", "digest_of", "read_meta", "read_rejects", "save"]
-
 FORMAT: Final = 1
 """Raised when a set of the format before would be misread."""
 

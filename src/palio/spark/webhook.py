@@ -44,8 +44,6 @@ from palio.spark.tasks import TaskPlace
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Called", "Hook", "HookConnection", "WebhookDataSource", "calls", "hook_of"]
-
 logger: Final = logging.getLogger("palio.spark")
 
 MAX_BATCH: Final = 1_000

@@ -30,8 +30,6 @@ from palio.spark.sets import SubscriptionSet
 from palio.spark.tasks import Tally, TaskPlace, counts_of
 from palio.spark.versions import Version
 
-__all__ = ["ColumnSlots", "MatchTask", "RejectsTask", "mapped"]
-
 MAX_MAPPED_BYTES: Final = 2**30
 """Files of shards that a worker keeps mapped."""
 

@@ -27,17 +27,6 @@ from palio.errors import Unreachable
 from palio.language.parsing import parse_filter
 from palio.model.events import SEQ, TIME
 
-__all__ = [
-    "Outcome",
-    "Period",
-    "Promise",
-    "Quote",
-    "match_again",
-    "matches_in",
-    "table_of",
-    "write_job",
-]
-
 Quote: TypeAlias = dict[str, Any]
 
 COUNTS: Final = ("expected", "received", "lost", "missing", "wrong", "twice")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-__all__ = ["Board", "BoardState", "LiveBoard", "PlainBoard", "board_for"]
-
 _FRAME_SECONDS: Final = 0.1
 _HISTORY: Final = 24
 _WIDE: Final = 100

@@ -8,8 +8,6 @@ import typer
 
 from palio.cli.application import AsJson
 
-__all__ = ["demo"]
-
 
 def demo(
     seconds: Annotated[

@@ -31,8 +31,6 @@ from palio.client.subscription import Subscription
 from palio.model.events import SEQ, TIME
 from palio.testing.fleet import Fleet
 
-__all__ = ["FIRST_PRICE", "SYMBOLS", "Demo", "Market", "demo"]
-
 BERLIN, LONDON, TOKYO = "berlin", "london", "tokyo"
 
 SYMBOLS: Final = ("IBM", "MSFT", "NVDA", "SAP", "BMW", "SIE")
