@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pytest
 
-from palio.config import Document, explain, hint
-from palio.errors import InvalidConfiguration
+from palio.config import Document, duration, explain, hint
+from palio.errors import InvalidConfiguration, InvalidInput
 
 TEXT = """\
 name = "x" # = "y"
@@ -84,3 +84,14 @@ def test_what_does_not_fit_is_explained(value: Any, key: str, problem: str) -> N
 def test_a_hint_names_what_is_near() -> None:
     assert hint("lisen.port", ["listen.port", "log.level"], "no") == "did you mean listen.port?"
     assert hint("zzz", ["listen.port"], "ask for the list") == "ask for the list"
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30 s", 30), ("1.5h", 5400)])
+def test_times(text: str, seconds: float) -> None:
+    assert duration(text).total_seconds() == seconds
+
+
+@pytest.mark.parametrize("text", ["", "10", "s", "1 week", "-1s", "9999999999d"])
+def test_no_times(text: str) -> None:
+    with pytest.raises(InvalidInput, match="is no time"):
+        duration(text)

@@ -1,4 +1,4 @@
-"""TOML files read into structs: an error names the file, the line, and the nearest key."""
+"""TOML files read into structs, with errors that name file, line and nearest key; and durations."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
-from palio.errors import InvalidConfiguration
+from palio.errors import InvalidConfiguration, InvalidInput
 
-__all__ = ["Document", "bare", "explain", "hint"]
+__all__ = ["Document", "bare", "duration", "explain", "hint"]
 
 _HEADER: Final = re.compile(r"(\[{1,2})([^\[\]]+)\]")
+
+_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 class Document:
@@ -105,3 +110,15 @@ def _kind_at(kind: Any, path: str) -> Any:
         else:
             kind = get_args(kind)[0 if get_origin(kind) is tuple else -1]
     return bare(kind)
+
+
+def duration(text: str) -> timedelta:
+    """A time such as `30s`, `5m` or `1.5h`.
+
+    >>> duration("1.5m").total_seconds()
+    90.0
+    """
+    found = _DURATION.fullmatch(text.strip())
+    if found is None:
+        raise InvalidInput(f"{text!r:.40} is no time; write 500ms, 30s, 5m, 2h or 1d")
+    return timedelta(seconds=float(found[1]) * _UNITS_S[found[2]])

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from palio.errors import InvalidConfiguration, InvalidInput
-from palio.spark.plan import duration, read_plan
+from palio.errors import InvalidConfiguration
+from palio.spark.plan import read_plan
 
 GOOD = """name = "orders"
 
@@ -194,14 +194,3 @@ def test_what_a_stream_cannot_do_is_told(home: Path, before: str, after: str, to
     file = write(home, STREAM.replace(before, after, 1))
     with pytest.raises(InvalidConfiguration, match=told):
         read_plan(file)
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("500ms", 0.5), ("30 s", 30), ("1.5h", 5400)])
-def test_times(text: str, seconds: float) -> None:
-    assert duration(text).total_seconds() == seconds
-
-
-@pytest.mark.parametrize("text", ["", "10", "s", "1 week", "-1s"])
-def test_no_times(text: str) -> None:
-    with pytest.raises(InvalidInput, match="is no time"):
-        duration(text)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import re
 import time
 from datetime import UTC, datetime
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,14 +19,8 @@ from palio.errors import InvalidInput, NotAuthenticated
 if TYPE_CHECKING:
     from palio.server.tokens import Claims, Header
 
-__all__ = ["keys_commands", "seconds", "token_commands"]
-
 keys_commands: Final = typer.Typer(no_args_is_help=True, help="Make and list the keys of tokens.")
 token_commands: Final = typer.Typer(no_args_is_help=True, help="Make and read tokens.")
-
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-_DURATION: Final = re.compile(r"([0-9]{1,9})([smhd])")
 
 
 @keys_commands.command("create")
@@ -106,7 +100,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         sub=name,
         jti=secrets.token_hex(8),
         iat=now,
-        exp=now + seconds(expires),
+        exp=now + _seconds(expires),
         aud=network,
         may_publish=may_publish,
         may_hear=may_hear,
@@ -181,16 +175,14 @@ def token_revoke(
     return 0
 
 
-def seconds(text: str) -> int:
-    """A duration: a number and a unit.
+def _seconds(text: str) -> int:
+    """The seconds of `--expires`: whole ones, as tokens count them."""
+    from palio.config import duration
 
-    >>> seconds("90m"), seconds("30d")
-    (5400, 2592000)
-    """
-    found = _DURATION.fullmatch(text)
-    if found is None or int(found[1]) == 0:
-        raise InvalidInput(f"{text!r:.40} is no duration; write 90s, 15m, 12h or 30d")
-    return int(found[1]) * _UNITS[found[2]]
+    seconds = ceil(duration(text).total_seconds())
+    if not seconds:
+        raise InvalidInput("--expires: a token lasts 1s at least")
+    return seconds
 
 
 def _limit(text: str) -> tuple[str, float]:

@@ -19,10 +19,11 @@ from threading import Event
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from palio.config import duration
 from palio.errors import InvalidInput, PalioError
 from palio.spark.attributes import leaves
 from palio.spark.matches import match
-from palio.spark.plan import Normalize, Plan, SinkPlan, duration
+from palio.spark.plan import Normalize, Plan, SinkPlan
 from palio.spark.report import DRAWN_SUBSCRIPTIONS, RankedCount, RunReport, StageTime
 from palio.spark.sequencing import sequences
 from palio.spark.sessions import first_cause, option_text
@@ -32,8 +33,6 @@ from palio.spark.versions import Version
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-
-__all__ = ["explain", "normalized", "run_pipeline"]
 
 POLL_S: Final = 1
 """Seconds between two looks at a stream's progress."""

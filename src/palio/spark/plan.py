@@ -5,36 +5,19 @@ What is wrong is told with its key and its line. Nothing here starts Spark.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from palio.config import Document, explain
+from palio.config import Document, duration, explain
 from palio.errors import InvalidConfiguration, InvalidInput
 from palio.language.parsing import parse
 from palio.model.patterns import Pattern
 from palio.protocol.addresses import parse_address
 from palio.spark.reading import ADDRESSES
-
-__all__ = [
-    "Match",
-    "Normalize",
-    "Plan",
-    "ReportPlan",
-    "SequencePattern",
-    "SequencePlan",
-    "SinkPlan",
-    "SourcePlan",
-    "read_plan",
-]
-
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
-
-_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -134,18 +117,6 @@ class Plan(_Table, frozen=True, kw_only=True):
     """Of a stream: `available now`, or how often, as in `10s`; else as fast as it goes."""
     spark: dict[str, str | int | float | bool] = {}
     """Settings of the session."""
-
-
-def duration(text: str) -> timedelta:
-    """A time such as `30s`, `5m` or `1.5h`.
-
-    >>> duration("1.5m").total_seconds()
-    90.0
-    """
-    found = _DURATION.fullmatch(text.strip())
-    if found is None:
-        raise InvalidInput(f"{text!r} is no time; write 500ms, 30s, 5m, 2h or 1d")
-    return timedelta(seconds=float(found[1]) * _UNITS_S[found[2]])
 
 
 def read_plan(path: str | Path) -> Plan:
