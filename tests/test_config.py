@@ -91,7 +91,7 @@ def test_times(text: str, seconds: float) -> None:
     assert duration(text).total_seconds() == seconds
 
 
-@pytest.mark.parametrize("text", ["", "10", "s", "1 week", "-1s", "9999999999d"])
+@pytest.mark.parametrize("text", ["", "10", "s", "1 week", "-1s", "999999999d"])
 def test_no_times(text: str) -> None:
     with pytest.raises(InvalidInput, match="is no time"):
         duration(text)

@@ -19,7 +19,7 @@ __all__ = ["Document", "bare", "duration", "explain", "hint"]
 
 _HEADER: Final = re.compile(r"(\[{1,2})([^\[\]]+)\]")
 
-_DURATION: Final = re.compile(r"(\d{1,9}(?:\.\d+)?)\s*(ms|s|m|h|d)")
+_DURATION: Final = re.compile(r"(\d{1,8}(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
 _UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 

@@ -92,7 +92,6 @@ class _Warnings(logging.Handler):
     """Prints a client's warnings, a line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`."""
         tell(record.getMessage())
 
 

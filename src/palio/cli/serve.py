@@ -129,7 +129,6 @@ class _NoPandas:
     """Finds no pandas, and leaves the rest to others."""
 
     def find_spec(self, fullname: str, *_: Any) -> None:
-        """See `importlib.abc.MetaPathFinder`."""
         if fullname == "pandas":
             raise ModuleNotFoundError("not in this process", name=fullname)
 

@@ -18,7 +18,7 @@ from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Gap, Published
 from palio.client.hub import Hub
-from palio.client.outgoing import Forms, Publishable, batches
+from palio.client.outgoing import Forms, Publishable, batches, lone
 from palio.client.registration import SubscriptionOptions
 from palio.client.subscribing import given_values, understood
 from palio.client.subscription import Subscription
@@ -135,8 +135,8 @@ class Bus(Hub[Upstream]):
     def _parcels(self, events: Publishable) -> list[Parcel]:
         """What is published; a single event is not made a batch, which costs more than all else."""
         known = self._forms.of(events) if type(events) is dict else None
-        lone = None if known is None else known[0].lone(known[1])
-        return [Parcel("", batch) for batch in batches(events)] if lone is None else [lone]
+        single = None if known is None else lone(*known)
+        return [Parcel("", batch) for batch in batches(events)] if single is None else [single]
 
     def _next_time(self) -> datetime:
         """Now, or just after the last publication if the clock has not moved on since.

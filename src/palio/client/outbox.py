@@ -16,8 +16,9 @@ from typing import Final
 import pyarrow as pa
 
 from palio.client.events import Published
-from palio.client.outgoing import Form, Forms, Publishable, Row, batches
+from palio.client.outgoing import Forms, Publishable, Row, batches, gathered, lone
 from palio.errors import LimitExceeded, PalioError
+from palio.model.parcels import Shape
 from palio.protocol.batches import PART_BYTES, check_texts, parts
 from palio.protocol.failures import error_of
 from palio.protocol.limits import MAX_BATCH_CELLS
@@ -37,7 +38,7 @@ _UNFIT: Final = (pa.ArrowException, OverflowError, UnicodeError, TypeError, Valu
 class _Offer:
     """One call of `publish`, until it is answered (see `publications.Receipt`)."""
 
-    __slots__ = ("batches", "count", "durable", "error", "first", "form", "future", "last", "row")
+    __slots__ = ("batches", "count", "durable", "error", "first", "future", "last", "row", "shape")
 
     first: int
     last: int
@@ -45,7 +46,7 @@ class _Offer:
 
     def __init__(self, durable: StoredAt) -> None:
         self.durable = durable
-        self.form: Form | None = None
+        self.shape: Shape | None = None
         self.row: Row = ()
         self.batches: list[pa.RecordBatch] = []
         self.count = 1
@@ -53,7 +54,6 @@ class _Offer:
         self.future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
 
     def refuse(self, refused: Refused) -> None:
-        """See `Receipt`."""
         self.fail(error_of(refused.failure))
 
     def fail(self, error: PalioError) -> None:
@@ -61,7 +61,6 @@ class _Offer:
         self.error = self.error or error
 
     def answer(self, level: str) -> None:
-        """See `Receipt`."""
         if self.future.done():
             return
         if self.error is not None:
@@ -116,7 +115,7 @@ class Outbox:
                 return offer.future
         else:
             offer = _Offer(durable)
-            offer.form, offer.row = found
+            offer.shape, offer.row = found
         if self._waiting + offer.count > self._max_waiting and self._waiting:
             raise LimitExceeded(
                 "the number of events that wait to be published",
@@ -142,51 +141,54 @@ class Outbox:
         while offers and self._may_leave():
             if offers[0].future.cancelled():
                 self._waiting -= offers.popleft().count
-            elif offers[0].form is not None:
+            elif offers[0].shape is not None:
                 self._send_rows()
             else:
                 self._send_batches(offers.popleft())
 
     def _send_rows(self) -> None:
-        """Send the offers at the head that have one form as one batch."""
+        """Send the offers at the head of one form as one batch."""
         offers = self._offers
-        form, durable = offers[0].form, offers[0].durable
-        assert form is not None
-        most = min(GATHERED_ROWS, max(1, MAX_BATCH_CELLS // len(form.shape.names)))
+        shape, durable = offers[0].shape, offers[0].durable
+        assert shape is not None
+        most = min(GATHERED_ROWS, max(1, MAX_BATCH_CELLS // len(shape.names)))
         alike: list[_Offer] = []
         while (
-            offers and offers[0].form is form and offers[0].durable == durable and len(alike) < most
+            offers
+            and offers[0].shape is shape
+            and offers[0].durable == durable
+            and len(alike) < most
         ):
             offer = offers.popleft()
             if offer.future.cancelled():
                 self._waiting -= 1
             else:
                 alike.append(offer)
-        lone = form.lone(alike[0].row) if len(alike) == 1 else None
-        if lone is not None:
+        single = lone(shape, alike[0].row) if len(alike) == 1 else None
+        if single is not None:
             alike[0].first = alike[0].last = self._publications.next
             self._waiting -= 1
-            self._publications.publish(lone, alike, durable=durable)
+            self._publications.publish(single, alike, durable=durable)
             return
         try:
-            batch = form.gather([offer.row for offer in alike])
+            batch = gathered(shape, [offer.row for offer in alike])
             check_texts(Parcel("", batch))
         except _UNFIT:
-            self._send_one_by_one(form, alike)
+            self._send_one_by_one(shape, alike)
             return
         if batch.nbytes > PART_BYTES:
-            self._send_one_by_one(form, alike)
+            self._send_one_by_one(shape, alike)
             return
         for number, offer in enumerate(alike, start=self._publications.next):
             offer.first = offer.last = number
         self._waiting -= len(alike)
         self._publications.publish(_parcel(batch), alike, durable=durable)
 
-    def _send_one_by_one(self, form: Form, alike: list[_Offer]) -> None:
+    def _send_one_by_one(self, shape: Shape, alike: list[_Offer]) -> None:
         """Send each event by itself; the one that does not fit is told why."""
         for offer in alike:
             try:
-                (batch,) = batches(form.event(offer.row))
+                (batch,) = batches(dict(zip(shape.names, offer.row, strict=True)))
                 offer.batches = list(parts(batch))
             except PalioError as error:
                 self._waiting -= 1

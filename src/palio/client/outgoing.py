@@ -89,73 +89,61 @@ PLAIN: Final = frozenset({bool, int, float, str, bytes})
 """Types whose values Arrow takes exactly as the model does, or refuses."""
 
 Row: TypeAlias = tuple[Any, ...]
-"""An event's values, in the order of its form's names."""
-
-
-class Form:
-    """The schema that events of one form share."""
-
-    __slots__ = ("schema", "shape")
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self.schema = schema
-        self.shape = Shape(schema)
-
-    def gather(self, rows: Sequence[Row]) -> pa.RecordBatch:
-        """Rows as columns; one of Arrow's errors, or OverflowError or UnicodeError, if one does not
-        fit.
-        """
-        columns = zip(*rows, strict=True)
-        arrays = [
-            pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-    def lone(self, row: Row) -> Parcel | None:
-        """A row by itself, as its values; None if it is large, or one of them does not fit."""
-        if not self.shape.fits(row):
-            return None
-        for value in row:
-            if type(value) is str and not value.isascii() and not _is_text(value):
-                return None
-        parcel = Parcel.lone("", self.shape, row)  # whose it is is the broker's to say
-        return parcel if parcel.nbytes <= MAX_LONE_BYTES else None
-
-    def event(self, row: Row) -> dict[str, Any]:
-        """A row as the event it was."""
-        return dict(zip(self.schema.names, row, strict=True))
+"""An event's values, in the order of its shape's names."""
 
 
 class Forms:
-    """The forms seen so far.
+    """The forms seen so far: the shape that events of each share.
 
     >>> forms = Forms()
-    >>> form, row = forms.of({"symbol": "IBM", "price": 9.5})
-    >>> form.gather([row, ("HAL", 2.5)]).to_pylist()[1]
+    >>> shape, row = forms.of({"symbol": "IBM", "price": 9.5})
+    >>> gathered(shape, [row, ("HAL", 2.5)]).to_pylist()[1]
     {'symbol': 'HAL', 'price': 2.5}
     """
 
     def __init__(self) -> None:
-        self._forms: dict[tuple[Any, ...], Form | None] = {}
+        self._shapes: dict[tuple[Any, ...], Shape | None] = {}
 
-    def of(self, event: Mapping[str, Any]) -> tuple[Form, Row] | None:
-        """An event's form and its values; None for one that must be looked at itself."""
+    def of(self, event: Mapping[str, Any]) -> tuple[Shape, Row] | None:
+        """An event's shape and its values; None for one that must be looked at itself."""
         values = tuple(event.values())
         key = (*event, *map(type, values))
         try:
-            form = self._forms[key]
+            shape = self._shapes[key]
         except KeyError:
-            form = self._learn(key, event, values)
-        return None if form is None else (form, values)
+            shape = self._learn(key, event, values)
+        return None if shape is None else (shape, values)
 
-    def _learn(self, key: tuple[Any, ...], event: Mapping[str, Any], values: Row) -> Form | None:
-        if len(self._forms) >= MAX_FORMS:
-            self._forms.clear()
+    def _learn(self, key: tuple[Any, ...], event: Mapping[str, Any], values: Row) -> Shape | None:
+        if len(self._shapes) >= MAX_FORMS:
+            self._shapes.clear()
         is_plain = bool(values) and all(type(value) in PLAIN for value in values)
         if is_plain:
             refuse_system_names(event)
-        form = self._forms[key] = Form(schema_of(event)) if is_plain else None
-        return form
+        shape = self._shapes[key] = Shape(schema_of(event)) if is_plain else None
+        return shape
+
+
+def gathered(shape: Shape, rows: Sequence[Row]) -> pa.RecordBatch:
+    """Rows as columns; one of Arrow's errors, or OverflowError or UnicodeError, if one does not
+    fit.
+    """
+    columns = zip(*rows, strict=True)
+    arrays = [
+        pa.array(column, kind) for column, kind in zip(columns, shape.schema.types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=shape.schema)
+
+
+def lone(shape: Shape, row: Row) -> Parcel | None:
+    """A row by itself, as its values; None if it is large, or one of them does not fit."""
+    if not shape.fits(row):
+        return None
+    for value in row:
+        if type(value) is str and not value.isascii() and not _is_text(value):
+            return None
+    parcel = Parcel.lone("", shape, row)  # whose it is is the broker's to say
+    return parcel if parcel.nbytes <= MAX_LONE_BYTES else None
 
 
 def _is_text(value: str) -> bool:

@@ -30,7 +30,6 @@ class _Ear:
         self._loop = asyncio.get_running_loop()
 
     def arrived(self, message: Message) -> None:
-        """See `transport.Ear`."""
         session = self._session
         if session.ear is self:
             self._core.receive(message, self._loop.time())
@@ -38,11 +37,9 @@ class _Ear:
                 session.set_timer()
 
     def lost(self, reason: str) -> None:
-        """See `transport.Ear`."""
         self._session.lost(self, Unreachable(reason))
 
     def illegal(self, error: IllegalMessage) -> None:
-        """See `transport.Ear`."""
         if self._session.ear is self:
             self._core.illegal(error, self._loop.time())
             self._session.set_timer()

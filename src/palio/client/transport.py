@@ -78,12 +78,10 @@ class _Connection(asyncio.Protocol):
         self._closed = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=0)  # what is flushed is written at once
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         try:
             for message in self._decoder.feed(data):
                 if self._ear is None:
@@ -95,29 +93,24 @@ class _Connection(asyncio.Protocol):
                 ear.illegal(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.Protocol`."""
         self._closed.set_result(None)
         self._lost(str(exc) if exc else CLOSED)
 
     def send(self, message: Message) -> None:
-        """See `Wire`."""
         if not self._out:
             asyncio.get_running_loop().call_soon(self.flush)
         self._out += self._encoder.encode(message)
 
     def close(self) -> None:
-        """See `Wire`."""
         self._ear = None
         self.flush()
         if self._transport is not None:
             self._transport.close()
 
     async def wait_closed(self) -> None:
-        """See `Wire`."""
         await asyncio.shield(self._closed)
 
     def flush(self) -> None:
-        """See `Wire`."""
         if self._out and self._transport is not None:
             buffers, self._out = self._out, []
             write(self._transport, buffers)
