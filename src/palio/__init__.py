@@ -46,53 +46,30 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES: Final = {
-    "AddedPeer": "palio.client.answers",
-    "Advertisement": "palio.model.advertisements",
-    "Bus": "palio.client.bus",
-    "CatalogueEntry": "palio.client.answers",
-    "Client": "palio.client.connection",
-    "Event": "palio.client.events",
-    "Gap": "palio.client.events",
-    "Late": "palio.client.events",
-    "Offer": "palio.client.connection",
-    "Parameter": "palio.client.subscriber",
-    "PeerOfBroker": "palio.client.answers",
-    "Published": "palio.client.events",
-    "Remains": "palio.client.answers",
-    "RemovedPeer": "palio.client.answers",
-    "Subscriber": "palio.client.subscriber",
-    "Subscription": "palio.client.subscription",
-    "SyncBus": "palio.client.blocking",
-    "SyncClient": "palio.client.blocking",
-    "SyncOffer": "palio.client.blocking",
-    "SyncSubscription": "palio.client.blocking",
-    "Topology": "palio.client.answers",
-    "Trace": "palio.client.answers",
-    "connect": "palio.client.connection",
-    "on": "palio.client.subscriber",
-    "client": "palio.client",
-    "language": "palio.language",
-    "matching": "palio.matching",
-    "model": "palio.model",
-    "spark": "palio.spark",
-    "testing": "palio.testing",
-    "Explanation": "palio.model.explaining",
-    "Filter": "palio.model.filters",
-    "Parcel": "palio.model.parcels",
-    "Pattern": "palio.model.patterns",
-    "attr": "palio.language.fluent",
-    "covers": "palio.model.relations",
-    "covers_advertisement": "palio.model.relations",
-    "errors": "palio.errors",
-    "merge": "palio.model.merging",
-    "overlaps": "palio.model.relations",
-    "param": "palio.language.fluent",
-    "parse": "palio.language.parsing",
-    "parse_advertisement": "palio.language.parsing",
-    "parse_filter": "palio.language.parsing",
-    "parse_pattern": "palio.language.parsing",
+_NAMES: Final = {
+    "client.answers": (
+        *("AddedPeer", "CatalogueEntry", "PeerOfBroker", "Remains", "RemovedPeer"),
+        *("Topology", "Trace"),
+    ),
+    "client.blocking": ("SyncBus", "SyncClient", "SyncOffer", "SyncSubscription"),
+    "client.bus": ("Bus",),
+    "client.connection": ("Client", "Offer", "connect"),
+    "client.events": ("Event", "Gap", "Late", "Published"),
+    "client.subscriber": ("Parameter", "Subscriber", "on"),
+    "client.subscription": ("Subscription",),
+    "language.fluent": ("attr", "param"),
+    "language.parsing": ("parse", "parse_advertisement", "parse_filter", "parse_pattern"),
+    "model.advertisements": ("Advertisement",),
+    "model.explaining": ("Explanation",),
+    "model.filters": ("Filter",),
+    "model.merging": ("merge",),
+    "model.parcels": ("Parcel",),
+    "model.patterns": ("Pattern",),
+    "model.relations": ("covers", "covers_advertisement", "overlaps"),
 }
+"""The public names of each module. Other public names are modules themselves."""
+
+_HOMES: Final = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AddedPeer",
@@ -144,14 +121,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module 'palio' has no attribute {name!r}")
-    module = import_module(home)
-    value = module if home == f"palio.{name}" else getattr(module, name)
+    module = import_module(f"palio.{_HOMES.get(name, name)}")
+    value = getattr(module, name) if name in _HOMES else module
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *__all__})
