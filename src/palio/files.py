@@ -99,7 +99,7 @@ def check_directory(path: Path) -> None:
 
 
 def is_open_to_others(path: Path) -> bool:
-    """Whether anyone but the owner may enter, list or change a directory, or read a file."""
+    """True if others than the owner may enter, list or change a directory, or read a file."""
     return bool(path.stat().st_mode & _OTHERS)
 
 

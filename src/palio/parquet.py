@@ -65,7 +65,7 @@ _CONTINUED: Final = "DELTA_BYTE_ARRAY"
 
 @contextmanager
 def named_errors(path: str | Path) -> Iterator[None]:
-    """What Arrow says of a file that it cannot read, with the file's name."""
+    """Raise Arrow's errors about a file that it cannot read with the file's name."""
     try:
         yield
     except Exception as error:  # whatever parsers make of hostile bytes
@@ -315,7 +315,7 @@ def check_header(path: str | Path, metadata: Any) -> None:
 
 
 class _Contradiction(Exception):
-    """What is wrong with a header."""
+    """The fault of a header."""
 
 
 def _header_of(path: str | Path) -> bytes:

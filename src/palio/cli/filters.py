@@ -170,7 +170,7 @@ _NOTHING: Final = frozenset({"none", "nil", "undefined"})
 
 
 def hints(text: str) -> Iterator[str]:
-    """What looks like a constant and is an attribute: a name in double quotes behind a comparison,
+    """Hints for attributes that look like constants: a name in double quotes behind a comparison,
     or a word that means nothing elsewhere.
 
     >>> list(hints('symbol = "IBM"'))

@@ -150,7 +150,7 @@ def token_of(source: str) -> str:
 
 
 def looks_like_token(text: str) -> bool:
-    """Whether a text is a whole token: three parts, the first of which is a JSON object."""
+    """True if a text is a whole token: three parts, the first of which is a JSON object."""
     return text.count(".") == 2 and text.startswith("eyJ")
 
 
@@ -314,5 +314,5 @@ def _of(token: Token) -> Any:
 
 
 def names_a_file(source: str) -> bool:
-    """Whether a file of this name exists (a text may be too long to be a name)."""
+    """True if a file of this name exists (a text may be too long to be a name)."""
     return os.path.isfile(source)

@@ -1,4 +1,4 @@
-"""What a filter means: its alternatives, what each lets through, and that in words."""
+"""The meaning of a filter: its alternatives, what each lets through, and that in words."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ _SELF_TELLING: Final = frozenset({Op.EQ, Op.IN, Op.CIDR, Op.EXISTS, Op.ABSENT})
 
 
 def _is_free(constraint: Constraint) -> bool:
-    """Whether it says no more than what kind of value it is: `name STARTS WITH ''`."""
+    """True if a constraint says only what kind of value it is: `name STARTS WITH ''`."""
     operand = constraint.operand
     return (
         constraint.op in (Op.GE, Op.PREFIX)

@@ -66,7 +66,7 @@ def drain(
 
 
 async def _drain(client: Client, timeout_s: float) -> Remains:
-    """What is left when all is handed over, or when time is over and it is undone."""
+    """Drain until all is handed over, or undo it when time is over; return what is left."""
     import asyncio
 
     remains = await client.drain()
@@ -86,7 +86,7 @@ async def _drain(client: Client, timeout_s: float) -> Remains:
 
 
 def left(remains: Remains) -> str:
-    """What is left, in words.
+    """The rest that is left, in words.
 
     >>> left(
     ...     dict(

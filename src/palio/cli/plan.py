@@ -203,7 +203,7 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     send_price: SendPrice = 1.0,
     as_json: AsJson = False,
 ) -> int:
-    """What each method costs for the traffic of a file, the cheapest first."""
+    """Compare what each method costs for the traffic of a file, the cheapest first."""
     from palio.multicast import planners
     from palio.multicast.clustered import ClusteredGroups, regionalism
 
@@ -244,7 +244,7 @@ def show_plan(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """What a plan is and costs, and the way of an event."""
+    """Show what a plan is and costs, and the way of an event."""
     from palio.multicast.plans import explain
 
     made, report = _plan_in(plan)
@@ -450,7 +450,7 @@ def _outcome(joining: _Joining, timeout_s: float, *, is_ours: bool) -> Iterator[
 
 
 def _doubts(made: GroupPlan, topology: Topology) -> dict[str, list[str]]:
-    """What somebody may not have meant, with the brokers that it concerns."""
+    """Warnings of what may not be meant, with the brokers that each concerns."""
     known = set(topology["brokers"])
     grouped = {name for name, count in zip(made.brokers, made.joins, strict=True) if count}
     found = {

@@ -1,4 +1,4 @@
-"""What `palio plan` reads: the traffic that a plan is for, and the network that carries it."""
+"""Reads the inputs of `palio plan`: the traffic of a plan, and the network that carries it."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _traffic_of(path: Path, brokers: list[str]) -> GroupTraffic:
 
 
 def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTraffic:
-    """What the subscriptions of a file make of the events of another."""
+    """Match the subscriptions of a file with the events of another."""
     from palio.language.parsing import parse_filter
     from palio.multicast.traffic import Observed
 

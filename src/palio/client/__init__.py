@@ -1,1 +1,1 @@
-"""What applications import: buses and subscriptions, asynchronous and synchronous."""
+"""The client: buses, connections and subscriptions, asynchronous and synchronous."""

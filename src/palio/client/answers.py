@@ -1,4 +1,4 @@
-"""What brokers answer to questions about them (`Client.topology`, `trace`, `catalogue`)."""
+"""The answers of brokers to questions about them (`Client.topology`, `trace`, `catalogue`)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Topology(TypedDict):
 
 
 class Remains(TypedDict):
-    """What a broker that is drained has yet to hand over."""
+    """The rest that a broker which is drained has yet to hand over."""
 
     clients: int
     durable_subscriptions: int
@@ -128,7 +128,7 @@ class MulticastHop(TypedDict):
 
 
 class Hop(TypedDict):
-    """What one broker would do with an event. One that did not answer has a name alone."""
+    """One broker's part in a trace. A broker that did not answer has a name alone."""
 
     broker: str
     path: NotRequired[list[str]]

@@ -52,12 +52,12 @@ class Arrival:
 
     @property
     def is_decoded(self) -> bool:
-        """Whether `rows` costs nothing."""
+        """True if `rows` costs nothing."""
         return self._rows is not None
 
     @property
     def shape(self) -> Shape:
-        """What is known of all of them."""
+        """The shape that all of them have."""
         if self._parcel is not None:
             return self._parcel.shape
         assert self._shape is not None, "rows were picked from a shape"
@@ -113,7 +113,7 @@ class Arrival:
         return few
 
     def _is_small(self, takes: int) -> bool:
-        """Whether all rows are decoded faster than some are taken this often."""
+        """True if decoding all rows takes less time than taking some of them this often."""
         return len(self) <= ROWS_A_TAKE * takes
 
     def __len__(self) -> int:

@@ -106,7 +106,7 @@ class Assembling:
     # --- what is held back ---
 
     def _plan(self) -> None:
-        """See to it that what is held back is let go in time; one timer does for all of it."""
+        """Set the timer for the first of the events that are held back; one does for all."""
         wake = self.sequences.wake
         if wake is not None and self._timer is None:
             self._timer = asyncio.get_running_loop().call_at(wake, self._let_go, wake)
@@ -125,7 +125,7 @@ class Assembling:
                 receipts.tell()
 
     def wait_anew(self) -> None:
-        """What could not come may come now, and before it nothing is let go."""
+        """Restart the wait: events that were held up may arrive now, before those held here."""
         self.sequences.wait_anew(asyncio.get_running_loop().time())
         self._plan()
 

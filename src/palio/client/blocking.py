@@ -57,12 +57,12 @@ class Portal:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has not been closed."""
+        """True until it is closed."""
         return self._is_open
 
     @property
     def is_here(self) -> bool:
-        """Whether the caller runs on the loop's own thread."""
+        """True on the loop's own thread."""
         return threading.current_thread() is self._thread
 
     def call(self, work: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
@@ -200,7 +200,7 @@ class SyncSubscription(SubscriptionView):
 
 
 class SyncOffer:
-    """What `SyncClient.advertise` returns: an advertisement in force, which `withdraw` ends."""
+    """An advertisement in force, as `SyncClient.advertise` returns it; `withdraw` ends it."""
 
     def __init__(self, inner: Offer, portal: Portal) -> None:
         self._inner = inner
@@ -208,12 +208,12 @@ class SyncOffer:
 
     @property
     def advertisement(self) -> Advertisement:
-        """What is announced."""
+        """The filter that is announced."""
         return self._inner.advertisement
 
     @property
     def is_in_force(self) -> bool:
-        """Whether it was not withdrawn, here or by another client of the same identity."""
+        """False once it was withdrawn, here or by another client of the same identity."""
         return self._inner.is_in_force
 
     withdraw = waited(Offer.withdraw)
@@ -223,7 +223,7 @@ class SyncOffer:
 
 
 class SyncHub:
-    """What `SyncBus` and `SyncClient` have in common: calls are handed to a loop and waited for."""
+    """The base of `SyncBus` and `SyncClient`: hands calls to a loop and waits for them."""
 
     def __init__(self, inner: Bus | Client, portal: Portal) -> None:
         self._inner = inner
@@ -360,5 +360,5 @@ class SyncClient(SyncHub):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now."""
+        """True while there is a connection."""
         return self._client.is_connected

@@ -106,7 +106,7 @@ class PatternReceipts:
 
     @property
     def is_full(self) -> bool:
-        """Whether the broker is not to send more, as so many occurrences were not dealt with."""
+        """True if the broker is not to send more, as so many occurrences are unacknowledged."""
         return len(self._unhandled) >= self._capacity
 
     def came(
@@ -186,7 +186,7 @@ class PatternReceipts:
             self._say(entry, held, packed)
 
     def _is_passed(self, after: Place | None) -> bool:
-        """Whether there is an entry to be acknowledged, if the bookmark is at this place."""
+        """True if the oldest entry can be acknowledged with the bookmark at this place."""
         if not self._entries:
             return False
         entry, last = self._entries[0]
@@ -224,5 +224,5 @@ class PatternReceipts:
 
 
 def digest(pattern: Pattern) -> bytes:
-    """What a pattern is known by, whatever values its parameters have."""
+    """The identity of a pattern, whatever values its parameters have."""
     return blake2b(str(pattern).encode(), digest_size=16).digest()

@@ -71,7 +71,7 @@ class BrokerUpstream(Roaming):
     # --- what the broker is told ---
 
     def tell(self, change: Change, /) -> Told:
-        """See `Upstream`."""
+        """Send a change to the broker, or keep it for the next session."""
         if isinstance(change, Unsubscribe):
             withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             if not self.core.table.unsubscribe(change, answers(withdrawn)):
@@ -82,7 +82,7 @@ class BrokerUpstream(Roaming):
         return self.ask(change)
 
     async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
-        """See `Upstream`. Who acts under no identity is by itself."""
+        """Cancel at the broker what others of the same identity receive; none without one."""
         if not self.identity:
             return 0
         answer: Answer = await self.ask(Cancel(0, str(what), forget))
@@ -109,7 +109,7 @@ class BrokerUpstream(Roaming):
         return told
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
-        """See `Upstream`."""
+        """Acknowledge entries of a durable subscription to the broker."""
         self.core.table.acknowledge(number, entry, held, bookmark)
 
     async def advertise(self, what: Advertisement) -> int:
@@ -153,7 +153,7 @@ class BrokerUpstream(Roaming):
             self.core.table.ask(Settle(0), self._is_whole)
 
     def _is_whole(self, outcome: Outcome) -> None:
-        """What was subscribed anew is in force everywhere; until now, events passed it by."""
+        """Report a gap: subscriptions made again are in force everywhere only now."""
         self._is_settling = False
         missed, self._missed = self._missed, {}
         if not isinstance(outcome, PalioError):
@@ -175,7 +175,7 @@ class BrokerUpstream(Roaming):
         self.outbox.go_on()
 
     def disconnected(self) -> None:
-        """Who has unsubscribed need not wait for the broker to be back."""
+        """Release callers that wait for the broker to confirm an unsubscribe."""
         self.is_listening = False
         for each in list(self._leavers):
             finish(each)

@@ -133,7 +133,7 @@ class Bus(Hub[Upstream]):
         return Published(before + 1, last, deliveries)
 
     def _parcels(self, events: Publishable) -> list[Parcel]:
-        """What is published; a single event is not made a batch, which costs more than all else."""
+        """Events as parcels; a single event is not made a batch, which costs more than all else."""
         known = self._forms.of(events) if type(events) is dict else None
         single = None if known is None else lone(*known)
         return [Parcel("", batch) for batch in batches(events)] if single is None else [single]

@@ -121,7 +121,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
 
 
 class Offer:
-    """What `advertise` returns: an `advertisement` in force, which `withdraw` ends."""
+    """An `advertisement` in force, as `advertise` returns it; `withdraw` ends it."""
 
     def __init__(self, upstream: BrokerUpstream, number: int, advertisement: Advertisement) -> None:
         self.advertisement = advertisement
@@ -134,7 +134,7 @@ class Offer:
 
     @property
     def is_in_force(self) -> bool:
-        """Whether it was not withdrawn, here or by another client of the same identity."""
+        """False once it was withdrawn, here or by another client of the same identity."""
         return self._upstream.core.table.advertises(self._number)
 
     def __repr__(self) -> str:
@@ -153,7 +153,7 @@ class Client(Operator):
 
     @property
     def name(self) -> str:
-        """What this client calls itself."""
+        """The name of this client."""
         return self._upstream.name
 
     @property
@@ -168,7 +168,7 @@ class Client(Operator):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a connection now; one that broke is dialled again by itself."""
+        """True while there is a connection; one that broke is dialled again by itself."""
         return self._upstream.session.is_connected
 
     @property

@@ -44,7 +44,7 @@ def check_capacity(capacity: int) -> None:
 
 
 class Consumer(Protocol):
-    """What a queue has to know of a subscription."""
+    """The part of a subscription that its queue needs."""
 
     version: int
     receipts: Receipts
@@ -52,7 +52,7 @@ class Consumer(Protocol):
     """How many events more it takes; None for any number."""
 
     def still_wants(self, event: Event) -> bool:
-        """Whether an event that waited matches under the parameters of now; counted if not."""
+        """True if an event that waited still matches; count it as spurious if not."""
 
     def report(self, gap: Gap) -> None:
         """Tell the application what it lost."""
@@ -87,21 +87,21 @@ class QueuedEvent:
         return row
 
     def keep(self, count: int) -> None:
-        """See `QueuedEvents`."""
+        """Drop the event if none is to be kept."""
         if not count:
             self._row = None
 
     def drop(self, _count: int) -> Gap:
-        """See `QueuedEvents`."""
+        """Drop the event; the gap that this leaves."""
         number = self._take()[SEQ]
         return Gap(self.publisher, number, number, 1)
 
     def next_event(self) -> Event:
-        """See `QueuedEvents`."""
+        """The event."""
         return _event_of(self._take(), self.publisher, None)
 
     def rest(self) -> pa.RecordBatch | None:
-        """See `QueuedEvents`."""
+        """The event as a batch, if it still matches."""
         row = self._take()
         if self.version != self.consumer.version and not self.consumer.still_wants(
             _event_of(row, self.publisher, None)
@@ -111,12 +111,12 @@ class QueuedEvent:
         return Parcel.lone(self.publisher, self._shape, values).batch
 
     def singles(self) -> list[QueuedEvent]:
-        """See `QueuedEvents`."""
+        """The event itself."""
         return [self]
 
     @property
     def first_seq(self) -> int:
-        """See `QueuedEvents`."""
+        """The number of the event."""
         assert self._row is not None, "not yet taken"
         number: int = self._row[SEQ]
         return number
@@ -191,7 +191,7 @@ class QueuedEvents:
         return event
 
     def rest(self) -> pa.RecordBatch | None:
-        """What is left and still matches, with the system columns; None if that is nothing."""
+        """The remaining events that still match, with the system columns; None for none."""
         current = self.version == self.consumer.version
         if self._arrival is None:
             self._refuse_composites(current=current)
@@ -265,7 +265,7 @@ Queued: TypeAlias = QueuedEvents | QueuedEvent
 
 
 class DeliveryQueue:
-    """What waits, in the order of arrival, bounded in events."""
+    """The events of a consumer in the order of arrival, bounded in number."""
 
     __slots__ = ("_after_gaps", "_arrived", "_end", "_gaps", "_waiting", "capacity", "waiting")
 
@@ -327,7 +327,7 @@ class DeliveryQueue:
                 return consumer, event
 
     async def take_batch(self) -> tuple[str, pa.RecordBatch]:
-        """What is left of the next batch with anything that still matches, and its publisher."""
+        """The rest of the next batch in which anything still matches, and its publisher."""
         while True:
             queued = await self._head()
             count = len(queued)

@@ -156,7 +156,7 @@ class Dispatcher:
                     each.queue.offer(complete)
 
     def wanted(self, arrival: Arrival, mask: RowMask) -> Recipients:
-        """Who wants which of some events, but for durable subscriptions."""
+        """Match events with all subscriptions but durable ones."""
         if len(arrival) > FEW_EVENTS:
             return self._by_number(arrival, _within(mask, self._matcher.match(arrival.batch)))
         found: dict[Registration, list[int]] = {}
@@ -181,7 +181,7 @@ class Dispatcher:
         return [registered[each] for each in numbers]
 
     def _wanted_by(self, registration: Registration, arrival: Arrival, mask: RowMask) -> Recipients:
-        """What a durable subscription wants of some events."""
+        """Match events with one durable subscription."""
         if len(arrival) > FEW_EVENTS:
             matches = registration.matcher.match(arrival.batch)
             return self._by_number(arrival, _within(mask, matches))

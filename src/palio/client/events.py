@@ -1,4 +1,4 @@
-"""What a subscriber receives: events, and the gaps where it lost some."""
+"""Events as subscribers receive them, and the gaps where some were lost."""
 
 from __future__ import annotations
 

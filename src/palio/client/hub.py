@@ -70,8 +70,8 @@ class Hub(Generic[AnyUpstream]):
     async def _in_force(
         self, registration: Registration, told: Told, *, replaces: bool
     ) -> Subscription:
-        """What the application has of a new subscription, once it is in force, and for `replaces`
-        the others that it covers are over.
+        """The handle of a new subscription, once it is in force and, for `replaces`, those that it
+        covers have ended.
         """
         try:
             if told is not None:

@@ -57,7 +57,7 @@ class _Offer:
         self.fail(error_of(refused.failure))
 
     def fail(self, error: PalioError) -> None:
-        """See `Receipt`; the first error counts."""
+        """Keep an error for the receipt; the first counts."""
         self.error = self.error or error
 
     def answer(self, level: str) -> None:
@@ -98,7 +98,7 @@ class Outbox:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was offered has been answered."""
+        """True if everything that was offered has been answered."""
         return not self._offers and self._publications.is_idle
 
     def offer(self, events: Publishable, *, durable: StoredAt = False) -> asyncio.Future[Published]:
@@ -236,7 +236,7 @@ class Outbox:
             await future
 
     def _is_answered(self, number: int) -> bool:
-        """Whether everything before a number is; where some was cancelled, none may have it."""
+        """True if all events before a number are; cancelled offers leave numbers unused."""
         return self.is_idle or self._publications.oldest >= number
 
 

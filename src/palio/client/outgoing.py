@@ -1,4 +1,4 @@
-"""What may be published, brought to record batches: one event, several, or a batch.
+"""Converts what applications publish to record batches: one event, several, or a batch.
 
 Events given one by one as dictionaries are gathered without looking at each. Those of one *form*
 (the same names with values of the same types) are checked once, and their values become columns as

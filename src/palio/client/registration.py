@@ -39,8 +39,8 @@ KEPT_GAPS: Final = 1_000
 
 
 class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
-    """What a subscription was made with, besides filter, values and queue. It is let go at once, so
-    the garbage collector need not visit it.
+    """The options of a subscription, besides filter, values and queue. They are dropped at once, so
+    the garbage collector need not visit them.
     """
 
     on_gap: Callable[[Gap], None] | None = None
@@ -110,7 +110,7 @@ class Registration:
 
     @property
     def by_brokers(self) -> bool:
-        """Whether brokers assemble it: then no event is matched here."""
+        """True if brokers assemble it: then no event is matched here."""
         return self._by_brokers and isinstance(self.what, Pattern)
 
     # --- changes ---
@@ -131,7 +131,7 @@ class Registration:
 
     @property
     def bound(self) -> Filter | Pattern:
-        """What it hears now, with the values of its parameters."""
+        """The filter or pattern with the current values of its parameters."""
         return self.what.bind(self.values)
 
     def changed(self, values: Bindings) -> dict[str, Any]:
@@ -269,13 +269,13 @@ class Registration:
 
     @property
     def _steps(self) -> tuple[Filter, ...]:
-        """What single events are matched with here."""
+        """The filters that single events are matched with here."""
         if isinstance(self.what, Filter):
             return (self.what,)
         return () if self.by_brokers else self.what.steps
 
     def concerns(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event, system columns and all, matches its filter or a step of its pattern."""
+        """True if an event with its system columns matches the filter or a step of the pattern."""
         return any(step.matches(event, self.values) for step in self._steps)
 
     def occurred(self, sequence: Sequence[Occurrence]) -> None:
@@ -291,7 +291,7 @@ class Registration:
             self.queue.offer(QueuedEvents.made(self, event.publisher, [event]))
 
     def still_wants(self, event: Event) -> bool:
-        """See `Consumer`."""
+        """True if an event still matches; else it is counted as spurious."""
         what = self.what
         if isinstance(what, Filter):
             wanted = not event.parts and what.matches(_seen(event), self.values)
@@ -305,7 +305,7 @@ class Registration:
         return wanted
 
     def took(self, count: int) -> None:
-        """See `Consumer`."""
+        """Count down to the end of a subscription to a number of events."""
         assert self.left is not None
         self.left -= count
         if not self.left and not self.closed:
@@ -318,7 +318,7 @@ class Registration:
         self.queue.note(self, gap)
 
     def report(self, gap: Gap) -> None:
-        """See `Consumer`."""
+        """Report a gap to `on_gap`, or log it."""
         self.lost += gap.count
         self.gaps = (*self.gaps, gap)[-KEPT_GAPS:]
         if self._on_gap is None:

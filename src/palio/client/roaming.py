@@ -234,7 +234,7 @@ class Roaming(Upstream, Application):
 
 
 def unanswered(request: Request) -> str:
-    """What is known of a request that nobody has answered in time."""
+    """The state of a request that was not answered in time, for the error."""
     match request:
         case Subscribe():
             return "nothing was subscribed; the broker is told so if it has subscribed it"

@@ -129,7 +129,7 @@ class Sequences:
             self._came.append((now, newest))
 
     def flush(self) -> list[Event]:
-        """What is complete without waiting any longer: nothing will come any more."""
+        """The complete sequences, without further waiting: no more events will come."""
         self._came.clear()
         return self._composites(self._monitor.flush())
 
@@ -154,7 +154,7 @@ class Sequences:
 
     @property
     def pattern(self) -> Pattern:
-        """What is looked for."""
+        """The pattern that is looked for."""
         return self._monitor.pattern
 
     @property

@@ -22,7 +22,7 @@ logger: Final = logging.getLogger("palio")
 
 
 class _Ear:
-    """What one connection hears; nobody listens once it is not the session's any longer."""
+    """Receives from one connection; ignores it once the session has another."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -103,7 +103,7 @@ class Session(Connector):
                     await closing.wait_closed()
 
     def set_timer(self) -> None:
-        """See to it that `ClientSession.tick` is called in time."""
+        """Set the timer that calls `ClientSession.tick`."""
         at = self.core.wake_at
         if at == self.timer_at:
             return
@@ -128,7 +128,7 @@ class Session(Connector):
     # --- what the session wants done (`client_session.Connector`) ---
 
     def dial(self, url: str) -> None:
-        """See `Connector`."""
+        """Open a connection, in a task."""
         self.ear = _Ear(self)
         self._dialling = asyncio.get_running_loop().create_task(self._connect(url, self.ear))
 
@@ -144,7 +144,7 @@ class Session(Connector):
             self.set_timer()
 
     def send(self, message: Message) -> None:
-        """See `Connector`."""
+        """Write a message to the connection."""
         assert self._wire is not None
         self._wire.send(message)
         if isinstance(message, SubscribeAll):  # the broker may begin, whatever this turn still does
@@ -164,7 +164,7 @@ class Session(Connector):
             self._wire.flush()
 
     def close(self) -> None:
-        """See `Connector`."""
+        """Close the connection, or stop dialling."""
         self.set_timer()
         self.ear = None
         dialling, self._dialling = self._dialling, None
@@ -176,7 +176,7 @@ class Session(Connector):
             self._closing = wire
 
     def opened(self, *, resumed: bool) -> None:
-        """See `Connector`."""
+        """Resume callers of `open`; log a connection that is back."""
         if self._was_lost:
             self._was_lost = False
             how = "all goes on" if resumed else "all is subscribed anew"
@@ -184,14 +184,14 @@ class Session(Connector):
         self._tell(None)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
-        """See `Connector`."""
+        """Fail callers of `open`, unless the session dials again."""
         if again:
             logger.info("%s", error)
         else:
             self._tell(error)
 
     def broke(self, error: Exception) -> None:
-        """See `Connector`."""
+        """Log that the connection broke."""
         self._was_lost = True
         broker = self.core.broker
         logger.warning("the connection to %s broke (%s); it is dialled again", broker, error)

@@ -162,7 +162,7 @@ class Subscriber:
             del held[here]
 
     def _held(self) -> dict[object, dict[str, Any]]:
-        """What is being assigned in blocks that are open, by the task or thread that is in one."""
+        """Assignments of open `assigning` blocks, by the task or thread inside."""
         held: dict[object, dict[str, Any]] = self.__dict__.setdefault("_open_blocks", {})
         return held
 
@@ -354,7 +354,7 @@ class Attached:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether someone cancelled this task, and not only what it waited for."""
+    """True if this task itself is cancelled, and not only what it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -372,7 +372,7 @@ def _parameters(kind: type) -> set[str]:
 
 
 def _attributes(what: Filter | Pattern) -> frozenset[str]:
-    """What a filter, or a pattern's last one, reads."""
+    """The attributes that a filter, or a pattern's last step, reads."""
     return (what.steps[-1] if isinstance(what, Pattern) else what).attributes
 
 

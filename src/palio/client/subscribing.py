@@ -1,4 +1,4 @@
-"""What applications give to `subscribe` and `update`: filters, and values of their parameters."""
+"""Checks and converts the arguments of `subscribe` and `update`: filters, values of parameters."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ def frozen(values: Bindings) -> dict[str, Any]:
 
 
 def _plain(name: str, value: object) -> Any:
-    """What is no value is refused here, and not when it is to be sent. None and other collections
-    are for the filter to refuse, which says what it takes instead.
+    """Refuse what is no value now, and not when it is to be sent. None and other collections are
+    for the filter to refuse, which says what it takes instead.
     """
     if isinstance(value, tuple | list | set | frozenset):
         return tuple([_plain(name, each) for each in value])
@@ -119,7 +119,7 @@ def check_on_gap(on_gap: object) -> None:
 def check_assembled_by(
     who: object, what: Filter | Pattern, reorder_s: float | None, durable: str
 ) -> bool:
-    """Whether brokers are to assemble what is subscribed; refused where that has no meaning.
+    """True if brokers are to assemble a pattern; refuse it where that has no meaning.
 
     >>> check_assembled_by("brokers", parse("a = 1 THEN b = 1"), None, "")
     True

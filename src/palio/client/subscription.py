@@ -34,7 +34,7 @@ class SubscriptionView:
 
     @property
     def filter(self) -> Filter | Pattern:
-        """What it hears."""
+        """The filter or pattern that it receives events of."""
         return self._registration.what
 
     @property
@@ -60,7 +60,7 @@ class SubscriptionView:
 
     @property
     def closed(self) -> bool:
-        """Whether it hears nothing more; what waits may still be taken."""
+        """True if it receives no new events; those that wait may still be taken."""
         return self._registration.closed
 
     @property
@@ -98,7 +98,7 @@ class SubscriptionView:
 
 
 class Subscription(SubscriptionView):
-    """What `subscribe` returns: iterate over it to receive.
+    """A subscription as `subscribe` returns it: iterate over it to receive.
 
         async for event in subscription: ...
         async for batch in subscription.batches(): ...

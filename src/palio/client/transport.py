@@ -19,7 +19,7 @@ from palio.protocol.wire import Decoder, Encoder, write
 
 
 class Ear(Protocol):
-    """Who is told what comes over a connection."""
+    """The receiver of one connection's messages."""
 
     def arrived(self, message: Message) -> None:
         """A message came."""

@@ -85,7 +85,7 @@ def finish(future: asyncio.Future[None]) -> None:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether a broker has said no. One that could not be asked will be told of the change yet."""
+    """True if a broker has refused. One that could not be asked will get the change later."""
     return isinstance(error, PalioError) and not isinstance(error, Closed | Unreachable)
 
 

@@ -57,7 +57,7 @@ class Fitted(NamedTuple):
 
 
 def is_attribute(given: pa.DataType) -> bool:
-    """Whether values of an Arrow type are single values of the model.
+    """True if values of an Arrow type are single values of the model.
 
     >>> is_attribute(pa.decimal128(10, 2)), is_attribute(pa.list_(pa.int64()))
     (True, False)

@@ -226,7 +226,7 @@ def _own_variables(group: Group) -> list[str]:
 
 
 def _goes_in_column(value: Any) -> bool:
-    """Whether a parameter needs no second look: any number or text that can be an operand."""
+    """True if a parameter needs no check by itself: a number or text that can be an operand."""
     kind = type(value)
     if kind is int:
         return bool(INT64_MIN <= value <= INT64_MAX)

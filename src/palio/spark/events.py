@@ -93,7 +93,7 @@ class FrameEvents:
 
     @property
     def is_streaming(self) -> bool:
-        """Whether more will come."""
+        """True for a stream."""
         return self.frame.isStreaming
 
     def watermark_ms(self, column: str) -> int | None:
@@ -158,7 +158,7 @@ def cannot_come_back(name: str, given: object) -> InvalidInput:
 
 
 def _is_known(given: Any) -> bool:
-    """Whether Arrow has a type for Spark's; the others are no attributes anyway."""
+    """True if Arrow has a type for Spark's; the others are no attributes anyway."""
     from pyspark.errors import PySparkTypeError
     from pyspark.sql.pandas.types import to_arrow_type
 

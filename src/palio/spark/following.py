@@ -138,7 +138,7 @@ class Follower:
             self.advance(pattern, 1 << number, step)
 
     def progress(self) -> dict[int, tuple[StepEvent, ...]]:
-        """Of each pattern the events that wait for others to follow."""
+        """The events of each partial match, by pattern."""
         found = {at: tuple(map(_step, each.progress)) for at, each in self._monitors.items()}
         return {at: steps for at, steps in found.items() if steps}
 

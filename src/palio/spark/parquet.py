@@ -81,7 +81,7 @@ def _below(path: Path, root: Path, what: str) -> Iterator[Path]:
 
 
 def _is_hidden(name: str) -> bool:
-    """Whether Spark passes over a name: `_k=1` is a partition's."""
+    """True if Spark passes over a name: `_k=1` is a partition's."""
     return name.startswith(".") or name.endswith(COPYING) or (name[:1] == "_" and "=" not in name)
 
 

@@ -64,7 +64,7 @@ class SubscriptionTable:
 
     @property
     def has_history(self) -> bool:
-        """Whether any subscription holds for a time only."""
+        """True if any subscription holds for a time only."""
         return any(
             name in self.table.column_names and self.table[name].null_count < len(self)
             for name in ("valid_from", "valid_to")
@@ -159,7 +159,7 @@ def _rows_of(file: Path, folders: Mapping[str, Any]) -> pa.Table:
 
 
 def _folders(files: list[Path]) -> Iterator[dict[str, Any]]:
-    """Of each file what the directories that it is in are called by: `subscriber=ann`."""
+    """The columns that the names of each file's directories give: `subscriber=ann`."""
     if not any("=" in file.parent.as_posix() for file in files):
         yield from ({} for _ in files)
         return

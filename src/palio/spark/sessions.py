@@ -316,7 +316,7 @@ def _version(home: Path) -> int | None:
 
 
 def _has_vector(home: Path) -> bool:
-    """Whether a runtime has the module; one that does not list its modules is taken to be whole."""
+    """True if a runtime has the module; one that does not list its modules counts as whole."""
     modules = re.search(r'^MODULES="([^"]*)"', _release(home), re.MULTILINE)
     return modules is None or "jdk.incubator.vector" in modules[1].split()
 

@@ -75,7 +75,7 @@ class StreamOptions(BrokerOptions, frozen=True, kw_only=True):
 
     @property
     def subscription(self) -> Subscribe:
-        """What the broker is asked for."""
+        """The subscription to ask the broker for."""
         check_name(self.durable, "option 'durable': a durable subscription")
         values = bindings(self.filter, self.param)
         return Subscribe(0, KEY, self.filter, values, self.durable, self.lease)
@@ -105,7 +105,7 @@ class OpenEntries:
 
     @property
     def broker(self) -> str:
-        """What the broker at the other end calls itself."""
+        """The name of the broker at the other end."""
         return self._connected().broker
 
     def receive(self, through: int = 0) -> None:

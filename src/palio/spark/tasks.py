@@ -100,7 +100,7 @@ class Sum:
 
 
 def _digits(counts: Counts) -> int:
-    """Of the number of events; 0 if there are none."""
+    """Digits of the number of events; 0 if there are none."""
     events = counts.get(EVENTS, 0)
     return len(str(events)) if events else 0
 

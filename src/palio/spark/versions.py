@@ -65,7 +65,7 @@ class SetMeta(msgspec.Struct, frozen=True):
 
 
 class ShardReport(msgspec.Struct, frozen=True):
-    """What compiling one shard came to."""
+    """The outcome of compiling one shard."""
 
     attributes: tuple[str, ...]
     rejects: list[tuple[int, str]]
@@ -124,7 +124,7 @@ class Version:
 
 
 def read_meta(home: Path) -> SetMeta:
-    """What a saved version says about itself."""
+    """The description of a saved version."""
     return _loading(home).meta
 
 
@@ -143,7 +143,7 @@ def _shard_sum(home: Path) -> int:
 
 
 def read_rejects(home: Path) -> pa.Table:
-    """What is not in a saved version: `id`, `filter`, `reason`."""
+    """The rejects of a saved version: `id`, `filter`, `reason`."""
     return _loading(home).arrow("rejects.arrow")
 
 

@@ -109,7 +109,7 @@ def hook_of(given: Mapping[str, str]) -> Hook:
 
 
 class HookCall(NamedTuple):
-    """What is posted at once."""
+    """One call: events that are posted together."""
 
     key: str
     documents: list[dict[str, Any]]
@@ -201,7 +201,7 @@ class HookConnection:
 
 
 class _DeadLetters:
-    """What a task's sink did not take, in a file that is there when the task is done."""
+    """The events that a task's sink did not take, in a file that is whole or not there."""
 
     def __init__(self, hook: Hook, place: TaskPlace) -> None:
         self._hook = hook
@@ -234,7 +234,7 @@ class _DeadLetters:
 
 @dataclass
 class Called(WriterCommitMessage):
-    """What became of a task's events."""
+    """The outcome of a task: counts of its events."""
 
     taken: int
     dead: int

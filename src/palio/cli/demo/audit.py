@@ -49,7 +49,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def is_kept(self) -> bool:
-        """Whether the promise was kept."""
+        """True if the promise was kept."""
         return not (self.missing or self.wrong or self.twice)
 
 
@@ -62,7 +62,7 @@ class Period(msgspec.Struct):
 
 
 class Promise:
-    """What one subscription is owed, and what it received."""
+    """The account of one subscription: the quotes it is owed, and those it received."""
 
     def __init__(self, name: str, broker: str, text: str, values: Mapping[str, Any]) -> None:
         self.name = name
@@ -85,7 +85,7 @@ class Promise:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is owed."""
+        """True if nothing is owed."""
         return not self._owed
 
     def change(self, values: Mapping[str, Any]) -> None:
