@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from palio.cli.application import AsJson
-from palio.cli.reporting import show, tell
+from palio.cli.reporting import print_status, show
 from palio_studies.names import STUDIES, Scale
 
 if TYPE_CHECKING:
@@ -101,13 +101,15 @@ def run(
             try:
                 swept = sweep(study, scale, out, spark, progress.show)
             except KeyboardInterrupt:
-                tell(f"{study.name}: what is done is kept; the same command goes on with the rest")
+                print_status(
+                    f"{study.name}: what is done is kept; the same command goes on with the rest"
+                )
                 raise
             finally:
                 progress.end()
             failed += len(swept.failures)
             for failure in swept.failures:
-                tell(
+                print_status(
                     f"{study.name}: the run of {failure.point.experiment} with "
                     f"{dict(failure.point.parameters)} and seed {failure.point.seed} failed:\n"
                     f"{failure.problem}"

@@ -21,7 +21,7 @@ import pytest
 
 import palio
 from palio.cli.archive import Rolling
-from palio.cli.connecting import BrokerDoor
+from palio.cli.connecting import BrokerAccess
 from palio.cli.replay import moment, paced, replay
 from palio.client.archive import Archive, part_files
 from palio.client.history import history
@@ -383,7 +383,7 @@ def replayed(past: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """Replay at a client; the exit status."""
 
     def replayed(client: Refusing, skip: int = 0, take: int | None = None) -> int:
-        monkeypatch.setattr(BrokerDoor, "connect", lambda _, **__: client)
+        monkeypatch.setattr(BrokerAccess, "connect", lambda _, **__: client)
         return replay(past, "EXISTS n", skip=skip, take=take, as_json=True)
 
     return replayed

@@ -15,7 +15,7 @@ from rich.console import Console
 import palio
 from palio.cli import pub
 from palio.cli.main import INTERRUPTED
-from palio.cli.reporting import tell
+from palio.cli.reporting import print_status
 from palio.cli.top import Sample, Screen, _sample, figures
 from palio.cli.topology import _hop, _tree
 from palio.errors import Unreachable
@@ -316,10 +316,10 @@ def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
     ):
 
         def tell_and_withdraw(text: str) -> None:
-            tell(text)
+            print_status(text)
             client.unadvertise("EXISTS x")
 
-        monkeypatch.setattr(pub, "tell", tell_and_withdraw)
+        monkeypatch.setattr(pub, "print_status", tell_and_withdraw)
         ended = run("adv", "x > 0", "--at", url, "--as", "ann", "--json")
         assert ended.status == 0
         offered = {"broker": "b1", "identity": "ann", "advertised": "x > 0"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from palio.client.upstream import Change, Told, Upstream
+from palio.client.upstream import Change, PendingReply, Upstream
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.protocol.messages import Replace, Subscribe, Update
@@ -17,27 +17,27 @@ class Recording(Upstream):
     has_broker = True
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.sent: list[tuple[Any, ...]] = []
         self.answer: asyncio.Future[Any] | None = None
 
-    def tell(self, change: Change, /) -> Told:
+    def send_change(self, change: Change, /) -> PendingReply:
         match change:
             case Subscribe() | Replace():
-                told: tuple[Any, ...] = change.filter, dict(change.values)
+                sent: tuple[Any, ...] = change.filter, dict(change.values)
             case Update():
-                told = (dict(change.values),)
+                sent = (dict(change.values),)
             case _:
-                told = (change.forget,)
-        self.told.append((type(change).__name__.lower(), change.key, *told))
+                sent = (change.forget,)
+        self.sent.append((type(change).__name__.lower(), change.key, *sent))
         return self.answer
 
     async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
-        self.told.append(("cancel", str(what), forget))
+        self.sent.append(("cancel", str(what), forget))
         return 0
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
         more = (held, bookmark) if held or bookmark else ()
-        self.told.append(("acknowledge", number, entry, *more))
+        self.sent.append(("acknowledge", number, entry, *more))
 
     async def settled(self, patience: float, /) -> None:
-        self.told.append(("settled", patience))
+        self.sent.append(("settled", patience))

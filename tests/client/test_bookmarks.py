@@ -88,7 +88,7 @@ class Reader:
     def _note(self, found: list[Event]) -> None:
         self.receipts.expect(found)
         self.waiting += found
-        self.receipts.tell()
+        self.receipts.report()
 
     def deal(self) -> Parts:
         """Deal with the next occurrence, and say so."""
@@ -194,7 +194,7 @@ def test_an_event_held_back_keeps_its_entry_and_those_after_it() -> None:
     reader.take_in(1, "p", [row(9, 1, 1)], 0.0)  # of a broker whose clock is ahead
     reader.take_in(2, "q", [row(1, 1, 1)], 0.0)
     reader.take_in(3, "q", [row(2, 2, 2)], 0.0)
-    reader.receipts.tell(is_news=True)
+    reader.receipts.report(is_news=True)
     assert line.said == [(0, 3, b"")]
     reader.advance(WINDOW_S)
     reader.deal()
@@ -216,9 +216,9 @@ def test_the_broker_is_told_what_is_held_unless_too_much_waits(*, is_full: bool)
     receipts.expect([Event({}, "p", 0, at(0)) for _ in range(1 + is_full)])
     for entry, size in ((1, HELD_BYTES - 1), (2, 1)):
         sequences.push(receipts.came([row(entry, 1, entry)], "p", entry, size), "p", 0.0)
-        receipts.tell()
+        receipts.report()
         assert line.said == ([(0, 2, b"")] if entry == 2 and not is_full else [])
-    receipts.tell(is_news=True)
+    receipts.report(is_news=True)
     assert line.said[-1] == (0, 0 if is_full else 2, b"")
 
 

@@ -168,7 +168,7 @@ async def test_an_entry_of_custody_is_acknowledged_when_all_of_it_is_dealt_with(
     assert (heard.queue.waiting, heard.spurious) == (1, 1)
     await heard.queue.take_event()
     heard.receipts.finish()
-    assert place.upstream.told == [("acknowledge", 0, 8)]
+    assert place.upstream.sent == [("acknowledge", 0, 8)]
 
 
 async def test_an_entry_that_was_lost_is_acknowledged_once_the_gap_is_told() -> None:
@@ -179,9 +179,9 @@ async def test_an_entry_that_was_lost_is_acknowledged_once_the_gap_is_told() -> 
     heard.lose(Gap("p", 2, 3, 2))
     empty = parcel.select(np.zeros(1, np.bool_))
     place.dispatcher.deliver_durable(heard, empty, everything(empty), 8)
-    assert not place.upstream.told
+    assert not place.upstream.sent
     await heard.queue.take_event()
     assert heard.lost == 2
-    assert not place.upstream.told, "what came before it is still being dealt with"
+    assert not place.upstream.sent, "what came before it is still being dealt with"
     heard.receipts.finish()
-    assert place.upstream.told == [("acknowledge", 0, 8)]
+    assert place.upstream.sent == [("acknowledge", 0, 8)]

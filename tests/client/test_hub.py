@@ -8,7 +8,7 @@ import pytest
 import palio
 from palio.client.dispatcher import Dispatcher
 from palio.client.hub import Hub
-from palio.client.upstream import Change, Told
+from palio.client.upstream import Change, PendingReply
 from palio.errors import Closed, InvalidBinding, NotPermitted, SubscriptionEnded
 from palio.matching.reference import Reference
 from palio.protocol.messages import Subscribe
@@ -40,8 +40,8 @@ class Refusing(Recording):
         super().__init__()
         self.answers: list[asyncio.Future[None]] = []
 
-    def tell(self, change: Change, /) -> Told:
-        super().tell(change)
+    def send_change(self, change: Change, /) -> PendingReply:
+        super().send_change(change)
         if not isinstance(change, Subscribe):
             return None
         answer = asyncio.get_running_loop().create_future()

@@ -38,7 +38,7 @@ class Recorder:
 
     def accepted(self, seq: int, level: str) -> None:
         self.publications.accepted(Accepted(seq, level))
-        self.outbox.go_on()
+        self.outbox.flow()
 
     @property
     def shapes(self) -> list[tuple[int, int, StoredAt]]:
@@ -71,7 +71,7 @@ async def test_what_a_turn_offered_is_written_once_it_is_gathered() -> None:
     assert line.written == []
     await turn()
     assert line.written == [2]
-    line.outbox.go_on()
+    line.outbox.flow()
     await turn()
     assert line.written == [2]
 
@@ -184,7 +184,7 @@ async def test_who_waits_for_answers_does_not_wait_for_what_is_offered_later() -
     await turn()
     for number, is_done in ((1, False), (2, True)):
         line.accepted(number, "durable")
-        outbox.go_on()
+        outbox.flow()
         await turn()
         assert idle.done() is is_done
     assert [each.done() for each in receipts] == [True, True, False]

@@ -45,7 +45,7 @@ def test_a_change_is_in_force_here_and_told_upstream() -> None:
     assert heard.replace(palio.parse("y = 1"), {}) is None
     assert heard.concerns({"y": 1})
     assert heard.announce() is heard.leave(forget=True) is None
-    assert upstream.told == [
+    assert upstream.sent == [
         ("update", 0, {"low": 5}),
         ("replace", 0, "y = 1", {}),
         ("subscribe", 0, "y = 1", {}),
@@ -65,13 +65,13 @@ def test_the_upstream_is_given_the_text_that_a_filter_was_read_from() -> None:
     upstream, _, heard = registered("y = 1 AND x > 1")
     heard.announce("y = 1 AND  x > 1")
     heard.announce()
-    assert [text for _, _, text, _ in upstream.told] == ["y = 1 AND  x > 1", "x > 1 AND y = 1"]
+    assert [text for _, _, text, _ in upstream.sent] == ["y = 1 AND  x > 1", "x > 1 AND y = 1"]
 
 
 def test_what_does_not_change_is_not_told() -> None:
     upstream, _, heard = registered("x > :low", low=0)
     assert heard.update(heard.values) is None
-    assert not upstream.told
+    assert not upstream.sent
 
 
 def test_what_has_ended_tells_nothing_more() -> None:
@@ -80,7 +80,7 @@ def test_what_has_ended_tells_nothing_more() -> None:
     heard.abandon()
     heard.end(NotPermitted("no"))
     assert heard.update({"low": 3}) is None
-    assert upstream.told == [("unsubscribe", 0, False)]
+    assert upstream.sent == [("unsubscribe", 0, False)]
     assert (len(dispatcher), heard.closed, heard.values) == (0, True, {"low": 3})
 
 
@@ -89,14 +89,14 @@ def test_refused_values_change_nothing() -> None:
     for values in ({"low": "a"}, {"high": 1}):
         with pytest.raises(InvalidBinding):
             heard.changed(values)
-    assert (heard.values, heard.version, upstream.told) == ({"low": 0}, 0, [])
+    assert (heard.values, heard.version, upstream.sent) == ({"low": 0}, 0, [])
 
 
 def test_a_durable_one_acknowledges_upstream_and_stays_what_it_is() -> None:
     upstream, _, heard = registered("x > 0", SubscriptionOptions(durable="mine", lease_s=5.0))
     entry = heard.receipts.expect(7, "p", np.array([1]), 1)
     heard.receipts.make(entry).give()
-    assert upstream.told == [("acknowledge", 0, 7)]
+    assert upstream.sent == [("acknowledge", 0, 7)]
     assert (heard.durable, heard.lease_s) == ("mine", 5.0)
     with pytest.raises(InvalidFilter, match="stays one"):
         heard.replace(palio.parse("x = 1 THEN x = 2"), {})
@@ -149,7 +149,7 @@ def test_a_change_that_the_engine_refuses_changes_nothing() -> None:
         "x = :first THEN x = :second",
         {"first": 1, "second": 2},
     )
-    assert (heard.version, upstream.told) == (0, [])
+    assert (heard.version, upstream.sent) == (0, [])
     found = [dispatcher.match_event({name: x}).tolist() for name in "xy" for x in (1, 2, 3)]
     assert found == [[0], [1], [], [], [], []]
     assert len(matcher) == 2

@@ -110,10 +110,10 @@ def test_a_window_of_zero_waits_for_nothing() -> None:
 
 def test_what_is_held_back_may_wait_anew() -> None:
     sequences = Sequences(TWO, {}, 0.5)
-    sequences.wait_anew(9.0)
+    sequences.restart_wait(9.0)
     sequences.push([row(0, 1)], "p", 10.0)
     sequences.push([row(0.1, 2, 2)], "p", 10.3)
-    sequences.wait_anew(20.0)
+    sequences.restart_wait(20.0)
     assert sequences.advance(20.4) == []
     assert sequences.wake == 20.5
     assert len(sequences.advance(20.5)) == 1

@@ -8,7 +8,7 @@ import pytest
 
 import palio
 from palio.client.session import CLOSE_S
-from palio.client.transport import Ear, Wire
+from palio.client.transport import Receiver, Wire
 from palio.errors import IllegalMessage
 from palio.matching.reference import Reference
 from palio.node.settings import Settings
@@ -172,7 +172,7 @@ async def test_a_connection_that_does_not_close_is_waited_for_once(
     async with Network() as net:
         dial, loop = net.dial("a"), asyncio.get_running_loop()
 
-        async def stuck(url: str, ear: Ear) -> Wire:
+        async def stuck(url: str, ear: Receiver) -> Wire:
             wire = await dial(url, ear)
             monkeypatch.setattr(wire, "wait_closed", loop.create_future)  # which nobody ends
             return wire

@@ -15,7 +15,7 @@ from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached
-from palio.client.upstream import Told
+from palio.client.upstream import PendingReply
 from palio.errors import (
     HandlerFailed,
     InvalidBinding,
@@ -410,7 +410,7 @@ async def test_an_assignment_that_the_broker_refuses_is_taken_back(error: PalioE
     answers[0].set_exception(error)  # other values are in force by now
     await turns(2)
     assert (range_.high, range_.prefix) == (30, "Q")
-    upstream.told.clear()
+    upstream.sent.clear()
     answers[1].set_exception(error)
     await turns(2)
     stays = isinstance(error, Unreachable)
@@ -418,7 +418,7 @@ async def test_an_assignment_that_the_broker_refuses_is_taken_back(error: PalioE
     assert [dict(each.values).get("high") for each in heard_by(range_)] == [range_.high] * 2 + [
         None
     ]
-    assert len(upstream.told) == (0 if stays else 2), "what is taken back is told too"
+    assert len(upstream.sent) == (0 if stays else 2), "what is taken back is told too"
     attached.task.cancel()
 
 
@@ -474,7 +474,7 @@ async def test_an_assignment_on_another_thread_waits_until_it_is_in_force(
         (inside, *_) = heard_by(range_)
         update = inside.update
 
-        def watched(values: dict[str, Any]) -> Told:
+        def watched(values: dict[str, Any]) -> PendingReply:
             where.append(threading.current_thread())
             return update(values)
 

@@ -9,7 +9,7 @@ import palio
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
 from palio.client.registration import KEPT_GAPS, SubscriptionOptions
-from palio.client.subscription import Home, Subscription
+from palio.client.subscription import LoopAffinity, Subscription
 from palio.errors import (
     Closed,
     IllegalMessage,
@@ -413,7 +413,7 @@ async def test_a_refused_change_is_taken_back_and_one_that_nobody_answered_is_no
     registration = dispatcher.register(
         palio.parse("x > :low"), {"low": 0}, DeliveryQueue(9), SubscriptionOptions()
     )
-    sub = Subscription(registration, upstream, Home("Client"))
+    sub = Subscription(registration, upstream, LoopAffinity("Client"))
     answered = asyncio.get_running_loop().create_future()
     answered.set_exception(error)
     upstream.answer = answered
@@ -426,7 +426,7 @@ async def test_a_refused_change_is_taken_back_and_one_that_nobody_answered_is_no
     with pytest.raises(type(error)):
         await sub.replace("y = 1")
     assert str(sub.filter) == ("y = 1" if stays else "x > :low")
-    assert len(upstream.told) == (3 if stays else 6), "what is taken back is told too"
+    assert len(upstream.sent) == (3 if stays else 6), "what is taken back is told too"
     assert registration.concerns({"y": 1}) is stays
 
 

@@ -20,7 +20,7 @@ SECRET: Final = re.compile(r"token|password|secret|headers|protocolsettings|auth
 NO_SECRET: Final = {
     ("Principal", "token"),  # the number of a token, by which it is revoked
     ("Auth", "token_file"),  # where it is
-    ("BrokerDoor", "token_file"),
+    ("BrokerAccess", "token_file"),
     ("BrokerOptions", "token_file"),
     ("Hook", "token_file"),
     ("Kept", "token"),  # whatever waits for the disk

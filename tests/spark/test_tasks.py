@@ -27,7 +27,7 @@ def test_the_driver_tells_when_ten_times_as_many_have_come(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING, "palio.spark")
-    adds = Sum(tells=True)
+    adds = Sum(logs=True)
     total: Counts = {}
     told = []
     for number in range(1, 121):
@@ -41,7 +41,7 @@ def test_the_driver_tells_when_ten_times_as_many_have_come(
 
 def test_what_is_told_has_the_reasons_with_most_values(caplog: pytest.LogCaptureFixture) -> None:
     more: Counts = {(name, "why"): number for number, name in enumerate("abcdefg", start=1)}
-    Sum(tells=True).addInPlace({}, {EVENTS: 9, **more})
+    Sum(logs=True).addInPlace({}, {EVENTS: 9, **more})
     assert caplog.messages == [
         (
             "9 events so far match nothing, because a value of theirs fits no attribute: "
@@ -52,12 +52,12 @@ def test_what_is_told_has_the_reasons_with_most_values(caplog: pytest.LogCapture
 
 
 def test_nothing_is_told_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    assert Sum(tells=True).addInPlace({}, {}) == {}
-    assert Sum(tells=True).addInPlace({}, {EVENTS: 0}) == {EVENTS: 0}
+    assert Sum(logs=True).addInPlace({}, {}) == {}
+    assert Sum(logs=True).addInPlace({}, {EVENTS: 0}) == {EVENTS: 0}
     assert caplog.messages == []
 
 
 def test_a_worker_counts_and_does_not_tell(caplog: pytest.LogCaptureFixture) -> None:
-    copy = pickle.loads(pickle.dumps(Sum(tells=True)))
+    copy = pickle.loads(pickle.dumps(Sum(logs=True)))
     assert copy.addInPlace(copy.zero({EVENTS: 7, ("d", "x"): 9}), {EVENTS: 1}) == {EVENTS: 1}
     assert caplog.messages == []

@@ -13,8 +13,8 @@ import typer
 
 from palio.cli import inputs
 from palio.cli.application import AsJson, Authorities, FilterText, Parameters, Source, TokenFile
-from palio.cli.connecting import BrokerDoor, ProgressLine, tell_gap
-from palio.cli.reporting import show, tell
+from palio.cli.connecting import BrokerAccess, ProgressLine, print_gap
+from palio.cli.reporting import print_status, show
 
 if TYPE_CHECKING:
     import asyncio
@@ -79,10 +79,10 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     from palio.client.archive import Archive
 
     rolling = Rolling(int(file_mib * (1 << 20)), file_s)
-    door = BrokerDoor(source, token_file, ca, name)
+    access = BrokerAccess(source, token_file, ca, name)
     with Archive(to, name) as opened:
         try:
-            asyncio.run(_archive(filter, door, inputs.bindings(param), opened, rolling))
+            asyncio.run(_archive(filter, access, inputs.bindings(param), opened, rolling))
         except asyncio.CancelledError:  # before it began
             raise KeyboardInterrupt from None
         if as_json:
@@ -93,7 +93,7 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 async def _archive(
-    filter: str, door: BrokerDoor, values: dict[str, Any], archive: Archive, rolling: Rolling
+    filter: str, access: BrokerAccess, values: dict[str, Any], archive: Archive, rolling: Rolling
 ) -> None:
     import asyncio
 
@@ -105,18 +105,18 @@ async def _archive(
         loop.add_signal_handler(number, starting.cancel)
     progress = ProgressLine()
     try:
-        async with door.connect() as client:
+        async with access.connect() as client:
             subscription = await client.subscribe(
                 filter,
                 capacity=CAPACITY,
                 durable=DURABLE,
                 acknowledge="explicit",
                 values=values,
-                on_gap=tell_gap,
+                on_gap=print_gap,
             )
             for number in (signal.SIGINT, signal.SIGTERM):  # what is staged is written first
                 loop.add_signal_handler(number, stopped.set)
-            tell(f"archiving {subscription.filter} from {client.broker} to {archive.path}")
+            print_status(f"archiving {subscription.filter} from {client.broker} to {archive.path}")
             async for _ in _taken(subscription, archive, rolling, stopped):
                 progress.show(archive.events)
     finally:

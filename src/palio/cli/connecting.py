@@ -1,4 +1,4 @@
-"""`BrokerDoor`: the broker that a command talks to, and what people are told while it does."""
+"""`BrokerAccess`: the broker that a command talks to, and what people are told while it does."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from palio.cli import inputs
-from palio.cli.reporting import tell
+from palio.cli.reporting import print_status
 
 if TYPE_CHECKING:
     from palio.client.connection import Client
@@ -27,7 +27,7 @@ TOKEN_VARIABLE: Final = "PALIO_TOKEN"
 Answer = TypeVar("Answer")
 
 
-class BrokerDoor(NamedTuple):
+class BrokerAccess(NamedTuple):
     """The addresses of brokers, the client's name, identity and token, the authorities to trust."""
 
     urls: list[str] | None = None
@@ -36,25 +36,25 @@ class BrokerDoor(NamedTuple):
     name: str = ""
     identity: str = ""
 
-    def connect(self, *, tells: bool = True) -> Client:
+    def connect(self, *, warns: bool = True) -> Client:
         """A client that is not connected yet; unless it `tells` nothing, people read on stderr when
         its connection is lost and when it is back.
         """
         from palio.client.connection import connect
 
-        _tell_warnings(tells=tells)
+        _print_warnings(warns=warns)
         token = os.environ.get(TOKEN_VARIABLE, "")
         if self.token_file is not None:
             token = inputs.token_of(str(self.token_file))
         urls = self.urls or [DEFAULT_BROKER]
         return connect(urls, name=self.name, identity=self.identity, token=token, tls=self.ca)
 
-    def ask(self, question: Callable[[Client], Awaitable[Answer]], *, tells: bool = True) -> Answer:
+    def ask(self, question: Callable[[Client], Awaitable[Answer]], *, warns: bool = True) -> Answer:
         """Connect, and wait for the outcome of what is done with the client."""
         import asyncio
 
         async def answer() -> Answer:
-            async with self.connect(tells=tells) as client:
+            async with self.connect(warns=warns) as client:
                 return await question(client)
 
         return asyncio.run(answer())
@@ -83,20 +83,20 @@ class ProgressLine:
             sys.stderr.write("\r\x1b[K")
 
 
-def tell_gap(gap: Gap) -> None:
+def print_gap(gap: Gap) -> None:
     """Let people read what was missed."""
-    tell(str(gap))
+    print_status(str(gap))
 
 
 class _Warnings(logging.Handler):
     """Prints a client's warnings, a line each."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(record.getMessage())
+        print_status(record.getMessage())
 
 
-def _tell_warnings(*, tells: bool) -> None:
+def _print_warnings(*, warns: bool) -> None:
     """Let people read what clients of this process warn of, or not."""
     logger = logging.getLogger("palio")
     if not any(isinstance(each, _Warnings | logging.NullHandler) for each in logger.handlers):
-        logger.addHandler(_Warnings(logging.WARNING) if tells else logging.NullHandler())
+        logger.addHandler(_Warnings(logging.WARNING) if warns else logging.NullHandler())

@@ -52,12 +52,12 @@ class LineFeed(Generic[Item]):
         try:
             for item in self._items:
                 self._room.acquire()
-                self._tell(item)
+                self._hand_over(item)
         except Exception as raised:  # noqa: BLE001  # raised again where it is waited for
             error = raised
         self._end(error)
 
-    def _tell(self, item: Item) -> None:
+    def _hand_over(self, item: Item) -> None:
         def arrive() -> None:
             self._ready.append(item)
             self._news.set()

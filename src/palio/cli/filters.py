@@ -12,7 +12,7 @@ import typer
 
 from palio.cli.application import AsJson, FilterText, Parameters, event_argument
 from palio.cli.inputs import bindings, check_bindings, events, names_a_file, text_of
-from palio.cli.reporting import show, tell
+from palio.cli.reporting import print_status, show
 from palio.errors import InvalidEvent
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test(
     check_bindings(parsed, values)
     parsed.bind(values)  # refuses a missing or unusable value before any event is read
     if not as_json:
-        _tell_hints(filter)
+        _print_hints(filter)
     matched, verdicts = False, list[dict[str, Any]]()
     for line, document in events(event):
         explanation = parsed.explain(document, values)
@@ -102,7 +102,7 @@ def explain(
         else:
             show(meanings[0])
         return 0
-    _tell_hints(filter)
+    _print_hints(filter)
     if isinstance(parsed, Pattern):
         span = "" if parsed.within is None else f" within {show_duration(parsed.within)}"
         show(f"{parsed}\n  a pattern of {len(steps)} steps{span}")
@@ -189,7 +189,7 @@ def hints(text: str) -> Iterator[str]:
             yield f"{quoted} is an attribute; that there is no value is written IS NULL"
 
 
-def _tell_hints(text: str) -> None:
+def _print_hints(text: str) -> None:
     """Print hints where they are not taken for the command's answer."""
     for hint in hints(text):
-        tell(hint)
+        print_status(hint)

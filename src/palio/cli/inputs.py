@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from palio import files
-from palio.cli.reporting import tell
+from palio.cli.reporting import print_status
 from palio.errors import InvalidBinding, InvalidEvent, InvalidInput, PalioError, ParseError
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _opened(source: str, *, is_text: bool) -> Iterator[IO[bytes]]:
         yield io.BytesIO(source.encode("utf-8", "surrogateescape"))
     elif source == "-":
         if sys.stdin.isatty():
-            tell("reading from the terminal; end with Ctrl-D")
+            print_status("reading from the terminal; end with Ctrl-D")
         yield standard_input()
     else:
         with _file(source) as stream:

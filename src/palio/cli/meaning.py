@@ -170,10 +170,10 @@ _WHOLE: Final = ((ANYTHING, "anything, or missing"), (PRESENT, "any value"), (AB
 
 def phrase(constraints: Sequence[Constraint]) -> str:
     """Several constraints on one attribute as one phrase."""
-    telling = [each for each in constraints if not _is_free(each)]
-    telling.sort(key=lambda each: _ORDER[each.op])
-    words = " and ".join(map(_phrase, telling))
-    noun = "" if any(each.op in _SELF_TELLING for each in telling) else _noun(constraints)
+    informative = [each for each in constraints if not _is_free(each)]
+    informative.sort(key=lambda each: _ORDER[each.op])
+    words = " and ".join(map(_phrase, informative))
+    noun = "" if any(each.op in _SELF_TELLING for each in informative) else _noun(constraints)
     return f"{noun} {words}".strip()
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from palio.cli.application import AsJson, Authorities, Broker, TokenFile
-from palio.cli.connecting import BrokerDoor
-from palio.cli.reporting import show, tell
+from palio.cli.connecting import BrokerAccess
+from palio.cli.reporting import print_status, show
 
 if TYPE_CHECKING:
     from palio.client.answers import Remains
@@ -53,7 +53,7 @@ def drain(
         broker = client.broker
         return broker, await (client.drain(undo=True) if undo else _drain(client, timeout))
 
-    broker, remains = BrokerDoor(at, token_file, ca).ask(drained)
+    broker, remains = BrokerAccess(at, token_file, ca).ask(drained)
     if as_json:
         show({"broker": broker, **remains})
     elif undo:
@@ -72,12 +72,12 @@ async def _drain(client: Client, timeout_s: float) -> Remains:
     remains = await client.drain()
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
-    told = ""
+    shown = ""
     while not remains["done"] and loop.time() < until:
         text = left(remains)
-        if text != told and sys.stderr.isatty():
-            tell(text)
-        told = text
+        if text != shown and sys.stderr.isatty():
+            print_status(text)
+        shown = text
         await asyncio.sleep(AGAIN_S)
         remains = await client.drain()
     if not remains["done"]:
@@ -130,7 +130,7 @@ def add(
 
     One end is enough. Fails at the first try that fails, or after 10 heartbeats of silence.
     """
-    added = BrokerDoor(at, token_file, ca).ask(lambda client: client.add_peer(url))
+    added = BrokerAccess(at, token_file, ca).ask(lambda client: client.add_peer(url))
     if as_json:
         show(added)
         return 0
@@ -152,7 +152,7 @@ def remove(
 
     Until that broker starts again: take its address out of peers.urls as well.
     """
-    removed = BrokerDoor(at, token_file, ca).ask(lambda client: client.remove_peer(name))
+    removed = BrokerAccess(at, token_file, ca).ask(lambda client: client.remove_peer(name))
     if as_json:
         show(removed)
         return 0
@@ -171,7 +171,7 @@ def list_peers(
     as_json: AsJson = False,
 ) -> int:
     """Show the neighbours of a broker, and where it dials."""
-    peers = BrokerDoor(at, token_file, ca).ask(lambda client: client.peers())
+    peers = BrokerAccess(at, token_file, ca).ask(lambda client: client.peers())
     if as_json:
         show({"peers": peers})
         return 0

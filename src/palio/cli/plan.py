@@ -12,9 +12,9 @@ import typer
 from palio import files
 from palio.cli import inputs
 from palio.cli.application import AsJson, Authorities, Broker, TokenFile
-from palio.cli.connecting import BrokerDoor, ProgressLine
+from palio.cli.connecting import BrokerAccess, ProgressLine
 from palio.cli.plan_traffic import TrafficFiles
-from palio.cli.reporting import show, tell
+from palio.cli.reporting import print_status, show
 from palio.cli.topology import described
 from palio.errors import InvalidInput, NotPermitted, Unsettled
 
@@ -135,7 +135,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         plan, report = planned(traffic, method.value, limits)
     else:
         plan, report = _changed(before, traffic, changes, limits)
-    _tell_judged(report, traffic)
+    _print_basis(report, traffic)
     with files.replaced(out, shared=True) as file:
         file.write(encode(plan, report.row()))
     if as_json:
@@ -168,17 +168,17 @@ def _changed(
     return judged(lambda some: replanned(before, some, groups), traffic, prices)
 
 
-def _tell_judged(report: PlanReport, traffic: GroupTraffic) -> None:
+def _print_basis(report: PlanReport, traffic: GroupTraffic) -> None:
     """By which events costs were found: by those that it is made of a plan looks too good."""
     from palio.multicast.plans import LEAST_HELD_OUT
 
     if report.held_out:
-        tell(
+        print_status(
             f"costs: {report.held_out:,.0f} of {traffic.events:,.0f} events, held out of plans "
             "made of the others; the plan itself is made of all"
         )
     else:
-        tell(
+        print_status(
             f"costs: the events that plans are made of, so events to come cost more; of "
             f"{2 * LEAST_HELD_OUT} events on half are held out"
         )
@@ -216,9 +216,9 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     clustered = [made for made, _ in plans if isinstance(made, ClusteredGroups)]
     if clustered:
         share = regionalism(traffic, clustered[0].clusters)
-        tell(f"{share:.0%} of what is wanted together stays in a cluster, beyond chance")
+        print_status(f"{share:.0%} of what is wanted together stays in a cluster, beyond chance")
     reports = [report for _, report in plans]
-    _tell_judged(reports[0], traffic)
+    _print_basis(reports[0], traffic)
     if as_json:
         show({"plans": [each.row() for each in reports], "impossible": cannot})
         return 0
@@ -346,12 +346,12 @@ def apply(
 
     if none == (plan is not None):
         raise InvalidInput("name a plan, or say --none")
-    door = BrokerDoor(at, token_file, ca)
+    access = BrokerAccess(at, token_file, ca)
     if plan is None:
-        return door.ask(lambda client: _end(client, as_json=as_json))
+        return access.ask(lambda client: _end(client, as_json=as_json))
     document = inputs.text_of(str(plan), is_text=False).encode()
     made, _ = decode(document)
-    return door.ask(lambda client: _apply(client, document, made, timeout_s, as_json=as_json))
+    return access.ask(lambda client: _apply(client, document, made, timeout_s, as_json=as_json))
 
 
 class _Joining(NamedTuple):
@@ -371,18 +371,18 @@ class _Joining(NamedTuple):
 
 
 async def _end(client: Client, *, as_json: bool) -> int:
-    untold: tuple[str, ...] = ()
+    unreached: tuple[str, ...] = ()
     try:
         await client.apply_plan(None)
     except Unsettled as error:
-        untold = error.brokers
+        unreached = error.brokers
     if as_json:
-        show({"plan": None, "waiting": list(untold)})
-    elif untold:
-        show(f"No plan is in use, but {', '.join(untold)} could not be told yet.")
+        show({"plan": None, "waiting": list(unreached)})
+    elif unreached:
+        show(f"No plan is in use, but {', '.join(unreached)} could not be told yet.")
     else:
         show("No plan is in use: brokers send by links.")
-    return 1 if untold else 0
+    return 1 if unreached else 0
 
 
 async def _apply(
@@ -396,15 +396,15 @@ async def _apply(
     try:
         await client.apply_plan(document, patience=min(timeout_s, SETTLE_PATIENCE_S))
     except Unsettled as error:
-        tell(str(error))
+        print_status(str(error))
     try:
         first = await client.topology()
     except NotPermitted as error:
-        tell(f"the plan is applied; who has joined is not told here: {error}")
+        print_status(f"the plan is applied; who has joined is not told here: {error}")
         return 0
     doubts = _doubts(made, first)
     for problem, names in doubts.items():
-        tell(f"{problem}: {', '.join(names)}")
+        print_status(f"{problem}: {', '.join(names)}")
     applied = first["plan"]
     if applied is not None and not as_json:
         show(described(applied))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 from palio.cli import inputs
-from palio.cli.reporting import tell
+from palio.cli.reporting import print_status
 from palio.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 1_024
 """Events by themselves, or batches, that are read at once."""
 
-TOLD_EVERY: Final = 500_000
+REPORT_EVERY: Final = 500_000
 """Events after which it is told how far it has come."""
 
 
@@ -49,8 +49,10 @@ class TrafficFiles(NamedTuple):
             traffic = find(self.events, self.subscriptions, brokers)
         if not len(traffic):
             raise InvalidInput("no event goes to any broker; there is nothing to plan for")
-        tell(f"{len(traffic):,} sets of destinations; an event goes to {traffic.destinations:.1f} "
-             f"of {len(traffic.brokers):,} brokers")  # fmt: skip
+        print_status(
+            f"{len(traffic):,} sets of destinations; an event goes to {traffic.destinations:.1f} "
+            f"of {len(traffic.brokers):,} brokers"
+        )
         return traffic, type(limits)(**{**vars(limits), "graph": graph, "prices": prices})
 
 
@@ -108,7 +110,7 @@ def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTra
     from palio.language.parsing import parse_filter
     from palio.multicast.traffic import Observed
 
-    wishes = []
+    rows = []
     for line, row in _rows(subscriptions):
         broker, text = row.get("subscriber"), row.get("filter")
         values = row.get("parameters") or {}
@@ -117,19 +119,21 @@ def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTra
                 f"{subscriptions}, line {line}: a subscriber, which is the broker, and a filter "
                 "are expected"
             )
-        wishes.append((line, broker, text, values))
-    observed = Observed(brokers or sorted({broker for _, broker, _, _ in wishes}))
-    for line, broker, text, values in wishes:
+        rows.append((line, broker, text, values))
+    observed = Observed(brokers or sorted({broker for _, broker, _, _ in rows}))
+    for line, broker, text, values in rows:
         try:
             observed.subscribe(parse_filter(text), broker, values)
         except InvalidInput as error:
             raise InvalidInput(f"{subscriptions}, line {line}: {error}") from None
-    told = 0
+    reported = 0
     for _ in _taken(events, observed):
-        if observed.tally.events >= told + TOLD_EVERY:
-            told = observed.tally.events
-            tell(f"{told:,} events")
-    tell(f"{observed.tally.events:,} events, of which nobody wants {observed.tally.unwanted:,}")
+        if observed.tally.events >= reported + REPORT_EVERY:
+            reported = observed.tally.events
+            print_status(f"{reported:,} events")
+    print_status(
+        f"{observed.tally.events:,} events, of which nobody wants {observed.tally.unwanted:,}"
+    )
     return observed.traffic()
 
 

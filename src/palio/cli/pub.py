@@ -18,8 +18,8 @@ from palio.cli.application import (
     Parameters,
     TokenFile,
 )
-from palio.cli.connecting import UNDER_WAY, BrokerDoor, ProgressLine
-from palio.cli.reporting import show, tell
+from palio.cli.connecting import UNDER_WAY, BrokerAccess, ProgressLine
+from palio.cli.reporting import print_status, show
 from palio.errors import InvalidInput, PalioError, Unreachable
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ def pub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     as_json: AsJson = False,
 ) -> int:
     """Publish events."""
-    door = BrokerDoor(at, token_file, ca, name, identity)
+    access = BrokerAccess(at, token_file, ca, name, identity)
     stored_at: StoredAt = "home" if at_homes else durable
-    published = door.ask(lambda client: _publish(client, source, durable=stored_at))
+    published = access.ask(lambda client: _publish(client, source, durable=stored_at))
     if as_json:
         show(published)
     else:
@@ -112,7 +112,7 @@ async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[st
                 await answered()
         if count:
             progress.end()
-            tell(f"{count:,} events were published")
+            print_status(f"{count:,} events were published")
         raise
     finally:
         for receipt in under_way:
@@ -161,12 +161,14 @@ def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         if as_json:
             offered = str(offer.advertisement)
             show({"broker": client.broker, "identity": identity, "advertised": offered})
-        tell(f"advertised {offer.advertisement} at {client.broker}{under}; Ctrl-C withdraws it")
+        print_status(
+            f"advertised {offer.advertisement} at {client.broker}{under}; Ctrl-C withdraws it"
+        )
         while offer.is_in_force:
             await asyncio.sleep(LOOK_S)
             with suppress(Unreachable):  # the client dials again
                 await client.status()
-        tell(f"{offer.advertisement} was withdrawn by another client{under}")
+        print_status(f"{offer.advertisement} was withdrawn by another client{under}")
 
     async def unadvertise(client: Client) -> None:
         """Withdraw what other clients of the identity advertise."""
@@ -174,8 +176,10 @@ def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         if as_json:
             show({"broker": client.broker, "identity": identity, "withdrawn": filter})
         else:
-            tell(f"nothing that {filter} covers is advertised at {client.broker}{under} any longer")
+            print_status(
+                f"nothing that {filter} covers is advertised at {client.broker}{under} any longer"
+            )
 
-    door = BrokerDoor(at, token_file, ca, name, identity)
-    door.ask(unadvertise if withdraw else advertise)
+    access = BrokerAccess(at, token_file, ca, name, identity)
+    access.ask(unadvertise if withdraw else advertise)
     return 0

@@ -12,8 +12,8 @@ import typer
 
 from palio.cli import inputs
 from palio.cli.application import AsJson, Authorities, Parameters, TokenFile
-from palio.cli.connecting import DEFAULT_BROKER, UNDER_WAY, BrokerDoor, ProgressLine
-from palio.cli.reporting import show, tell
+from palio.cli.connecting import DEFAULT_BROKER, UNDER_WAY, BrokerAccess, ProgressLine
+from palio.cli.reporting import print_status, show
 from palio.cli.sub import show_event
 from palio.errors import InvalidInput, PalioError, Unreachable
 
@@ -73,12 +73,12 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     if to == ["-"]:
         asyncio.run(_print(pieces, pace))
         return 0
-    door = BrokerDoor(to, token_file, ca, as_publisher)
-    publisher, sent = door.ask(lambda client: _publish(client, pieces, pace, durable=durable))
+    access = BrokerAccess(to, token_file, ca, as_publisher)
+    publisher, sent = access.ask(lambda client: _publish(client, pieces, pace, durable=durable))
     count = sum(each.events for each in sent if each.error is None)
     errors = [each.error for each in sent if each.error is not None]
     if errors:
-        tell(_told(sent, skip))
+        print_status(_summary(sent, skip))
         raise errors[0]
     if as_json:
         show({"events": count, "publisher": publisher})
@@ -123,7 +123,7 @@ class Sent(NamedTuple):
     error: PalioError | None
 
 
-def _told(sent: list[Sent], skipped: int) -> str:
+def _summary(sent: list[Sent], skipped: int) -> str:
     """The number of events published before a replay ended, and the command for the others."""
     count = sum(each.events for each in sent if each.error is None)
     first = skipped

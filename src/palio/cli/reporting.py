@@ -17,7 +17,7 @@ def show(what: str | Mapping[str, Any]) -> None:
     typer.echo(what if isinstance(what, str) else _json(what))
 
 
-def tell(what: str) -> None:
+def print_status(what: str) -> None:
     """Let people read a line on stderr, where it is not taken for the command's answer."""
     sys.stderr.write(f"palio: {what}\n")
     sys.stderr.flush()

@@ -208,14 +208,14 @@ def warm(as_json: AsJson = False) -> int:
     from palio.matching import warming
     from palio.matching.kernels import registry
 
-    def tell(done: int, of: int) -> None:
+    def print_status(done: int, of: int) -> None:
         show(f"{done} of {of} kernels")
 
     start = perf_counter()
-    is_told = not (as_json or registry.are_on_disk())
-    if is_told:
+    is_shown = not (as_json or registry.are_on_disk())
+    if is_shown:
         show("compiling them takes about a minute, once; until then engines run in plain Python")
-    if warming.warm_unless_busy(tell if is_told else None) is None and is_told:
+    if warming.warm_unless_busy(print_status if is_shown else None) is None and is_shown:
         show("another process compiles them; this one waits for it")
     warming.warm()
     seconds = perf_counter() - start

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from palio.cli.application import AsJson
-from palio.cli.reporting import show, tell
+from palio.cli.reporting import print_status, show
 from palio.errors import InvalidInput, PalioError
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def match(
     import palio.spark
 
     standing = palio.spark.subscriptions(subscriptions, time=as_of)
-    tell(f"{len(standing):,} subscriptions compiled, {standing.meta.rejected:,} rejected")
+    print_status(f"{len(standing):,} subscriptions compiled, {standing.meta.rejected:,} rejected")
     with spark_session() as spark:
         report = _written(spark, Path(events), standing, target, how, key)
     rejected = _write_rejects(standing, target)
@@ -111,9 +111,9 @@ def match(
         return 0
     for row in rejected[:SHOWN_REJECTS]:
         reason = row["reason"].partition("\n")[0]
-        tell(f"rejected: subscription {row['id']!r}: {reason}")
+        print_status(f"rejected: subscription {row['id']!r}: {reason}")
     if len(rejected) > SHOWN_REJECTS:
-        tell(f"...and {len(rejected) - SHOWN_REJECTS:,} others, in {target / REJECTS}")
+        print_status(f"...and {len(rejected) - SHOWN_REJECTS:,} others, in {target / REJECTS}")
     show(f"{report['rows']:,} {_NOUNS[how]} written to {out} in {report['seconds']:.1f} s")
     return 0
 
@@ -144,7 +144,7 @@ def _written(
     found = palio.spark.match(source, standing, how.value, columns)
     for name in ("file", "row"):
         found = found.withColumnRenamed(f"${name}", name)
-    tell("matching")
+    print_status("matching")
     try:
         found.write.mode("append").parquet(str(target))
     except (Py4JJavaError, PySparkException) as error:
@@ -169,7 +169,7 @@ def spark_session(**settings: Any) -> Iterator[SparkSession]:
     if running_session() is not None:
         yield session(**settings)
         return
-    tell("starting Spark")
+    print_status("starting Spark")
     settings = {"spark.ui.showConsoleProgress": sys.stderr.isatty()} | settings
     spark = session(**settings)
     try:
@@ -202,9 +202,9 @@ def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
     with spark_session(**plan.spark) as spark:
         if plan.source.stream:
             with _stop_signals() as stop:
-                report = run_pipeline(plan, spark, tell, stop)
+                report = run_pipeline(plan, spark, print_status, stop)
         else:
-            report = run_pipeline(plan, spark, tell)
+            report = run_pipeline(plan, spark, print_status)
     files = write_report(report, plan.report.path) if plan.report is not None else []
     if as_json:
         show({**msgspec.to_builtins(report, enc_hook=str), "files": files})
@@ -234,7 +234,7 @@ def _stop_signals() -> Iterator[Event]:
     stop = Event()
 
     def asked(_number: int, _frame: FrameType | None) -> None:
-        tell("stopping")
+        print_status("stopping")
         stop.set()
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -18,8 +18,8 @@ from palio.cli.application import (
     Parameters,
     TokenFile,
 )
-from palio.cli.connecting import BrokerDoor, tell_gap
-from palio.cli.reporting import show, tell
+from palio.cli.connecting import BrokerAccess, print_gap
+from palio.cli.reporting import print_status, show
 from palio.errors import PalioError, Unsettled
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
         subscription = await client.subscribe(
             filter,
-            on_gap=tell_gap,
+            on_gap=print_gap,
             values=values,
             durable=durable,
             acknowledge="explicit" if durable else "automatic",
@@ -88,35 +88,35 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         )
         helpers = [
             asyncio.create_task(_steer(subscription)),
-            asyncio.create_task(_tell_when_in_force(subscription, client.broker)),
+            asyncio.create_task(_print_when_in_force(subscription, client.broker)),
         ]
-        heard = 0
+        received = 0
         try:
             async for event in subscription:
                 show_event(event, as_json=as_json)
                 await event.ack()
-                heard += 1
-                if heard == count:
+                received += 1
+                if received == count:
                     break
         finally:
             for helper in helpers:
                 helper.cancel()
 
-    BrokerDoor(at, token_file, ca, name, identity).ask(print_events)
+    BrokerAccess(at, token_file, ca, name, identity).ask(print_events)
     return 0
 
 
-async def _tell_when_in_force(subscription: Subscription, broker: str) -> None:
+async def _print_when_in_force(subscription: Subscription, broker: str) -> None:
     """Say when whatever is published will be heard, wherever that is."""
-    tell(f"hearing {subscription.filter} at {broker}; Ctrl-C ends it")
+    print_status(f"hearing {subscription.filter} at {broker}; Ctrl-C ends it")
     try:
         await subscription.settled()
     except Unsettled as error:
-        tell(str(error))
+        print_status(str(error))
     except PalioError:
         pass  # the connection is lost, which is told by itself, or the subscription is over
     else:
-        tell("in force wherever events are published")
+        print_status("in force wherever events are published")
 
 
 async def _steer(subscription: Subscription) -> None:
@@ -131,10 +131,10 @@ async def _steer(subscription: Subscription) -> None:
         try:
             await subscription.update(**inputs.bindings(given))
         except PalioError as error:
-            tell(str(error).partition("\n")[0])
+            print_status(str(error).partition("\n")[0])
         else:
             values = sorted(subscription.values.items())
-            tell(", ".join(f":{name} = {value!r}" for name, value in values))
+            print_status(", ".join(f":{name} = {value!r}" for name, value in values))
 
 
 def show_event(event: Event, *, as_json: bool) -> None:
@@ -186,8 +186,8 @@ def cancel(  # typer makes an option of each
     A pattern ends patterns of as many steps, each covered by its own.
     """
     values = inputs.bindings(param)
-    door = BrokerDoor(at, token_file, ca, identity=identity)
-    ended = door.ask(lambda client: client.cancel(filter, values, forget=forget))
+    access = BrokerAccess(at, token_file, ca, identity=identity)
+    ended = access.ask(lambda client: client.cancel(filter, values, forget=forget))
     if as_json:
         show({"identity": identity, "cancelled": ended})
         return 0

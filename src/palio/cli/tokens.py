@@ -145,9 +145,14 @@ def token_inspect(
     problem = "not checked: give --keys" if keys is None else _problem(text, keys)
     expired = time.time() >= claims.exp
     if as_json:
-        said: dict[str, Any] = msgspec.to_builtins(claims)
+        document: dict[str, Any] = msgspec.to_builtins(claims)
         show(
-            {"key": header.kid, "claims": said, "expired": expired, "signature": problem or "valid"}
+            {
+                "key": header.kid,
+                "claims": document,
+                "expired": expired,
+                "signature": problem or "valid",
+            }
         )
     else:
         show("\n".join(_described(header, claims, expired=expired, signature=problem or "valid")))

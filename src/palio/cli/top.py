@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 import typer
 
 from palio.cli.application import AsJson, Authorities, Broker, TokenFile
-from palio.cli.connecting import BrokerDoor
+from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import show
 from palio.errors import InvalidInput, NotPermitted, Unreachable
 
@@ -85,7 +85,7 @@ def top(
         show(now if as_json else "\n".join(_plain(now)))
 
     with suppress(KeyboardInterrupt):
-        BrokerDoor(at, token_file, ca).ask(watch, tells=False)  # the screen says it
+        BrokerAccess(at, token_file, ca).ask(watch, warns=False)  # the screen says it
     return 0
 
 

@@ -10,7 +10,7 @@ import typer
 
 from palio.cli import inputs
 from palio.cli.application import AsJson, Authorities, Broker, TokenFile, event_argument
-from palio.cli.connecting import BrokerDoor
+from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import show
 from palio.errors import InvalidInput
 
@@ -34,7 +34,7 @@ def topology(
     as_json: AsJson = False,
 ) -> int:
     """Show the brokers of a network and their links."""
-    found = BrokerDoor(at, token_file, ca).ask(lambda client: client.topology())
+    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.topology())
     if as_json:
         show(found)
         return 0
@@ -97,8 +97,8 @@ def _branch(
 ) -> Iterator[str]:
     is_leaving = "leaving" if brokers[name]["leaving"] else ""
     parent = brokers[name]["parent"]
-    said = _STANDINGS[brokers[name]["multicast"]], is_leaving, parent and f"below {parent}"
-    yield "  ".join(filter(None, (f"{lead}{name}", *said)))
+    notes = _STANDINGS[brokers[name]["multicast"]], is_leaving, parent and f"below {parent}"
+    yield "  ".join(filter(None, (f"{lead}{name}", *notes)))
     children = [each for each in sorted(parents) if parents[each] == name]
     yield from _keeps(brokers[name], below + ("│     " if children else "      "))
     for child in children:
@@ -127,7 +127,7 @@ def retire(
 
     Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
     """
-    BrokerDoor(at, token_file, ca).ask(lambda client: client.retire(broker))
+    BrokerAccess(at, token_file, ca).ask(lambda client: client.retire(broker))
     show({"retired": broker} if as_json else f"{broker} is gone for good; all others know.")
     return 0
 
@@ -146,13 +146,13 @@ def trace(
     listed = list(inputs.events(event))
     if len(listed) != 1:
         raise InvalidInput(f"trace takes one event, not {len(listed)}")
-    found = BrokerDoor(at, token_file, ca).ask(lambda client: client.trace(listed[0][1]))
+    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.trace(listed[0][1]))
     hops = found["hops"]
     limited = {"limited": found["limited"]} if "limited" in found else {}
     hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))
-    is_heard = any(hop.get("sessions") or hop.get("durable") for hop in hops)
+    is_received = any(hop.get("sessions") or hop.get("durable") for hop in hops)
     if as_json:
-        show({"heard": is_heard, "hops": hops, **limited})
+        show({"heard": is_received, "hops": hops, **limited})
     else:
         is_addressed = any(hop.get("multicast") for hop in hops)
         for hop in hops:
@@ -160,9 +160,9 @@ def trace(
                 show(line)
         if limited:
             show(limited["limited"])
-        elif not is_heard:
+        elif not is_received:
             show("nobody listens")
-    return 0 if is_heard else 1
+    return 0 if is_received else 1
 
 
 def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]:

@@ -75,7 +75,7 @@ class Assembling:
         ended, self.sequences = self.sequences, self._begun()
         if self.receipts is not None:
             self.sequences.resume(ended.after, (), ended.reorder_s)
-            self.receipts.go_on(self.sequences)
+            self.receipts.follow(self.sequences)
 
     # --- what comes ---
 
@@ -122,11 +122,11 @@ class Assembling:
             self._offer(self.sequences.advance(now))
             self._plan()
             if receipts is not None:
-                receipts.tell()
+                receipts.report()
 
-    def wait_anew(self) -> None:
+    def restart_wait(self) -> None:
         """Restart the wait: events that were held up may arrive now, before those held here."""
-        self.sequences.wait_anew(asyncio.get_running_loop().time())
+        self.sequences.restart_wait(asyncio.get_running_loop().time())
         self._plan()
 
     def cancel(self) -> None:
@@ -152,13 +152,13 @@ class Assembling:
         receipts = self.receipts
         assert receipts is not None
         self.push(receipts.came(events, publisher, entry, size), publisher)
-        receipts.tell()
+        receipts.report()
 
     def _acknowledge(self, entry: int, held: int, bookmark: bytes) -> None:
         """Tell the broker, which may have stopped; what it has kept back goes before what waits."""
         self._upstream.acknowledge(self._owner.number, entry, held, bookmark)
         if held and self._timer is None:
-            self.wait_anew()
+            self.restart_wait()
 
     def start_over(self) -> None:
         """Events of the queue of a durable one are lost: nothing that was found may span them."""

@@ -73,13 +73,13 @@ class PatternReceipts:
     """The entries of a durable pattern that were not acknowledged, and its occurrences."""
 
     def __init__(
-        self, sequences: Sequences, capacity: int, say: Callable[[int, int, bytes], None]
+        self, sequences: Sequences, capacity: int, send: Callable[[int, int, bytes], None]
     ) -> None:
-        self.go_on(sequences)
+        self.follow(sequences)
         self.occurrences = Receipts(self._dealt_with)
         """The occurrences that were not dealt with, numbered as if each were an entry."""
         self._capacity: Final = capacity
-        self._say: Final = say
+        self._send: Final = send
         self._unhandled: deque[tuple[int, Place]] = deque()
         """Their numbers, and where they end."""
         self._found = 0
@@ -87,19 +87,19 @@ class PatternReceipts:
         """Where the last one ended that was dealt with."""
         self._entries: deque[tuple[int, Place | None]] = deque()
         """What was not acknowledged: the number, and the last place at which a step wants it."""
-        self._untold: dict[int, None] = {}
+        self._unreported: dict[int, None] = {}
         """Those that were lost, of which the application has not been told yet."""
         self._came = 0
         """The last entry that came."""
-        self._unsaid_bytes = 0
+        self._unreported_bytes = 0
         """How much came since the broker was last told that it is held."""
         self._seen = SeenNumbers()
-        self._said: Place | None = None
+        self._sent: Place | None = None
         """The place of the last bookmark that the broker was told or has told."""
         self._resumed: Place | None = None
         """Where somebody else had got to, who left a bookmark."""
 
-    def go_on(self, sequences: Sequences) -> None:
+    def follow(self, sequences: Sequences) -> None:
         """These are the sequences from now on."""
         self._sequences = sequences
         self._digest = digest(sequences.pattern)
@@ -119,7 +119,7 @@ class PatternReceipts:
             last = max(((each[TIME], publisher, each[SEQ]) for each in events), default=None)
             self._entries.append((entry, last))
             self._came = entry
-            self._unsaid_bytes += size
+            self._unreported_bytes += size
         if not events:
             return []
         numbers = np.array([each[SEQ] for each in events], np.int64)
@@ -134,13 +134,13 @@ class PatternReceipts:
     def lost(self, entry: int) -> Callable[[], None]:
         """An entry came without events; what is to be called once the gap for it is told."""
         self._entries.append((entry, None))
-        self._came, self._untold[entry] = entry, None
+        self._came, self._unreported[entry] = entry, None
 
-        def told() -> None:
-            self._untold.pop(entry, None)
-            self.tell()
+        def reported() -> None:
+            self._unreported.pop(entry, None)
+            self.report()
 
-        return told
+        return reported
 
     def _is_over(self, place: Place) -> bool:
         return self._resumed is not None and place <= self._resumed
@@ -161,13 +161,13 @@ class PatternReceipts:
         while self._unhandled and self._unhandled[0][0] <= number:
             _, self._end = self._unhandled.popleft()
             is_news = True
-        self.tell(is_news=is_news)
+        self.report(is_news=is_news)
 
-    def tell(self, *, is_news: bool = False) -> None:
+    def report(self, *, is_news: bool = False) -> None:
         """Tell the broker what it need not keep, if there is any, or there is other news."""
         sequences = self._sequences
         after = self._end if self._unhandled else sequences.after
-        is_held = self._unsaid_bytes >= HELD_BYTES and not self.is_full
+        is_held = self._unreported_bytes >= HELD_BYTES and not self.is_full
         if not (is_news or is_held or self._is_passed(after)):
             return
         taken = () if self._unhandled else sequences.taken
@@ -180,10 +180,10 @@ class PatternReceipts:
             entry, _ = self._entries.popleft()
         held = 0
         if not self.is_full:
-            held, self._unsaid_bytes = self._came, 0
+            held, self._unreported_bytes = self._came, 0
         if entry or is_news or is_held:
-            self._said = after or self._said
-            self._say(entry, held, packed)
+            self._sent = after or self._sent
+            self._send(entry, held, packed)
 
     def _is_passed(self, after: Place | None) -> bool:
         """True if the oldest entry can be acknowledged with the bookmark at this place."""
@@ -191,7 +191,7 @@ class PatternReceipts:
             return False
         entry, last = self._entries[0]
         if last is None:
-            return entry not in self._untold
+            return entry not in self._unreported
         return after is not None and last <= after
 
     def _packed(self, after: Place | None, taken: tuple[Occurrence, ...]) -> bytes:
@@ -205,12 +205,12 @@ class PatternReceipts:
 
         What was found here is then found again, or was by whoever left the bookmark.
         """
-        if self._said is not None and mark.after <= self._said:
+        if self._sent is not None and mark.after <= self._sent:
             return False
-        self.go_on(sequences)
+        self.follow(sequences)
         taken = mark.taken if mark.pattern == self._digest else ()
         sequences.resume(mark.after, taken, mark.reorder_s)
-        self._resumed = self._said = mark.after
+        self._resumed = self._sent = mark.after
         self._seen = SeenNumbers()  # what lies beyond comes again
         self._unhandled.clear()
         self.occurrences = Receipts(self._dealt_with)
@@ -219,8 +219,8 @@ class PatternReceipts:
     def renew(self) -> None:
         """The session is lost: what was not acknowledged will come again, under other numbers."""
         self._entries.clear()
-        self._untold.clear()
-        self._came = self._unsaid_bytes = 0
+        self._unreported.clear()
+        self._came = self._unreported_bytes = 0
 
 
 def digest(pattern: Pattern) -> bytes:

@@ -18,7 +18,7 @@ from palio.client.events import ANY_PUBLISHER, Gap, Late
 from palio.client.registration import Registration
 from palio.client.roaming import Roaming, unanswered
 from palio.client.transport import Dial
-from palio.client.upstream import Change, Told, answers, finish, is_refusal, log_refusal
+from palio.client.upstream import Change, PendingReply, answers, finish, is_refusal, log_refusal
 from palio.errors import Closed, PalioError, SubscriptionEnded, Unreachable
 from palio.matching.protocol import Matcher
 from palio.model.advertisements import Advertisement
@@ -70,7 +70,7 @@ class BrokerUpstream(Roaming):
 
     # --- what the broker is told ---
 
-    def tell(self, change: Change, /) -> Told:
+    def send_change(self, change: Change, /) -> PendingReply:
         """Send a change to the broker, or keep it for the next session."""
         if isinstance(change, Unsubscribe):
             withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -91,7 +91,7 @@ class BrokerUpstream(Roaming):
 
     def _while_connected(
         self, change: asyncio.Future[Any], request: Request, *, may_refuse: bool = False
-    ) -> Told:
+    ) -> PendingReply:
         """Done with a change that is in force here, or when the connection breaks: the broker is
         told of it in any case. Nobody waits for a refusal where there is no connection: it is
         logged.
@@ -101,12 +101,12 @@ class BrokerUpstream(Roaming):
             if may_refuse:
                 log_refusal(change)
             return None
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._leavers.add(told)
-        told.add_done_callback(self._leavers.discard)
-        change.add_done_callback(partial(_done, told, may_refuse))
-        self.deadlines.watch(told, unanswered(request), self.deadlines.seconds)
-        return told
+        reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._leavers.add(reply)
+        reply.add_done_callback(self._leavers.discard)
+        change.add_done_callback(partial(_done, reply, may_refuse))
+        self.deadlines.watch(reply, unanswered(request), self.deadlines.seconds)
+        return reply
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:
         """Acknowledge entries of a durable subscription to the broker."""
@@ -119,9 +119,9 @@ class BrokerUpstream(Roaming):
         try:
             await self.ask(Advertise(0, number, str(what)))
         except BaseException:
-            told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            if self.core.table.unadvertise(number, answers(told)):  # it may be told of it yet
-                log_refusal(told)
+            reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            if self.core.table.unadvertise(number, answers(reply)):  # it may be told of it yet
+                log_refusal(reply)
             raise
         return number
 
@@ -131,9 +131,9 @@ class BrokerUpstream(Roaming):
             self.check_ready()
             withdrawn: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             self.core.table.unadvertise(number, answers(withdrawn))
-            told = self._while_connected(withdrawn, Unadvertise(0, number))
-            if told is not None:
-                await told
+            reply = self._while_connected(withdrawn, Unadvertise(0, number))
+            if reply is not None:
+                await reply
 
     # --- what the broker tells (`client.Application`) ---
 
@@ -141,9 +141,9 @@ class BrokerUpstream(Roaming):
         """The broker knew nothing of this client, and was told all of it again."""
         if may_have_missed:
             self._missed.update(dict.fromkeys(self.dispatcher))
-            _tell_unknown(self._missed)
+            _note_unknown(self._missed)
         elif self.is_ready:  # it has moved
-            _tell_unknown(each for each in self.dispatcher if each.by_brokers)
+            _note_unknown(each for each in self.dispatcher if each.by_brokers)
         self.is_ready = True
         for each in self.dispatcher:
             if each.durable:
@@ -157,7 +157,7 @@ class BrokerUpstream(Roaming):
         self._is_settling = False
         missed, self._missed = self._missed, {}
         if not isinstance(outcome, PalioError):
-            _tell_unknown(each for each in missed if not each.closed)
+            _note_unknown(each for each in missed if not each.closed)
 
     def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
         """A subscription that was in force is over: it ends with the error."""
@@ -171,8 +171,8 @@ class BrokerUpstream(Roaming):
             self.is_listening = True
             for each in self.dispatcher:
                 if each.assembling is not None:
-                    each.assembling.wait_anew()
-        self.outbox.go_on()
+                    each.assembling.restart_wait()
+        self.outbox.flow()
 
     def disconnected(self) -> None:
         """Release callers that wait for the broker to confirm an unsubscribe."""
@@ -230,23 +230,23 @@ class BrokerUpstream(Roaming):
                     registration.lose(gap)
 
 
-def _tell_unknown(registrations: Iterable[Registration]) -> None:
+def _note_unknown(registrations: Iterable[Registration]) -> None:
     """Events of anybody may have been lost to these."""
     for each in registrations:
         each.queue.note(each, _UNKNOWN)
 
 
-def _done(told: asyncio.Future[None], may_refuse: bool, change: asyncio.Future[Any]) -> None:
+def _done(reply: asyncio.Future[None], may_refuse: bool, change: asyncio.Future[Any]) -> None:
     """A change is answered: whoever waits goes on, or is told that it was refused. If nobody waits
     any longer, that is logged.
     """
     error = None if change.cancelled() else change.exception()
     if not may_refuse or error is None or not is_refusal(error):
-        finish(told)
-    elif told.done():
+        finish(reply)
+    elif reply.done():
         log_refusal(change)
     else:
-        told.set_exception(error)
+        reply.set_exception(error)
 
 
 def _retrieved(change: asyncio.Future[Any]) -> None:

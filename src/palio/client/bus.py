@@ -20,7 +20,7 @@ from palio.client.events import Gap, Published
 from palio.client.hub import Hub
 from palio.client.outgoing import Forms, Publishable, batches, lone
 from palio.client.registration import SubscriptionOptions
-from palio.client.subscribing import given_values, understood
+from palio.client.subscribing import as_filter, merged_values
 from palio.client.subscription import Subscription
 from palio.client.upstream import Upstream
 from palio.errors import InvalidInput
@@ -87,17 +87,17 @@ class Bus(Hub[Upstream]):
         a slow consumer loses is told to `on_gap`. After `count` events that matched when they came
         it ends by itself. `replaces` ends all others that it covers, as `cancel` does.
         """
-        what = understood(filter)
+        what = as_filter(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
             raise InvalidInput(f"{name}= is for brokers: {_NOTHING_KEPT}")
         if "lifetime_s" in parameters and "lifetime_s" not in what.variables:
             raise InvalidInput(f"lifetime_s= is for brokers: {_NO_OFFERS}")
         if "reorder_s" in parameters and "reorder_s" not in what.variables:
             raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
-        given = given_values(values, parameters)
+        given = merged_values(values, parameters)
         options = SubscriptionOptions(on_gap, count=count)
-        registration, told = self._announced(what, given, capacity, options)
-        return await self._in_force(registration, told, replaces=replaces)
+        registration, reply = self._announced(what, given, capacity, options)
+        return await self._in_force(registration, reply, replaces=replaces)
 
     async def publish(
         self, events: Publishable, *, publisher: str = "bus", durable: bool = False

@@ -30,11 +30,11 @@ from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
 from palio.client.subscribing import (
+    as_filter,
     check_assembled_by,
     check_lifetime,
     check_stored_at,
-    given_values,
-    understood,
+    merged_values,
 )
 from palio.client.subscription import Subscription
 from palio.client.transport import TLS, Dial, tcp
@@ -287,7 +287,7 @@ class Client(Operator):
         it (docs/reference/model.md).
         """
         self._check_open()
-        what = read_advertisement(text, given_values(values, parameters))
+        what = read_advertisement(text, merged_values(values, parameters))
         return Offer(self._upstream, await self._upstream.advertise(what), what)
 
     async def unadvertise(
@@ -304,7 +304,7 @@ class Client(Operator):
             await what.withdraw()
             return
         self._check_open()
-        covering = read_advertisement(what, given_values(values, parameters))
+        covering = read_advertisement(what, merged_values(values, parameters))
         await self._upstream.ask(Withdraw(0, str(covering)))
 
     # --- hearing ---
@@ -349,7 +349,7 @@ class Client(Operator):
         `assembled_by="brokers"`: brokers put the events of a pattern together where they meet, and
         only whole sequences come here. Their routing has to go by advertisements.
         """
-        given, what = given_values(values, parameters), understood(filter)
+        given, what = merged_values(values, parameters), as_filter(filter)
         wait_s = self._reorder_s if reorder_s is None else check_reorder(reorder_s)
         if reorder_s is not None and not isinstance(what, Pattern):
             raise InvalidInput(
@@ -372,8 +372,8 @@ class Client(Operator):
             on_gap, wait_s, durable, lease_s, is_automatic, by_brokers, count
         )
         text = filter if isinstance(filter, str) else ""
-        registration, told = self._announced(what, given, capacity, options, text)
-        subscription = await self._in_force(registration, told, replaces=replaces)
+        registration, reply = self._announced(what, given, capacity, options, text)
+        subscription = await self._in_force(registration, reply, replaces=replaces)
         if lifetime_s is not None:
             await self._lifetimes.begin(registration, lifetime_s)
         return subscription

@@ -344,8 +344,8 @@ class DeliveryQueue:
             while self._gaps:
                 oldest = next(iter(self._gaps))
                 oldest[0].report(self._gaps.pop(oldest))
-            told, self._after_gaps = self._after_gaps, None
-            for each in told or ():
+            callback, self._after_gaps = self._after_gaps, None
+            for each in callback or ():
                 each()
             while self._waiting:
                 if len(self._waiting[0]):
@@ -381,11 +381,11 @@ class DeliveryQueue:
             self._gaps = {}
         self._gaps[consumer, gap.publisher, kind] = gap
 
-    def after_gaps(self, told: Callable[[], object]) -> None:
+    def after_gaps(self, callback: Callable[[], object]) -> None:
         """Call something once the gaps that wait have been reported."""
         if self._after_gaps is None:
             self._after_gaps = []
-        self._after_gaps.append(told)
+        self._after_gaps.append(callback)
         self._wake()
 
     def discard(self, consumer: Consumer) -> None:

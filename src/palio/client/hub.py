@@ -12,14 +12,14 @@ from palio.client.dispatcher import Dispatcher
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import (
+    as_filter,
     check_count,
     check_on_gap,
     check_values,
-    given_values,
-    understood,
+    merged_values,
 )
-from palio.client.subscription import Home, Subscription
-from palio.client.upstream import Told, Upstream
+from palio.client.subscription import LoopAffinity, Subscription
+from palio.client.upstream import PendingReply, Upstream
 from palio.errors import Closed, InvalidInput
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
@@ -38,7 +38,7 @@ class Hub(Generic[AnyUpstream]):
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._upstream: Final = upstream
-        self._home: Final = Home(type(self).__name__)
+        self._affinity: Final = LoopAffinity(type(self).__name__)
         self._reorder_s: Final = reorder_s
         """How long patterns wait for events that were overtaken, unless a subscription says; None:
         as it turns out."""
@@ -53,7 +53,7 @@ class Hub(Generic[AnyUpstream]):
         capacity: int,
         options: SubscriptionOptions,
         text: str = "",
-    ) -> tuple[Registration, Told]:
+    ) -> tuple[Registration, PendingReply]:
         """A new subscription, and when it is in force. `text` is what its filter was read from, if
         it was.
         """
@@ -68,20 +68,20 @@ class Hub(Generic[AnyUpstream]):
             raise
 
     async def _in_force(
-        self, registration: Registration, told: Told, *, replaces: bool
+        self, registration: Registration, reply: PendingReply, *, replaces: bool
     ) -> Subscription:
         """The handle of a new subscription, once it is in force and, for `replaces`, those that it
         covers have ended.
         """
         try:
-            if told is not None:
-                await told
+            if reply is not None:
+                await reply
             if replaces:
                 await self._end_covered(registration.bound, but=registration)
         except BaseException:
             registration.abandon()
             raise
-        return Subscription(registration, self._upstream, self._home)
+        return Subscription(registration, self._upstream, self._affinity)
 
     async def cancel(
         self,
@@ -100,7 +100,7 @@ class Hub(Generic[AnyUpstream]):
         too, handlers among it: they have what waits and then `SubscriptionEnded`.
         """
         self._check_open()
-        what, given = understood(filter), given_values(values, parameters)
+        what, given = as_filter(filter), merged_values(values, parameters)
         check_values(what, given)
         return await self._end_covered(what.bind(given), forget=forget)
 
@@ -116,11 +116,11 @@ class Hub(Generic[AnyUpstream]):
             and each is not but
             and covers_subscription(wide, each.bound)
         ]
-        told = []
+        reply = []
         for each in over:
-            told.append(each.leave(forget=forget))
+            reply.append(each.leave(forget=forget))
             each.queue.discard(each)
-        await _all_told(told)
+        await _all_replies(reply)
         return len(over) + await self._upstream.cancel(wide, forget=forget)
 
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
@@ -133,7 +133,7 @@ class Hub(Generic[AnyUpstream]):
         self._attached[id(subscriber)] = attached
         attached.task.add_done_callback(lambda _: self._ended(id(subscriber), attached))
         try:
-            await _all_told([each.announce() for each in attached.registrations])
+            await _all_replies([each.announce() for each in attached.registrations])
         except BaseException:
             attached.task.cancel()
             raise
@@ -171,13 +171,13 @@ class Hub(Generic[AnyUpstream]):
         if self._closed or not self._upstream.is_ready:
             self._check_usable()
             self._upstream.check_ready()
-        self._home.check()
+        self._affinity.check()
 
     def _check_usable(self) -> None:
         if self._closed:
             raise Closed(f"the {type(self).__name__.lower()} is closed; make a new one")
         self._upstream.check_usable()
-        self._home.check()
+        self._affinity.check()
 
     async def __aenter__(self) -> Self:
         return self
@@ -189,9 +189,9 @@ class Hub(Generic[AnyUpstream]):
         return f"<{type(self).__name__} with {len(self._dispatcher)} subscriptions>"
 
 
-async def _all_told(announced: Iterable[Told]) -> None:
+async def _all_replies(announced: Iterable[PendingReply]) -> None:
     """Wait for all answers; the first refusal is raised, with the others as its notes."""
-    waiting = [told for told in announced if told is not None]
+    waiting = [reply for reply in announced if reply is not None]
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     refusals = [each for each in answers if isinstance(each, BaseException)]
     if refusals:

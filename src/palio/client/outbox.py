@@ -205,7 +205,7 @@ class Outbox:
             publications.publish(_parcel(batch), (offer,), durable=offer.durable, is_last=False)
         publications.publish(_parcel(offer.batches[-1]), (offer,), durable=offer.durable)
 
-    def go_on(self) -> None:
+    def flow(self) -> None:
         """Answers came, or there is room: send what waits, and tell those who wait for the end."""
         if self._offers:
             self.flush()
@@ -225,7 +225,7 @@ class Outbox:
         for offer in offers:
             offer.fail(error)
             offer.answer("")
-        self.go_on()
+        self.flow()
 
     async def idle(self, *, sent_only: bool = False) -> None:
         """Wait until everything that was offered before, or has left already, is answered."""

@@ -20,7 +20,7 @@ from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
 from palio.client.events import Event, Gap, Late
 from palio.client.sequences import composite
 from palio.client.subscribing import check_values, frozen
-from palio.client.upstream import Told, Upstream, log_refusal
+from palio.client.upstream import PendingReply, Upstream, log_refusal
 from palio.errors import HandlerFailed, InvalidFilter, PalioError
 from palio.matching.protocol import Matcher
 from palio.model.events import SEQ, TIME
@@ -115,7 +115,7 @@ class Registration:
 
     # --- changes ---
 
-    def announce(self, text: str = "") -> Told:
+    def announce(self, text: str = "") -> PendingReply:
         """Tell the upstream of a new subscription, whose filter was read from a text, if any: then
         it need not be written.
         """
@@ -123,7 +123,7 @@ class Registration:
             return None
         number, text = self.number, text or str(self.what)
         values = self.values and dict(self.values)
-        return self._upstream.tell(
+        return self._upstream.send_change(
             Subscribe(
                 0, number, text, values, self.durable, self.lease_s, assembled=self.by_brokers
             )
@@ -141,7 +141,7 @@ class Registration:
         check_kept(self.values, changed)
         return changed
 
-    def update(self, values: dict[str, Any]) -> Told:
+    def update(self, values: dict[str, Any]) -> PendingReply:
         """Hear by values that were checked (`changed`), of the events that wait too."""
         changed = {name: each for name, each in values.items() if each is not self.values[name]}
         if not self.closed:
@@ -152,9 +152,9 @@ class Registration:
         self.version += 1
         if not changed or self.closed:
             return None
-        return self._upstream.tell(Update(0, self.number, changed))
+        return self._upstream.send_change(Update(0, self.number, changed))
 
-    def replace(self, what: Filter | Pattern, values: dict[str, Any]) -> Told:
+    def replace(self, what: Filter | Pattern, values: dict[str, Any]) -> PendingReply:
         """Hear something else under the same number. A pattern starts over."""
         if self.durable and isinstance(what, Pattern) != isinstance(self.what, Pattern):
             raise InvalidFilter(_OF_ANOTHER_KIND)
@@ -171,17 +171,17 @@ class Registration:
         self.version += 1
         if not self._upstream.has_broker:
             return None
-        return self._upstream.tell(
+        return self._upstream.send_change(
             Replace(0, self.number, str(what), dict(values), assembled=self.by_brokers)
         )
 
-    def leave(self, error: PalioError | None = None, *, forget: bool = False) -> Told:
+    def leave(self, error: PalioError | None = None, *, forget: bool = False) -> PendingReply:
         """Hear nothing more, and tell the upstream. See `end`."""
-        told = None
+        reply = None
         if not self.closed:
-            told = self._upstream.tell(Unsubscribe(0, self.number, forget))
+            reply = self._upstream.send_change(Unsubscribe(0, self.number, forget))
         self.end(error)
-        return told
+        return reply
 
     def abandon(self, error: PalioError | None = None) -> None:
         """Leave without waiting for the upstream's answer."""

@@ -76,7 +76,7 @@ class Window:
         if self._count >= TRIAL_EVENTS and now - self._since >= TRIAL_S:
             needed = max(LEAST_REORDER_S, MARGIN * self._longest_s)
             self.seconds = min(self.seconds, max(needed, self.seconds / 2))
-            self._try_anew()
+            self._restart_trial()
 
     def missed(self, now: float, overtaken_s: float) -> None:
         """An event came too late, overtaken for so long at least.
@@ -86,13 +86,13 @@ class Window:
         """
         is_new = now >= self._grew_at + self.seconds
         self._grow(now, max(overtaken_s, self.seconds) if is_new else overtaken_s)
-        self._try_anew()
+        self._restart_trial()
 
     def _grow(self, now: float, overtaken_s: float) -> None:
         wanted = min(MARGIN * overtaken_s, MAX_FOUND_S)
         if wanted > self.seconds:
             self.seconds, self._grew_at = wanted, now
 
-    def _try_anew(self) -> None:
+    def _restart_trial(self) -> None:
         """Begin a trial: the window may shrink at its end."""
         self._count, self._longest_s = 0, 0.0

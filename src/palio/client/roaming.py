@@ -144,14 +144,14 @@ class Roaming(Upstream, Application):
             self.check_usable()
             await self._move(self._new_session(urls))
 
-    async def _go_elsewhere(self, told: Sequence[str]) -> None:
+    async def _go_elsewhere(self, reply: Sequence[str]) -> None:
         """The broker is about to go: move to another one, if there is any that takes this client.
 
         Whoever came first to leave it, or has no connection, has found another way.
         """
         async with self._one_at_a_time:
             here, broker = self.session.urls[0], self.session.broker
-            others = elsewhere(self.session.urls, told, self._draw)
+            others = elsewhere(self.session.urls, reply, self._draw)
             if not others or self.stays or not self.session.is_connected:
                 return
             try:
@@ -204,10 +204,10 @@ class Roaming(Upstream, Application):
     def ask(self, request: Request) -> asyncio.Future[Any]:
         """Send a request; what is returned is done with its answer."""
         self.check_ready()
-        told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.core.table.ask(request, answers(told))
-        self.deadlines.watch(told, unanswered(request), self.deadlines.seconds)
-        return told
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.core.table.ask(request, answers(reply))
+        self.deadlines.watch(reply, unanswered(request), self.deadlines.seconds)
+        return reply
 
     async def settled(self, patience: float, /) -> None:
         """Ask again while some are missing: a network that forms or mends itself is whole soon."""
@@ -257,7 +257,7 @@ def unanswered(request: Request) -> str:
     return "ask again"
 
 
-def elsewhere(known: Sequence[str], told: Sequence[str], draw: random.Random) -> list[str]:
+def elsewhere(known: Sequence[str], reply: Sequence[str], draw: random.Random) -> list[str]:
     """The addresses to try: those that the application gave, in any order, so that the clients of
     one broker do not all go to one other; then those that the broker tells of. `known` begins with
     that of the broker itself.
@@ -271,13 +271,13 @@ def elsewhere(known: Sequence[str], told: Sequence[str], draw: random.Random) ->
     """
     here, *others = known
     draw.shuffle(others)
-    fit = [url for url in _fit(told, here) if url not in known]
+    fit = [url for url in _fit(reply, here) if url not in known]
     return [*others, *fit[: max(0, MOST_KNOWN - len(known))]]
 
 
-def _fit(told: Sequence[str], here: str) -> Iterator[str]:
+def _fit(reply: Sequence[str], here: str) -> Iterator[str]:
     is_secure = here.startswith("palios://")
-    for url in dict.fromkeys(told):
+    for url in dict.fromkeys(reply):
         try:
             address = parse_address(url)
         except InvalidConfiguration:

@@ -121,7 +121,7 @@ class Sequences:
         self._tidy()
         return due
 
-    def wait_anew(self, now: float) -> None:
+    def restart_wait(self, now: float) -> None:
         """Hold back for a whole window from `now`: what goes before may have been held up."""
         if self._came:
             _, newest = self._came.pop()

@@ -21,7 +21,7 @@ CLOSE_S: Final = 5.0
 logger: Final = logging.getLogger("palio")
 
 
-class _Ear:
+class _Receiver:
     """Receives from one connection; ignores it once the session has another."""
 
     def __init__(self, session: Session) -> None:
@@ -31,7 +31,7 @@ class _Ear:
 
     def arrived(self, message: Message) -> None:
         session = self._session
-        if session.ear is self:
+        if session.receiver is self:
             self._core.receive(message, self._loop.time())
             if self._core.wake_at < session.timer_at:
                 session.set_timer()
@@ -40,7 +40,7 @@ class _Ear:
         self._session.lost(self, Unreachable(reason))
 
     def illegal(self, error: IllegalMessage) -> None:
-        if self._session.ear is self:
+        if self._session.receiver is self:
             self._core.illegal(error, self._loop.time())
             self._session.set_timer()
 
@@ -57,7 +57,7 @@ class Session(Connector):
         draw: random.Random,
     ) -> None:
         self.core = ClientSession(self, owner, urls, hello, draw.random, soon=self._soon)
-        self.ear: _Ear | None = None
+        self.receiver: _Receiver | None = None
         """Who hears the connection that counts."""
         self.timer_at = inf
         """When the session is looked at again."""
@@ -118,9 +118,9 @@ class Session(Connector):
         self.core.tick(max(at, asyncio.get_running_loop().time()))
         self.set_timer()
 
-    def lost(self, ear: _Ear, error: Exception) -> None:
+    def lost(self, receiver: _Receiver, error: Exception) -> None:
         """A connection broke, or was not made."""
-        if ear is self.ear:
+        if receiver is self.receiver:
             self._wire = self._dialling = None
             self.core.lost(error, asyncio.get_running_loop().time())
             self.set_timer()
@@ -129,14 +129,14 @@ class Session(Connector):
 
     def dial(self, url: str) -> None:
         """Open a connection, in a task."""
-        self.ear = _Ear(self)
-        self._dialling = asyncio.get_running_loop().create_task(self._connect(url, self.ear))
+        self.receiver = _Receiver(self)
+        self._dialling = asyncio.get_running_loop().create_task(self._connect(url, self.receiver))
 
-    async def _connect(self, url: str, ear: _Ear) -> None:
+    async def _connect(self, url: str, receiver: _Receiver) -> None:
         try:
-            wire = await self._dial(url, ear)
+            wire = await self._dial(url, receiver)
         except Exception as error:  # noqa: BLE001  # whatever a dial of one's own may raise
-            self.lost(ear, error)
+            self.lost(receiver, error)
         else:
             self._dialling = None
             self._wire = wire
@@ -152,9 +152,9 @@ class Session(Connector):
 
     def _soon(self) -> None:
         """At the end of this turn of the loop what waits to be said is said."""
-        asyncio.get_running_loop().call_soon(self._go_on)
+        asyncio.get_running_loop().call_soon(self._end_turn)
 
-    def _go_on(self) -> None:
+    def _end_turn(self) -> None:
         self.core.go_on()
         self.flush()
 
@@ -166,7 +166,7 @@ class Session(Connector):
     def close(self) -> None:
         """Close the connection, or stop dialling."""
         self.set_timer()
-        self.ear = None
+        self.receiver = None
         dialling, self._dialling = self._dialling, None
         if dialling is not None:
             dialling.cancel()
@@ -181,14 +181,14 @@ class Session(Connector):
             self._was_lost = False
             how = "all goes on" if resumed else "all is subscribed anew"
             logger.warning("connected to %s again; %s", self.core.broker, how)
-        self._tell(None)
+        self._resolve_waiting(None)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
         """Fail callers of `open`, unless the session dials again."""
         if again:
             logger.info("%s", error)
         else:
-            self._tell(error)
+            self._resolve_waiting(error)
 
     def broke(self, error: Exception) -> None:
         """Log that the connection broke."""
@@ -196,7 +196,7 @@ class Session(Connector):
         broker = self.core.broker
         logger.warning("the connection to %s broke (%s); it is dialled again", broker, error)
 
-    def _tell(self, error: PalioError | None) -> None:
+    def _resolve_waiting(self, error: PalioError | None) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if future.done():

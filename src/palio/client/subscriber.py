@@ -27,8 +27,8 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 from palio.client.delivery_queue import DEFAULT_CAPACITY, Consumer, DeliveryQueue, check_capacity
 from palio.client.events import Event
 from palio.client.registration import Registration
-from palio.client.subscribing import understood
-from palio.client.upstream import Told, log_refusal
+from palio.client.subscribing import as_filter
+from palio.client.upstream import PendingReply, log_refusal
 from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter, PalioError
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.operators import Op
@@ -103,7 +103,7 @@ def on(
 
     Events for all handlers of a subscriber wait in one queue, as long as the largest `capacity`.
     """
-    what = understood(filter, "@on")
+    what = as_filter(filter, "@on")
     check_capacity(capacity)
 
     def mark(function: AnyHandler) -> AnyHandler:
@@ -214,7 +214,7 @@ class Attached:
         if before is not None and not before.task.done():
             raise InvalidFilter(f"{subscriber!r} is attached already; detach it first")
         self._subscriber = subscriber
-        self._tell_doubts(handlers)
+        self._warn_of_doubts(handlers)
         self._queue = DeliveryQueue(max(handler.capacity for handler in handlers))
         self._handlers: dict[Consumer, Handler] = {}
         self.registrations: list[Registration] = []
@@ -237,7 +237,7 @@ class Attached:
         name = handler.function.__qualname__
         registration.on_refused = lambda error: self._refused(name, error)
 
-    def _tell_doubts(self, handlers: list[Handler]) -> None:
+    def _warn_of_doubts(self, handlers: list[Handler]) -> None:
         """Log what is allowed and hardly meant: what no filter uses, what no filter names."""
         subscriber = self._subscriber
         used = frozenset[str]().union(*(each.what.variables for each in handlers))
@@ -274,18 +274,18 @@ class Attached:
         """
         kind, now = type(self._subscriber), vars(self._subscriber)
         before = {name: now.get(name, getattr(kind, name).default) for name in values}
-        for told in self._change(values):
-            log_refusal(told, partial(self._take_back, values, before))
+        for reply in self._change(values):
+            log_refusal(reply, partial(self._take_back, values, before))
 
     def _take_back(self, refused: dict[str, Any], before: dict[str, Any]) -> None:
         """As `Subscription` takes back what its broker refuses, in all handlers."""
         now = vars(self._subscriber)
         again = {name: before[name] for name, value in refused.items() if now[name] is value}
         if again and not self.task.done():
-            for told in self._change(again):
-                log_refusal(told)
+            for reply in self._change(again):
+                log_refusal(reply)
 
-    def _change(self, values: dict[str, Any]) -> list[Told]:
+    def _change(self, values: dict[str, Any]) -> list[PendingReply]:
         """Put values in force here: what the broker is told."""
         changes = []
         for registration in self.registrations:
@@ -293,18 +293,18 @@ class Attached:
             own = {name: value for name, value in values.items() if name in variables}
             if own:
                 changes.append((registration, registration.changed(own)))
-        done: list[tuple[Registration, dict[str, Any], Told]] = []
+        done: list[tuple[Registration, dict[str, Any], PendingReply]] = []
         try:
             for registration, changed in changes:
                 before = registration.values
                 done.append((registration, before, registration.update(changed)))
         except BaseException:  # the engine has no room for it
-            for registration, before, told in reversed(done):
-                log_refusal(told)
+            for registration, before, reply in reversed(done):
+                log_refusal(reply)
                 log_refusal(registration.update(before))
             raise
         vars(self._subscriber).update(values)
-        return [told for _, _, told in done]
+        return [reply for _, _, reply in done]
 
     async def update_there(self, values: dict[str, Any]) -> None:
         """`update` on the loop that the handlers run on."""

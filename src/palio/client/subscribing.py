@@ -21,7 +21,7 @@ _NONE: Final[dict[str, Any]] = {}
 """The values of all subscriptions without parameters."""
 
 
-def understood(filter: str | Filter | Pattern, taker: str = "a subscription") -> Filter | Pattern:
+def as_filter(filter: str | Filter | Pattern, taker: str = "a subscription") -> Filter | Pattern:
     """A filter from its text, or as it is."""
     if isinstance(filter, str):
         return parse(filter)
@@ -30,7 +30,7 @@ def understood(filter: str | Filter | Pattern, taker: str = "a subscription") ->
     raise InvalidFilter(f"{taker} takes a text, a Filter or a Pattern, not {type(filter).__name__}")
 
 
-def given_values(values: Bindings | None, named: Bindings) -> Bindings:
+def merged_values(values: Bindings | None, named: Bindings) -> Bindings:
     """The values of parameters that were given in a mapping, by name, or both; each of them once.
 
     >>> given_values({"values": 1}, {"limit": 10})

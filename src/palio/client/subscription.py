@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from palio.client.events import Event, Gap
 from palio.client.registration import Registration
-from palio.client.subscribing import check_values, frozen, given_values, understood
-from palio.client.upstream import Told, Upstream, is_refusal, log_refusal
+from palio.client.subscribing import as_filter, check_values, frozen, merged_values
+from palio.client.upstream import PendingReply, Upstream, is_refusal, log_refusal
 from palio.errors import Closed, PalioError
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
@@ -112,16 +112,16 @@ class Subscription(SubscriptionView):
     to say: `await event.ack()`, or `await subscription.ack()` for all that was taken.
     """
 
-    def __init__(self, registration: Registration, upstream: Upstream, home: Home) -> None:
+    def __init__(self, registration: Registration, upstream: Upstream, home: LoopAffinity) -> None:
         super().__init__(registration)
         self._queue = registration.queue
         self._upstream = upstream
-        self._home = home
+        self._affinity = home
 
     def _check_open(self) -> None:
         if self.closed:
             raise Closed("the subscription is closed; subscribe again")
-        self._home.check()
+        self._affinity.check()
 
     # --- changes ---
 
@@ -132,10 +132,10 @@ class Subscription(SubscriptionView):
         none is changed.
         """
         self._check_open()
-        registration, values = self._registration, given_values(values, named)
+        registration, values = self._registration, merged_values(values, named)
         changed, before = registration.changed(values), registration.values
-        told = registration.update(changed)
-        await _answered(told, partial(self._take_back, values, changed, before))
+        reply = registration.update(changed)
+        await _answered(reply, partial(self._take_back, values, changed, before))
 
     def _take_back(self, refused: Iterable[str], changed: Bindings, before: Bindings) -> None:
         """The broker refused values that were in force here: those of before count again, where
@@ -152,8 +152,8 @@ class Subscription(SubscriptionView):
         self._check_open()
         registration = self._registration
         changed, before = registration.changed(values), registration.values
-        told = registration.update(changed)
-        log_refusal(told, partial(self._take_back, values, changed, before))
+        reply = registration.update(changed)
+        log_refusal(reply, partial(self._take_back, values, changed, before))
 
     async def replace(
         self, filter: str | Filter | Pattern, values: Bindings | None = None, /, **named: Any
@@ -164,18 +164,18 @@ class Subscription(SubscriptionView):
         starts over.
         """
         self._check_open()
-        registration, what = self._registration, understood(filter)
+        registration, what = self._registration, as_filter(filter)
         kept = {name: each for name, each in self.values.items() if name in what.variables}
-        changed = {**kept, **frozen(given_values(values, named))}
+        changed = {**kept, **frozen(merged_values(values, named))}
         check_values(what, changed)
         before, before_values = registration.what, registration.values
-        told = registration.replace(what, changed)
+        reply = registration.replace(what, changed)
 
         def take_back() -> None:
             if registration.what is what and not self.closed:
                 log_refusal(registration.replace(before, before_values))
 
-        await _answered(told, take_back)
+        await _answered(reply, take_back)
 
     async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when the subscription is in force wherever events are published.
@@ -192,10 +192,10 @@ class Subscription(SubscriptionView):
         A durable subscription stays at its broker, which keeps its events for when its name is
         subscribed to again; `forget` ends it for good.
         """
-        told = self._registration.leave(forget=forget)
+        reply = self._registration.leave(forget=forget)
         self._queue.discard(self._registration)
-        if told is not None:
-            await told
+        if reply is not None:
+            await reply
 
     # --- receiving ---
 
@@ -214,7 +214,7 @@ class Subscription(SubscriptionView):
 
     def _next_asked(self) -> None:
         if not self._queue.waiting:  # it will wait, and is to be woken
-            self._home.check()
+            self._affinity.check()
         if self._registration.is_automatic:
             self._registration.receipts.finish()
 
@@ -267,18 +267,18 @@ class Subscription(SubscriptionView):
         await self.unsubscribe()
 
 
-async def _answered(told: Told, take_back: Callable[[], None]) -> None:
+async def _answered(reply: PendingReply, take_back: Callable[[], None]) -> None:
     """Wait for the answer to a change that is in force here; refused, it is as it was before."""
     try:
-        if told is not None:
-            await told
+        if reply is not None:
+            await reply
     except PalioError as error:
         if is_refusal(error):
             take_back()
         raise
 
 
-class Home:
+class LoopAffinity:
     """The loop of the first use, or of a later one when that loop runs no longer."""
 
     def __init__(self, whose: str) -> None:

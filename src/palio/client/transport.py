@@ -18,7 +18,7 @@ from palio.protocol.messages import Message
 from palio.protocol.wire import Decoder, Encoder, write
 
 
-class Ear(Protocol):
+class Receiver(Protocol):
     """The receiver of one connection's messages."""
 
     def arrived(self, message: Message) -> None:
@@ -47,19 +47,19 @@ class Wire(Protocol):
         """Wait until it is closed."""
 
 
-Dial: TypeAlias = Callable[[str, Ear], Awaitable[Wire]]
+Dial: TypeAlias = Callable[[str, Receiver], Awaitable[Wire]]
 """Opens a connection to a URL; `OSError` if nobody answers there."""
 
 
 def tcp(tls: TLS = None) -> Dial:
     """Connections over TCP, with TLS for `palios://` or where `tls` says how."""
 
-    async def dial(url: str, ear: Ear) -> Wire:
+    async def dial(url: str, receiver: Receiver) -> Wire:
         address = parse_address(url)
         context = tls_context(tls, is_secure=address.is_secure)
         loop = asyncio.get_running_loop()
         _, connection = await loop.create_connection(
-            lambda: _Connection(url, ear), address.host, address.port, ssl=context
+            lambda: _Connection(url, receiver), address.host, address.port, ssl=context
         )
         return connection
 
@@ -69,8 +69,8 @@ def tcp(tls: TLS = None) -> Dial:
 class _Connection(asyncio.Protocol):
     """A framed stream of messages."""
 
-    def __init__(self, url: str, ear: Ear) -> None:
-        self._ear: Ear | None = ear
+    def __init__(self, url: str, receiver: Receiver) -> None:
+        self._receiver: Receiver | None = receiver
         self._encoder = Encoder()
         self._decoder = Decoder(url)
         self._out: list[Any] = []
@@ -84,13 +84,13 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._decoder.feed(data):
-                if self._ear is None:
+                if self._receiver is None:
                     return
-                self._ear.arrived(message)
+                self._receiver.arrived(message)
         except IllegalMessage as error:
-            ear = self._abandon()
-            if ear is not None:
-                ear.illegal(error)
+            receiver = self._abandon()
+            if receiver is not None:
+                receiver.illegal(error)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed.set_result(None)
@@ -102,7 +102,7 @@ class _Connection(asyncio.Protocol):
         self._out += self._encoder.encode(message)
 
     def close(self) -> None:
-        self._ear = None
+        self._receiver = None
         self.flush()
         if self._transport is not None:
             self._transport.close()
@@ -116,16 +116,16 @@ class _Connection(asyncio.Protocol):
             write(self._transport, buffers)
 
     def _lost(self, reason: str) -> None:
-        ear = self._abandon()
-        if ear is not None:
-            ear.lost(reason)
+        receiver = self._abandon()
+        if receiver is not None:
+            receiver.lost(reason)
 
-    def _abandon(self) -> Ear | None:
+    def _abandon(self) -> Receiver | None:
         """Cut the connection; who is to be told why, if anybody."""
-        ear, self._ear = self._ear, None
+        receiver, self._receiver = self._receiver, None
         if self._transport is not None:
             self._transport.abort()
-        return ear
+        return receiver
 
 
 TLS: TypeAlias = ssl.SSLContext | str | Path | bool | None

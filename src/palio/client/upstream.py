@@ -22,7 +22,7 @@ logger: Final = logging.getLogger("palio")
 Change: TypeAlias = Subscribe | Update | Replace | Unsubscribe
 """What an upstream is told of one subscription."""
 
-Told: TypeAlias = asyncio.Future[Any] | None
+PendingReply: TypeAlias = asyncio.Future[Any] | None
 """The answer to a change that an upstream was told of; None where nobody has to be told."""
 
 
@@ -42,7 +42,7 @@ class Upstream:
     def check_usable(self) -> None:
         """Refuse what can never be connected again."""
 
-    def tell(self, change: Change, /) -> Told:
+    def send_change(self, change: Change, /) -> PendingReply:
         """A subscription is new, another one or over; that is in force here already."""
         del change
         return None
@@ -90,11 +90,11 @@ def is_refusal(error: BaseException) -> bool:
 
 
 def log_refusal(
-    told: asyncio.Future[Any] | None, take_back: Callable[[], None] | None = None
+    reply: asyncio.Future[Any] | None, take_back: Callable[[], None] | None = None
 ) -> None:
     """Nobody waits for the answer: what goes wrong is logged, and what is refused taken back."""
-    if told is not None:
-        told.add_done_callback(partial(_log_failure, take_back))
+    if reply is not None:
+        reply.add_done_callback(partial(_log_failure, take_back))
 
 
 def _log_failure(take_back: Callable[[], None] | None, done: asyncio.Future[Any]) -> None:

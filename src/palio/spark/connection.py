@@ -194,7 +194,7 @@ class Connection(Application):
 
     def flow(self) -> None:
         """There may be room for what waits to be published."""
-        self._outbox.go_on()
+        self._outbox.flow()
 
     def ended(self, error: PalioError) -> None:
         """There will be no further connection."""

@@ -95,7 +95,7 @@ def match(
     named = set(known if source.is_streaming else meta.attributes)
     if attributes is not None:
         named &= set(_listed("attributes", attributes))
-    _tell_unusable(source, meta.attributes)
+    _warn_of_unusable(source, meta.attributes)
     wanted = _columns(source, columns, how)
     layout = source.layout(sorted(named), wanted)
     result = _result(source, wanted, how, meta)
@@ -197,7 +197,7 @@ def _check_attributes(withheld: frozenset[str], named: Sequence[str]) -> None:
         )
 
 
-def _tell_unusable(source: FrameEvents | ParquetEvents, named: Sequence[str]) -> None:
+def _warn_of_unusable(source: FrameEvents | ParquetEvents, named: Sequence[str]) -> None:
     """Warn of columns that filters name and whose type is no attribute's."""
     known = attributes_of(source.schema)
     unusable = [name for name in named if name in source.columns and name not in known]

@@ -324,19 +324,19 @@ def _fields_of(row: Any) -> list[dict[str, Any]]:
 
 
 def _with_intervals(
-    fields: list[pa.Field[Any]], spoken: list[dict[str, Any]]
+    fields: list[pa.Field[Any]], declarations: list[dict[str, Any]]
 ) -> list[pa.Field[Any]]:
     """Fields with the intervals among them, which are stored as integers, as what they are."""
-    said = {each.get("name"): each.get("type") for each in spoken}
-    return [pa.field(each.name, _interval(each.type, said.get(each.name))) for each in fields]
+    declared = {each.get("name"): each.get("type") for each in declarations}
+    return [pa.field(each.name, _interval(each.type, declared.get(each.name))) for each in fields]
 
 
-def _interval(read: pa.DataType, said: Any) -> pa.DataType:
+def _interval(read: pa.DataType, declared: Any) -> pa.DataType:
     if pa.types.is_struct(read):
-        return pa.struct(_with_intervals(list(_any(read)), _fields_of(said)))
-    if not isinstance(said, str) or not said.startswith("interval"):
+        return pa.struct(_with_intervals(list(_any(read)), _fields_of(declared)))
+    if not isinstance(declared, str) or not declared.startswith("interval"):
         return read
-    return YEAR_MONTH if said.endswith(("month", "year")) else DAY_TIME
+    return YEAR_MONTH if declared.endswith(("month", "year")) else DAY_TIME
 
 
 def _check_calendar(file: pq.ParquetFile, schema: pa.Schema, path: Path | str) -> None:

@@ -40,11 +40,11 @@ POLL_S: Final = 1
 SENT: Final = ("palio", "webhook")
 """Formats that send rows somewhere, where there is nothing that could exist already."""
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 def run_pipeline(
-    plan: Plan, spark: SparkSession, tell: Tell = lambda _: None, stop: Event | None = None
+    plan: Plan, spark: SparkSession, log: Log = lambda _: None, stop: Event | None = None
 ) -> RunReport:
     """Run a pipeline to its end: that of its source, or of a stream once `stop` is set.
 
@@ -56,7 +56,7 @@ def run_pipeline(
     from palio.spark.source import register
 
     register(spark)
-    run = _Run(plan, spark, tell)
+    run = _Run(plan, spark, log)
     try:
         return run.stream(stop or Event()) if plan.source.stream else run.once()
     except (Py4JJavaError, PySparkException) as error:
@@ -109,10 +109,10 @@ class _Matches(NamedTuple):
 
 
 class _Run:
-    def __init__(self, plan: Plan, spark: SparkSession, tell: Tell) -> None:
+    def __init__(self, plan: Plan, spark: SparkSession, log: Log) -> None:
         self.plan = plan
         self.spark = spark
-        self.tell = tell
+        self.log = log
         self.stages: list[StageTime] = []
         self.began = datetime.now(UTC)
         self.clock = perf_counter()
@@ -139,7 +139,7 @@ class _Run:
             done(len(standing))
         rejected = standing.meta.rejected
         if rejected:
-            self.tell(f"{rejected:,} subscriptions are rejected and match nothing")
+            self.log(f"{rejected:,} subscriptions are rejected and match nothing")
         return standing
 
     def _tables(self, standing: SubscriptionSet | None) -> dict[str, DataFrame]:
@@ -177,7 +177,7 @@ class _Run:
         seconds = perf_counter() - began
         self.stages.append(StageTime(name, round(seconds, 3), rows[0] if rows else None))
         shown = f", {rows[0]:,} rows" if rows else ""
-        self.tell(f"{name}: {seconds:.1f} s{shown}")
+        self.log(f"{name}: {seconds:.1f} s{shown}")
 
     # --- a static source ---
 
@@ -277,7 +277,7 @@ class _Run:
         with standing.follow(asked.subscriptions, every_s) as refreshing:
             yield
         if refreshing.changes:
-            self.tell(f"subscriptions changed {refreshing.changes:,} times")
+            self.log(f"subscriptions changed {refreshing.changes:,} times")
 
     def _await(
         self, queries: Sequence[StreamingQuery], progress: dict[Any, Any], stop: Event
@@ -317,7 +317,7 @@ class _Run:
                 if each["numInputRows"] and key not in progress:
                     progress[key] = each
                     took = each["durationMs"].get("triggerExecution", 0)
-                    self.tell(
+                    self.log(
                         f"{query.name}: batch {each['batchId']}, {each['numInputRows']:,} rows, "
                         f"{took:,} ms"
                     )
@@ -358,11 +358,11 @@ class _Run:
         if found is not None:
             facts |= {"matches": found.rows, "skew": found.skew, "hot": tuple(found.hot)}
         if standing is not None and found is not None and found.counts:
-            heard = {each.name for each in found.counts}
+            matched = {each.name for each in found.counts}
             names = _names(standing, by_subscriber=self._is_by_subscriber(standing))
-            dead = [each for each in names if each not in heard]
+            dead = [each for each in names if each not in matched]
             facts |= {
-                "matched_subscriptions": len(heard),
+                "matched_subscriptions": len(matched),
                 "busiest": tuple(found.counts[:top]),
                 "dead": tuple(islice(dead, top)),
                 "dead_count": len(dead),

@@ -225,9 +225,9 @@ def first_cause(trace: str) -> str:
     'java.io.IOException: disk full'
     """
     lines = [line.strip() for line in trace.splitlines() if line.strip()]
-    told = [found[0] for line in lines if (found := _OURS.search(line))]
+    errors = [found[0] for line in lines if (found := _OURS.search(line))]
     roots = [line for line in lines if line.startswith("Caused by: ")]
-    return ["", *lines[:1], *roots, *told][-1].removeprefix("Caused by: ")
+    return ["", *lines[:1], *roots, *errors][-1].removeprefix("Caused by: ")
 
 
 # --- a Java that Spark can run on, without asking the user to install one ---
@@ -303,12 +303,12 @@ def _version(home: Path) -> int | None:
     found = re.search(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', _release(home), re.MULTILINE)
     if not found:
         try:
-            said = subprocess.run(
+            output = subprocess.run(
                 [java, "-version"], capture_output=True, text=True, timeout=60, check=True
             )
         except (OSError, subprocess.SubprocessError):
             return None
-        found = re.search(r'version "(\d+)(?:\.(\d+))?', said.stderr + said.stdout)
+        found = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
     if not found:
         return None
     first, second = int(found[1]), int(found[2] or 0)

@@ -79,8 +79,8 @@ class Tally(Protocol):
 class Sum:
     """Adds counts for Spark; the one at the driver tells of them, and copies elsewhere do not."""
 
-    def __init__(self, *, tells: bool = False) -> None:
-        self.tells = tells
+    def __init__(self, *, logs: bool = False) -> None:
+        self.logs = logs
 
     def __reduce__(self) -> tuple[Callable[[], Sum], tuple[()]]:
         return Sum, ()
@@ -94,8 +94,8 @@ class Sum:
         found = dict(value)
         for key, count in more.items():
             found[key] = found.get(key, 0) + count
-        if self.tells and _digits(found) > _digits(value):
-            logger.warning("%s", _told(found))
+        if self.logs and _digits(found) > _digits(value):
+            logger.warning("%s", _summary(found))
         return found
 
 
@@ -105,7 +105,7 @@ def _digits(counts: Counts) -> int:
     return len(str(events)) if events else 0
 
 
-def _told(counts: Counts) -> str:
+def _summary(counts: Counts) -> str:
     values = sorted(((count, key) for key, count in counts.items() if key != EVENTS), reverse=True)
     reasons = [f"{name}: {reason} ({count} values)" for count, (name, reason) in values[:SHOWN]]
     if len(values) > SHOWN:
@@ -130,6 +130,6 @@ def tally(session: SparkSession) -> Tally | None:
     context = context_of(session)
     if context is None:
         return None
-    counter: Any = Sum(tells=True)
+    counter: Any = Sum(logs=True)
     found: Tally = context.accumulator({}, counter)
     return found

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 import palio.client.connection
 from palio.client.connection import Client
-from palio.client.transport import Dial, Ear, Wire
+from palio.client.transport import Dial, Receiver, Wire
 from palio.errors import InvalidInput
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
@@ -228,7 +228,7 @@ class Network:
     def dial(self, name: str) -> Dial:
         """Make the dialer of a client of that name: `palio.connect(..., dial=...)`."""
 
-        async def dial(url: str, ear: Ear) -> Wire:
+        async def dial(url: str, ear: Receiver) -> Wire:
             broker = self._cluster.broker_at(url) or self._known(url.removeprefix("palio://"))
             await asyncio.sleep(self._cluster.delay_us(name, broker) / US)
             end = self._cluster.open_end(name, broker)
