@@ -1,1 +1,3 @@
-"""The `palio` command: thin commands over the rooms above, each loading its own when it runs."""
+"""The `palio` command: thin commands over the other packages, each loading what it needs when it
+runs.
+"""

@@ -1,7 +1,7 @@
 """`app`, the `palio` command, and the options that many of its commands share.
 
 Nothing here or at the top of a command's module imports more than typer and what comes with Python,
-so that `palio --help` answers at once; each command imports its room when it runs.
+so that `palio --help` answers at once; each command imports its package when it runs.
 """
 
 from __future__ import annotations

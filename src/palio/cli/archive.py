@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from palio.protocol.messages import Parcel
 
 DURABLE: Final = "archive"
-"""The name of the durable subscription; whose it is tells archives apart."""
+"""The name of the durable subscription; its owner distinguishes archives."""
 
 CAPACITY: Final = 200_000
 """Events that wait while a file is written; of those that are not durable, more are lost."""
@@ -127,7 +127,7 @@ async def _archive(
 async def _taken(
     subscription: Subscription, archive: Archive, rolling: Rolling, stopped: asyncio.Event
 ) -> AsyncIterator[None]:
-    """Take events until told to stop: to the disk first, and only then acknowledged."""
+    """Take events until `stopped` is set: to the disk first, and only then acknowledged."""
     import asyncio
 
     parcels = subscription.parcels()

@@ -1,4 +1,4 @@
-"""`BrokerAccess`: the broker that a command talks to, and what people are told while it does."""
+"""`BrokerAccess`: the broker that a command talks to, and the status lines meanwhile."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BrokerAccess(NamedTuple):
     identity: str = ""
 
     def connect(self, *, warns: bool = True) -> Client:
-        """A client that is not connected yet; unless it `tells` nothing, people read on stderr when
+        """A client that is not connected yet; if it `warns`, stderr says when
         its connection is lost and when it is back.
         """
         from palio.client.connection import connect

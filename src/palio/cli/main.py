@@ -1,7 +1,7 @@
 """The `palio` command: its commands, in the order of `--help`, its status and its errors.
 
-A command returns its exit status: 0, 1 where its answer is no, and 2 for bad input, which is told
-on stderr and never as a traceback.
+A command returns its exit status: 0, 1 where its answer is no, and 2 for bad input, which is
+explained on stderr and never as a traceback.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _status(arguments: Sequence[str]) -> int:
         status = app(arguments, prog_name="palio", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read the output has gone; the rest goes nowhere, and nobody is told twice.
+        # Whoever read the output has gone; the rest goes nowhere, without a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (KeyboardInterrupt, typer.Abort):

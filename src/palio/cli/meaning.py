@@ -141,7 +141,7 @@ _PHRASES: Final[dict[Op, str]] = {
     Op.NE: "other than {}",
     Op.NOT_IN: "other than {}",
 }
-"""The words for each operator, in the order in which several are said."""
+"""The words for each operator, in the order in which several are joined."""
 
 _ORDER: Final = {op: place for place, op in enumerate(_PHRASES)}
 
@@ -149,7 +149,7 @@ _ORDER: Final = {op: place for place, op in enumerate(_PHRASES)}
 def in_words(name: str, domain: Domain, constraints: Sequence[Constraint]) -> str:
     """The values that a domain admits in words, given the constraints that it comes from.
 
-    They are said as they were written, unless the same can be said with fewer.
+    Constraints are put as they were written, unless fewer have the same meaning.
 
     >>> import palio
     >>> (one,) = palio.parse("price >= 1 AND price < 5").conjunctions
@@ -205,7 +205,7 @@ def _phrase(constraint: Constraint) -> str:
 
 
 def _noun(constraints: Sequence[Constraint]) -> str:
-    """The kind of value that the constraints are about, if a constant tells it."""
+    """The kind of value that the constraints are about, if a constant shows it."""
     for each in constraints:
         first = each.operand[0] if isinstance(each.operand, tuple) else each.operand
         if isinstance(first, Literal):

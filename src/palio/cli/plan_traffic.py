@@ -21,7 +21,7 @@ AT_ONCE: Final = 1_024
 """Events by themselves, or batches, that are read at once."""
 
 REPORT_EVERY: Final = 500_000
-"""Events after which it is told how far it has come."""
+"""Events after which progress is printed."""
 
 
 class TrafficFiles(NamedTuple):

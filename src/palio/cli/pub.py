@@ -33,7 +33,7 @@ _WHERE: Final = {
     "durable": "on the broker's disk",
     "home": "on the disks of the broker and of all homes",
 }
-"""What is said of each level of storage."""
+"""The words for each level of storage."""
 
 LOOK_S: Final = 30.0
 """Seconds between two looks whether the broker has not turned the client away for good."""

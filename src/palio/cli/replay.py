@@ -88,7 +88,7 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 def moment(text: str) -> datetime | None:
-    """A time; UTC where it does not say."""
+    """A time; UTC where it has no zone."""
     if not text:
         return None
     try:

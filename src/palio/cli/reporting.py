@@ -24,7 +24,7 @@ def print_status(what: str) -> None:
 
 
 def show_error(error: Exception, *, as_json: bool) -> None:
-    """Say what was wrong: on stderr, or as a JSON document on stdout."""
+    """Print an error: on stderr, or as a JSON document on stdout."""
     if as_json:
         show({"error": described(error)})
     else:

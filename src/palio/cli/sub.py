@@ -107,20 +107,20 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
 
 async def _print_when_in_force(subscription: Subscription, broker: str) -> None:
-    """Say when whatever is published will be heard, wherever that is."""
+    """Print when the subscription is in force wherever events are published."""
     print_status(f"hearing {subscription.filter} at {broker}; Ctrl-C ends it")
     try:
         await subscription.settled()
     except Unsettled as error:
         print_status(str(error))
     except PalioError:
-        pass  # the connection is lost, which is told by itself, or the subscription is over
+        pass  # the connection is lost, which has its own warning, or the subscription is over
     else:
         print_status("in force wherever events are published")
 
 
 async def _steer(subscription: Subscription) -> None:
-    """Take `limit=20` from standard input as a new value; a mistake is told and changes nothing."""
+    """Take `limit=20` from standard input as a new value; a mistake changes nothing."""
     from palio.cli.feed import LineFeed
 
     feed = LineFeed(inputs.standard_input())

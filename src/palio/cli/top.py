@@ -43,7 +43,7 @@ def figures(before: Sample, now: Sample) -> dict[str, Any]:
     {'published': 50.0}
     """
     seconds = now.at - before.at
-    # A broker that was started anew counts from nothing.
+    # A broker that was restarted counts from nothing.
     is_same = before.status.get("epoch") == now.status.get("epoch") and seconds > 0
     rates = {
         name: round((now.status[name] - before.status[name]) / seconds, 1) if is_same else 0.0

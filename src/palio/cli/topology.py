@@ -24,7 +24,7 @@ _STANDINGS: Final = {
     "moved": "moved to links",
     "waiting": "has not joined",
 }
-"""What is said of a broker, by what it does with the plan in use."""
+"""The words for a broker's part in the plan in use."""
 
 
 def topology(

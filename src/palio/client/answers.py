@@ -6,7 +6,7 @@ from typing import Any, NotRequired, TypedDict
 
 
 class BrokerInTopology(TypedDict):
-    """A broker that was heard of."""
+    """A broker that is known in the network."""
 
     links: list[str]
     parent: str
@@ -14,13 +14,13 @@ class BrokerInTopology(TypedDict):
     found: list[str]
     """Those of its links that it has found in the place of one that was lost."""
     url: str
-    """Where it says that others can reach it; empty if it does not."""
+    """The address that it announces for others; empty if it announces none."""
     reachable: bool
     durable_subscriptions: list[str]
     multicast: str
     """What it does with the plan in use: it has `joined` its groups, was `moved` to links by the
-    broker that was asked as it could not keep up, hears by `links` as it has no multicast way, or
-    is yet `waiting`. Empty where there is no plan."""
+    broker that was asked as it could not keep up, receives by `links` as it has no multicast way,
+    or is yet `waiting`. Empty where there is no plan."""
     leaving: bool
     """Whether it is about to go, or was drained."""
 
@@ -145,7 +145,7 @@ class Hop(TypedDict):
 
 
 class Trace(TypedDict):
-    """Where an event would go. `limited` says why there is less than all of it, if so."""
+    """Where an event would go. `limited` is the reason why some of it is missing, if so."""
 
     hops: list[Hop]
     limited: NotRequired[str]

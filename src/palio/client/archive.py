@@ -194,7 +194,7 @@ class Archive:
         return sorted(self._staging.glob("*.staged"))
 
     def _begin(self) -> None:
-        """Begin a segment. Its number was never used: not even if somebody cleared the staging."""
+        """Begin a segment. Its number is new even if the staging directory was cleared."""
         latest = max((int(each.stem, 16) for each in self._segments()), default=0)
         self._number = max(time.time_ns(), latest + 1)
         path = self._staging / f"{self._number:016x}.staged"
@@ -276,7 +276,7 @@ class Archive:
         return written
 
     def close(self) -> None:
-        """Let go of it. What is staged stays so, for whoever opens it next."""
+        """Close the files. Staged events stay there for the next process that opens the archive."""
         if self._segment >= 0:
             os.close(self._segment)
             os.close(self._lock)

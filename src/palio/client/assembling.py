@@ -65,7 +65,7 @@ class Assembling:
         return Sequences(self._pattern, self._values, self._given_reorder_s, is_durable=is_durable)
 
     def rebind(self, values: Bindings) -> None:
-        """Go on with other values of the pattern's parameters."""
+        """Bind the pattern's parameters to other values."""
         self._values = values
         self.sequences.rebind(values)
 
@@ -155,7 +155,7 @@ class Assembling:
         receipts.report()
 
     def _acknowledge(self, entry: int, held: int, bookmark: bytes) -> None:
-        """Tell the broker, which may have stopped; what it has kept back goes before what waits."""
+        """Acknowledge to the broker; events that it held back then go before those waiting here."""
         self._upstream.acknowledge(self._owner.number, entry, held, bookmark)
         if held and self._timer is None:
             self.restart_wait()

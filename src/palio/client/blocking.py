@@ -239,7 +239,7 @@ class SyncHub:
         on_gap: Callable[[Gap], None] | None = None,
         **options: Any,
     ) -> SyncSubscription:
-        """Hear what matches from now on; see `subscribe` of the asynchronous class."""
+        """Subscribe; see `subscribe` of the asynchronous class."""
         inner = self._portal.call(
             self._inner.subscribe(filter, values, capacity=capacity, on_gap=on_gap, **options)
         )

@@ -1,13 +1,13 @@
 """`PatternReceipts`: what a durable pattern owes its broker, and the bookmark that it leaves there.
 
 A pattern takes events in the order of publication, and its broker delivers entries in the order in
-which they came. So an acknowledgement says two things. The *bookmark* says how far the pattern has
+which they came. So an acknowledgement has two parts. The *bookmark* is how far the pattern has
 got: the place of the last event that took its part, and the partial match after it. And everything
 up to an entry need not come again, once all of it is at that place or before.
 
 While occurrences wait to be dealt with, the bookmark stays at the end of the last one that was:
-they are found again from there. Whoever takes the subscription up is told the bookmark and gets
-what was not acknowledged. Of that, what is at the bookmark's place or before has taken its part.
+they are found again from there. The client that takes the subscription up receives the bookmark and
+all unacknowledged events. Those at the bookmark's place or before have taken their part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from palio.protocol.receipts import Entry, Receipts
 from palio.protocol.seen_numbers import SeenNumbers
 
 HELD_BYTES: Final = WINDOW_BYTES // 4
-"""After so much the broker is told that what came is held here, so that it goes on sending."""
+"""After so many bytes the broker learns that they are held here, and continues to send."""
 
 NO_NUMBERS: Final = np.zeros(0, np.int64)
 """Of an entry that holds no events, or whose events are known by other numbers."""
@@ -88,16 +88,16 @@ class PatternReceipts:
         self._entries: deque[tuple[int, Place | None]] = deque()
         """What was not acknowledged: the number, and the last place at which a step wants it."""
         self._unreported: dict[int, None] = {}
-        """Those that were lost, of which the application has not been told yet."""
+        """Lost entries whose gap the application has not received yet."""
         self._came = 0
         """The last entry that came."""
         self._unreported_bytes = 0
-        """How much came since the broker was last told that it is held."""
+        """Bytes that came since the last acknowledgement of what is held."""
         self._seen = SeenNumbers()
         self._sent: Place | None = None
-        """The place of the last bookmark that the broker was told or has told."""
+        """The place of the last bookmark that was exchanged with the broker."""
         self._resumed: Place | None = None
-        """Where somebody else had got to, who left a bookmark."""
+        """The place of another client's bookmark from which this one resumed."""
 
     def follow(self, sequences: Sequences) -> None:
         """These are the sequences from now on."""
@@ -132,7 +132,7 @@ class PatternReceipts:
         ]
 
     def lost(self, entry: int) -> Callable[[], None]:
-        """An entry came without events; what is to be called once the gap for it is told."""
+        """An entry came without events; call the result once the gap for it was reported."""
         self._entries.append((entry, None))
         self._came, self._unreported[entry] = entry, None
 
@@ -164,7 +164,7 @@ class PatternReceipts:
         self.report(is_news=is_news)
 
     def report(self, *, is_news: bool = False) -> None:
-        """Tell the broker what it need not keep, if there is any, or there is other news."""
+        """Acknowledge what the broker need not keep, if there is any, or other news."""
         sequences = self._sequences
         after = self._end if self._unhandled else sequences.after
         is_held = self._unreported_bytes >= HELD_BYTES and not self.is_full
@@ -200,10 +200,10 @@ class PatternReceipts:
         return Bookmark(self._digest, after, taken, self._sequences.reorder_s).packed()
 
     def resume(self, mark: Bookmark, sequences: Sequences) -> bool:
-        """The broker has a bookmark. Whether to go on from there with these sequences, to which
-        nothing has come: else what was said here is further on.
+        """The broker has a bookmark. Whether to resume from there with these sequences, to which
+        nothing has come: else the last one sent from here is further on.
 
-        What was found here is then found again, or was by whoever left the bookmark.
+        Occurrences found here are then found again, or were by the client that left it.
         """
         if self._sent is not None and mark.after <= self._sent:
             return False
@@ -211,7 +211,7 @@ class PatternReceipts:
         taken = mark.taken if mark.pattern == self._digest else ()
         sequences.resume(mark.after, taken, mark.reorder_s)
         self._resumed = self._sent = mark.after
-        self._seen = SeenNumbers()  # what lies beyond comes again
+        self._seen = SeenNumbers()  # later events come again
         self._unhandled.clear()
         self.occurrences = Receipts(self._dealt_with)
         return True

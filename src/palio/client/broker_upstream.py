@@ -1,4 +1,4 @@
-"""`BrokerUpstream`: the upstream of a client: what the broker is told, and what it tells.
+"""`BrokerUpstream`: the upstream of a client: its changes to the broker, and the broker's events.
 
 Local first: a change is in force for what this client gives on before the broker knows of it, and a
 subscription that the broker refuses is as it was before. What is subscribed and what is under way
@@ -64,11 +64,11 @@ class BrokerUpstream(Roaming):
         """What those wait for who have unsubscribed."""
         self._next_advertised = 0
         self._missed: dict[Registration, None] = {}
-        """Subscriptions that were made anew and are perhaps not in force everywhere."""
+        """Subscriptions that were made again and are perhaps not in force everywhere."""
         self._is_settling = False
         """Whether the broker is asked if they are; that is asked again in a new session."""
 
-    # --- what the broker is told ---
+    # --- requests to the broker ---
 
     def send_change(self, change: Change, /) -> PendingReply:
         """Send a change to the broker, or keep it for the next session."""
@@ -120,7 +120,7 @@ class BrokerUpstream(Roaming):
             await self.ask(Advertise(0, number, str(what)))
         except BaseException:
             reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            if self.core.table.unadvertise(number, answers(reply)):  # it may be told of it yet
+            if self.core.table.unadvertise(number, answers(reply)):  # the request may still arrive
                 log_refusal(reply)
             raise
         return number
@@ -135,10 +135,10 @@ class BrokerUpstream(Roaming):
             if reply is not None:
                 await reply
 
-    # --- what the broker tells (`client.Application`) ---
+    # --- messages from the broker (`client.Application`) ---
 
     def renewed(self, *, may_have_missed: bool) -> None:
-        """The broker knew nothing of this client, and was told all of it again."""
+        """The broker knew nothing of this client, and all was declared to it again."""
         if may_have_missed:
             self._missed.update(dict.fromkeys(self.dispatcher))
             _note_unknown(self._missed)
@@ -186,7 +186,7 @@ class BrokerUpstream(Roaming):
         self.dispatcher.end(error)
 
     def deliver(self, message: Deliver) -> None:
-        """Events for whoever wants them."""
+        """Dispatch events to all subscriptions that match."""
         self.dispatcher.deliver(message.parcel, unpack_mask(message.rows, len(message.parcel)))
 
     def deliver_named(
@@ -209,7 +209,7 @@ class BrokerUpstream(Roaming):
             found.occurred(message.parts)
 
     def bookmarked(self, key: int, bookmark: bytes) -> None:
-        """A durable pattern goes on from there, unless it has got further."""
+        """Resume a durable pattern from a bookmark, unless it has got further."""
         found = self.dispatcher.get(key)
         if found is not None:
             found.bookmarked(bookmark)
@@ -237,7 +237,7 @@ def _note_unknown(registrations: Iterable[Registration]) -> None:
 
 
 def _done(reply: asyncio.Future[None], may_refuse: bool, change: asyncio.Future[Any]) -> None:
-    """A change is answered: whoever waits goes on, or is told that it was refused. If nobody waits
+    """Pass the answer to a change on to the caller that waits, with a refusal. If none waits
     any longer, that is logged.
     """
     error = None if change.cancelled() else change.exception()
@@ -292,7 +292,7 @@ class Lifetimes:
             self._is_over(registration)  # that asks once the broker is back
         except Closed:
             pass
-        except PalioError as error:  # a filter that it may hear no longer
+        except PalioError as error:  # a filter that it may no longer subscribe to
             registration.abandon(error)
 
     async def _has_source(self, registration: Registration) -> bool:

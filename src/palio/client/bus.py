@@ -80,12 +80,12 @@ class Bus(Hub[Upstream]):
         replaces: bool = False,
         **parameters: Any,
     ) -> Subscription:
-        """Hear what matches from now on.
+        """Subscribe to what matches from now on.
 
         Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
         mapping takes those with the name of an option. `capacity` bounds the events that wait; what
-        a slow consumer loses is told to `on_gap`. After `count` events that matched when they came
-        it ends by itself. `replaces` ends all others that it covers, as `cancel` does.
+        a slow consumer loses is reported to `on_gap`. After `count` events that matched when they
+        came it ends by itself. `replaces` ends all others that it covers, as `cancel` does.
         """
         what = as_filter(filter)
         for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):

@@ -84,7 +84,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     Of several URLs the first that answers is taken, and the others in turn when it no longer does.
     `name` is whom durable subscriptions belong to, unless a token or certificate says who this is;
     without one it is that of `identity`, or drawn. All who act under one `identity` at a broker
-    share what they advertise, and each may cancel what any of them hears; with a token it is its
+    share what they advertise, and each may cancel subscriptions of any; with a token it is its
     principal's own name. `timeout` is how many
     seconds each request waits for its answer before it raises `Unreachable` (None: for ever).
     `reorder_s` is how many seconds patterns wait for events that were overtaken on their way (0:
@@ -204,8 +204,8 @@ class Client(Operator):
     async def resume(self, *urls: str) -> None:
         """Come back to the broker, or to another one.
 
-        Where the session is no longer known, all is subscribed anew and every subscription is told
-        that it may have missed something. Durable subscriptions miss no durable event.
+        Where the session is no longer known, all is subscribed again and every subscription gets a
+        gap, as it may have missed events. Durable subscriptions miss no durable event.
         """
         self._check_usable()
         await self._upstream.resume(urls)
@@ -230,14 +230,14 @@ class Client(Operator):
                 async with asyncio.timeout(FLUSH_S):
                     await self._outbox.idle()
             except TimeoutError:
-                pass  # told to those who wait for the answers, when the session ends
+                pass  # callers that wait get the error when the session ends
         try:
             await super().close()
         finally:
             await self._upstream.close()
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """`close`; but whoever is cancelled in the block is not made to wait for a broker."""
+        """`close`; but a task that is cancelled in the block does not wait for the broker."""
         if kind is not None and issubclass(kind, asyncio.CancelledError):
             await self._upstream.close(CANCELLED_S)
         await self.close()
@@ -307,7 +307,7 @@ class Client(Operator):
         covering = read_advertisement(what, merged_values(values, parameters))
         await self._upstream.ask(Withdraw(0, str(covering)))
 
-    # --- hearing ---
+    # --- subscribing ---
 
     async def subscribe(  # noqa: PLR0913  # each is an option that applications give by name
         self,
@@ -326,24 +326,24 @@ class Client(Operator):
         assembled_by: Literal["client", "brokers"] = "client",
         **parameters: Any,
     ) -> Subscription:
-        """Hear what matches from now on; return when it is in force at this broker.
+        """Subscribe to what matches from now on; return when it is in force at this broker.
 
         Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
         mapping takes those with the name of an option.
 
         After `count` events that matched when they came it ends by itself; what waits may still be
-        taken. `lifetime_s` is how long it waits for somebody to offer what it wants: it ends with
+        taken. `lifetime_s` is how long it waits for an advertisement of such events: it ends with
         `SubscriptionEnded` if no advertisement overlaps it then, at once if that is 0. For that
         brokers have to know of advertisements (else `NotSupported`).
 
         `durable` names a subscription that outlives this session: its broker keeps events for it
         until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
-        likes). Whoever subscribes under the same name takes it up where it was; of a pattern what
+        likes). A later subscription of the same name resumes it; of a pattern what
         has been found of the next sequence, too.
 
         `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
-        as long as `connect` says or as it finds out. What comes later still is counted in `late`
-        and told as `Late`.
+        as long as `connect` says or as it measures. What comes later still is counted in `late`
+        and reported as `Late`.
 
         `replaces` ends all others that it covers once it is in force, as `cancel` does.
         `assembled_by="brokers"`: brokers put the events of a pattern together where they meet, and

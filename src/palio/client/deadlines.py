@@ -16,7 +16,7 @@ from palio.errors import InvalidInput, Unreachable
 
 TIMEOUT_S: Final = 30.0
 """How long a request waits for its answer: longer than a broker takes to be missed and dialled
-again, and short enough that somebody who waits for it learns what is the matter."""
+again, and short enough for a caller to learn of the failure."""
 
 TIDY_AT: Final = 10_000
 """So many that wait, and those that were answered out of order are taken out."""

@@ -1,7 +1,7 @@
 """The bounded queue between a bus and one consumer.
 
 Events wait in the batches they came in, with the rows that matched. When there are more than the
-capacity, the oldest are dropped and remembered as gaps, which the consumer is told of before the
+capacity, the oldest are dropped and remembered as gaps, which are reported before the
 next event, so that it always knows what it has not seen.
 
 What still matches is decided when events are *taken*: one that fails its subscription's parameters
@@ -55,7 +55,7 @@ class Consumer(Protocol):
         """True if an event that waited still matches; count it as spurious if not."""
 
     def report(self, gap: Gap) -> None:
-        """Tell the application what it lost."""
+        """Report to the application what it lost."""
 
     def took(self, count: int) -> None:
         """So many of those `left` were queued."""
@@ -173,7 +173,7 @@ class QueuedEvents:
         self._selected = self._selected[:count]
 
     def drop(self, count: int) -> Gap:
-        """Let go of the next events; the gap that this leaves."""
+        """Drop the next events; the gap that this leaves."""
         start, self._start = self._start, self._start + count
         first, last = (self._number(place) for place in (start, start + count - 1))
         return Gap(self.publisher, first, last, count)
@@ -208,7 +208,7 @@ class QueuedEvents:
         return batch if len(selected) == batch.num_rows else batch.take(selected)
 
     def _refuse_composites(self, *, current: bool) -> None:
-        """Let go of composites up to the first that still matches, which no batch can hold."""
+        """Drop composites up to the first that still matches, which no batch can hold."""
         while len(self):
             if current or self.consumer.still_wants(self._events()[self._start]):
                 raise InvalidFilter(
@@ -279,7 +279,7 @@ class DeliveryQueue:
         self._after_gaps: list[Callable[[], object]] | None = None
         """What is called once the gaps that wait have been reported."""
         self._arrived: asyncio.Event | None = None
-        """Is there once somebody waits."""
+        """Made when a consumer first waits."""
         self._end: PalioError | None = None
 
     def offer(self, queued: Queued) -> int:
@@ -367,7 +367,7 @@ class DeliveryQueue:
         """Remember a gap, joined with what of the same publisher was lost since the last report.
 
         The oldest go first and nothing is taken in between, so the two are neighbours. What came
-        too late for a pattern is told apart.
+        too late for a pattern has a gap of its own.
         """
         self._wake()
         kind = type(gap)

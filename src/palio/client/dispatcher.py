@@ -62,7 +62,7 @@ class Recipients(NamedTuple):
     arrival: Arrival
     by_subscription: list[tuple[Registration, Places]]
     events: int
-    """How many events somebody wants."""
+    """How many events any subscription wants."""
 
 
 class Dispatcher:
@@ -122,7 +122,7 @@ class Dispatcher:
         return self._matcher.match_event(event)
 
     def deliver(self, parcel: Parcel, mask: RowMask) -> None:
-        """Queue some of the events that came for whoever wants them."""
+        """Queue some of the events that came for the subscriptions that match."""
         wanted = self.wanted(Arrival(parcel), mask)
         self.spurious += int(np.count_nonzero(mask)) - wanted.events
         self.queue(wanted)
@@ -145,7 +145,7 @@ class Dispatcher:
             self.spurious += 1
             return
         if len(wanting) > 1:
-            wanting.sort(key=_number)  # who shares a queue hears in this order
+            wanting.sort(key=_number)  # subscriptions that share a queue receive in this order
         publisher, shape, row = parcel.publisher, parcel.shape, parcel.rows[0]
         for each in wanting:
             if each.assembling is None:
@@ -166,7 +166,9 @@ class Dispatcher:
             events += bool(wanting)
             for each in wanting:
                 found.setdefault(each, []).append(place)
-        ordered = sorted(found.items(), key=_number_of)  # who shares a queue hears in this order
+        ordered = sorted(
+            found.items(), key=_number_of
+        )  # subscriptions that share a queue receive in this order
         return Recipients(arrival, [(each, _places(of)) for each, of in ordered], events)
 
     def _wanting(self, event: Mapping[str, Any]) -> list[Registration]:
@@ -203,7 +205,7 @@ class Dispatcher:
     ) -> None:
         """Queue some of the events that came for a durable subscription, in an entry of its queue
         (0: in none). What it wants no longer is acknowledged; an entry without events once the
-        application was told of the gap before it.
+        gap before it was reported.
         """
         if entry and not len(parcel):
             registration.queue.after_gaps(_lost(registration, entry, parcel.publisher))
@@ -256,7 +258,7 @@ class Dispatcher:
 
 
 def _lost(registration: Registration, entry: int, publisher: str) -> Callable[[], None]:
-    """An entry of a queue came without events: what is to be called once the gap for it is told,
+    """An entry of a queue came without events: call the result once the gap for it was reported,
     which acknowledges it.
     """
     assembling, receipts = registration.assembling, registration.receipts
@@ -342,7 +344,7 @@ def _within(mask: RowMask, matches: Matches) -> Matches:
 
 
 def _rows_of(matches: Matches, count: int) -> int:
-    """How many of `count` rows somebody wants."""
+    """How many of `count` rows any subscription wants."""
     wanted = np.zeros(count, np.bool_)
     wanted[matches.rows] = True
     return int(wanted.sum())

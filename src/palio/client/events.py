@@ -45,7 +45,7 @@ class Event(Mapping[str, Any]):
         self.receipt = receipt
 
     async def ack(self) -> None:
-        """Say that this event has been dealt with and need not come again.
+        """Acknowledge this event: it is handled and need not come again.
 
         It means something for what a durable subscription receives, and nothing for other events.
         """
@@ -70,9 +70,9 @@ class Gap(msgspec.Struct, frozen=True):
 
     If the publisher is `*` and the count 0, events of any publisher may have been lost: the session
     with the broker ended, or a broker or a link on the way was away, and nobody knows what was
-    published meanwhile. The gap is told when the way is lost, and again once it is whole. Durable
-    events of a durable subscription are not among them, unless its broker's disk has lost some. The
-    count of a damaged entry may be that of all its numbers.
+    published meanwhile. The gap is reported when the path is lost, and again once it is whole.
+    Durable events of a durable subscription are not among them, unless its broker's disk has lost
+    some. The count of a damaged entry may be that of all its numbers.
     """
 
     publisher: str
@@ -80,7 +80,7 @@ class Gap(msgspec.Struct, frozen=True):
     last_seq: int
     count: int
     reason: str = ""
-    """Why events of any publisher may have been lost: which broker says so, and what it saw."""
+    """Why events of any publisher may have been lost: which broker reports it, and what it saw."""
 
     @property
     def is_certain(self) -> bool:
@@ -106,7 +106,7 @@ class Gap(msgspec.Struct, frozen=True):
 class Late(Gap, frozen=True):
     """Events that came too late for a pattern: others, published after them, had taken their part.
 
-    They took none, so the pattern may have missed sequences or told of others than there were. A
+    They took none, so the pattern may have missed sequences or found others than there were. A
     larger `reorder_s` waits longer for such events.
     """
 
@@ -117,7 +117,7 @@ class Late(Gap, frozen=True):
 class Published(msgspec.Struct, frozen=True):
     """The receipt of a publication: its numbers, and how many deliveries it made.
 
-    `level` says what was promised. In one process, events are in the queues of those who match;
+    `level` is what was promised. In one process, events are in the queues of those who match;
     on a network they are held by the broker: in `memory`, or on its disk (`durable`), or on the
     disks of all homes, too (`home`). How many deliveries they make is known in one process only.
     """

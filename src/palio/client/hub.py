@@ -31,7 +31,7 @@ AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
 
 
 class Hub(Generic[AnyUpstream]):
-    """A place where subscriptions are heard."""
+    """The base of buses and clients."""
 
     def __init__(
         self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_s: float | None
@@ -40,8 +40,8 @@ class Hub(Generic[AnyUpstream]):
         self._upstream: Final = upstream
         self._affinity: Final = LoopAffinity(type(self).__name__)
         self._reorder_s: Final = reorder_s
-        """How long patterns wait for events that were overtaken, unless a subscription says; None:
-        as it turns out."""
+        """How long patterns wait for events that were overtaken, unless a subscription sets it;
+        None: as it turns out."""
         self._attached: dict[int, Attached] = {}
         """By the identity of the subscriber, which each keeps alive: it may be unhashable."""
         self._closed = False
@@ -96,8 +96,8 @@ class Hub(Generic[AnyUpstream]):
         waits for them is discarded; `forget` ends durable ones for good.
 
         A pattern ends patterns of as many steps, each covered by its own. Handlers of subscribers
-        go on (`detach`). Under an identity it ends what others who act under it hear at the broker,
-        too, handlers among it: they have what waits and then `SubscriptionEnded`.
+        stay (`detach`). Under an identity it ends subscriptions of others who act under it at the
+        broker, too, handlers among it: they have what waits and then `SubscriptionEnded`.
         """
         self._check_open()
         what, given = as_filter(filter), merged_values(values, parameters)
@@ -144,7 +144,7 @@ class Hub(Generic[AnyUpstream]):
             del self._attached[subscriber]
 
     async def detach(self, subscriber: Subscriber) -> None:
-        """Let a subscriber's handlers deal with what waits for them, then hear nothing more.
+        """Let a subscriber's handlers process what waits for them, then unsubscribe them.
 
         Called from a handler it does not wait, as the handlers go on only after it.
         """

@@ -24,7 +24,7 @@ from palio.protocol.messages import AddPeer, Answer, Apply, Ask, Drain, RemovePe
 
 
 class Operator(Hub[BrokerUpstream]):
-    """Whoever looks after brokers; most verbs need the grant `monitor` or `operate`."""
+    """The verbs of operators; most need the grant `monitor` or `operate`."""
 
     def __init__(self, upstream: BrokerUpstream, *, reorder_s: float | None) -> None:
         super().__init__(upstream.dispatcher, upstream, reorder_s=reorder_s)
@@ -34,7 +34,7 @@ class Operator(Hub[BrokerUpstream]):
     async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised here is in force everywhere.
 
-        `Unsettled` names brokers that could not be told, not even after `patience` seconds.
+        `Unsettled` names brokers that could not be reached, not even after `patience` seconds.
         """
         self._check_open()
         await self._upstream.settled(check_seconds(patience, "patience"))
@@ -45,7 +45,7 @@ class Operator(Hub[BrokerUpstream]):
         return found
 
     async def status(self) -> dict[str, Any]:
-        """Counts of the broker by name, or of what is this client's own (`limited` says so)."""
+        """Counts of the broker by name, or of what is this client's own (then with `limited`)."""
         found: dict[str, Any] = await self.ask("status")
         return found
 
@@ -81,9 +81,9 @@ class Operator(Hub[BrokerUpstream]):
     async def add_peer(self, url: str) -> AddedPeer:
         """Have the broker linked to another, and return once it is; it is so after a restart, too.
 
-        Where no link comes about nothing has changed, and the error says why: nobody can be reached
-        (`Unreachable`), one of the two refuses (`NotPermitted`), or it would close a circle where
-        routing needs a tree (`NotSupported`).
+        Where no link comes about nothing has changed, and the error names the reason: no broker can
+        be reached (`Unreachable`), one of the two refuses (`NotPermitted`), or it would close a
+        circle where routing needs a tree (`NotSupported`).
         """
         self._check_open()
         answer: Answer = await self._upstream.ask(AddPeer(0, url))
@@ -100,7 +100,7 @@ class Operator(Hub[BrokerUpstream]):
         return removed
 
     async def retire(self, broker: str) -> None:
-        """Say of a broker that it is gone for good, and return when all others know.
+        """Remove a broker that is gone for good, and return when all others know.
 
         Nothing is kept for it from now on, its durable subscriptions are over, and `settled` waits
         for it no longer. A broker that can be reached is refused. One that comes back all the same
@@ -113,8 +113,8 @@ class Operator(Hub[BrokerUpstream]):
     async def drain(self, *, undo: bool = False) -> Remains:
         """Have the broker at the other end hand over all it has to others: what is left of that.
 
-        It goes on while this client is connected; ask again until it is `done`. From then on the
-        broker stays empty, until it is stopped or started anew, or a client says `undo`. If this
+        It continues while this client is connected; ask again until it is `done`. From then on the
+        broker stays empty, until it is stopped or restarted, or a client calls with `undo`. If this
         client leaves before that, the broker is in service again. A client that has once asked for
         it stays with that broker; one that had to go to another is refused there.
         """
@@ -133,7 +133,7 @@ class Operator(Hub[BrokerUpstream]):
 
         A plan is a document that `palio plan make` wrote, or the path of one; None ends multicast.
         Brokers join its groups meanwhile, and then use it; until then nothing changes. `topology`
-        tells which of them have joined.
+        shows which of them have joined.
         """
         self._check_open()
         await self._upstream.ask(Apply(0, "" if plan is None else _packed(plan)))
@@ -141,7 +141,7 @@ class Operator(Hub[BrokerUpstream]):
 
 
 def _packed(plan: bytes | str | PathLike[str]) -> str:
-    """A plan, or one in a file, as brokers tell it."""
+    """A plan, or one in a file, as it travels between brokers."""
     from palio.multicast.documents import decode, pack
 
     found, _ = decode(plan if isinstance(plan, bytes) else Path(plan).read_bytes())

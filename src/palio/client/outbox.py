@@ -185,7 +185,7 @@ class Outbox:
         self._publications.publish(_parcel(batch), alike, durable=durable)
 
     def _send_one_by_one(self, shape: Shape, alike: list[_Offer]) -> None:
-        """Send each event by itself; the one that does not fit is told why."""
+        """Send each event by itself; the receipt of one that does not fit has the error."""
         for offer in alike:
             try:
                 (batch,) = batches(dict(zip(shape.names, offer.row, strict=True)))
@@ -206,7 +206,7 @@ class Outbox:
         publications.publish(_parcel(offer.batches[-1]), (offer,), durable=offer.durable)
 
     def flow(self) -> None:
-        """Answers came, or there is room: send what waits, and tell those who wait for the end."""
+        """Answers came, or there is room: send what waits, and release callers of `idle`."""
         if self._offers:
             self.flush()
         if self._idle:
@@ -241,4 +241,4 @@ class Outbox:
 
 
 def _parcel(batch: pa.RecordBatch) -> Parcel:
-    return Parcel.of("", batch)  # whose events they are is the broker's to say
+    return Parcel.of("", batch)  # the broker fills in the publisher

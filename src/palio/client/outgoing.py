@@ -69,7 +69,7 @@ def _advice(given: object) -> str:
 
 
 def _record_advice(given: object) -> str:
-    """How to publish a record of one of the common kinds; nothing is said of anything else."""
+    """How to publish a record of one of the common kinds; empty for anything else."""
     kind = type(given)
     if hasattr(kind, "__dataclass_fields__"):
         return "; publish dataclasses.asdict(it)"
@@ -142,7 +142,7 @@ def lone(shape: Shape, row: Row) -> Parcel | None:
     for value in row:
         if type(value) is str and not value.isascii() and not _is_text(value):
             return None
-    parcel = Parcel.lone("", shape, row)  # whose it is is the broker's to say
+    parcel = Parcel.lone("", shape, row)  # the broker fills in the publisher
     return parcel if parcel.nbytes <= MAX_LONE_BYTES else None
 
 

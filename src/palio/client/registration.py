@@ -1,8 +1,8 @@
-"""`Registration`: a subscription as the house knows it; `Subscription` is the application's handle.
+"""`Registration`: the state of a subscription; `Subscription` is the application's handle.
 
 It owns all that belongs to one subscription: its filter and values, its keys in the engine, its
 pattern at work, what it owes its broker, and the queue that its events wait in. A change
-is put in force here first, and told to the upstream then: each verb returns the upstream's answer.
+is put in force here first and then sent upstream: each verb returns the pending reply.
 """
 
 from __future__ import annotations
@@ -81,18 +81,18 @@ class Registration:
         self._reorder_s = options.reorder_s
         self._by_brokers = options.by_brokers
         self._ended_at: Place | None = None
-        """Where the last occurrence ended that brokers assembled: the next one lies beyond."""
+        """Where the last occurrence ended that brokers assembled: the next one begins later."""
         self.is_automatic = options.is_automatic
         self.receipts = NO_RECEIPTS
         """What is owed to the broker for events that were delivered."""
         if self.durable:
             self.receipts = Receipts(partial(upstream.acknowledge, number))
         self.on_refused: Callable[[PalioError], None] | None = None
-        """Who is told when it ends with an error and shares its queue with others."""
+        """Called when it ends with an error while others share its queue."""
         self.version = 0
         """Counts changes of filter and parameters."""
         self.left = options.count
-        """How many events more it hears; None for any number."""
+        """How many events more it receives; None for any number."""
         self.spurious = 0
         self.lost = 0
         self.late = 0
@@ -102,7 +102,7 @@ class Registration:
         self._on_gap = options.on_gap
         self._on_end = on_end
         self._has_warned = False
-        """Whether a warning says already that events come too late."""
+        """Whether late events were logged already."""
         self.assembling: Assembling | None = None
         """The pattern at work; None for a filter, and where brokers assemble it."""
         self._set_pattern()
@@ -116,7 +116,7 @@ class Registration:
     # --- changes ---
 
     def announce(self, text: str = "") -> PendingReply:
-        """Tell the upstream of a new subscription, whose filter was read from a text, if any: then
+        """Send a new subscription upstream, whose filter was read from a text, if any: then
         it need not be written.
         """
         if not self._upstream.has_broker:
@@ -142,7 +142,7 @@ class Registration:
         return changed
 
     def update(self, values: dict[str, Any]) -> PendingReply:
-        """Hear by values that were checked (`changed`), of the events that wait too."""
+        """Bind parameters to values that were checked (`changed`), for waiting events too."""
         changed = {name: each for name, each in values.items() if each is not self.values[name]}
         if not self.closed:
             self._rebind(values)
@@ -155,7 +155,7 @@ class Registration:
         return self._upstream.send_change(Update(0, self.number, changed))
 
     def replace(self, what: Filter | Pattern, values: dict[str, Any]) -> PendingReply:
-        """Hear something else under the same number. A pattern starts over."""
+        """Change the filter under the same number. A pattern starts over."""
         if self.durable and isinstance(what, Pattern) != isinstance(self.what, Pattern):
             raise InvalidFilter(_OF_ANOTHER_KIND)
         before = self.what, self.values
@@ -176,7 +176,7 @@ class Registration:
         )
 
     def leave(self, error: PalioError | None = None, *, forget: bool = False) -> PendingReply:
-        """Hear nothing more, and tell the upstream. See `end`."""
+        """Unsubscribe upstream, and end."""
         reply = None
         if not self.closed:
             reply = self._upstream.send_change(Unsubscribe(0, self.number, forget))
@@ -188,7 +188,7 @@ class Registration:
         log_refusal(self.leave(error))
 
     def end(self, error: PalioError | None = None) -> None:
-        """Hear nothing more; what waits is still delivered, and then an error if there is one."""
+        """Take no more events; those that wait are delivered, then an error if there is one."""
         if not self.closed:
             self.closed = True
             self._on_end(self)
@@ -253,7 +253,7 @@ class Registration:
                 self.receipts = new.receipts.occurrences
 
     def bookmarked(self, packed: bytes) -> None:
-        """Somebody has left a bookmark under this name: go on from there, if that is further."""
+        """Resume from a bookmark that another client left under this name, if it is further."""
         assembling = self.assembling
         if assembling is not None and assembling.resume(packed):
             assert assembling.receipts is not None
@@ -280,7 +280,7 @@ class Registration:
 
     def occurred(self, sequence: Sequence[Occurrence]) -> None:
         """Brokers have assembled an occurrence: it is queued, unless it overlaps the one before,
-        as when two brokers tell of it, or is one of what was subscribed before.
+        as when two brokers send it, or is of the pattern before a change.
         """
         first = place_of(sequence[0])
         if not self.by_brokers or (self._ended_at is not None and first <= self._ended_at):
@@ -312,7 +312,7 @@ class Registration:
             self.abandon()
 
     def lose(self, gap: Gap) -> None:
-        """Events were lost: it is told before the next one."""
+        """Events were lost: report it before the next one."""
         if isinstance(gap, Late):
             self.late += gap.count
         self.queue.note(self, gap)
@@ -333,7 +333,7 @@ class Registration:
             raise HandlerFailed("on_gap gave a coroutine, which nobody awaits; call create_task")
 
     def _warn(self, gap: Gap) -> None:
-        """Log a gap that nobody asked to be told of; of late events the first, as many may come."""
+        """Log a gap where there is no `on_gap`; of late events the first, as many may come."""
         if not isinstance(gap, Late):
             logger.warning("subscription %s: %s", self.what, gap)
         elif not self._has_warned:

@@ -1,6 +1,6 @@
 """`Window`: how long a pattern waits for events that were overtaken on their way.
 
-Longer is safer and later. So unless an application says how long, the window follows what comes: it
+Longer is safer and later. So unless an application sets it, the window follows what comes: it
 grows at once when events are overtaken for longer, and shrinks slowly while they are not.
 """
 
@@ -13,8 +13,8 @@ from palio.errors import LimitExceeded
 from palio.protocol.limits import check_seconds
 
 REORDER_S: Final = 1.0
-"""How long a pattern waits at first unless the application says: a few retransmissions around the
-world, and what clocks of brokers differ by."""
+"""How long a pattern waits at first unless the application sets it: a few retransmissions around
+the world, and what clocks of brokers differ by."""
 
 MAX_REORDER_S: Final = 3_600.0
 """The most an application may ask for: what is awaited for longer belongs in an archive."""
@@ -81,7 +81,7 @@ class Window:
     def missed(self, now: float, overtaken_s: float) -> None:
         """An event came too late, overtaken for so long at least.
 
-        What it came after may have been let go before the window last grew, and then tells nothing
+        Later events may have been released before the window last grew, which then shows nothing
         of the window as it is now.
         """
         is_new = now >= self._grew_at + self.seconds

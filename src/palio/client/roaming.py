@@ -45,7 +45,7 @@ MOST_KNOWN: Final = 16
 it takes to have so many in all."""
 
 SETTLE_AGAIN_S: Final = 0.1
-"""How long a client waits before it asks again for brokers that could not be told."""
+"""How long a client waits before it asks again about brokers that were not reached."""
 
 
 class Roaming(Upstream, Application):
@@ -147,7 +147,7 @@ class Roaming(Upstream, Application):
     async def _go_elsewhere(self, reply: Sequence[str]) -> None:
         """The broker is about to go: move to another one, if there is any that takes this client.
 
-        Whoever came first to leave it, or has no connection, has found another way.
+        A call that came first to leave it, or a lost connection, makes this needless.
         """
         async with self._one_at_a_time:
             here, broker = self.session.urls[0], self.session.broker
@@ -169,7 +169,7 @@ class Roaming(Upstream, Application):
         self.core.move(new.core)
         try:
             await new.open()
-            with suppress(Unsettled):  # those brokers were not heard before either
+            with suppress(Unsettled):  # events of those brokers did not come before either
                 await self.settled(0.0)
             await asyncio.sleep(CROSSING_S)
             with suppress(TimeoutError):  # the broker that is left answers for what it got
@@ -218,7 +218,7 @@ class Roaming(Upstream, Application):
                 raise Unsettled(unreached)
             await asyncio.sleep(SETTLE_AGAIN_S)
 
-    # --- what the broker tells (`client.Application`) ---
+    # --- messages from the broker (`client.Application`) ---
 
     def redirected(self, urls: Sequence[str]) -> None:
         """The broker is about to go."""
@@ -259,7 +259,7 @@ def unanswered(request: Request) -> str:
 
 def elsewhere(known: Sequence[str], reply: Sequence[str], draw: random.Random) -> list[str]:
     """The addresses to try: those that the application gave, in any order, so that the clients of
-    one broker do not all go to one other; then those that the broker tells of. `known` begins with
+    one broker do not all go to one other; then those that the broker names. `known` begins with
     that of the broker itself.
 
     A client that is connected by TLS goes nowhere without it.

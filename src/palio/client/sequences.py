@@ -3,10 +3,10 @@
 Over a network an event may overtake another one that was published before it. So each is held back
 until `reorder_s` seconds after it came, or until one comes that was published so much later; then
 it takes its part in the order of publication, together with all that were published before it. An
-event that comes when one published after it has taken its part is late: it takes none, and is told.
-A window that was not given is told of each what it was overtaken by (`Window`).
+event that comes when one published after it has taken its part is late: it takes none, and is
+reported. A window that was not given measures how long each was overtaken (`Window`).
 
-Time is an argument: whoever owns the sequences calls `advance` when `wake` says so. It is counted
+Time is an argument: the owner of the sequences calls `advance` at `wake`. It is counted
 from when events came, by one clock, so the clock of this machine need not agree with the brokers'.
 """
 
@@ -91,7 +91,7 @@ class Sequences:
         return due, Late(publisher, min(late), max(late), len(late)) if late else None
 
     def _measure(self, occurrences: Sequence[Occurrence], now: float, *, is_late: bool) -> None:
-        """Tell the window for how long the earliest of these was overtaken, others being so for
+        """Measure for the window how long the earliest of these was overtaken, others being so for
         less: since the first came that was published later, and by the newest of all.
         """
         window, monitor = self._window, self._monitor
@@ -134,13 +134,13 @@ class Sequences:
         return self._composites(self._monitor.flush())
 
     def rebind(self, values: Bindings) -> None:
-        """Go on with other values of the pattern's parameters."""
+        """Bind the pattern's parameters to other values."""
         self._monitor.rebind(values)
 
     def resume(
         self, after: Place | None, taken: Iterable[Occurrence], reorder_s: float | None = None
     ) -> None:
-        """Go on, before anything came, from where others stopped, with their window if it is given
+        """Resume, before anything came, where others stopped, with their window if it is given
         and nobody has set another.
         """
         self._monitor.resume(after, taken)
@@ -189,7 +189,7 @@ class Sequences:
 
 
 def composite(sequence: Iterable[Occurrence]) -> Event:
-    """The events of one sequence, as an application hears of it."""
+    """The events of one sequence, as an application receives it."""
     parts = [_event(each) for each in sequence]
     last = parts[-1]
     return Event(dict(last), last.publisher, last.seq, last.time, tuple(parts))

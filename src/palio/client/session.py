@@ -58,7 +58,7 @@ class Session(Connector):
     ) -> None:
         self.core = ClientSession(self, owner, urls, hello, draw.random, soon=self._soon)
         self.receiver: _Receiver | None = None
-        """Who hears the connection that counts."""
+        """The receiver of the current connection."""
         self.timer_at = inf
         """When the session is looked at again."""
         self._dial = dial
@@ -151,7 +151,7 @@ class Session(Connector):
             self._wire.flush()
 
     def _soon(self) -> None:
-        """At the end of this turn of the loop what waits to be said is said."""
+        """Send what waits to be joined at the end of this turn of the loop."""
         asyncio.get_running_loop().call_soon(self._end_turn)
 
     def _end_turn(self) -> None:

@@ -71,7 +71,7 @@ _MARK: Final = "__palio_handler__"
 
 
 class Handler:
-    """A method with a filter: what it hears, and how its arguments come from an event."""
+    """A method with a filter, and how its arguments come from an event."""
 
     def __init__(self, what: Filter | Pattern, function: Callable[..., Any], capacity: int) -> None:
         self.function = function
@@ -127,18 +127,18 @@ class Subscriber:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        _handlers(cls)  # what is wrong with them is told where they are written
+        _handlers(cls)  # raises what is wrong with them at their definition
 
     def failed(self, handler: str, event: Event, error: HandlerFailed) -> None:
         """Called when a handler raised; logs it. Override to do otherwise."""
         logger.error("%s of %r raised for %r", handler, self, event, exc_info=error.__cause__)
 
     def refused(self, handler: str, error: PalioError) -> None:
-        """Called when a handler will hear nothing more, for its subscription was ended; logs it.
+        """Called when a handler's subscription was ended by others; logs it.
 
-        A broker may refuse one that it took before, when the session with it is made anew, or
-        another client of the same identity has cancelled it. The other handlers go on. Override to
-        do otherwise.
+        A broker may refuse one that it took before, when the session with it is renewed, or another
+        client of the same identity has cancelled it. The other handlers continue. Override to do
+        otherwise.
         """
         logger.error("%s of %r hears nothing more: %s", handler, self, error)
 
@@ -286,7 +286,7 @@ class Attached:
                 log_refusal(reply)
 
     def _change(self, values: dict[str, Any]) -> list[PendingReply]:
-        """Put values in force here: what the broker is told."""
+        """Put values in force here; the pending replies of the broker."""
         changes = []
         for registration in self.registrations:
             variables = registration.what.variables
@@ -311,16 +311,16 @@ class Attached:
         self.update(values)
 
     def _refused(self, name: str, error: PalioError) -> None:
-        """One handler hears nothing more; with the last one of them all end."""
+        """One handler's subscription has ended; with the last one the queue does."""
         if all(each.closed for each in self.registrations):
             self._queue.close()
         try:
             self._subscriber.refused(name, error)
-        except Exception:  # the application's own code; the other handlers go on
+        except Exception:  # the application's own code; the other handlers continue
             logger.exception("refused() of %r raised", self._subscriber)
 
     def stop(self) -> None:
-        """Hear nothing more; handlers still deal with what waits."""
+        """Unsubscribe; handlers still process what waits."""
         for registration in self.registrations:
             registration.abandon()
 
@@ -333,7 +333,7 @@ class Attached:
             await self._handle(self._handlers[consumer], event)
 
     async def _handle(self, handler: Handler, event: Event) -> None:
-        """Run a handler; whatever it raises is told to `failed` and ends there."""
+        """Run a handler; what it raises goes to `failed` and ends there."""
         try:
             result = handler.call(self._subscriber, event)
             if inspect.isawaitable(result):

@@ -33,7 +33,7 @@ def as_filter(filter: str | Filter | Pattern, taker: str = "a subscription") -> 
 def merged_values(values: Bindings | None, named: Bindings) -> Bindings:
     """The values of parameters that were given in a mapping, by name, or both; each of them once.
 
-    >>> given_values({"values": 1}, {"limit": 10})
+    >>> merged_values({"values": 1}, {"limit": 10})
     {'values': 1, 'limit': 10}
     """
     if values is None:
@@ -61,7 +61,7 @@ def frozen(values: Bindings) -> dict[str, Any]:
 
 def _plain(name: str, value: object) -> Any:
     """Refuse what is no value now, and not when it is to be sent. None and other collections are
-    for the filter to refuse, which says what it takes instead.
+    for the filter to refuse, whose error names what it takes instead.
     """
     if isinstance(value, tuple | list | set | frozenset):
         return tuple([_plain(name, each) for each in value])
@@ -83,7 +83,7 @@ def check_values(what: Filter | Pattern, values: Bindings) -> None:
 
 
 def check_stored_at(durable: object) -> None:
-    """Refuse what says nowhere that events can be stored.
+    """Refuse what names no place where events can be stored.
 
     >>> check_stored_at(True), check_stored_at("home")
     (None, None)
@@ -96,7 +96,7 @@ def check_stored_at(durable: object) -> None:
 
 
 def check_count(count: object) -> None:
-    """Refuse what is no number of events to hear.
+    """Refuse what is no number of events to receive.
 
     >>> check_count(None), check_count(1)
     (None, None)

@@ -1,4 +1,4 @@
-"""`Subscription`: the application's handle on what it hears."""
+"""`Subscription`: the application's handle on a subscription."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
 
 SETTLE_PATIENCE_S: Final = 5.0
-"""How long `settled` waits for brokers that cannot be told: a network that forms is whole soon."""
+"""How long `settled` waits for brokers that are not reached: a network that forms is whole soon."""
 
 
 class SubscriptionView:
@@ -80,7 +80,7 @@ class SubscriptionView:
 
     @property
     def lost(self) -> int:
-        """Events of all gaps told: it fell behind, or they came too late for its pattern."""
+        """Events of all gaps reported: it fell behind, or they came too late for its pattern."""
         return self._registration.lost
 
     @property
@@ -158,7 +158,7 @@ class Subscription(SubscriptionView):
     async def replace(
         self, filter: str | Filter | Pattern, values: Bindings | None = None, /, **named: Any
     ) -> None:
-        """Hear something else from now on, under the same identity.
+        """Change the filter from now on, under the same identity.
 
         Parameters that the new filter has too keep their values unless they are given. A pattern
         starts over.
@@ -181,13 +181,13 @@ class Subscription(SubscriptionView):
         """Return when the subscription is in force wherever events are published.
 
         In one process that is at once. On a network `Unsettled` names brokers that could not be
-        told, not even after `patience` seconds; it will be in force there once they are back.
+        reached, not even after `patience` seconds; it will be in force there once they are back.
         """
         self._check_open()
         await self._upstream.settled(patience)
 
     async def unsubscribe(self, *, forget: bool = False) -> None:
-        """Hear nothing more; what waits is discarded.
+        """Receive nothing more; events that wait are discarded.
 
         A durable subscription stays at its broker, which keeps its events for when its name is
         subscribed to again; `forget` ends it for good.
@@ -219,7 +219,7 @@ class Subscription(SubscriptionView):
             self._registration.receipts.finish()
 
     async def ack(self, event: Event | None = None) -> None:
-        """Say that an event, or all that were taken, have been dealt with."""
+        """Acknowledge an event, or all that were taken."""
         if event is not None:
             await event.ack()
         else:

@@ -52,7 +52,7 @@ Dial: TypeAlias = Callable[[str, Receiver], Awaitable[Wire]]
 
 
 def tcp(tls: TLS = None) -> Dial:
-    """Connections over TCP, with TLS for `palios://` or where `tls` says how."""
+    """Connections over TCP, with TLS for `palios://` or where `tls` is given."""
 
     async def dial(url: str, receiver: Receiver) -> Wire:
         address = parse_address(url)
@@ -121,7 +121,7 @@ class _Connection(asyncio.Protocol):
             receiver.lost(reason)
 
     def _abandon(self) -> Receiver | None:
-        """Cut the connection; who is to be told why, if anybody."""
+        """Cut the connection; the receiver of the reason, if there still is one."""
         receiver, self._receiver = self._receiver, None
         if self._transport is not None:
             self._transport.abort()

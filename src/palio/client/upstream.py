@@ -1,4 +1,4 @@
-"""`Upstream`: where the events of a place come from, and who is told what is wanted there; and the
+"""`Upstream`: the source of a bus's or client's events, which changes are sent to; and the
 futures that wait for what becomes of that.
 """
 
@@ -20,19 +20,19 @@ from palio.protocol.requests import Outcome, Waiter
 logger: Final = logging.getLogger("palio")
 
 Change: TypeAlias = Subscribe | Update | Replace | Unsubscribe
-"""What an upstream is told of one subscription."""
+"""A change of one subscription that is sent upstream."""
 
 PendingReply: TypeAlias = asyncio.Future[Any] | None
-"""The answer to a change that an upstream was told of; None where nobody has to be told."""
+"""The reply to a change; None where none is awaited."""
 
 
 class Upstream:
     """That of a bus, where whatever is in force here is so everywhere; a broker's overrides it."""
 
     has_broker = False
-    """Whether anybody is told anything."""
+    """Whether changes are sent to a broker."""
     is_ready = True
-    """Whether it takes requests; else `check_ready` says why not."""
+    """Whether it takes requests; else `check_ready` raises the reason."""
     is_listening = True
     """Whether events can come just now."""
 
@@ -48,7 +48,7 @@ class Upstream:
         return None
 
     async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
-        """End what others who act under the same identity hear and this covers; how many."""
+        """End subscriptions of others of the same identity that this covers; how many."""
         del what, forget
         return 0
 
@@ -79,7 +79,7 @@ def _settle(future: asyncio.Future[Any], outcome: Outcome) -> None:
 
 
 def finish(future: asyncio.Future[None]) -> None:
-    """Let whoever waits go on."""
+    """Release the caller that waits."""
     if not future.done():
         future.set_result(None)
 

@@ -4,8 +4,8 @@
 >>> spark = palio.spark.session()  # doctest: +SKIP
 >>> palio.spark.match(events, subscriptions, columns=["id"]).show()  # doctest: +SKIP
 
-Names load their modules when first used, and no module of this room imports pyspark before it has
-to: what runs in Spark's Python workers, and what reads and compiles subscriptions, never does.
+Names load their modules when first used, and no module of this package imports pyspark before it
+has to: what runs in Spark's Python workers, and what reads and compiles subscriptions, never does.
 """
 
 from __future__ import annotations

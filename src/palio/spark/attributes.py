@@ -171,7 +171,7 @@ def _fitted(name: str, column: Any, misfits: list[Misfit]) -> Any:
 
 
 def _decimal(name: str, column: Any, misfits: list[Misfit]) -> Any:
-    """Whole decimals as int64; others as the nearest float64 where that tells them apart."""
+    """Whole decimals as int64; others as the nearest float64 where that distinguishes them."""
     if column.type.scale <= 0:
         return _cast(name, column, pa.int64(), "it is beyond int64", misfits)
     texts = column.cast(pa.utf8())

@@ -38,7 +38,7 @@ from palio.model.operators import MEMBERSHIP, Op
 from palio.model.values import INT64_MAX, INT64_MIN
 
 BOUNDS: Final = {"valid_from": ">=", "valid_to": "<"}
-"""The columns that say when a row holds, each with what the event's time must be to it."""
+"""The columns of the times when a row holds, each with what the event's time must be to it."""
 
 MIN_TABLE_ROWS: Final = 4
 """Fewer rows of one shape are cheaper as single filters."""

@@ -54,7 +54,7 @@ class BrokerLogin(NamedTuple):
 
     @property
     def tls(self) -> str | None:
-        """The authorities to trust where the address says TLS, and they are not the system's."""
+        """The authorities to trust for an address of TLS, unless they are the system's."""
         return self.ca if self.ca and parse_address(self.url).is_secure else None
 
 
@@ -176,7 +176,7 @@ class Connection(Application):
         except TimeoutError:
             raise Unreachable(f"{self.url} did not answer within {self.timeout_s:g} s") from None
 
-    # --- what the broker says (`client.Application`) ---
+    # --- messages from the broker (`client.Application`) ---
 
     def deliver_durable(self, message: Deliver) -> None:
         """An entry; what was published for those who were here could not be read again."""

@@ -28,7 +28,7 @@ FILE: Final = "$file"
 """The column that names the file an event of a Parquet path is in..."""
 
 ROW: Final = "$row"
-"""...and the one that says which of its rows it is."""
+"""...and the one with the number of its row."""
 
 WATERMARK: Final = "spark.watermarkDelayMs"
 """The metadata that Spark writes beside a column that `withWatermark` names."""
@@ -138,7 +138,7 @@ class FrameEvents:
 
 def _field(column: Column, given: Any, name: str) -> tuple[Column, DataType]:
     """A field of a struct, and its type. Spark may take names that differ in case for the same one:
-    then fields are told apart by their places.
+    then fields are distinguished by their places.
     """
     place = given.names.index(name)
     if [each.lower() for each in given.names].count(name.lower()) > 1:

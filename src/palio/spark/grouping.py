@@ -50,7 +50,7 @@ def plan_groups(
     are; if it is left out, those with subscriptions to which an event goes. What crosses to the
     driver is each distinct set of brokers with its count, never an event.
 
-    >>> palio.spark.plan_groups("quotes.parquet", "wishes.jsonl")  # doctest: +SKIP
+    >>> palio.spark.plan_groups("quotes.parquet", "subscriptions.jsonl")  # doctest: +SKIP
     """
     limits = PlanLimits() if limits is None else limits
     traffic = group_traffic(events, subscriptions, brokers, time=time)
@@ -72,7 +72,7 @@ def group_traffic(
 
 
 def traffic_of(table: pa.Table, brokers: Sequence[str] | None) -> GroupTraffic:
-    """The traffic that a table of `subscribers` and `count` tells of.
+    """The traffic of a table of `subscribers` and `count`.
 
     >>> table = pa.table({"subscribers": [["b2"], ["b1", "b2"]], "count": [3, 1]})
     >>> traffic_of(table, None).shares.tolist()

@@ -8,7 +8,7 @@
    partial match is forgotten when the watermark has left its `WITHIN` behind, and a key of which
    nothing is left has no state. No more than `MAX_HELD_EVENTS` hits of a key wait.
 4. State knows a pattern by its id and text: one that is there after a restart as it was before goes
-   on where it was, and one that was changed begins anew.
+   on where it was, and one that was changed starts over.
 
 The operator is `applyInPandasWithState`. Its successor `transformWithState` asks the JVM over a
 socket for every value and timer of every key, where this one has state travel with the rows, a
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
 MAX_HELD_EVENTS: Final = 100_000
-"""Events of one key that wait for the watermark: its state is written anew with every micro-batch
+"""Events of one key that wait for the watermark: its state is written again with every micro-batch
 that has events of it, and this many are some ten megabytes."""
 
 # Generic types whose arguments are known when a query is planned, and not to mypy.
@@ -97,7 +97,7 @@ _MEMORY: Final[Any] = KeyState
 class HitTypes:
     """The columns that hits have: keys, then the time, then those of `order` and those given back.
 
-    Says what they are in msgpack, so that every value comes back as it was.
+    Gives their types in msgpack, so that every value comes back as it was.
     """
 
     schema: pa.Schema

@@ -1,10 +1,10 @@
-"""`run_pipeline`: what a plan says, done on Spark; `explain`: what it would do, without Spark.
+"""`run_pipeline`: runs a plan on Spark; `explain`: what it would do, without Spark.
 
     source -> normalize -> match -----> sinks, and a report
                        \\-> sequences ->
 
 Of a static source each result is computed once and each sink written once. Of a stream each sink
-is a query with its own checkpoint: stopped or killed, it goes on where it was.
+is a query with its own checkpoint: stopped or killed, it resumes where it was.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run_pipeline(
 ) -> RunReport:
     """Run a pipeline to its end: that of its source, or of a stream once `stop` is set.
 
-    `tell` is told, in words, what is done and what came of it.
+    `log` gets a line for each stage and its outcome.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # py4j has no types
     from pyspark.errors import PySparkException
@@ -268,7 +268,7 @@ class _Run:
 
     @contextmanager
     def _refreshed(self, standing: SubscriptionSet | None) -> Iterator[None]:
-        """Subscriptions are read again, as often as the plan says."""
+        """Read subscriptions again, as often as the plan says."""
         asked = self.plan.match
         if standing is None or asked is None or not asked.refresh:
             yield
@@ -310,7 +310,7 @@ class _Run:
         return query
 
     def _follow(self, queries: Sequence[StreamingQuery], progress: dict[Any, Any]) -> None:
-        """Note the micro-batches that have ended, and tell of new ones."""
+        """Note the micro-batches that have ended, and log new ones."""
         for number, query in enumerate(queries):
             for each in query.recentProgress:
                 key = (number, each["batchId"])

@@ -1,6 +1,6 @@
 """A pipeline as it is written down: `pipeline.toml`, read and checked before anything runs.
 
-What is wrong is told with its key and its line. Nothing here starts Spark.
+Errors name the key and its line. Nothing here starts Spark.
 """
 
 from __future__ import annotations

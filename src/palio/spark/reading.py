@@ -352,9 +352,10 @@ ASKER: Final = "spark"
 class Catalogue:
     """The subscriptions at a broker, now.
 
-    A broker tells its subscriptions to principals with the grant `monitor`
-    (docs/howto/authority.md), each filter as it runs it: with what its owner may hear. The asker's
-    own are left out, such as the durable subscription that a pipeline reads its events from.
+    A broker shows its subscriptions to principals with the grant `monitor`
+    (docs/howto/authority.md), each filter as it runs it: with what its owner may receive. The
+    asker's own are left out, such as the durable subscription that a pipeline reads its events
+    from.
 
     `token` is what shows who asks, by default `$PALIO_TOKEN`; `name` is who asks where nobody needs
     to show it; `ca` is the file of the authorities to trust, by default those of the system.

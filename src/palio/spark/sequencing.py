@@ -44,8 +44,8 @@ def sequences(
     is for patterns that do not say themselves how long they may take.
 
     A stream needs a watermark, `events.withWatermark(time, "10 seconds")`, and every pattern an
-    end. It finds what history finds among the events that are not late; a sequence is told when the
-    watermark reaches its last event, because until then an earlier one may come.
+    end. It finds what history finds among the events that are not late; a sequence is emitted when
+    the watermark reaches its last event, because until then an earlier one may come.
 
     One row for each sequence: the key, `pattern` (the id), `started` and `ended`, and `events`, the
     `time` and `columns` of each of its events.

@@ -1,4 +1,4 @@
-"""A SparkSession that is ready: Java found, workers prepared, logs quiet, errors heard."""
+"""A SparkSession that is ready: Java found, workers prepared, logs quiet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONNECT: Final = "sc://"
 """The beginning of the address of a Spark Connect server."""
 
 LOCAL_SETTINGS: Final = {
-    # Spark's page and ports are open to the network unless told otherwise.
+    # Spark's page and ports are open to the network by default.
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -182,7 +182,7 @@ def _place(running: SparkSession) -> str | None:
 
 
 def _shortened(master: str) -> str:
-    """A master as `_place` says it."""
+    """A master as `_place` gives it."""
     return f"{CONNECT}{urlsplit(master).hostname}" if master.startswith(CONNECT) else master
 
 

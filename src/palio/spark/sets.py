@@ -197,7 +197,7 @@ def subscriptions(
 
 
 def _name_in(path: Path) -> str:
-    """The name of a version, as a file says; nothing else may become a part of a path."""
+    """The name of a version in a file; nothing else may become a part of a path."""
     with path.open("rb") as file:
         found = file.read(64)
     if not _VERSION.fullmatch(found):

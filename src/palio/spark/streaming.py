@@ -4,8 +4,8 @@ The broker numbers the entries in its custody and gives each again until it is a
 numbers are the offsets, and they are kept nowhere but in Spark's checkpoint:
 
 1. `latestOffset` waits for no events that are not there: it asks the broker how many entries wait,
-   takes these, and says how far that goes. It is handed the offset at which the query is, which is
-   in Spark's log of finished batches; entries up to it are never asked for again, and are
+   takes these, and returns how far that goes. It is handed the offset at which the query is, which
+   is in Spark's log of finished batches; entries up to it are never asked for again, and are
    acknowledged.
 2. `partitions` hands out the events themselves. After a restart Spark asks for the batch that was
    not finished by the same two offsets; its entries were not acknowledged, so they come again, with
@@ -111,9 +111,9 @@ class OpenEntries:
     def receive(self, through: int = 0) -> None:
         """Take in all that waits, as far as a batch goes, and at least through some entry.
 
-        A broker sends deliveries when its windows allow it, before or after whatever else it says:
+        A broker sends deliveries when its windows allow it, before or after its other messages:
         so it is asked which entry is the last, and they are taken up to that one. One that it
-        cannot read any more comes without events, after the gap that tells of it.
+        cannot read any more comes without events, after the gap for it.
         """
         connection = self._connected()
         self.last = connection.ask(Ask(0, "waiting", KEY))["last"]

@@ -30,7 +30,7 @@ EVENTS: Final = ("", "")
 """The key of how many events there are: one may have several such values."""
 
 SHOWN: Final = 5
-"""Reasons that are told at once, those with most values first."""
+"""Reasons that are logged at once, those with most values first."""
 
 Counts: TypeAlias = dict[tuple[str, str], int]
 """Of each attribute and reason how many values there are, and of `EVENTS` how many events."""
@@ -77,7 +77,7 @@ class Tally(Protocol):
 
 
 class Sum:
-    """Adds counts for Spark; the one at the driver tells of them, and copies elsewhere do not."""
+    """Adds counts for Spark; the one at the driver logs them, and copies elsewhere do not."""
 
     def __init__(self, *, logs: bool = False) -> None:
         self.logs = logs

@@ -9,7 +9,7 @@
    micro-batch again under its number after a failure, with the same rows in the same order unless
    the query shuffles; so a sink that has seen the key has seen the call.
 3. What is not taken goes to the dead letters, a file for each task in `deadLetter`; without such a
-   directory the query stops, and goes on with the same micro-batch the next time. A sink that is
+   directory the query stops, and resumes with the same micro-batch the next time. A sink that is
    gone (410) stops it in any case.
 """
 
@@ -50,7 +50,7 @@ MAX_BATCH: Final = 1_000
 """Events of one call, as for the webhooks of a broker."""
 
 DEFAULT_BATCH: Final = 100
-"""...and as many if nothing is said in the mode `batch`."""
+"""...and the default of the mode `batch`."""
 
 MAX_ATTEMPTS: Final = 100
 
@@ -69,7 +69,7 @@ class Hook(Options, frozen=True, kw_only=True):
     timeout: Seconds = 30.0
     dead_letter: str = ""
     source: str = "palio"
-    """Whose an event is said to be that is no CloudEvent by itself."""
+    """The `source` of events that are no CloudEvents by themselves."""
     token: str = ""
     token_file: str = ""
     header: dict[str, str] = field(default_factory=dict)
@@ -280,7 +280,7 @@ class Poster:
         return post_all(self._hook, place, events)
 
     def finish(self, reports: Sequence[WriterCommitMessage | None], batch: int) -> None:
-        """Tell of events that were not taken."""
+        """Log events that were not taken."""
         dead = sum(each.dead for each in reports if isinstance(each, Called))
         if dead:
             logger.warning(

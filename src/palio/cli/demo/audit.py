@@ -1,7 +1,7 @@
 """The audit: the quotes that every subscriber should receive, worked out apart from the brokers.
 
 Each quote is tested by brute force with `Filter.matches` just before it is published. A quote that
-matches is owed until the subscriber receives it, or is told that it lost it. Afterwards Spark may
+matches is owed until the subscriber receives it, or a gap reports it lost. Afterwards Spark may
 match the quotes again.
 """
 

@@ -1,7 +1,7 @@
 """`palio demo`: one market, three broker processes in a mesh, four subscribers, one kill.
 
 Quotes are published at one broker and received at the others. The limit of one subscription follows
-the market; one subscriber is too slow and is told what it lost; the broker of the durable
+the market; one subscriber is too slow and loses some, with gaps; the broker of the durable
 subscription is killed while quotes come, and started again. At the end the audit compares what
 every subscriber should have received with what it received, and Spark matches the quotes again.
 """
@@ -183,7 +183,7 @@ class Demo:
         """
         async with self._change:
             if not all(self._brokers.values()):
-                return  # a broker that is down cannot be told
+                return  # a broker that is down cannot be updated
             promise, subscription = self.promises["bargains"], self._subscriptions["bargains"]
             if not await self._all_received(promise):
                 self._is_open = False
@@ -213,7 +213,7 @@ class Demo:
         self._is_open = False
 
     async def _all_received(self, *promises: Promise) -> bool:
-        """Wait until nothing is owed; False if that takes too long, which the audit tells."""
+        """Wait until nothing is owed; False if that takes too long, which the audit shows."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not all(promise.is_settled for promise in promises):
