@@ -137,11 +137,15 @@ class MatchTask:
         """The columns that the user wants, for some events."""
         return self.slots.given_back(events.batch, events.origin(rows), self.schema)
 
-    def batches(self, count: int, columns: Callable[[slice], list[Any]]) -> Batches:
-        """Rows of the result in batches of bounded size."""
-        for first in range(0, count, MAX_BATCH_ROWS):
-            part = columns(slice(first, min(count, first + MAX_BATCH_ROWS)))
-            yield pa.RecordBatch.from_arrays(part, schema=self.schema)
+    def result(self, columns: list[Any]) -> pa.RecordBatch:
+        """Rows of the result."""
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _slices(count: int) -> Iterator[slice]:
+    """Rows of a result in parts of bounded size."""
+    for first in range(0, count, MAX_BATCH_ROWS):
+        yield slice(first, min(count, first + MAX_BATCH_ROWS))
 
 
 @dataclass(frozen=True)
@@ -244,19 +248,14 @@ def _pairs(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
     for _, passes in _passes(version, events):
         for index, _, each in passes:
             rows, numbers = _found(index, version, each)
-
-            def columns(
-                part: slice, each: FittedEvents = each, rows: Longs = rows, numbers: Longs = numbers
-            ) -> list[Any]:
+            for part in _slices(len(rows)):
                 who = numbers[part]
                 given = task.given_back(each, rows[part])
                 given.append(version.ids.take(pa.array(who, pa.int64())))
                 if version.subscriber_numbers is not None:
                     places = pa.array(version.subscriber_numbers[who])
                     given.append(version.subscribers.take(places))
-                return given
-
-            yield from task.batches(len(rows), columns)
+                yield task.result(given)
 
 
 def _any(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
@@ -267,11 +266,8 @@ def _any(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> B
             masks[place][index.match(each.events).rows] = True
         for each, mask in zip(chunk, masks, strict=True):
             rows = np.flatnonzero(mask)
-
-            def columns(part: slice, each: FittedEvents = each, rows: Longs = rows) -> list[Any]:
-                return task.given_back(each, rows[part])
-
-            yield from task.batches(len(rows), columns)
+            for part in _slices(len(rows)):
+                yield task.result(task.given_back(each, rows[part]))
 
 
 def _routes(
@@ -304,14 +300,9 @@ def _route(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
     """Each event with each subscriber that any of its subscriptions sends it to."""
     names = _goals(version)
     for each, rows, who in _routes(version, events):
-
-        def columns(
-            part: slice, each: FittedEvents = each, rows: Longs = rows, who: Longs = who
-        ) -> list[Any]:
-            given = task.given_back(each, rows[part])
-            return [*given, names.take(pa.array(who[part], pa.int64()))]
-
-        yield from task.batches(len(rows), columns)
+        for part in _slices(len(rows)):
+            subscribers = names.take(pa.array(who[part], pa.int64()))
+            yield task.result([*task.given_back(each, rows[part]), subscribers])
 
 
 def _sets(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
@@ -327,16 +318,13 @@ def _sets(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> 
             masks[rows[begin:end] - first, who[begin:end]] = True
             tally.add(words_of(masks))
     sets, counts = tally.counted()
-
-    def columns(part: slice) -> list[Any]:
+    kind = task.schema.field("subscribers").type
+    for part in _slices(len(sets)):
         rows, who = np.nonzero(masks_of(sets[part], len(names)))
         starts = np.searchsorted(rows, np.arange(len(sets[part]) + 1))
         named = names.take(pa.array(who, pa.int64()))
         lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), named)
-        kind = task.schema.field("subscribers").type
-        return [lists.cast(kind), pa.array(counts[part].astype(np.int64))]
-
-    yield from task.batches(len(sets), columns)
+        yield task.result([lists.cast(kind), pa.array(counts[part].astype(np.int64))])
 
 
 def _count(task: MatchTask, version: Version, events: Iterator[FittedEvents]) -> Batches:
@@ -350,12 +338,10 @@ def _count(task: MatchTask, version: Version, events: Iterator[FittedEvents]) ->
             else:
                 numbers = _found(index, version, each)[1]
                 totals += np.bincount(numbers, minlength=len(totals))
-    some = np.flatnonzero(totals)
-
-    def columns(part: slice) -> list[Any]:
-        return [version.ids.take(pa.array(some[part])), pa.array(totals[some[part]])]
-
-    yield from task.batches(len(some), columns)
+    matched = np.flatnonzero(totals)
+    for part in _slices(len(matched)):
+        some = matched[part]
+        yield task.result([version.ids.take(pa.array(some)), pa.array(totals[some])])
 
 
 def _found(index: Index, version: Version, events: FittedEvents) -> tuple[Longs, Longs]:
