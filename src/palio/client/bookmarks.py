@@ -83,21 +83,17 @@ class PatternReceipts:
         self._unhandled: deque[tuple[int, Place]] = deque()
         """Their numbers, and where they end."""
         self._found = 0
-        self._end: Place | None = None
-        """Where the last one ended that was dealt with."""
+        self._handled_until: Place | None = None
         self._entries: deque[tuple[int, Place | None]] = deque()
         """What was not acknowledged: the number, and the last place at which a step wants it."""
         self._unreported: dict[int, None] = {}
         """Lost entries whose gap the application has not received yet."""
-        self._came = 0
-        """The last entry that came."""
+        self._last_entry = 0
         self._unreported_bytes = 0
         """Bytes that came since the last acknowledgement of what is held."""
         self._seen = SeenNumbers()
-        self._sent: Place | None = None
-        """The place of the last bookmark that was exchanged with the broker."""
-        self._resumed: Place | None = None
-        """The place of another client's bookmark from which this one resumed."""
+        self._last_bookmark: Place | None = None
+        self._resumed_at: Place | None = None
 
     def follow(self, sequences: Sequences) -> None:
         """These are the sequences from now on."""
@@ -118,7 +114,7 @@ class PatternReceipts:
         if entry:
             last = max(((each[TIME], publisher, each[SEQ]) for each in events), default=None)
             self._entries.append((entry, last))
-            self._came = entry
+            self._last_entry = entry
             self._unreported_bytes += size
         if not events:
             return []
@@ -134,7 +130,7 @@ class PatternReceipts:
     def lost(self, entry: int) -> Callable[[], None]:
         """An entry came without events; call the result once the gap for it was reported."""
         self._entries.append((entry, None))
-        self._came, self._unreported[entry] = entry, None
+        self._last_entry, self._unreported[entry] = entry, None
 
         def reported() -> None:
             self._unreported.pop(entry, None)
@@ -143,7 +139,7 @@ class PatternReceipts:
         return reported
 
     def _is_over(self, place: Place) -> bool:
-        return self._resumed is not None and place <= self._resumed
+        return self._resumed_at is not None and place <= self._resumed_at
 
     def expect(self, occurrences: Iterable[Event]) -> Entry | None:
         """Occurrences go into the queue, each with its receipt: the entry of the last one."""
@@ -159,30 +155,30 @@ class PatternReceipts:
         """All occurrences up to this one have been dealt with."""
         is_news = False
         while self._unhandled and self._unhandled[0][0] <= number:
-            _, self._end = self._unhandled.popleft()
+            _, self._handled_until = self._unhandled.popleft()
             is_news = True
         self.report(is_news=is_news)
 
     def report(self, *, is_news: bool = False) -> None:
         """Acknowledge what the broker need not keep, if there is any, or other news."""
         sequences = self._sequences
-        after = self._end if self._unhandled else sequences.after
+        after = self._handled_until if self._unhandled else sequences.after
         is_held = self._unreported_bytes >= HELD_BYTES and not self.is_full
         if not (is_news or is_held or self._is_passed(after)):
             return
         taken = () if self._unhandled else sequences.taken
         packed = self._packed(after, taken)
         if len(packed) > MAX_BOOKMARK_BYTES:  # then it stays where it was
-            after = self._end if is_news else None
+            after = self._handled_until if is_news else None
             packed = self._packed(after, ())
         entry = 0
         while self._is_passed(after):
             entry, _ = self._entries.popleft()
         held = 0
         if not self.is_full:
-            held, self._unreported_bytes = self._came, 0
+            held, self._unreported_bytes = self._last_entry, 0
         if entry or is_news or is_held:
-            self._sent = after or self._sent
+            self._last_bookmark = after or self._last_bookmark
             self._send(entry, held, packed)
 
     def _is_passed(self, after: Place | None) -> bool:
@@ -205,12 +201,12 @@ class PatternReceipts:
 
         Occurrences found here are then found again, or were by the client that left it.
         """
-        if self._sent is not None and mark.after <= self._sent:
+        if self._last_bookmark is not None and mark.after <= self._last_bookmark:
             return False
         self.follow(sequences)
         taken = mark.taken if mark.pattern == self._digest else ()
         sequences.resume(mark.after, taken, mark.reorder_s)
-        self._resumed = self._sent = mark.after
+        self._resumed_at = self._last_bookmark = mark.after
         self._seen = SeenNumbers()  # later events come again
         self._unhandled.clear()
         self.occurrences = Receipts(self._dealt_with)
@@ -220,7 +216,7 @@ class PatternReceipts:
         """The session is lost: what was not acknowledged will come again, under other numbers."""
         self._entries.clear()
         self._unreported.clear()
-        self._came = self._unreported_bytes = 0
+        self._last_entry = self._unreported_bytes = 0
 
 
 def digest(pattern: Pattern) -> bytes:

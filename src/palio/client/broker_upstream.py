@@ -60,8 +60,7 @@ class BrokerUpstream(Roaming):
     ) -> None:
         super().__init__(urls, hello, dial, draw=draw, timeout=timeout)
         self.dispatcher: Final = Dispatcher(self, matcher)
-        self._leavers: set[asyncio.Future[None]] = set()
-        """What those wait for who have unsubscribed."""
+        self._unsubscribing: set[asyncio.Future[None]] = set()
         self._next_advertised = 0
         self._missed: dict[Registration, None] = {}
         """Subscriptions that were made again and are perhaps not in force everywhere."""
@@ -102,8 +101,8 @@ class BrokerUpstream(Roaming):
                 log_refusal(change)
             return None
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._leavers.add(reply)
-        reply.add_done_callback(self._leavers.discard)
+        self._unsubscribing.add(reply)
+        reply.add_done_callback(self._unsubscribing.discard)
         change.add_done_callback(partial(_done, reply, may_refuse))
         self.deadlines.watch(reply, unanswered(request), self.deadlines.seconds)
         return reply
@@ -177,7 +176,7 @@ class BrokerUpstream(Roaming):
     def disconnected(self) -> None:
         """Release callers that wait for the broker to confirm an unsubscribe."""
         self.is_listening = False
-        for each in list(self._leavers):
+        for each in list(self._unsubscribing):
             finish(each)
 
     def ended(self, error: PalioError) -> None:

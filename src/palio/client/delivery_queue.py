@@ -267,7 +267,7 @@ Queued: TypeAlias = QueuedEvents | QueuedEvent
 class DeliveryQueue:
     """The events of a consumer in the order of arrival, bounded in number."""
 
-    __slots__ = ("_after_gaps", "_arrived", "_end", "_gaps", "_waiting", "capacity", "waiting")
+    __slots__ = ("_arrived", "_end", "_gap_callbacks", "_gaps", "_waiting", "capacity", "waiting")
 
     def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
         check_capacity(capacity)
@@ -276,8 +276,7 @@ class DeliveryQueue:
         """Events that wait."""
         self._waiting = _NOTHING
         self._gaps = _NO_GAPS
-        self._after_gaps: list[Callable[[], object]] | None = None
-        """What is called once the gaps that wait have been reported."""
+        self._gap_callbacks: list[Callable[[], object]] | None = None
         self._arrived: asyncio.Event | None = None
         """Made when a consumer first waits."""
         self._end: PalioError | None = None
@@ -344,7 +343,7 @@ class DeliveryQueue:
             while self._gaps:
                 oldest = next(iter(self._gaps))
                 oldest[0].report(self._gaps.pop(oldest))
-            callback, self._after_gaps = self._after_gaps, None
+            callback, self._gap_callbacks = self._gap_callbacks, None
             for each in callback or ():
                 each()
             while self._waiting:
@@ -383,9 +382,9 @@ class DeliveryQueue:
 
     def after_gaps(self, callback: Callable[[], object]) -> None:
         """Call something once the gaps that wait have been reported."""
-        if self._after_gaps is None:
-            self._after_gaps = []
-        self._after_gaps.append(callback)
+        if self._gap_callbacks is None:
+            self._gap_callbacks = []
+        self._gap_callbacks.append(callback)
         self._wake()
 
     def discard(self, consumer: Consumer) -> None:

@@ -28,8 +28,7 @@ class Operator(Hub[BrokerUpstream]):
 
     def __init__(self, upstream: BrokerUpstream, *, reorder_s: float | None) -> None:
         super().__init__(upstream.dispatcher, upstream, reorder_s=reorder_s)
-        self._drains = ""
-        """The broker that this client has drained."""
+        self._drained_broker = ""
 
     async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
         """Return when all that was subscribed and advertised here is in force everywhere.
@@ -120,8 +119,8 @@ class Operator(Hub[BrokerUpstream]):
         """
         self._check_open()
         self._upstream.stays = True
-        self._drains = self._drains or self._upstream.session.broker
-        answer: Answer = await self._upstream.ask(Drain(0, self._drains, undo))
+        self._drained_broker = self._drained_broker or self._upstream.session.broker
+        answer: Answer = await self._upstream.ask(Drain(0, self._drained_broker, undo))
         remains: Remains = answer.data
         return remains
 

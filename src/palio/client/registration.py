@@ -101,8 +101,7 @@ class Registration:
         self._upstream = upstream
         self._on_gap = options.on_gap
         self._on_end = on_end
-        self._has_warned = False
-        """Whether late events were logged already."""
+        self._has_logged_late = False
         self.assembling: Assembling | None = None
         """The pattern at work; None for a filter, and where brokers assemble it."""
         self._set_pattern()
@@ -336,8 +335,8 @@ class Registration:
         """Log a gap where there is no `on_gap`; of late events the first, as many may come."""
         if not isinstance(gap, Late):
             logger.warning("subscription %s: %s", self.what, gap)
-        elif not self._has_warned:
-            self._has_warned = True
+        elif not self._has_logged_late:
+            self._has_logged_late = True
             logger.warning(
                 "subscription %s: %s; `late` counts further ones, on_gap= tells each",
                 self.what,

@@ -66,8 +66,7 @@ class Session(Connector):
         self._wire: Wire | None = None
         self._closing: Wire | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: list[asyncio.Future[None]] = []
-        """Those who wait to be connected."""
+        self._connecting: list[asyncio.Future[None]] = []
         self._was_lost = False
 
     async def open(self) -> None:
@@ -78,12 +77,12 @@ class Session(Connector):
         if self.core.is_connected:
             return
         opened: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(opened)
+        self._connecting.append(opened)
         try:
             await opened
         except asyncio.CancelledError:
-            self._waiting = [each for each in self._waiting if not each.done()]
-            if opened.cancelled() and not self._waiting:
+            self._connecting = [each for each in self._connecting if not each.done()]
+            if opened.cancelled() and not self._connecting:
                 self.core.abandon()
                 self.set_timer()
             raise
@@ -181,14 +180,14 @@ class Session(Connector):
             self._was_lost = False
             how = "all goes on" if resumed else "all is subscribed anew"
             logger.warning("connected to %s again; %s", self.core.broker, how)
-        self._resolve_waiting(None)
+        self._resolve_connecting(None)
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
         """Fail callers of `open`, unless the session dials again."""
         if again:
             logger.info("%s", error)
         else:
-            self._resolve_waiting(error)
+            self._resolve_connecting(error)
 
     def broke(self, error: Exception) -> None:
         """Log that the connection broke."""
@@ -196,8 +195,8 @@ class Session(Connector):
         broker = self.core.broker
         logger.warning("the connection to %s broke (%s); it is dialled again", broker, error)
 
-    def _resolve_waiting(self, error: PalioError | None) -> None:
-        waiting, self._waiting = self._waiting, []
+    def _resolve_connecting(self, error: PalioError | None) -> None:
+        waiting, self._connecting = self._connecting, []
         for future in waiting:
             if future.done():
                 continue
