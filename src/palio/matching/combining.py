@@ -164,10 +164,6 @@ class Combiner:
                     keys = layer.match_one(events)
                     return Matches(np.zeros(len(keys), np.int64), keys)
         offsets, keys = self.found(snapshot, events)
-        if snapshot.kernels is not None:
-            rows = np.empty(len(keys), np.int64)
-            snapshot.kernels.rows_of(offsets, rows)
-            return Matches(rows, keys)
         return Matches(np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)), keys)
 
     def count(self, snapshot: Snapshot, events: pa.RecordBatch) -> Counts:

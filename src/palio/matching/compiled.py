@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from palio.matching.compile.rows import CompiledRows
+from palio.matching.compile.rows import CompiledRows, runs
 from palio.matching.destinations import Destinations
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed, Words
@@ -92,25 +92,16 @@ class CompiledLayer:
 
     def without(self, keys: Longs) -> CompiledLayer:
         """The same layer with tombstones for some keys, those that it has; they ascend."""
-        kernels = self.segment.kernels
-        if kernels is not None:
-            bits, count = kernels.mark_tombstones(self.keys, self.tombstones, keys)
-            return self._with(bits, count) if count else self
         first, end = np.searchsorted(self.keys, keys), np.searchsorted(self.keys, keys, "right")
         hit = first < end
         if not hit.any():
             return self
-        counts = (end - first)[hit]
-        ranks = np.repeat(first[hit] - (np.cumsum(counts) - counts), counts)
-        ranks += np.arange(len(ranks))
+        ranks = runs(first[hit], (end - first)[hit])
         words, marks = ranks >> 6, np.uint64(1) << (ranks & 63).astype(np.uint64)
         count = int(np.count_nonzero(self.tombstones[words] & marks == 0))
         bits = self.tombstones.copy()
         np.bitwise_or.at(bits, words, marks)
-        return self._with(bits, count) if count else self
-
-    def _with(self, tombstones: Words, more: int) -> CompiledLayer:
-        return replace(self, tombstones=tombstones, removed=self.removed + more)
+        return replace(self, tombstones=bits, removed=self.removed + count) if count else self
 
     # --- answers ---
 

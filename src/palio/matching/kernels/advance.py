@@ -18,11 +18,10 @@ import numpy.typing as npt
 from palio.matching.kernels.jit import compiled
 from palio.matching.kernels.records import FIRST_NUMBER, OPEN, NumberCuts, NumberTables, RecentRows
 
-__all__ = ["advance", "code_numbers", "common_ranks", "mark_tombstones"]
+__all__ = ["advance", "code_numbers", "common_ranks"]
 
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
 
 HEAD = 4
 """Words of a record before the uses and the numbers."""
@@ -458,22 +457,3 @@ def _reach(keys: Longs, first: int, key: int) -> int:
         else:
             high = middle
     return low
-
-
-@compiled
-def mark_tombstones(owners: Longs, tombstones: Words, keys: Longs) -> tuple[Words, int]:
-    """The tombstones with those of some keys added (`owners` and `keys` ascend), and the number of
-    new ones; no bits if there are none.
-    """
-    more, bits, at = 0, tombstones[:0], 0
-    for key in keys:
-        at = _reach(owners, at, key)
-        while at < len(owners) and owners[at] == key:
-            word, bit = at >> 6, np.uint64(1) << np.uint64(at & 63)
-            if not tombstones[word] & bit:
-                if not len(bits):
-                    bits = tombstones.copy()
-                bits[word] |= bit
-                more += 1
-            at += 1
-    return bits, more

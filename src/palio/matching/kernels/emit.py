@@ -25,7 +25,7 @@ from palio.matching.kernels.simd import (
     vector_at,
 )
 
-__all__ = ["merge_found", "order", "rows_of", "unite", "write_block"]
+__all__ = ["merge_found", "order", "unite", "write_block"]
 
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -230,12 +230,3 @@ def merge_found(
             other += 1
         merged_offsets[event + 1] = size
     return merged_offsets, merged[:size]
-
-
-@compiled
-def rows_of(offsets: Longs, rows: Longs) -> None:
-    """Write the event of each pair of an answer. The caller has room: what numpy hands out is in
-    large pages, which takes a quarter of the time where there are millions of pairs.
-    """
-    for event in range(len(offsets) - 1):
-        rows[offsets[event] : offsets[event + 1]] = event

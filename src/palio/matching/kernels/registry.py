@@ -61,11 +61,9 @@ class Kernels:
         self.automaton_of = texts.automaton_of
         self.code_text = texts.code_text
         self.code_texts = texts.code_texts
-        self.rows_of = emit.rows_of
         self.merge_found = emit.merge_found
         self.advance = advance.advance
         self.common_ranks = advance.common_ranks
-        self.mark_tombstones = advance.mark_tombstones
         self.match_recent = recent.match_recent
         self.route_recent = recent.route_recent
         self.scan_recent = recent.scan_recent
