@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from palio.matching.coding import Coder, Columns, code_batch
-from palio.matching.compile.rows import CompiledRows, prefixes_of, ranked_owners, shared_prefixes
+from palio.matching.compile.rows import CompiledRows, prefixes_of, shared_prefixes
 from palio.matching.counting import Counting
 from palio.matching.kernels import fallback
 from palio.matching.kernels.records import (
@@ -125,7 +125,8 @@ class Segment:
     upper: Level
 
     def __init__(self, compiled: CompiledRows, kernels: Kernels | None) -> None:
-        self.keys, self.row_ranks = ranked_owners(compiled.row_owners)
+        self.keys, ranks = np.unique(compiled.row_owners, return_inverse=True)
+        self.row_ranks = ranks.astype(np.int32)
         self._prepare(compiled)
         if kernels is not None:
             self.lay_out(kernels)

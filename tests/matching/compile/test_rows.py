@@ -1,17 +1,14 @@
-"""Rows in order: intersections, contradictions, prefixes, and the ranks of owners."""
+"""Rows in order: intersections, contradictions, prefixes."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
 from palio.matching.compile.rows import (
     PREFIX_DEPTH,
     CompiledRows,
-    _order_of_columns,
     prefixes_of,
-    ranked_owners,
     shared_prefixes,
 )
 from palio.model.operators import Op
@@ -53,19 +50,3 @@ def test_prefixes_are_cut_at_their_depth() -> None:
     assert prefixes[1].tolist() == [-1] * PREFIX_DEPTH
     assert prefixes[2].tolist() == list(range(PREFIX_DEPTH))
     assert shared_prefixes(np.array([[1, 2], [1, 3], [1, 3], [2, -1]])).tolist() == [0, 1, 2, 0, 0]
-
-
-@pytest.mark.parametrize("bits", [3, 40])
-def test_columns_are_sorted_alike_packed_or_not(seed: int, bits: int) -> None:
-    draw = np.random.default_rng(seed)
-    columns = [draw.integers(0, 1 << bits, 300) >> (bits - 3) << (bits - 3) for _ in range(3)]
-    order = _order_of_columns(columns)
-    assert order.tolist() == sorted(range(300), key=lambda at: [each[at] for each in columns])
-
-
-@pytest.mark.parametrize("owners", [[], [5], [-(2**63), 2**62, 5, 5, -7], [3, 1, 2, 1, 3]])
-def test_owners_have_ranks(owners: list[int]) -> None:
-    listed = np.array(owners, np.int64)
-    keys, ranks = ranked_owners(listed)
-    assert keys.tolist() == sorted(set(owners))
-    assert keys[ranks].tolist() == owners

@@ -24,7 +24,6 @@ __all__ = [
     "Span",
     "assembled",
     "prefixes_of",
-    "ranked_owners",
     "runs",
     "shared_prefixes",
 ]
@@ -164,7 +163,7 @@ def _intersected(
     """IntervalTable of a row on one slot joined into one, which has an interval of its own."""
     slots, lows, highs = intervals
     places = rows * slot_count + slots[ids]
-    order = _order(places)
+    order = np.argsort(places)
     places = places[order]
     repeated = np.zeros(len(places) + 1, np.bool_)
     repeated[1:-1] = places[1:] == places[:-1]
@@ -186,29 +185,6 @@ def _intersected(
         np.concatenate([rows[alone], rows[firsts]]),
         np.concatenate([ids[alone], len(slots) + np.arange(len(firsts))]),
     )
-
-
-def _order(keys: Longs) -> Longs:
-    """What sorts keys that are not negative. Sorting numbers is several times quicker than
-    sorting their places, so these ride along in the low bits where there is room.
-    """
-    bits = max(1, len(keys) - 1).bit_length()
-    if not len(keys) or int(keys.max()).bit_length() + bits > 63:
-        return np.argsort(keys)
-    return np.sort((keys << bits) | np.arange(len(keys))) & ((1 << bits) - 1)
-
-
-def _order_of_columns(columns: Sequence[Longs]) -> Longs:
-    """What sorts by several columns, none negative, the first one first: by one packed key if
-    they fit into one.
-    """
-    widths = [int(column.max()).bit_length() for column in columns]
-    if sum(widths) > 63:
-        return np.lexsort(columns[::-1])
-    packed = columns[0]
-    for column, width in zip(columns[1:], widths[1:], strict=True):
-        packed = (packed << width) | column
-    return np.argsort(packed, kind="stable")
 
 
 def _distinct(intervals: Intervals) -> tuple[Longs, npt.NDArray[np.int64]]:
@@ -262,8 +238,7 @@ def _selective_first(
     popularity = np.empty(len(slot_uses), np.int64)
     popularity[np.argsort(-slot_uses, kind="stable")] = np.arange(len(slot_uses))
     first = offsets[:-1]
-    steps = (grade - grade.min()).astype(np.int64)
-    order = _order_of_columns([steps, popularity[slots], highs[first], lows[first]])
+    order = np.lexsort((lows[first], highs[first], popularity[slots], grade))
     return order[uses[order] > 0]
 
 
@@ -305,19 +280,6 @@ def prefixes_of(offsets: npt.NDArray[Any], ids: npt.NDArray[Any]) -> Integers:
         rows, ids, levels = (each[levels < depth] for each in (rows, ids, levels))
     matrix.reshape(-1)[rows * depth + levels] = ids
     return matrix
-
-
-def ranked_owners(owners: Longs) -> tuple[Longs, Integers]:
-    """The distinct owners, ascending, and the rank of each row's owner among them."""
-    if not len(owners):
-        return owners, np.zeros(0, np.int32)
-    span = int(owners.max()) - int(owners.min())
-    order = _order(owners - owners.min()) if span < 1 << 63 else np.argsort(owners)
-    in_order = owners[order]
-    first = np.concatenate([[True], in_order[1:] != in_order[:-1]])
-    ranks = np.empty(len(owners), np.int32)
-    ranks[order] = np.cumsum(first) - 1
-    return in_order[first], ranks
 
 
 def shared_prefixes(prefixes: npt.NDArray[Any]) -> Integers:
