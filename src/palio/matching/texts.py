@@ -37,9 +37,6 @@ __all__ = ["ColumnTests", "TextTests", "scans"]
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
-MANY_TEXTS: Final = 32
-"""From so many texts on it pays to hand a test to Arrow as a whole."""
-
 MAX_ANCHOR: Final = 16
 """Bytes of an anchor at an end, which bounds the number of tables; what is longer is tested as
 well. One that may stand anywhere is looked for as a whole."""
@@ -49,9 +46,6 @@ FEW_ANCHORS: Final = 256
 
 _PATTERNS: Final = AFFIX | {Op.LIKE, Op.EQ, Op.IN}
 """Operators that make patterns of texts."""
-
-_BY_COLUMN: Final = {Op.SUFFIX: "ends_with", Op.CONTAINS: "match_substring", Op.LIKE: "match_like"}
-"""Functions of `pyarrow.compute`: importing it takes 60 ms, which small programs save."""
 
 
 class TextTests:
@@ -390,10 +384,4 @@ def _positive(test: TextTest) -> TextTest:
 
 def _passed(test: TextTest, texts: Any) -> Mask:
     """Which of some texts pass a test, tried on each."""
-    if len(texts) >= MANY_TEXTS and test.op in _BY_COLUMN and not test.ignore_case:
-        import pyarrow.compute as pc
-
-        passed = getattr(pc, _BY_COLUMN[test.op])(texts, pattern=test.operand)
-        mask = np.asarray(passed.to_numpy(zero_copy_only=False), np.bool_)
-        return ~mask if test.negated else mask
     return np.array([test.holds(text) for text in texts.to_pylist()], np.bool_)
