@@ -14,7 +14,6 @@ from hypothesis import given, note
 from palio.errors import InvalidBinding, InvalidInput, LimitExceeded
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.advertisements import Advertisement
-from palio.model.evaluation import truth
 from palio.model.expressions import (
     All,
     AnyOf,
@@ -33,6 +32,7 @@ from palio.model.filters import Filter
 from palio.model.limits import MAX_CONJUNCTIONS, MAX_TEXT_TESTS
 from palio.model.relations import covers_advertisement, overlaps
 from tests import strategies as our
+from tests.model.meaning import truth
 from tests.model.offers import announced, every_event, random_offer
 from tests.tables import code, table
 

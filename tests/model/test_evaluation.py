@@ -13,12 +13,14 @@ import pytest
 from palio.errors import InvalidBinding, InvalidEvent, LimitExceeded
 from palio.language.parsing import parse_filter
 from palio.model import evaluation
-from palio.model.evaluation import compare, evaluate, truth
+from palio.model.evaluation import compare, evaluate
 from palio.model.events import rows, to_batches
 from palio.model.expressions import All, AnyOf, Attribute, Boolean, Exclusive, Not, literal, test
+from palio.model.filters import reduce
 from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.operators import Op
 from tests import strategies as our
+from tests.model.meaning import truth
 from tests.tables import code, table
 
 STATES: dict[bool | None, Boolean] = {
@@ -34,16 +36,16 @@ def test_connectives_follow_kleene(a: bool | None, b: bool | None) -> None:
     left, right = STATES[a], STATES[b]
     known = {True: 2, None: 1, False: 0}
     back = {2: True, 1: None, 0: False}
-    assert truth(All((left, right)), EVENT) is back[min(known[a], known[b])]
-    assert truth(AnyOf((left, right)), EVENT) is back[max(known[a], known[b])]
-    assert truth(Not(left), EVENT) is back[2 - known[a]]
+    assert reduce(All((left, right))).truth(EVENT) is back[min(known[a], known[b])]
+    assert reduce(AnyOf((left, right))).truth(EVENT) is back[max(known[a], known[b])]
+    assert reduce(Not(left)).truth(EVENT) is back[2 - known[a]]
     either = None if a is None or b is None else a != b
-    assert truth(Exclusive(left, right), EVENT) is either
+    assert reduce(Exclusive(left, right)).truth(EVENT) is either
 
 
 def test_empty_connectives() -> None:
-    assert truth(All(()), {}) is True
-    assert truth(AnyOf(()), {}) is False
+    assert reduce(All(())).truth({}) is True
+    assert reduce(AnyOf(())).truth({}) is False
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,13 @@ from hypothesis import given, note
 
 from palio.errors import InvalidFilter, InvalidInput, LimitExceeded
 from palio.model.constraints import Constraint
-from palio.model.evaluation import truth
 from palio.model.expressions import Attribute, Boolean, Not, Test, literal, test
 from palio.model.filters import FALSE, TRUE, Conjunction, Filter, reduce
 from palio.model.limits import MAX_CONJUNCTIONS, MAX_CONSTRAINTS, MAX_DEPTH, MAX_RESIDUAL_COST
 from palio.model.operators import Op
 from palio.model.sizes import check_size
 from tests import strategies as our
+from tests.model.meaning import truth
 
 
 @our.examples(200)

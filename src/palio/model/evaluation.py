@@ -1,4 +1,4 @@
-"""The evaluation of conditions and scalar expressions in SQL's three-valued logic.
+"""The evaluation of tests and scalar expressions in SQL's three-valued logic.
 
 A missing attribute, operands of different kinds, NaN, a division by zero and an overflow make a
 test *unknown*. This is the definition that normal forms, domains and engines are checked against.
@@ -15,16 +15,10 @@ from typing import Any, Final, assert_never
 
 from palio.model.binding import check_bound, check_one_kind, collection, scalar_value
 from palio.model.expressions import (
-    All,
-    AnyOf,
     Arithmetic,
     Attribute,
-    Boolean,
     Call,
-    Exclusive,
-    Foreign,
     Literal,
-    Not,
     Scalar,
     Test,
     Variable,
@@ -49,38 +43,7 @@ __all__ = [
     "decide",
     "evaluate",
     "test_truth",
-    "truth",
 ]
-
-
-def truth(
-    expression: Boolean, event: Mapping[str, Any], values: Bindings = NO_VALUES
-) -> bool | None:
-    """Evaluate a condition on an event: True, False, or None for unknown.
-
-    >>> from palio.model.expressions import literal, test
-    >>> truth(test(Attribute("price"), Op.LT, literal(5)), {"price": 4})
-    True
-    """
-    match expression:
-        case Test():
-            return test_truth(expression, event, values)
-        case Not(part):
-            inner = truth(part, event, values)
-            return None if inner is None else not inner
-        case All(parts):
-            results = [truth(part, event, values) for part in parts]
-            return False if False in results else None if None in results else True
-        case AnyOf(parts):
-            results = [truth(part, event, values) for part in parts]
-            return True if True in results else None if None in results else False
-        case Exclusive(left, right):
-            a, b = truth(left, event, values), truth(right, event, values)
-            return None if a is None or b is None else a is not b
-        case Foreign():
-            return expression.truth(event)
-        case _:
-            assert_never(expression)
 
 
 def test_truth(check: Test, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:

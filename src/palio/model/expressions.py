@@ -1,10 +1,9 @@
 """Expressions: the syntax tree of a filter's text, and its meaning in three-valued logic.
 
 One tree serves two purposes. `normal_form.py` reduces what it can of it to constraints; what cannot
-be reduced rides along as a residual (filters.py), evaluated by the same `evaluate`. And `truth` is
-the meaning of the text as written, which the reduced filter must agree with: SQL's logic, in which
-a missing attribute, operands of different kinds, NaN, a division by zero and an overflow make a
-test *unknown*.
+be reduced rides along as a residual (filters.py), evaluated by the same `evaluate`. Its meaning is
+that of SQL's logic, in which a missing attribute, operands of different kinds, NaN, a division by
+zero and an overflow make a test *unknown*.
 
 Booleans: `Test`, `Not`, `All`, `AnyOf`, `Exclusive`. Scalars: `Literal`, `Attribute`, `Variable`,
 `Arithmetic`, `Call`.

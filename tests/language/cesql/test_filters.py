@@ -23,7 +23,6 @@ from palio.language.cesql.syntax import (
     Not,
 )
 from palio.language.parsing import parse
-from palio.model.evaluation import truth
 from palio.model.expressions import Test
 from palio.model.filters import TRUE, Filter, reduce
 from palio.model.limits import MAX_IN_VALUES, MAX_LIKE_CHARS, MAX_RESIDUAL_COST, MAX_STRING_CHARS
@@ -37,6 +36,7 @@ from tests.language.cesql.strategies import (
     values,
 )
 from tests.language.cesql.test_parsing import FRAGMENTS
+from tests.model.meaning import truth
 
 likely: st.SearchStrategy[Expression] = st.one_of(
     st.builds(
