@@ -19,13 +19,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from palio.errors import InvalidEvent, LimitExceeded
+from palio.errors import InvalidEvent
 from palio.matching.compile.cuts import NAN_CODE, Universe
 from palio.matching.kernels.records import ARROW_WORDS
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Codes, Longs
-from palio.model.events import attribute, width
-from palio.model.limits import MAX_ATTRIBUTES
+from palio.model.events import attribute, check_width
 from palio.model.values import INT64_MAX, INT64_MIN, Kind, check_name
 
 __all__ = ["Coder", "Columns", "check_event", "code_batch"]
@@ -139,8 +138,7 @@ class Coder:
 
         What is no event is refused as `to_batch` refuses it.
         """
-        if len(event) > MAX_ATTRIBUTES:
-            _check_width(event)
+        check_width(event)
         row = [0] * self._width
         slots = self._slots
         for name, value in event.items():
@@ -181,8 +179,7 @@ _ANY_VALUE_WILL_DO: Final = frozenset({float, bool, bytes})
 
 def check_event(event: Mapping[str, Any]) -> None:
     """Refuse what is no event, as `to_batch` refuses it."""
-    if len(event) > MAX_ATTRIBUTES:
-        _check_width(event)
+    check_width(event)
     for name, value in event.items():
         if value is None or (_is_plainly_sound(value) and _is_name(name)):
             continue
@@ -194,17 +191,6 @@ def _is_name(name: str) -> bool:
     """Always true: what is no name is refused, each time."""
     check_name(name, InvalidEvent)
     return True
-
-
-def _check_width(event: Mapping[str, Any]) -> None:
-    present = width([name for name, value in event.items() if value is not None])
-    if present > MAX_ATTRIBUTES:
-        raise LimitExceeded(
-            "an event's number of attributes",
-            limit="MAX_ATTRIBUTES",
-            maximum=MAX_ATTRIBUTES,
-            actual=present,
-        )
 
 
 def _is_plainly_sound(value: Any) -> bool:

@@ -24,7 +24,7 @@ from palio.matching.texts import scans
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Literal, Variable
 from palio.model.filters import Conjunction, Filter
-from palio.model.operators import Op
+from palio.model.operators import ORDER, Op
 from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, Bindings
 
@@ -55,7 +55,7 @@ class Unknown(Enum):
 
 UNKNOWN: Final = Unknown.UNKNOWN
 
-RANGES: Final = frozenset({Op.EQ, Op.LT, Op.LE, Op.GT, Op.GE})
+RANGES: Final = ORDER | {Op.EQ}
 """Operators that make an interval of a number."""
 
 _PATTERNS: Final = frozenset({Op.LIKE, Op.NOT_LIKE})

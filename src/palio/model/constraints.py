@@ -26,7 +26,7 @@ from palio.model.expressions import (
     variables_of,
 )
 from palio.model.limits import MAX_STRING_CHARS
-from palio.model.operators import MEMBERSHIP, Op
+from palio.model.operators import MEMBERSHIP, ORDER, Op
 from palio.model.printing import show_comparison, show_name, show_test
 from palio.model.values import (
     INT64_MAX,
@@ -40,7 +40,7 @@ from palio.model.values import (
 
 __all__ = ["Constraint", "Residual", "domain_of"]
 
-COMPARISONS: Final = frozenset({Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE})
+COMPARISONS: Final = ORDER | {Op.EQ, Op.NE}
 """Operators that take a number or a text as it is."""
 
 Operand: TypeAlias = "Literal | Variable | tuple[Literal | Variable, ...] | None"

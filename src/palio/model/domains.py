@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from palio.model.operators import Op, like_parts
+from palio.model.operators import TEXT_TESTS, Op, like_parts
 from palio.model.texts import (
     TextTest,
     contradict,
@@ -228,26 +228,12 @@ def of_operator(op: Op, operand: Any, ignore_case: bool = False) -> Domain:
         return of_spans(kind, complement(kind, spans) if op is Op.NOT_IN else spans)
     kind, place = operand.kind, coordinate(operand.value)
     ignore_case = ignore_case and operand.value != ""  # nothing has no case
-    if ignore_case or op in _TESTED:
-        positive = op.negation if op.is_negative else op
+    positive = op.negation if op.is_negative else op
+    if ignore_case or op in TEXT_TESTS:
         test = TextTest(positive, operand.value, ignore_case, op.is_negative)
         return of_test(kind, test, _like_spans(test))
-    spans = _SPANS[op](kind, place)
+    spans = _SPANS[positive](kind, place)
     return of_spans(kind, complement(kind, spans) if op.is_negative else spans)
-
-
-_TESTED: Final = frozenset(
-    {
-        Op.SUFFIX,
-        Op.NOT_SUFFIX,
-        Op.CONTAINS,
-        Op.NOT_CONTAINS,
-        Op.LIKE,
-        Op.NOT_LIKE,
-        Op.CIDR,
-        Op.NOT_CIDR,
-    }
-)
 
 
 def _like_spans(test: TextTest) -> Spans | None:
@@ -260,15 +246,13 @@ def _like_spans(test: TextTest) -> Spans | None:
 
 _SPANS: Final[dict[Op, Callable[[Kind, Any], Spans]]] = {
     Op.EQ: lambda kind, place: ((place, successor(kind, place)),),
-    Op.NE: lambda kind, place: ((place, successor(kind, place)),),
     Op.LT: lambda kind, place: _ordered(lowest(kind), place),
     Op.LE: lambda kind, place: ((lowest(kind), successor(kind, place)),),
     Op.GT: lambda kind, place: _ordered(successor(kind, place), TOP),
     Op.GE: lambda kind, place: ((place, TOP),),
     Op.PREFIX: lambda _, place: prefix_spans(place),
-    Op.NOT_PREFIX: lambda _, place: prefix_spans(place),
 }
-"""The spans of each ordered operator; a negative one has those of its positive."""
+"""The spans of each positive operator that is intervals."""
 
 
 def _ordered(low: Any, high: Any) -> Spans:

@@ -28,6 +28,7 @@ __all__ = [
     "TIME",
     "RowMask",
     "check_times",
+    "check_width",
     "conform",
     "conform_values",
     "flatten",
@@ -39,7 +40,6 @@ __all__ = [
     "stamped",
     "to_batch",
     "to_batches",
-    "width",
     "without_nulls",
 ]
 
@@ -161,7 +161,7 @@ def to_batches(events: Iterable[Mapping[str, Any]]) -> Iterator[pa.RecordBatch]:
         row = {name: attribute(name, value) for name, value in event.items() if value is not None}
         if len(row) < len(event):
             _check_absent(event)
-        _check_width(row)
+        check_width(row)
         if count and _begins_batch(row, types, count, values):
             yield _batch(columns, types, count)
             columns, types, count, values = {}, {}, 0, 0
@@ -198,7 +198,7 @@ def _begins_batch(
     if len(types) + len(row) <= min(MAX_ATTRIBUTES, cells // (count + 1)):
         return False
     names = types.keys() | row.keys()
-    return width(names) > MAX_ATTRIBUTES or len(names) * (count + 1) > cells
+    return _width(names) > MAX_ATTRIBUTES or len(names) * (count + 1) > cells
 
 
 def to_batch(event: Mapping[str, Any]) -> pa.RecordBatch:
@@ -214,7 +214,7 @@ def schema_of(event: Mapping[str, Any]) -> pa.Schema:
     """
     row = {name: attribute(name, value) for name, value in event.items() if value is not None}
     _check_absent(event)
-    _check_width(row)
+    check_width(row)
     return _schema({name: type(value) for name, value in row.items()})
 
 
@@ -222,17 +222,16 @@ def _schema(types: Mapping[str, type]) -> pa.Schema:
     return pa.schema([(name, _ARROW_TYPES[kind]) for name, kind in types.items()])
 
 
-def width(names: Collection[str]) -> int:
-    """The number of attributes of an event, without the system columns that its broker adds.
-
-    >>> width(["x", "y", "$seq", "$time"])
-    2
-    """
+def _width(names: Collection[str]) -> int:
+    """The number of attributes of an event, without the system columns that its broker adds."""
     return len(names) - (SEQ in names) - (TIME in names)
 
 
-def _check_width(names: Collection[str]) -> None:
-    check_limit("an event's number of attributes", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, width(names))
+def check_width(event: Mapping[str, Any]) -> None:
+    """Refuse an event of too many attributes; those that are None are absent."""
+    if len(event) > MAX_ATTRIBUTES:
+        present = _width([name for name, value in event.items() if value is not None])
+        check_limit("an event's number of attributes", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, present)
 
 
 def _batch(
@@ -324,7 +323,7 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
     DataType(int64)
     """
     names = batch.schema.names
-    _check_width(names)
+    check_limit("an event's number of attributes", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, _width(names))
     for name in names:
         check_name(name, InvalidEvent)
     if len(set(names)) < len(names):

@@ -13,8 +13,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from palio.errors import LimitExceeded
-from palio.model.limits import MAX_ATTRIBUTES
+from palio.model.limits import MAX_ATTRIBUTES, check_limit
 
 __all__ = ["BATCH", "DICTIONARY", "SCHEMA", "SYSTEM_COLUMNS", "CheckedMessage", "check_message"]
 
@@ -112,12 +111,7 @@ def _copied(head: bytes, root: int, kind: int) -> Iterator[int]:
     yield from _pairs(head, schema, _SCHEMA_PAIRS)
     columns = _count(head, schema, _FIELDS)
     if columns > MAX_ATTRIBUTES + SYSTEM_COLUMNS:
-        raise LimitExceeded(
-            "an event's number of attributes",
-            limit="MAX_ATTRIBUTES",
-            maximum=MAX_ATTRIBUTES,
-            actual=columns,
-        )
+        check_limit("an event's number of attributes", "MAX_ATTRIBUTES", MAX_ATTRIBUTES, columns)
     for field in _tables(head, schema, _FIELDS):
         type_kind = head[_place(head, field, _TYPE_KIND)]
         if type_kind not in _FLAT or _count(head, field, _CHILDREN):

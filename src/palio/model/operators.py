@@ -95,6 +95,8 @@ AFFIX: Final = frozenset(
     {Op.PREFIX, Op.NOT_PREFIX, Op.SUFFIX, Op.NOT_SUFFIX, Op.CONTAINS, Op.NOT_CONTAINS}
 )
 STRING_ONLY: Final = frozenset({Op.LIKE, Op.NOT_LIKE, Op.CIDR, Op.NOT_CIDR})
+TEXT_TESTS: Final = (AFFIX | STRING_ONLY) - {Op.PREFIX, Op.NOT_PREFIX}
+"""Operators that are no intervals of texts, so that they are tried and compared one by one."""
 CASELESS: Final = frozenset({Op.CIDR, Op.NOT_CIDR})
 """Operators that ignore case as they are: the digits of an address mean the same in either."""
 

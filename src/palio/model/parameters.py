@@ -16,13 +16,11 @@ from palio.errors import InvalidBinding
 from palio.model.constraints import Constraint, Residual
 from palio.model.expressions import Test, Variable
 from palio.model.filters import Filter
-from palio.model.operators import MEMBERSHIP, Op
+from palio.model.operators import MEMBERSHIP, ORDER, Op
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings, Kind, kind_of
 
 __all__ = ["check_given", "check_kept"]
-
-_ORDER: Final = frozenset({Op.LT, Op.LE, Op.GT, Op.GE})
 
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
 
@@ -49,7 +47,7 @@ def check_given(what: Filter | Pattern, values: Bindings) -> None:
                 f"pass [{value!r:.80}]",
                 name=name,
             )
-        if op in _ORDER and _is_written_number(value):
+        if op in ORDER and _is_written_number(value):
             raise InvalidBinding(
                 f"parameter :{name} is the text {value!r}, and no number is above or below a text; "
                 f"pass a number, or, where texts are meant, write it into the filter: "

@@ -37,7 +37,7 @@ from palio.model.limits import (
     MAX_TOKENS,
     check_limit,
 )
-from palio.model.operators import AFFIX, NEGATIVE, STRING_ONLY, Op
+from palio.model.operators import NEGATIVE, TEXT_TESTS, Op
 from palio.model.values import Bindings
 
 __all__ = ["LONG_LIST", "Meter", "check_growth", "check_size", "longest"]
@@ -123,7 +123,7 @@ class Meter:
         tests: dict[str, int] = {}
         for constraint in conjunction.constraints:
             self._add_constraint(constraint)
-            if constraint.ignore_case or constraint.op in _TEXT_TESTS:
+            if constraint.ignore_case or constraint.op in TEXT_TESTS:
                 tests[constraint.name] = tests.get(constraint.name, 0) + 1
         if tests:
             self.tests = max(self.tests, *tests.values())
@@ -186,10 +186,6 @@ class Meter:
 
 _TWO_WORDS: Final = frozenset({*(NEGATIVE - {Op.NE}), Op.EXISTS})
 """Operators of one token more than the others: `NOT IN`, `IS NOT NULL`."""
-
-
-_TEXT_TESTS: Final = (AFFIX | STRING_ONLY) - {Op.PREFIX, Op.NOT_PREFIX}
-"""Operators that are no intervals, and so are compared one by one."""
 
 
 def _is_two(node: object) -> bool:

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
-from palio.model.limits import MAX_NAME_CHARS, MAX_STRING_CHARS
+from palio.model.limits import MAX_NAME_CHARS, MAX_STRING_CHARS, check_limit
 
 __all__ = [
     "FIRST_TIME",
@@ -298,13 +298,8 @@ def check_name(name: object, error: type[InvalidInput]) -> None:
 
 def check_operand_size(value: Value) -> None:
     """Refuse an operand longer than `MAX_STRING_CHARS`."""
-    if isinstance(value, str | bytes) and len(value) > MAX_STRING_CHARS:
-        raise LimitExceeded(
-            "a string operand",
-            limit="MAX_STRING_CHARS",
-            maximum=MAX_STRING_CHARS,
-            actual=len(value),
-        )
+    if isinstance(value, str | bytes):
+        check_limit("a string operand", "MAX_STRING_CHARS", MAX_STRING_CHARS, len(value))
 
 
 def is_nan(value: object) -> bool:
