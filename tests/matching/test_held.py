@@ -184,7 +184,7 @@ def test_few_filters_that_stand_alone_are_not_compiled_for_single_events(
     assert (index._store._state.latest.count == 0) is is_held
     assert len(index.match(pa.record_batch({"x": [4, 5]})).keys) == filters
     assert index.match_event({"x": 4}).tolist() == [*range(filters)]
-    assert (len(index._lone().held) == filters) is is_held
+    assert (len(index._event_view().held) == filters) is is_held
     index.remove(0)
     assert index.match_event({"x": 4}).tolist() == [*range(1, filters)]
 
@@ -195,7 +195,7 @@ def test_what_batches_have_compiled_is_not_held_beyond_the_limit() -> None:
         index.add(key, parsed(f"x = {key}"))
     assert index.match_event({"x": 4}).tolist() == [4]
     assert index.match(pa.record_batch({"x": [4, 5]})).keys.tolist() == [4, 5]
-    assert len(index._lone().held) == MAX_HELD
+    assert len(index._event_view().held) == MAX_HELD
     index.add(MAX_HELD, parsed("x = 4"))
     assert index.match_event({"x": 4}).tolist() == [4, MAX_HELD]
-    assert len(index._lone().held) == 1
+    assert len(index._event_view().held) == 1

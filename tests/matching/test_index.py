@@ -264,7 +264,7 @@ def test_a_small_set_becomes_one_part_once_single_events_cost_as_much(filters: i
     jobs.clear()
     index.bind(0, {"v": 7})
     assert index.explain_plan(1).recent == 1
-    enough = store.MERGED_PAIRS * (store.SMALL_MERGE + filters + 1) // store.LONE_PAIRS
+    enough = store.MERGED_PAIRS * (store.SMALL_MERGE + filters + 1) // store.SINGLE_PAIRS
     for _ in range(enough // 2):
         index.match_event({"x": 7})
     assert not jobs

@@ -45,7 +45,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 
 def read_document(document: object) -> Json:
-    """A dialect's JSON text, or the objects that such a text stands for, checked to be JSON.
+    """A dialect's JSON text, or the objects that such a text means, checked to be JSON.
 
     A key that occurs twice is refused: its writer means both, and JSON readers keep one.
     """
@@ -158,7 +158,7 @@ def constant(value: str | int | float, path: str) -> Literal:
 
 
 def wrong(path: str, problem: str, hint: str = "") -> InvalidFilter:
-    """The error for what stands at a path of the document."""
+    """The error for the part at a path of the document."""
     return InvalidFilter(f"at {path}: {problem}" + (f"; {hint}" if hint else ""))
 
 
@@ -192,7 +192,7 @@ _QUOTE: Final = ord('"')
 
 
 def read_json(document: bytes) -> Any:
-    """What a document says; `ValueError` or `RecursionError` if it is no JSON, and of the former
+    """Read a document; `ValueError` or `RecursionError` if it is no JSON, and of the former
     `LimitExceeded` if it has too many values.
 
     >>> read_json(b'{"x": [1, 2]}')

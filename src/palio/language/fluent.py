@@ -78,7 +78,7 @@ class Term:
     def isin(self, *members: object, ignore_case: bool = False) -> Filter:
         """One of several values: `attr.symbol.isin("IBM", "MSFT")`, or of a list or parameter."""
         if len(members) == 1 and isinstance(members[0], Term):
-            scalar = members[0]._scalar  # a parameter may stand for a collection
+            scalar = members[0]._scalar  # a parameter may be a collection
             operand = scalar if isinstance(scalar, Variable) else (scalar,)
             return self._tested(Op.IN, operand, ignore_case)
         if len(members) == 1 and isinstance(members[0], list | tuple | set | frozenset):
@@ -118,7 +118,7 @@ class Term:
         return self._tested(Op.CIDR, _scalar(block), False)
 
     def exists(self) -> Filter:
-        """Present, whatever its value."""
+        """Present, with any value."""
         return self._tested(Op.EXISTS, None, False)
 
     def is_null(self) -> Filter:

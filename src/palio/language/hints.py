@@ -1,4 +1,4 @@
-"""Hints for who writes a filter as other languages do: what is written here instead."""
+"""Hints for filters that are written as in other languages: what to write here instead."""
 
 from __future__ import annotations
 
@@ -117,10 +117,10 @@ _WORDS: Final = {
     "INTERVAL": "a duration is a number and its unit, such as 30s, behind WITHIN",
     "FOLLOWED": "an event after another is written THEN",
 }
-"""The likely meaning of words that stand where none may."""
+"""The likely meaning of words at places where none may be."""
 
 _BEHIND: Final = frozenset({"SELECT", "FROM", "WHERE", "CASE", "DATE", "TIME", "DATETIME"})
-"""Words that are read as attributes, so that what follows them stands in the wrong place."""
+"""Words that are read as attributes, so that what follows them is at the wrong place."""
 
 _FUNCTIONS: Final = {
     "STARTSWITH": _WORDS["STARTSWITH"],
@@ -165,7 +165,7 @@ _FUNCTIONS: Final = {
 _LAST_WORD: Final = re.compile(r"(\w+)\s*$")
 _WORD: Final = re.compile(r"\w+")
 _NEAR_CHARS: Final = 64
-"""The characters before a place in which the word before it is looked for."""
+"""The characters before a place in which the word before it is searched for."""
 
 
 def of_place(text: str, place: int) -> str:

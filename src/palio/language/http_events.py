@@ -40,7 +40,7 @@ NATIVE_TYPE: Final = "palio.event"
 GAP_TYPE: Final = "palio.gap"
 
 CURSOR: Final = "paliocursor"
-"""The extension that says how far a consumer has come; it is no attribute of the event."""
+"""The extension with the position of a consumer; it is no attribute of the event."""
 
 _NAME: Final = re.compile(r"[a-z0-9]{1,60}")
 _REQUIRED: Final = ("id", "source", "type")
@@ -131,7 +131,7 @@ def _is_json(content_type: str) -> bool:
 
 
 def _with_data(event: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """With data as bytes: JSON where the content type says so, text where it is one."""
+    """With data as bytes: JSON or text where the content type is one."""
     content_type = event.get("datacontenttype", "")
     if _is_json(content_type):
         try:
@@ -208,7 +208,7 @@ def to_binary(row: Mapping[str, Any], publisher: str) -> tuple[dict[str, str], b
 def gap_event(
     publisher: str, first: int, last: int, count: int, broker: str, reason: str = ""
 ) -> dict[str, Any]:
-    """The CloudEvent that tells a consumer of events that it lost."""
+    """The CloudEvent that reports lost events to a consumer."""
     data: dict[str, Any] = {
         "publisher": publisher,
         "first_seq": first,
@@ -259,7 +259,7 @@ def _is_json_value(value: Any) -> bool:
 
 
 def _is_context(name: str, value: Any) -> bool:
-    """Whether a CloudEvent can have this attribute, in a type that comes back."""
+    """Check whether a CloudEvent can have this attribute, in a type that comes back."""
     if name in _TEXTS:
         return isinstance(value, str)
     if name == "time":

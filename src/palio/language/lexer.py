@@ -1,8 +1,8 @@
-"""From text to tokens: one regular expression, with the value of every literal already computed.
+"""Split a text into tokens by one regular expression, with the value of every literal computed.
 
 Several tokens are two words (`STARTS WITH`, `IN CIDR`, `IGNORE CASE`), so that their words remain
 free as attribute names; `TIMESTAMP '...'` is one token for the same reason. A minus sign belongs to
-the number after it unless an operand stands before it, so that `-9223372036854775808` is a literal.
+the number after it unless an operand is before it, so that `-9223372036854775808` is a literal.
 A long list of constants after IN is one token: its members need no grammar.
 """
 
@@ -105,7 +105,7 @@ def tokens(text: str) -> list[Token]:
     check_limit("a filter's text", "MAX_TEXT_CHARS", MAX_TEXT_CHARS, len(text))
     found: list[Token] = []
     place, depth, constants, foreign = 0, 0, 0, 0
-    is_listing = False  # whether IN stands before
+    is_listing = False  # whether IN was the last token
     while place < len(text):
         if text[place] == " ":
             place += 1

@@ -1,4 +1,4 @@
-"""From tokens to conditions: one pass by the precedence of operators.
+"""Parse tokens to conditions, in one pass by the precedence of operators.
 
 Loosest to tightest: THEN, OR, XOR, AND, NOT, comparisons, `+ -`, `* / %`, unary minus. Operators
 and brackets whose right side is still to come wait on a stack, so that no text recurses. Whether a
@@ -6,7 +6,7 @@ part is a value or a condition is checked where it is used: parentheses need no 
 attribute may be either.
 
 After each part the next token is checked before the part is built. So an unexpected word is
-reported before a part that means nothing, and the error names all that could stand there.
+reported before a part that means nothing, and the error names all that were expected there.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class _Pass:
             self._unexpected(kinds)
 
     def _unexpected(self, kinds: Collection[str]) -> NoReturn:
-        """Say which word was not expected, and which could have stood there."""
+        """Refuse the next word, and name those that were expected."""
         token, text = self._next, self._text
         expected = tuple(sorted({hints.SPELLED.get(kind, kind) for kind in kinds}))
         if token is _END:
@@ -216,7 +216,7 @@ class _Pass:
                 self._unexpected(_CONDITION_STARTS if is_condition else _VALUE_STARTS)
 
     def _value_ended(self, value: Node) -> Node | None:
-        """What a value belongs to; the value that ends with it, or None if another one is due."""
+        """Close what a value ends; return the value that ends with it, None if another is due."""
         waiting, kind = self._open, self._next.type
         level = _ARITHMETIC.get(kind, 0)
         while waiting and waiting[-1].level >= (level or _SUM):
@@ -322,7 +322,7 @@ class _Pass:
         return True
 
     def _condition_ended(self, node: Node) -> Node | None:
-        """What a condition belongs to; the value in parentheses that ends with it, or None."""
+        """Close what a condition ends; return a value in parentheses that ends with it, or None."""
         waiting, kind = self._open, self._next.type
         level = _CONNECTIVES.get(kind, 0)
         while waiting and waiting[-1].level >= (level or _OR):

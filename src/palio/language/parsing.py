@@ -37,8 +37,8 @@ __all__ = [
 def parse(text: str) -> Filter | Pattern:
     """A filter, or a pattern if the text has a THEN.
 
-    Where one of the two is meant, `parse_filter` and `parse_pattern` say so to readers and to type
-    checkers, and refuse the other.
+    Where one of the two is meant, `parse_filter` and `parse_pattern` show that to readers and to
+    type checkers, and refuse the other.
 
     >>> parse("price < :limit AND symbol IN ('IBM', 'MSFT')")
     palio.parse("price < :limit AND symbol IN ('IBM', 'MSFT')")
@@ -49,7 +49,7 @@ def parse(text: str) -> Filter | Pattern:
         raise InvalidFilter(f"a filter's text is a str, not {type(text).__name__}")
     parts = split(text)
     if parts is not None:
-        with suppress(InvalidInput):  # a constant that does not fit: parsing says where it stands
+        with suppress(InvalidInput):  # a constant that does not fit: parsing names its place
             known = recalled(parts)
             if known is not None:
                 return known
@@ -87,7 +87,7 @@ def parse_pattern(text: str) -> Pattern:
 def read_advertisement(given: str | Advertisement, values: Bindings) -> Advertisement:
     """An advertisement as it may be handed in: by its text with values, or read already.
 
-    A `Filter` is refused: it no longer has the text that tells what it announces.
+    A `Filter` is refused: it no longer has the text, by which alone it would announce.
     """
     if isinstance(given, str):
         return parse_advertisement(given, values)
@@ -115,7 +115,7 @@ def parse_advertisement(text: str, values: Bindings = NO_VALUES) -> Advertisemen
 
 
 def parse_tokens(text: str, found: Sequence[Token]) -> Filter | Pattern:
-    """The object that a text's tokens stand for."""
+    """The object that a text's tokens mean."""
     conditions, within = syntax_tree(text, found)
     with _located(text, found):
         steps = tuple(reduce(condition) for condition in conditions)
@@ -204,7 +204,7 @@ def _took(known: dict[Key, _Members | None], place: int, text: str) -> bool:
     if parts is None or not (text.isascii() or _is_text(text)):
         return False
     if parts.key not in known:
-        # Columns hold numbers and strings, which need no second look.
+        # Columns hold numbers and strings, which are not checked again.
         is_plain = not any(isinstance(value, datetime) for value in parts.values)
         template = template_of(text, parts) if is_plain else None
         known[parts.key] = None if template is None else (template, [], [])

@@ -50,7 +50,7 @@ MAX_SPLIT_CHARS: Final = 2_048
 """Longer texts are parsed one by one: those that are kept as keys stay below 20 MB."""
 
 Key: TypeAlias = tuple[Any, ...]
-"""What stands between the literals of a text, and between two of them a mark for a literal's kind.
+"""The pieces between the literals of a text, and between two of them a mark for a literal's kind.
 
 A literal that decides which filter a text is, such as an address block, is its own mark.
 """
@@ -63,7 +63,7 @@ _LITERAL: Final = re.compile(
         )""",
     re.VERBOSE,
 )
-"""A number that stands by itself, or a string."""
+"""A number that is no part of a word, or a string."""
 
 _LAST_LETTERS: Final = frozenset("eElLpPrRxX")
 _DECIDING: Final = re.compile(
@@ -154,7 +154,7 @@ def _marked(before: str, string: str) -> tuple[object, Value | None]:
 def recalled(parts: SplitText) -> Filter | None:
     """The filter of a text whose template is known.
 
-    `InvalidInput` if a constant does not fit: parsing says where it stands.
+    `InvalidInput` if a constant does not fit: parsing names its place.
     """
     template = _known.get(parts.key)
     return None if template is None else template.fill(parts.values)
@@ -237,7 +237,7 @@ def _lifted(text: str, parts: SplitText, found: Sequence[Token]) -> list[Token] 
 
 
 def _computes(condition: Boolean) -> bool:
-    """Whether constants alone make a value or a verdict in it, which every text has another of."""
+    """Check whether constants alone make a value or a verdict in it, which differs by text."""
     return any(
         isinstance(node, Arithmetic | Call | Test)
         and not any(isinstance(part, Attribute) or type(part) is Variable for part in walk(node))

@@ -1,8 +1,7 @@
 """Negation in two-valued logic, for dialects whose filters are either true or false of an event.
 
-Ours may also be unknown, so their `not` is not our NOT: at a leaf it asks for whatever makes the
-test
-*not true*: another value, no value, or a value of another kind.
+Ours may also be unknown, so their `not` is not our NOT: at a leaf it asks for all that makes the
+test *not true*: another value, no value, or a value of another kind.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _kind(check: Test) -> Kind:
 def _of_no_kind(kinds: AbstractSet[Kind], name: str, present: bool) -> Boolean:
     """That an attribute is of none of some kinds; it may be absent unless it has to be `present`.
 
-    Comparisons cannot say it, being unknown then. What can be computed from text or a number only
+    Comparisons cannot test it, being unknown then. What can be computed from text or a number only
     is NULL of anything else; other kinds are excluded by naming all that remain.
     """
     subject = Attribute(name)

@@ -1,8 +1,8 @@
 """The headers of a webhook call, and the meaning of its answer. Other modules make the call.
 
-1. 2xx is taken. 410 says that the sink wants no more, ever.
+1. 2xx is taken. 410 means that the sink wants no more, ever.
 2. 408, 425, 429, 5xx and no answer are tried again, after twice as long each time, or as long as
-   `Retry-After` says. Any other answer is final.
+   `Retry-After` asks for. Any other answer is final.
 3. With a secret a call is signed as Standard Webhooks has it (standardwebhooks.com), so that a sink
    knows who calls, and that a call is not an old one.
 """
@@ -77,14 +77,14 @@ class Delay:
         self._next_s = FIRST_DELAY_S
 
     def next_s(self, retry_after: str = "") -> float:
-        """Seconds; `retry_after` is what the sink has said, if it has said anything."""
+        """Seconds; `retry_after` is that header of the answer, empty if it has none."""
         seconds = max(self._next_s, _asked_s(retry_after))
         self._next_s = min(2 * seconds, LONGEST_DELAY_S)
         return seconds
 
 
 def _asked_s(retry_after: str) -> float:
-    """Seconds that a sink asks for; a date, which it may say too, counts as none."""
+    """Seconds that a sink asks for; a date, which it may give too, counts as none."""
     try:
         asked = float(retry_after)
     except ValueError:

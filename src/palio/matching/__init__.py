@@ -1,4 +1,4 @@
-"""Which filters does a batch of events satisfy: engines behind one protocol, and their kernels.
+"""Find the filters that events satisfy: engines behind one protocol, and their kernels.
 
 `Index` is the default engine, `Reference` its oracle.
 """

@@ -1,10 +1,9 @@
-"""What a filter will cost an index, told when it is admitted, and the one kind of cost that is
-refused.
+"""Count what a filter costs an index when it is admitted, and refuse the one cost without a bound.
 
 Nearly everything about a filter is bounded by the limits of the model (palio.model.limits), and
 costs an index no more than its rows and distinct intervals. Text tests that have no literal to be
 found by (`LIKE '_%_'`, CIDR, lists that ignore case), or more to look for beside it (`LIKE
-'%a%b%'`), are different: each may read every distinct text of every batch, whoever sends them. So
+'%a%b%'`), are different: each may read every distinct text of every batch, from any publisher. So
 an index has a limit for these, all filters together.
 """
 
@@ -37,7 +36,7 @@ together are this many: nobody makes an index slow by changes that are quicker t
 
 @dataclass(frozen=True)
 class Admission:
-    """What one filter adds to the work of matching, counted.
+    """The work of matching that one filter adds, counted.
 
     `rows` are its conjunctions and `intervals` the intervals of codes that these name; `lookups`
     are text tests decided by a literal, `scans` those that may read every distinct text.
@@ -117,7 +116,7 @@ class Scans:
         self.known: set[Scan] = set()
 
     def fits(self, more: frozenset[Scan]) -> bool:
-        """Whether there is room for some more."""
+        """Check whether there is room for some more."""
         return more <= self.known or len(self.known | more) <= MAX_SCANS
 
     def admit(self, more: frozenset[Scan]) -> None:

@@ -1,4 +1,4 @@
-"""Layers are made here: of templates of rows, or of other layers."""
+"""Build layers from templates of rows, or from other layers."""
 
 from __future__ import annotations
 
@@ -102,6 +102,6 @@ def tiered(
 
 
 def size_of(layer: CompiledLayer) -> int:
-    """What it costs to join a layer to others: rows, predicates, and intervals."""
+    """The cost of joining a layer to others: rows, predicates, and intervals."""
     rows = layer.segment.compiled
     return rows.rows + len(rows.row_predicates) + len(rows.lows)

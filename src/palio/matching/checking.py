@@ -1,7 +1,7 @@
-"""What saved arrays must be for their reader not to leave them: checked whenever they are loaded.
+"""Check saved arrays when they are loaded, so that no reader is led out of one.
 
-Kernels follow offsets, places and codes without looking whether these lead out of an array. Here
-everything that is followed is bounded, with a few passes of numpy over each array. A set of arrays
+Kernels follow offsets, places and codes without a check of bounds. Here everything that is
+followed is bounded, with a few passes of numpy over each array. A set of arrays
 that passes may still give other answers than it should; that is what checksums are for
 (`manifest.py`).
 """
@@ -36,7 +36,7 @@ MAX_SHIFT: Final = 62
 
 
 class Problem(NamedTuple):
-    """What is wrong with an array."""
+    """A fault of an array."""
 
     array: str
     what: str
@@ -46,28 +46,28 @@ class Problem(NamedTuple):
 
 
 def length(array: Sized, expected: int) -> str | None:
-    """What is wrong if an array has another length."""
+    """Report an array of another length."""
     if len(array) == expected:
         return None
     return f"it has {len(array)} items, and {expected} are needed"
 
 
 def bounds(array: Array, low: int, end: int) -> str | None:
-    """What is wrong if a value is below `low`, or not below `end`."""
+    """Report a value below `low`, or not below `end`."""
     if len(array) and (int(array.min()) < low or int(array.max()) >= end):
         return f"it holds a value that is not from {low} to {end - 1}"
     return None
 
 
 def order(array: Array) -> str | None:
-    """What is wrong if values do not ascend, each above the one before."""
+    """Report values that do not ascend, each above the one before."""
     if len(array) > 1 and not bool(np.all(array[1:] > array[:-1])):
         return "its values do not ascend"
     return None
 
 
 def offsets(array: Array, count: int, total: int, *, least: int = 0) -> str | None:
-    """What is wrong if these are no offsets of `count` parts of `total` items."""
+    """Report what are no offsets of `count` parts of `total` items."""
     wrong = length(array, count + 1)
     if wrong is not None:
         return wrong
@@ -188,18 +188,18 @@ def _level_problems(
 
 
 class _Walk(NamedTuple):
-    """How far a program was followed, and what it may lead to."""
+    """A program that is followed, and the counts of what it may lead to."""
 
     program: Array
     ranks: int
     predicates: int
 
     def outside(self, places: Longs, words: Longs | int) -> bool:
-        """Whether a read of so many words at some places leaves the program."""
+        """Check whether a read of so many words at some places leaves the program."""
         return bool(np.any(places + words > len(self.program)))
 
     def rows_problem(self, entries: Longs) -> str | None:
-        """What is wrong with the entries of rows and their records."""
+        """Report a fault of the entries of rows and their records."""
         tests, records = self.program[entries], self.program[entries + 1].astype(np.int64)
         if bool(np.any(tests > self.predicates)) or self.outside(records, 2):
             return "a row leads out of it"
@@ -215,7 +215,7 @@ class _Walk(NamedTuple):
 def _program_problem(
     program: Array, rows: int, ranks: int, predicates: int, depth: int
 ) -> str | None:
-    """What is wrong with a program (`kernels.build.program_of`), level by level.
+    """Report a fault of a program (`kernels.build.program_of`), level by level.
 
     Every row is reached once, every node leads on to later ones only.
     """

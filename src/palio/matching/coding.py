@@ -1,10 +1,9 @@
-"""What stands before coding: columns bound to slots, and events given as mappings.
+"""Bind columns to slots, and code events that are given as mappings.
 
-An event given as a mapping is coded straight from Python's values, without Arrow.
-
-To build an array of one row for each attribute costs more than matching it does. What codes are is
-said in `cuts.py`; `Universe.code_of` is the definition for any value, which is taken here for the
-rare kinds, while integers, floats and strings are looked up in sorted lists, once for each value.
+An event given as a mapping is coded straight from Python's values, without Arrow: to build an array
+of one row for each attribute costs more than matching it does. `cuts.py` defines the codes.
+`Universe.code_of` is the definition for any value, and codes the rare kinds here; integers, floats
+and strings are looked up in sorted lists, once for each value.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ _COLUMN_TYPES: Final[dict[pa.DataType, int]] = {
 
 
 class Columns:
-    """Which columns of a batch are coded for which slots, worked out once for a schema."""
+    """The columns of a batch that are coded, each with its slot; worked out once for a schema."""
 
     def __init__(self, slot_of: Mapping[str, int]) -> None:
         self.slot_of = slot_of
@@ -104,7 +103,7 @@ def code_batch(
 
 
 class _Slot(NamedTuple):
-    """What codes the usual values of an attribute: where each kind's codes begin, and its cuts."""
+    """The cuts of an attribute, and the first code of each kind, for its usual values."""
 
     slot: int
     number_base: int
@@ -194,7 +193,7 @@ def _is_name(name: str) -> bool:
 
 
 def _is_plainly_sound(value: Any) -> bool:
-    """Whether a value is an attribute's as it is; False where only a closer look can tell."""
+    """Check whether a value is an attribute's as it is; False where that takes a closer check."""
     kind = type(value)
     if kind is int:
         return bool(INT64_MIN <= value <= INT64_MAX)

@@ -1,7 +1,7 @@
-"""One answer from several layers.
+"""Combine the answers of several layers.
 
 An index that changes has one large layer and a few small ones. Batches are matched by all layers
-together, by the kernels of `kernels/combine.py`, which number the filters of all layers alike.
+together, by the kernels of `kernels/combine.py`, which number the filters of all layers in common.
 Guarded layers, very large small ones, and plans for few events answer on their own, and answers
 are merged. What else is asked is asked of each layer, and is put together here.
 """
@@ -24,7 +24,7 @@ from palio.matching.layers import CodedBatch, Counts, Found, Layer, Longs, Words
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.recent import NOTHING_RECENT, RecentLayer
 from palio.matching.segment import Segment
-from palio.matching.snapshots import Lone, Snapshot
+from palio.matching.snapshots import EventView, Snapshot
 
 __all__ = ["Combiner", "coded", "match_event", "route", "route_event"]
 
@@ -42,9 +42,9 @@ MAX_CODES: Final = 1 << 24
 _NO_LONGS: Final = np.zeros(0, np.int64)
 
 
-def match_event(lone: Lone, event: Mapping[str, Any]) -> Longs:
+def match_event(view: EventView, event: Mapping[str, Any]) -> Longs:
     """The keys that one event matches, ascending. What is no event is refused."""
-    base, held = lone.base, lone.held
+    base, held = view.base, view.held
     if not base.compiled:
         check_event(event)  # a compiled layer does so as it codes it
     found = [layer.match_event(event) for layer in base.layers]
@@ -57,9 +57,9 @@ def match_event(lone: Lone, event: Mapping[str, Any]) -> Longs:
     return np.unique(keys) if base.is_guarded else np.sort(keys)
 
 
-def route_event(lone: Lone, event: Mapping[str, Any]) -> list[int]:
+def route_event(view: EventView, event: Mapping[str, Any]) -> list[int]:
     """The destinations that one event goes to, ascending."""
-    base, held = lone.base, lone.held
+    base, held = view.base, view.held
     hit: set[int] = set()
     for layer in base.layers:
         keys = layer.match_event(event)
@@ -95,7 +95,7 @@ def _routed(snapshot: Snapshot, events: pa.RecordBatch) -> dict[int, RowMask]:
 
 
 def _step(snapshot: Snapshot) -> int:
-    """How many events are coded at once."""
+    """The number of events that are coded at once."""
     widest = max((1, *(layer.slots for layer in snapshot.layers)))
     return max(EVENTS, MAX_CODES // widest // EVENTS * EVENTS)
 
@@ -124,7 +124,7 @@ class _Numbering(NamedTuple):
         return cls((large, *small, recent), keys, (ranks, *of_listed))
 
 
-class _Room(NamedTuple):
+class _Workspace(NamedTuple):
     """Rows' vectors and notes: of small layers for all blocks, of all layers for one block."""
 
     results: Words
@@ -134,7 +134,7 @@ class _Room(NamedTuple):
     spare: Words
 
     @classmethod
-    def of(cls, noted: int, rows: int) -> _Room:
+    def of(cls, noted: int, rows: int) -> _Workspace:
         return cls(
             np.empty((noted + 16, 8), np.uint64),
             np.empty(noted + 16, np.uint64),
@@ -144,7 +144,7 @@ class _Room(NamedTuple):
         )
 
     def fits(self, noted: int, rows: int) -> bool:
-        """Whether there is enough of it."""
+        """Check whether the arrays are large enough."""
         return noted < len(self.notes) and rows < len(self.own_notes)
 
 
@@ -153,7 +153,7 @@ class Combiner:
 
     def __init__(self) -> None:
         self._numbering: _Numbering | None = None
-        self._rooms: list[_Room] = []
+        self._workspaces: list[_Workspace] = []
         self._length = 1024
 
     def match(self, snapshot: Snapshot, events: pa.RecordBatch) -> Matches:
@@ -232,7 +232,7 @@ class Combiner:
             numbering = self._numbering = _Numbering.made(large, small, recent, kernels)
         noted = sum(segment.compiled.rows for segment in small)
         blocks, rows = (events + EVENTS - 1) // EVENTS, large.compiled.rows + noted
-        room = self._take_room(blocks * noted, rows + (0 if recent is None else len(recent)))
+        work = self._take_workspace(blocks * noted, rows + (0 if recent is None else len(recent)))
         ends = np.zeros((len(small), blocks), np.int64)
         place = 0
         for at, (layer, codes) in enumerate(compiled[1:]):
@@ -240,7 +240,7 @@ class Combiner:
             scratch = segment.take_scratch()
             place = kernels.note_blocks(
                 codes, segment.predicates, segment.program, layer.tombstones, scratch,
-                numbering.ranks[at + 1], place, room.results, room.notes, ends[at],
+                numbering.ranks[at + 1], place, work.results, work.notes, ends[at],
             )  # fmt: skip
             segment.give_back(scratch)
         changed = NOTHING_RECENT
@@ -249,32 +249,32 @@ class Combiner:
         layer, codes = compiled[0]
         scratch = large.take_scratch()
         alternatives = any(each.alternatives for each in (large, *small))
-        widened = scratch._replace(results=room.own_results, notes=room.own_notes, spare=room.spare)
+        widened = scratch._replace(results=work.own_results, notes=work.own_notes, spare=work.spare)
 
         def fill(offsets: Longs, found: Longs, done: int) -> int:
             return kernels.match_with_notes(
                 codes, done, large.predicates, large.program, layer.tombstones, alternatives,
-                widened, numbering.ranks[0], ends, room.results, room.notes, changed,
+                widened, numbering.ranks[0], ends, work.results, work.notes, changed,
                 numbering.keys, offsets, found,
             )  # fmt: skip
 
         answer = in_room(events, self._length, fill)
         large.give_back(scratch)
-        self._rooms.append(room)
+        self._workspaces.append(work)
         total = len(answer[1])
         self._length = max(1024, total + total // 4 + 1)
         return answer
 
-    def _take_room(self, noted: int, rows: int) -> _Room:
+    def _take_workspace(self, noted: int, rows: int) -> _Workspace:
         try:
-            room = self._rooms.pop()
+            work = self._workspaces.pop()
         except IndexError:
-            return _Room.of(2 * noted, rows + rows // 4)
-        return room if room.fits(noted, rows) else _Room.of(2 * noted, rows + rows // 4)
+            return _Workspace.of(2 * noted, rows + rows // 4)
+        return work if work.fits(noted, rows) else _Workspace.of(2 * noted, rows + rows // 4)
 
     def memory(self) -> int:
         """Bytes of the working arrays."""
-        return sum(array.nbytes for room in self._rooms for array in room)
+        return sum(array.nbytes for work in self._workspaces for array in work)
 
 
 def coded(snapshot: Snapshot, events: pa.RecordBatch) -> list[Coded]:

@@ -62,7 +62,7 @@ class CompiledLayer:
 
     @property
     def slots(self) -> int:
-        """See `Layer`."""
+        """The number of codes of an event."""
         return self.segment.slots
 
     @property
@@ -71,7 +71,7 @@ class CompiledLayer:
         return self.segment.compiled.rows
 
     def prefers_blocks(self, events: int) -> bool:
-        """Whether the plan for many events would take less time."""
+        """Check whether the plan for many events would take less time."""
         costs = self.segment.costs.of(events)
         return costs["many"] < costs["few"]
 
@@ -82,7 +82,7 @@ class CompiledLayer:
 
     @property
     def matches_singly(self) -> bool:
-        """Whether a single event can take the short way through `Segment.match_one`."""
+        """True if a single event can take the short way through `Segment.match_one`."""
         return not self.is_guarded and self.segment.matches_singly
 
     def lay_out(self, kernels: Kernels) -> None:
@@ -106,11 +106,11 @@ class CompiledLayer:
     # --- answers ---
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
-        """See `Layer`."""
+        """Code a batch of events."""
         return self.segment.codes_of(events, exported)
 
     def match(self, batch: CodedBatch) -> Found:
-        """See `Layer`."""
+        """Find the keys that each event matches."""
         return self.segment.match(batch.codes, self.tombstones)
 
     def match_one(self, event: pa.RecordBatch) -> Longs:
@@ -118,19 +118,19 @@ class CompiledLayer:
         return self.segment.match_one(event, self.tombstones)
 
     def match_event(self, event: Mapping[str, Any]) -> Longs:
-        """See `Layer`."""
+        """Find the keys that one event matches, ascending."""
         return self.segment.match_event(event, self.tombstones)
 
     def count(self, batch: CodedBatch) -> Counts:
-        """See `Layer`."""
+        """Count the events that each key matches."""
         return self.keys, self.segment.count(batch.codes, self.tombstones)
 
     def route(self, batch: CodedBatch) -> Routed:
-        """See `Layer`."""
+        """Find the events that go to each destination."""
         return self.destinations.route(self.segment, batch.codes, self.tombstones)
 
     def destinations_of(self, keys: Longs) -> Longs:
-        """See `Layer`."""
+        """Look up the destinations of some keys."""
         return self.destinations.of_keys(keys)
 
     def memory(self) -> dict[str, int]:

@@ -1,6 +1,6 @@
-"""The counting plan: the pivot of each row, its most selective predicate, and the cost of counting.
+"""Plan how rows are counted: the pivot of each, its most selective predicate, and the cost.
 
-Only counts can be had this way, for it never says which events a row admits. It is for rows all of
+Only counts can be had this way, for it never finds which events a row admits. It is for rows all of
 whose predicates are intervals of codes, and for filters that are one row each: of two rows that
 admit the same event it would count both.
 """
@@ -44,13 +44,13 @@ NS_VECTOR: Final = 0.9
 
 
 class Counting:
-    """How the rows of a segment are counted."""
+    """The counting plan of a segment."""
 
     def __init__(self, pivots: Pivots, vectors: float) -> None:
         self.pivots = pivots
+        # Vectors of 32 codes that are tested for an event: estimated by the widths of pivots at
+        # first, then the mean of what batches took.
         self._vectors = vectors
-        """Vectors of 32 codes that are looked at for an event: as many as it were so far, or what
-        the widths of pivots make one expect at first."""
 
     @classmethod
     def of(cls, compiled: CompiledRows, ranks: npt.NDArray[Any]) -> Counting | None:
@@ -71,7 +71,7 @@ class Counting:
         return cls(pivots, float(share[pivot] @ (sizes - 1)) / 32)
 
     def ns(self, events: int) -> float:
-        """What it takes to count so many events, in nanoseconds."""
+        """Estimate the nanoseconds to count so many events."""
         pivots = self.pivots
         event_ns = NS_SORTED * len(pivots.slots) + NS_ARRANGED * len(pivots.columns)
         event_ns += NS_VECTOR * self._vectors
@@ -85,7 +85,7 @@ class Counting:
 
     @property
     def nbytes(self) -> int:
-        """How large it is."""
+        """Bytes of its arrays."""
         return sum(array.nbytes for array in self.pivots)
 
 

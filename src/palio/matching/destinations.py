@@ -1,4 +1,4 @@
-"""Where events go: for each destination the events that any of its filters matches.
+"""Route events: for each destination find those that any of its filters matches.
 
 Destinations with many filters have a program of their own, which is left when every event of a
 block is decided; where they have few, matching all filters and putting the pairs together is

@@ -1,4 +1,4 @@
-"""The guarded layer: what rows cannot say, residual conditions confirm.
+"""The guarded layer: residual conditions confirm what its rows match.
 
 A filter such as `a < b AND x = 1` has a row for `x = 1`, and a guard with the residual `a < b`. It
 is evaluated on events that the row admits. The keys of the segment are places in the list of
@@ -75,7 +75,7 @@ class GuardedLayer(CompiledLayer):
         return np.array([guard.key for guard in self.guards], np.int64)
 
     def match(self, batch: CodedBatch) -> Found:
-        """See `Layer`."""
+        """Find the keys that each event matches."""
         offsets, places = self.segment.match(batch.codes, self.tombstones)
         if not len(places):
             return offsets, places
@@ -87,7 +87,7 @@ class GuardedLayer(CompiledLayer):
         return by_event(rows[holds], self._owners[places[holds]], batch.events.num_rows)
 
     def match_event(self, event: Mapping[str, Any]) -> Longs:
-        """See `Layer`."""
+        """Find the keys that one event matches, ascending."""
         return self._confirmed_of(event, self.segment.match_event(event, self.tombstones))
 
     def _confirmed_of(self, event: Mapping[str, Any], places: Longs) -> Longs:
@@ -99,18 +99,18 @@ class GuardedLayer(CompiledLayer):
         return np.unique(np.array(keys, np.int64))
 
     def count(self, batch: CodedBatch) -> Counts:
-        """See `Layer`."""
+        """Count the events that each key matches."""
         keys, counts = np.unique(self.match(batch)[1], return_counts=True)
         return keys, counts
 
     def route(self, batch: CodedBatch) -> Routed:
-        """See `Layer`."""
+        """Find the events that go to each destination."""
         return self.destinations.of_found(self.match(batch))
 
     def _confirmed(
         self, events: pa.RecordBatch, rows: Longs, places: Longs
     ) -> npt.NDArray[np.bool_]:
-        """Whether the guard of each place holds on the event of each row."""
+        """Check for each pair of a row and a place whether the guard holds on the event."""
         needed, rows = np.unique(rows, return_inverse=True)
         columns = Columns(events, needed)
         holds = np.zeros(len(places), np.bool_)
@@ -125,7 +125,7 @@ class GuardedLayer(CompiledLayer):
 
 
 def _holds(guard: Guard, columns: Columns, rows: Longs) -> npt.NDArray[np.bool_]:
-    """Whether all residuals of a guard are true of some events."""
+    """Check of which events all residuals of a guard are true."""
     holds = np.ones(len(rows), np.bool_)
     for residual in guard.residuals:
         left = np.flatnonzero(holds)

@@ -1,4 +1,4 @@
-"""What changed since a snapshot, held as it is: single events are tried on it directly.
+"""Hold what changed since a snapshot as it is, and try single events on it directly.
 
 To compile one filter takes a millisecond, and to bring the recent layer up to date a tenth of one;
 to try one filter on one event takes microseconds. So a change is not compiled for the next event,
@@ -79,7 +79,7 @@ class _Entry(NamedTuple):
         return cls(subscription, comparisons, frozenset(found), COMPARING)
 
     def matches(self, event: Mapping[str, Value]) -> bool:
-        """Whether an event of canonical values satisfies the filter."""
+        """Check whether an event of canonical values satisfies the filter."""
         if self.comparisons is None:
             return self.subscription.filter.matches(event, self.subscription.values)
         for (name, op), number in zip(*self.comparisons, strict=True):
@@ -111,7 +111,7 @@ class Held:
     ([7], [9])
 
     `spared` are the microseconds that compiling all of it would cost each event: only what trying
-    takes beyond that is counted, so a few filters that stand alone are never compiled for single
+    takes beyond that is counted, so a few filters without a layer are never compiled for single
     events.
     """
 
@@ -121,8 +121,8 @@ class Held:
         self._spared: int = spared if known is None else known._spared
         self._entries: dict[int, _Entry | None] = {} if known is None else known._entries.copy()
         self._keys: dict[Anchor, tuple[int, ...]] = {} if known is None else known._keys.copy()
+        # Microseconds spent on events so far; one list for all that `after` makes of another.
         self._spent: list[int] = [0] if known is None else known._spent
-        """Microseconds that were spent on events so far, of all that come after another."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -164,7 +164,7 @@ class Held:
         return found
 
     def _candidates(self, present: Mapping[str, Value]) -> set[int]:
-        """The filters one of whose anchors an event has: it is looked through, or they are."""
+        """Find the filters one of whose anchors an event has, by the shorter list of both."""
         keys_of = self._keys
         candidates: set[int] = set()
         if len(keys_of) <= len(present):
@@ -182,7 +182,7 @@ class Held:
         return candidates
 
     def destination(self, key: int) -> int:
-        """Where the events of a filter go that is held."""
+        """The destination of a filter that is held."""
         entry = self._entries[key]
         assert entry is not None
         return entry.subscription.destination
@@ -194,16 +194,16 @@ class Held:
 
     @property
     def is_cheap(self) -> bool:
-        """Whether this stands alone, and no event has cost more than a layer would."""
+        """True if there is no layer, and no event has cost more than one would."""
         return self._spared > 0 and not self._spent[0]
 
     def is_spent(self, work: int) -> bool:
-        """Whether events cost as much by now as it would have to compile this work."""
+        """Check whether events cost as much by now as compiling this work would have."""
         return self._spent[0] >= ADVANCING + (COMPILING + COMPILING_WORK * work if work else 0)
 
 
 def _anchors(conjunction: Conjunction, values: Bindings) -> Iterable[Anchor]:
-    """What finds a conjunction: the values of an equality, or else an attribute that it needs."""
+    """Find the anchors of a conjunction: values of an equality, or else an attribute it needs."""
     needed: str | None = None
     for constraint in conjunction.constraints:
         if constraint.op in _EQUALITIES and not constraint.ignore_case:
@@ -231,7 +231,7 @@ def _values(constraint: Constraint, values: Bindings) -> Iterator[Value]:
 
 
 def work_of(subscription: Subscription) -> int:
-    """What there is to compile in a subscription: its constraints and constants, about 10 us each.
+    """Count what there is to compile in a subscription: constraints and constants, 10 us each.
 
     >>> import palio
     >>> work_of(Subscription(palio.parse("x IN (1, 2, 5) OR s LIKE '%a'"), {}, 0))

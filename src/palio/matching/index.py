@@ -1,18 +1,18 @@
-"""`Index`, the default engine: filters compiled to flat arrays, matched by the cheapest plan.
+"""`Index`, the default engine: compile filters to flat arrays, and match by the cheapest plan.
 
 How it stays fast while it changes:
 
-1. Most filters stand in one large compiled *layer*. A layer never changes: a removal makes a layer
+1. Most filters are in one large compiled *layer*. A layer never changes: a removal makes a layer
    that shares everything but the tombstones.
-2. Changes are only noted, in order. Whoever matches next makes a *snapshot* of layers with all of
-   them (`snapshots.py`). With a thread to spare the writer does so, too, in slices of bounded work:
-   what is left to whoever matches next is one slice at the most.
+2. A writer only notes changes, in order. The next match makes a *snapshot* of layers with all of
+   them (`snapshots.py`). With a thread to spare the writer makes one, too, in slices of bounded
+   work: at most one slice is left to the next match.
 3. All of this hangs on one attribute, replaced as a whole, but for the notes, which one step
    extends. A reader sees exactly the changes made before; it never waits. Changes are made by one
    thread at a time, which is the caller's promise.
-4. When there are many notes, they are merged with the layers by a job that reads a state and builds
-   another (`store.py`). It may run in any thread (`submit`); the next change puts its result in
-   place, with the few notes made since behind it.
+4. Many notes are merged with the layers by a job that reads a state and builds another
+   (`store.py`). It may run in any thread (`submit`); the next change puts its result in place, with
+   the few notes made since behind it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from palio.matching.layers import Longs
 from palio.matching.plans import LayerPlan, Plan
 from palio.matching.protocol import Matches, RowMask
 from palio.matching.residuals import cost_of_rows
-from palio.matching.snapshots import Lone, Snapshot
+from palio.matching.snapshots import EventView, Snapshot
 from palio.matching.store import LayerStore
 from palio.matching.subscriptions import (
     Subscription,
@@ -78,8 +78,8 @@ class Index:
 
     `submit` runs compilation of kernels and merging in another thread; without it they happen,
     when they are worth it, in the call that needs them. `load` is a job that loads the kernels
-    there, and perhaps others: who gives one has it done also because of many filters, before any
-    event.
+    there, and perhaps others: an index with one asks for it also because of many filters, before
+    any event.
     """
 
     def __init__(self, submit: Submit | None = None, load: Load | None = None) -> None:
@@ -89,8 +89,8 @@ class Index:
         self._combiner = Combiner()
         self._scans = Scans()
         self._conforming: pa.Schema | None = None
+        # The cost of the residuals of each filter that was added by itself and has any.
         self._costs: dict[int, int] = {}
-        """What the residuals of filters cost that were added one by one, if they have any."""
 
     # --- changes ---
 
@@ -191,7 +191,7 @@ class Index:
         self._note(key, changed)
 
     def _note(self, key: int, subscription: Subscription | None) -> None:
-        """Note what a key has from now on."""
+        """Note the subscription that a key has from now on."""
         self._store.note(key, subscription)
         cost = 0 if subscription is None else _residual_cost(subscription)
         if cost:
@@ -200,7 +200,7 @@ class Index:
             self._costs.pop(key, None)
 
     def admission(self, filter: Filter, values: Bindings = NO_VALUES) -> Admission:
-        """What a filter would add to the work of matching, without adding it.
+        """Count what a filter would add to the work of matching, without adding it.
 
         >>> import palio
         >>> print(Index().admission(palio.parse("x IN (1, 7) AND s LIKE '%a' AND t LIKE '_%_'")))
@@ -210,7 +210,7 @@ class Index:
         return admission_of(Subscription(filter, values, 0))
 
     def _admit(self, scans: frozenset[Scan]) -> None:
-        """Make room for text tests that scan, or refuse them; what nobody uses makes room."""
+        """Admit text tests that scan, perhaps in the place of unused ones, or refuse them."""
         if not scans:
             return
         if not self._scans.fits(scans):
@@ -218,8 +218,8 @@ class Index:
         self._scans.admit(scans)
 
     def _count_scans(self) -> None:
-        """Find out which text tests anybody asks for. What nobody does is tried none the less until
-        the next merge, which is called for here and in this thread only if there is no other.
+        """Count the text tests that filters still ask for. The others are tried until the next
+        merge, which is called for here, and runs in this thread only if there is no other.
         """
         self._store.collect()
         layers = self._store.snapshot(ready()).compiled
@@ -249,7 +249,7 @@ class Index:
         >>> index.match_event({"price": 9.5}).tolist()
         [7]
         """
-        return combining.match_event(self._lone(), event)
+        return combining.match_event(self._event_view(), event)
 
     def route(self, events: pa.RecordBatch) -> dict[int, RowMask]:
         """For each destination with any match, which rows go there."""
@@ -265,7 +265,7 @@ class Index:
         >>> index.route_event({"price": 9.5})
         [1]
         """
-        return combining.route_event(self._lone(), event)
+        return combining.route_event(self._event_view(), event)
 
     def counts(self, events: pa.RecordBatch) -> tuple[Longs, Longs]:
         """The keys that any event of a batch matches, ascending, and how many do.
@@ -283,12 +283,12 @@ class Index:
         return self._combiner.count(self._snapshot(events.num_rows), events)
 
     def count(self, events: pa.RecordBatch) -> dict[int, int]:
-        """How many events of a batch each key matches (keys without any are left out)."""
+        """Count the events of a batch that each key matches (keys without any are left out)."""
         keys, counts = self.counts(events)
         return dict(zip(keys.tolist(), counts.tolist(), strict=True))
 
     def _conform(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch in the model's types; a schema seen just before needs no second look."""
+        """The batch in the model's types; the schema of the last batch is not checked again."""
         schema = events.schema
         known = self._conforming
         if known is not None and schema.equals(known):
@@ -302,9 +302,9 @@ class Index:
         """All changes made before, for this many events."""
         return self._store.snapshot(self._kernels(events), events)
 
-    def _lone(self) -> Lone:
+    def _event_view(self) -> EventView:
         """All changes made before, for a single event."""
-        return self._store.lone(self._kernels(1))
+        return self._store.event_view(self._kernels(1))
 
     def _kernels(self, events: int) -> Kernels | None:
         """The kernels, if this many events are worth them."""
@@ -333,7 +333,7 @@ class Index:
     # --- about it ---
 
     def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
-        """Why a filter matches an event, or why not."""
+        """Explain why a filter matches an event, or why not."""
         subscription = self._subscriptions[key]
         return subscription.filter.explain(event, subscription.values)
 
@@ -342,7 +342,7 @@ class Index:
         return self._subscriptions[key]
 
     def explain_plan(self, events: int) -> Plan:
-        """How a batch of so many events would be matched, layer by layer, and what decides it."""
+        """Explain how a batch of so many events would be matched, layer by layer, and why."""
         snapshot = self._store.snapshot(ready())
         recent = 0 if snapshot.recent is None else len(snapshot.recent)
         return Plan(
@@ -359,8 +359,8 @@ class Index:
 
     @property
     def residual_cost(self) -> int:
-        """What residuals may cost for each event of a batch, in the units of `MAX_RESIDUAL_COST`,
-        those of filters that were added in tables apart.
+        """The cost of residuals for each event of a batch at most, in the units of
+        `MAX_RESIDUAL_COST`, those of filters that were added in tables apart.
         """
         return sum(self._costs.values())
 

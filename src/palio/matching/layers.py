@@ -47,7 +47,7 @@ Routed: TypeAlias = tuple[npt.NDArray[np.bool_], Longs]
 
 
 class CodedBatch(NamedTuple):
-    """A batch as a layer takes it: its codes, and the events for what codes cannot say."""
+    """A batch as a layer takes it: its codes, and the events for conditions beyond codes."""
 
     codes: Codes
     events: pa.RecordBatch
@@ -80,8 +80,8 @@ class Layer(Protocol):
 
 
 def in_room(events: int, room: int, fill: Callable[[Longs, Longs, int], int]) -> Found:
-    """What a kernel writes to `offsets` and `found` from an event on: it returns the event it came
-    to, which is not the last where there is no more room, and is called again with more.
+    """Have a kernel write `offsets` and `found` from an event on: it returns the event it came to,
+    which is not the last where `found` was too short, and is called again with a longer one.
     """
     offsets, found = np.zeros(events + 1, np.int64), np.empty(room, np.int64)
     done = 0

@@ -1,13 +1,13 @@
-"""Saved files that are read as they were written, or not at all.
+"""Save files, and read them as they were written, or not at all.
 
 A saved index (and a version of a subscription set) is a directory. One of its files, the manifest,
 lists the others with their sizes and checksums. What was damaged on the disk, cut short, mixed up
 or altered is refused with a `FileDamaged` that names it, before anything is read from it.
 
-A checksum is no signature: whoever may write to the directory may write another manifest. What is
-loaded is therefore also checked for what would crash its reader (`checking.py`). Files are mapped:
-whoever may write to them while they are in use may change what a process sees. Palio never does;
-it replaces files, so that a map stays what it was.
+A checksum is no signature: a user who may write to the directory may write another manifest. What
+is loaded is therefore also checked for what would crash its reader (`checking.py`). Files are
+mapped: a user who may write to them while they are in use may change what a process sees. Palio
+never does; it replaces files, so that a map stays what it was.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Meta = TypeVar("Meta", bound=msgspec.Struct)
 
 
 class _Sum(msgspec.Struct, frozen=True, array_like=True):
-    """What a file was when it was written."""
+    """Size and checksum of a file when it was written."""
 
     size: int
     crc: int
@@ -95,7 +95,7 @@ class Saving:
         self._sums[name] = _sum_of(self.home / name)
 
     def finish(self, name: str, version: int, meta: msgspec.Struct) -> None:
-        """Write the manifest, with what else the directory says about itself."""
+        """Write the manifest, with further facts about the directory (`meta`)."""
         raw = msgspec.Raw(msgspec.msgpack.encode(meta))
         body = msgspec.msgpack.encode(_Body(self._sums, raw))
         manifest = _Manifest(_MAGIC, version, zlib.crc32(body), body)
@@ -144,7 +144,7 @@ class Loading(Generic[Meta]):
             raise self.damaged(name, problem)
 
     def has(self, name: str) -> bool:
-        """Whether a file was written."""
+        """Check whether a file was written."""
         return name in self._sums
 
     def _checked(self, name: str) -> Path:
@@ -242,7 +242,7 @@ _COLUMNS: Final[dict[str, pa.DataType]] = {
 
 
 class Written(NamedTuple):
-    """A filter as it stands in a file."""
+    """A filter as a row of a file."""
 
     key: int
     text: str

@@ -1,7 +1,4 @@
-"""What `explain_plan` says: the plan of each compiled layer of an index for a batch, and why.
-
-`Segment` chooses the plan; here it is only told.
-"""
+"""Explain the plan of each compiled layer of an index for a batch; `Segment` chooses it."""
 
 from __future__ import annotations
 
@@ -71,7 +68,7 @@ class LayerPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a batch would be matched. `str` of it is for people."""
+    """The plan by which a batch would be matched. `str` of it is for people."""
 
     events: int
     layers: tuple[LayerPlan, ...]

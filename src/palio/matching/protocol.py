@@ -1,4 +1,4 @@
-"""What every matching engine offers, and the shape of its answers."""
+"""The interface of every matching engine, and the shape of its answers."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ class Matcher(Protocol):
         """For each destination with any match, which rows go there."""
 
     def count(self, events: pa.RecordBatch) -> dict[int, int]:
-        """How many rows each key matches; keys without any are left out."""
+        """Count the rows that each key matches; keys without any are left out."""
 
     def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
-        """Why a filter matches an event, or why not."""
+        """Explain why a filter matches an event, or why not."""
 
     def memory(self) -> dict[str, int]:
         """Bytes used, by part."""
 
     def __len__(self) -> int:
-        """How many filters there are."""
+        """The number of filters."""

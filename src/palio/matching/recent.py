@@ -50,7 +50,7 @@ FEW_EVENTS: Final = 16
 """Up to this many events are tried on each row one by one; of more, blocks are made."""
 
 MOST_COMPARISONS: Final = 60
-"""What has more is left to those who compile whole layers: one word says which are floats."""
+"""Filters of more are compiled: a record has one word for which of its numbers are floats."""
 
 HEAD: Final = 4
 
@@ -73,7 +73,7 @@ NOTHING_RECENT: Final = RecentBatch(
 
 
 def is_recent(subscription: Subscription) -> bool:
-    """Whether a subscription is nothing but a few comparisons with numbers."""
+    """Check whether a subscription is nothing but a few comparisons with numbers."""
     comparisons = subscription.comparisons
     return comparisons is not None and len(comparisons[1]) <= MOST_COMPARISONS
 
@@ -81,7 +81,7 @@ def is_recent(subscription: Subscription) -> bool:
 class ChangeLog:
     """Records of changes, and the slots of the attributes that they compare.
 
-    Only the writer notes changes; a reader takes the records that it was told of.
+    Only the writer notes changes; a reader takes the records up to a count that it has read.
 
     >>> log = ChangeLog()
     >>> log.note(7, None)
@@ -118,7 +118,7 @@ class ChangeLog:
         return record is not _GONE
 
     def _codes_of(self, uses: tuple[Use, ...]) -> tuple[int, ...]:
-        """What each comparison is of, as a number."""
+        """Number each use: an attribute and an operator."""
         codes = self._codes.get(uses)
         if codes is None:
             slots = [self.slot_of.setdefault(name, len(self.slot_of)) for name, _ in uses]
@@ -177,20 +177,20 @@ class RecentLayer:
     # --- matching ---
 
     def codes_of(self, events: pa.RecordBatch, exported: int = 0) -> Codes:
-        """See `Layer`."""
+        """Code a batch of events."""
         return code_batch(self.kernels, events, exported, self.columns, self._addresses, self.slots)
 
     @property
     def slots(self) -> int:
-        """See `Layer`."""
+        """The number of codes of an event."""
         return len(self.cuts.offsets) - 1
 
     def for_notes(self, codes: Codes, ranks: npt.NDArray[np.int32]) -> RecentBatch:
-        """What `kernels.combine.match_with_notes` takes in."""
+        """The rows as `kernels.combine.match_with_notes` takes them in."""
         return RecentBatch(codes, self.rows, ranks, self.cuts.offsets)
 
     def match(self, batch: CodedBatch) -> Found:
-        """See `Layer`."""
+        """Find the keys that each event matches."""
         codes = batch.codes
         events = codes.shape[1]
         if events <= FEW_EVENTS:
@@ -207,7 +207,7 @@ class RecentLayer:
         return in_room(events, 1024, fill)
 
     def match_event(self, event: Mapping[str, Any]) -> Longs:
-        """See `Layer`; values of attributes that no filter names are not checked."""
+        """Find the keys that one event matches; attributes that no row names go unchecked."""
         slot_of = self.columns.slot_of
         kinds, ints = [0] * len(slot_of), [0] * len(slot_of)
         floats = [0.0] * len(slot_of)
@@ -232,12 +232,12 @@ class RecentLayer:
         return addresses_of((*self.rows, *self.cuts))
 
     def count(self, batch: CodedBatch) -> Counts:
-        """See `Layer`."""
+        """Count the events that each key matches."""
         places = np.searchsorted(self.rows.keys, self.match(batch)[1])
         return self.rows.keys, np.bincount(places, minlength=len(self))
 
     def route(self, batch: CodedBatch) -> Routed:
-        """See `Layer`."""
+        """Find the events that go to each destination."""
         codes = batch.codes
         names, numbers = np.unique(self.rows.destinations, return_inverse=True)
 
@@ -247,7 +247,7 @@ class RecentLayer:
         return in_pieces(names, codes.shape[1], fill)
 
     def destinations_of(self, keys: Longs) -> Longs:
-        """See `Layer`."""
+        """Look up the destinations of some keys."""
         return self.rows.destinations.take(np.searchsorted(self.rows.keys, keys))
 
     # --- as a compiled layer ---

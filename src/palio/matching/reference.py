@@ -95,14 +95,14 @@ class Reference:
         return dict(sorted(masks.items()))
 
     def count(self, events: pa.RecordBatch) -> dict[int, int]:
-        """How many events of a batch each key matches (keys without any are left out)."""
+        """Count the events of a batch that each key matches (keys without any are left out)."""
         counts: dict[int, int] = {}
         for _, key in self._pairs(events):
             counts[key] = counts.get(key, 0) + 1
         return counts
 
     def explain(self, key: int, event: Mapping[str, Any]) -> Explanation:
-        """Why a filter matches an event, or why not."""
+        """Explain why a filter matches an event, or why not."""
         return self._filters[key].explain(event, self._values[key])
 
     def memory(self) -> dict[str, int]:

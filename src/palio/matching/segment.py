@@ -1,4 +1,4 @@
-"""A segment: an immutable set of rows, laid out for all plans; it chooses the cheapest one.
+"""A segment: an immutable set of rows, laid out for all plans, of which it chooses the cheapest.
 
 A compiled layer is a segment and what changes about it: tombstones are no part of a segment but
 handed in, as one bit for each rank.
@@ -63,8 +63,8 @@ NO_PROGRAM: Final = np.zeros(0, np.uint32)
 
 
 class _Addressed(NamedTuple):
-    """Arrays that kernels are told by address. Another thread may lay out the same segment and put
-    arrays of its own in place: whoever calls a kernel holds on to this meanwhile.
+    """Arrays that are passed to kernels by address. Another thread may lay out the same segment and
+    put other arrays in place: the caller of a kernel keeps this alive meanwhile.
     """
 
     addresses: npt.NDArray[np.int64]
@@ -85,7 +85,7 @@ class _Single:
 
 
 class Costs:
-    """What the plans of a segment take, in nanoseconds, by the counts of its parts.
+    """Estimates of the nanoseconds that the plans of a segment take, by the counts of its parts.
 
     The work of one event in the plan for few is what it was so far, or the worst at first.
     """
@@ -99,7 +99,7 @@ class Costs:
         self._events = 0
 
     def of(self, events: int) -> dict[str, float]:
-        """What each plan would take for so many events."""
+        """Estimate each plan for so many events."""
         return {"few": events * self._event_ns, "many": -(-events // EVENTS) * self._block_ns}
 
     def note(self, work: npt.NDArray[np.int64], events: int) -> None:
@@ -287,7 +287,7 @@ class Segment:
 
     @property
     def matches_singly(self) -> bool:
-        """Whether a single event takes the short way through bitmaps."""
+        """True if a single event takes the short way through bitmaps."""
         costs = self.costs.of(1)
         return self.kernels is not None and costs["few"] <= costs["many"]
 
@@ -390,7 +390,7 @@ class Segment:
         return (scans[slot] for slot in slots.tolist())
 
     def count(self, codes: Codes, tombstones: Words) -> npt.NDArray[np.int64]:
-        """How many events match each rank."""
+        """Count the events that match each rank."""
         totals = np.zeros(len(self.keys), np.int64)
         if self.kernels is None:
             _, keys = self._match_by_fallback(codes, tombstones)
@@ -410,7 +410,7 @@ class Segment:
 
     @cached_property
     def counting(self) -> Counting | None:
-        """How many events at once are counted, if the rows allow it."""
+        """The counting plan, if the rows allow one."""
         return Counting.of(self.compiled, self.row_ranks)
 
     def take_scratch(self) -> Scratch:

@@ -1,6 +1,6 @@
-"""What the readers of an index see: layers, and the changes to them since.
+"""Make snapshots for the readers of an index: layers, and the changes to them since.
 
-A writer only notes a change. The next reader takes in what was noted since the last one looked:
+A writer only notes a change. The next reader takes in what was noted since the last one did:
 comparisons with numbers go into the recent layer (`recent.py`), other filters are compiled into a
 small layer. Small layers are joined by size. Where another thread joins them too, `SLICE_JOINED`
 bounds what is joined here. For a single event that is too much: it is matched with a snapshot that
@@ -26,7 +26,7 @@ from palio.matching.subscriptions import Subscription
 
 __all__ = [
     "SLICE_JOINED",
-    "Lone",
+    "EventView",
     "MergeJob",
     "Snapshot",
     "State",
@@ -53,7 +53,7 @@ rows, the predicates that they name, and the intervals of those."""
 
 
 class Snapshot:
-    """What a reader made of a state and some of its changes. Only `lay_out` changes it."""
+    """Layers made of a state and some of its changes by a reader. Only `lay_out` changes it."""
 
     __slots__ = ("compiled", "count", "is_guarded", "kernels", "layers", "recent", "work")
 
@@ -92,7 +92,7 @@ class Snapshot:
         return self.compiled if recent is None else (*self.compiled, recent)
 
 
-class Lone(NamedTuple):
+class EventView(NamedTuple):
     """What single events are matched with: a snapshot, and what changed since, as it is."""
 
     base: Snapshot
@@ -101,12 +101,12 @@ class Lone(NamedTuple):
     """The number of changes that are in both."""
 
     @classmethod
-    def on(cls, base: Snapshot) -> Lone:
+    def on(cls, base: Snapshot) -> EventView:
         """A snapshot with nothing held beside it yet."""
         return cls(base, Held(spared=0 if base.layers else LAYER), base.count)
 
     def is_to_be_moved(self, base: Snapshot, count: int) -> bool:
-        """Whether so many changes are rather tried with another snapshot that there is."""
+        """Check whether so many changes are rather tried with another snapshot that there is."""
         held = self.held
         return base is not self.base and (count - self.base.count > MAX_HELD or not held.is_cheap)
 
@@ -115,12 +115,12 @@ class State:
     """Compiled layers, and the changes to them since, in order.
 
     Only the writer notes changes: in a log for kernels, and in a list for those that compile
-    layers. The list comes last; a reader sees the changes that are in it when it looks, and keeps
-    what it made of them for the next one.
+    layers. The list is extended last; a reader sees the changes in it, and keeps what it made of
+    them for the next reader.
     """
 
     __slots__ = (
-        "_lone", "changes", "largest", "latest", "layers", "log", "most_joined", "rows", "work",
+        "_view", "changes", "largest", "latest", "layers", "log", "most_joined", "rows", "work",
     )  # fmt: skip
 
     def __init__(
@@ -139,7 +139,7 @@ class State:
         """What there is to compile in all changes: their constraints and constants."""
         self.latest = Snapshot(0, layers)
         """The snapshot with most changes that any reader has made."""
-        self._lone = Lone.on(self.latest)
+        self._view = EventView.on(self.latest)
         sizes = [layer.rows for layer in layers]
         self.rows, self.largest = sum(sizes), max(sizes, default=0)
         for key, subscription in changes:
@@ -162,18 +162,18 @@ class State:
             latest = self.latest = Snapshot(count, layers, recent, work)
         return latest
 
-    def lone(self) -> Lone:
-        """The same for single events, without compiling anything. They go on with the snapshot that
-        they have while trying what is held costs less than a layer.
+    def event_view(self) -> EventView:
+        """The same for single events, without compiling anything. They keep their snapshot while
+        trying what is held costs less than a layer.
         """
-        base, lone = self.latest, self._lone
+        base, view = self.latest, self._view
         count = len(self.changes)
-        if lone.is_to_be_moved(base, count):
-            lone = self._lone = Lone.on(base)
-        if lone.seen < count:
-            held = lone.held.after(self.changes[lone.seen : count])
-            lone = self._lone = Lone(lone.base, held, count)
-        return lone
+        if view.is_to_be_moved(base, count):
+            view = self._view = EventView.on(base)
+        if view.seen < count:
+            held = view.held.after(self.changes[view.seen : count])
+            view = self._view = EventView(view.base, held, count)
+        return view
 
     def _caught_up(
         self, latest: Snapshot, count: int, kernels: Kernels | None
@@ -252,7 +252,7 @@ def _compiled(
 class MergeJob:
     """Merges the layers of a state and the changes so far; the result appears when it is done.
 
-    While it works, changes go on. It takes in those too.
+    It takes in the changes that are made while it works, too.
     """
 
     def __init__(self, state: State, kernels: Kernels | None) -> None:

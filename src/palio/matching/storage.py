@@ -249,7 +249,7 @@ def _guards(
 
 
 def _residuals(subscriptions: Subscriptions, key: int, place: int) -> tuple[Residual, ...]:
-    """What a guard demands, from the filter it came from."""
+    """The residuals of a guard, from the filter it came from."""
     subscription, table = subscriptions.located(key)
     filter = table.skeleton if isinstance(table, Table) else subscription.filter
     return bound_residuals(filter.conjunctions[place], subscription.values)

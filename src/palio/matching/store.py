@@ -15,7 +15,7 @@ from palio.matching.compiled import CompiledLayer
 from palio.matching.held import MAX_HELD, Change
 from palio.matching.kernels.registry import Kernels, ready
 from palio.matching.layers import Longs
-from palio.matching.snapshots import SLICE_JOINED, Lone, MergeJob, Snapshot, State
+from palio.matching.snapshots import SLICE_JOINED, EventView, MergeJob, Snapshot, State
 from palio.matching.subscriptions import Subscription
 from palio.matching.warming import Submit
 
@@ -37,7 +37,7 @@ REST_PAIRS: Final = 100_000_000
 """Rows that changed lately are compiled once this many pairs of them and an event were matched, and
 nothing changed meanwhile: a set that stands still becomes one layer."""
 
-LONE_PAIRS: Final = 20_000
+SINGLE_PAIRS: Final = 20_000
 """A small set is merged sooner: what a single event costs with a recent layer beyond the compiled
 ones, 20 us, as pairs..."""
 
@@ -49,14 +49,14 @@ SMALL_MERGE: Final = 100
 
 CATCH_UP: Final = 512
 """With a thread to spare, that thread is asked to compile what was noted whenever it is this many
-changes: whoever matches next is not held up by all that was added since the last match..."""
+changes: the next match is not held up by all that was added since the last one..."""
 
 CATCH_UP_WORK: Final = 1_024
 """...or this many constraints and constants, which take 10 ms..."""
 
 MOST_WORK: Final = 4_096
 """...and if it does not keep up with the writer, the writer compiles so many itself. So it does
-without kernels, where fewer are left to whoever matches a batch."""
+without kernels, where fewer are left to the next batch."""
 
 
 class _Added(NamedTuple):
@@ -75,10 +75,10 @@ class LayerStore:
         self._submit = submit
         self._state = self._new_state(layers)
         self._job: MergeJob | None = None
+        # Layers that were added in bulk since the job began.
         self._added_meanwhile: list[_Added] = []
-        """What was added in bulk since the job began."""
+        # The number of changes that the next job is asked for with, after one that failed.
         self._patience = 0
-        """After a job that failed: with how many changes the next one is asked for."""
         self._compiling: CompileJob | None = None
         self._resting: Snapshot | None = None
         self._rested_pairs = 0
@@ -110,7 +110,7 @@ class LayerStore:
             self._catch_up(self._submit)
 
     def add(self, keys: Longs, layers: tuple[CompiledLayer, ...]) -> None:
-        """Put new layers in place of whatever had their keys, which ascend."""
+        """Put new layers in the place of all filters with their keys, which ascend."""
         self.collect()
         state = self._state = self._with(self._state, keys, layers)
         if self._job is not None:
@@ -118,7 +118,7 @@ class LayerStore:
         self._merge_if_due()
 
     def _with(self, state: State, keys: Longs, layers: tuple[CompiledLayer, ...]) -> State:
-        """A state with new layers in place of whatever had their keys."""
+        """A state with new layers in the place of all filters with their keys."""
         kept = tuple(layer.without(keys) for layer in state.layers)
         replaced = set(keys.tolist()) if state.changes else set()
         left = [change for change in state.changes if change[0] not in replaced]
@@ -178,7 +178,7 @@ class LayerStore:
         job = self._job
         if job is None or not job.has_ended:
             return
-        if job.result is None:  # it failed, and told its thread why
+        if job.result is None:  # it failed, and raised in its thread
             self._job, self._added_meanwhile = None, []
             self._patience = self._state.small_rows + MERGE_ROWS
             return
@@ -197,21 +197,21 @@ class LayerStore:
         state = self._state
         return self._laid_out(state, state.snapshot(kernels), kernels, events)
 
-    def lone(self, kernels: Kernels | None) -> Lone:
+    def event_view(self, kernels: Kernels | None) -> EventView:
         """All changes made before, for a single event."""
         state = self._state
         if len(state.changes) - state.latest.count > MAX_HELD:
             state.snapshot(kernels)
-        lone = state.lone()
-        work = state.work - lone.base.work
-        if lone.held.is_spent(work):
+        view = state.event_view()
+        work = state.work - view.base.work
+        if view.held.is_spent(work):
             if work and kernels is not None and self._submit is not None:
                 self._compile_soon(state, self._submit)
             else:
                 state.snapshot(kernels)
-                lone = state.lone()
-        self._laid_out(state, lone.base, kernels, 1)
-        return lone
+                view = state.event_view()
+        self._laid_out(state, view.base, kernels, 1)
+        return view
 
     def _laid_out(
         self, state: State, snapshot: Snapshot, kernels: Kernels | None, events: int
@@ -228,7 +228,7 @@ class LayerStore:
         if self._resting is not snapshot:
             self._resting, self._rested_pairs = snapshot, 0
         before = self._rested_pairs
-        self._rested_pairs = before + events * recent + (LONE_PAIRS if events == 1 else 0)
+        self._rested_pairs = before + events * recent + (SINGLE_PAIRS if events == 1 else 0)
         rows = state.rows + recent
         patience = min(REST_PAIRS, MERGED_PAIRS * (SMALL_MERGE + rows))
         if before <= patience < self._rested_pairs:

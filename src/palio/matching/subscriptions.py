@@ -1,4 +1,4 @@
-"""What was asked for: filters by key with the values of their parameters, single or in tables.
+"""Keep subscriptions: filters by key with the values of their parameters, single or in tables.
 
 A *table* is one skeleton filter with a column of values for each of its variables: a million
 filters of one shape are a few arrays. A null in a column drops the constraints that use it, so
@@ -48,7 +48,7 @@ Comparisons: TypeAlias = tuple[tuple[Use, ...], tuple[int | float, ...]]
 
 
 class Unknown(Enum):
-    """What was not worked out yet, where None is an answer."""
+    """The mark for what was not worked out yet, where None is an answer."""
 
     UNKNOWN = auto()
 
@@ -64,7 +64,7 @@ _SCANNING: Final = _PATTERNS | {Op.CIDR, Op.NOT_CIDR}
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a filter does with its parameters, worked out once for all filters of its shape."""
+    """The uses of a filter's parameters, worked out once for all filters of its shape."""
 
     numeric: Mapping[str, tuple[Use, ...]]
     """The variables that are compared with attributes and used in no other way."""
@@ -106,9 +106,9 @@ def recipe_of(filter: Filter) -> Recipe:
 
 
 def may_scan(constraint: Constraint) -> bool:
-    """Whether a constraint may be a test of texts that no literal decides: a pattern of wildcards
-    or with more than a literal to look for, a pattern to come, an address block, whatever ignores
-    case.
+    """Check whether a constraint may be a test of texts that no literal decides: a pattern of
+    wildcards or with more than a literal to find, a variable pattern, an address block, any test
+    that ignores case.
 
     >>> may_scan(Constraint.of("s", "LIKE", "a_%")), may_scan(Constraint.of("s", "LIKE", "_%_"))
     (False, True)
@@ -144,7 +144,7 @@ def _shared(uses: tuple[Use, ...]) -> tuple[Use, ...]:
 
 
 def is_number(value: object) -> bool:
-    """Whether a value is a plain number that every comparison can use as it is."""
+    """Check whether a value is a plain number that every comparison can use as it is."""
     kind = type(value)
     if kind is int:
         return INT64_MIN <= value <= INT64_MAX  # type: ignore[operator]  # `is` does not narrow
@@ -232,7 +232,7 @@ class Subscription:
 Keys: TypeAlias = npt.NDArray[np.int64]
 
 FEW_TABLES: Final = 8
-"""So many tables are looked through one by one."""
+"""So many tables are searched one by one."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ class Table:
         )
 
     def place_of(self, key: int) -> int | None:
-        """Where a key stands, None if it is not (or no longer) here."""
+        """The place of a key, None if it is not (or no longer) here."""
         return _place(self.keys, self.gone, key)
 
     @property
@@ -399,7 +399,7 @@ class Archive:
         self.gone: set[int] = set()
 
     def place_of(self, key: int) -> int | None:
-        """Where a key stands, None if it is not (or no longer) here."""
+        """The place of a key, None if it is not (or no longer) here."""
         return _place(self.keys, self.gone, key)
 
     def subscription(self, place: int) -> Subscription:
@@ -437,7 +437,7 @@ class Subscriptions:
         return self.located(key)[0]
 
     def located(self, key: int) -> tuple[Subscription, Table | Archive | None]:
-        """The subscription of a key, and the table it stands in, None for a single filter."""
+        """The subscription of a key, and the table it is in, None for a single filter."""
         single = self.single.get(key)
         if single is not None:
             return single, None

@@ -1,10 +1,10 @@
-"""Text tests over the distinct texts of a batch: what each lets through, without trying every pair.
+"""Try text tests on the distinct texts of a batch, without trying every pair.
 
 Suffixes, LIKE patterns and the like are no intervals; each has a slot of codes 0 (fails) and 1
 (passes), which is filled in for each batch. Most are patterns, which one kernel finds by their
 *anchors* (`kernels/texts.py`); those that ignore case are patterns of the folded texts. Address
 blocks and `<` that ignores case are tried on each text. As long as there are no kernels, anchors
-are looked up here, and Python searches.
+are found here, by Python.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_ANCHOR: Final = 16
 """Bytes of an anchor at an end, which bounds the number of tables; what is longer is tested as
-well. One that may stand anywhere is looked for as a whole."""
+well. One that may be anywhere is searched for as a whole."""
 
 FEW_ANCHORS: Final = 256
-"""So many of one length are each searched for; of more, every piece of a text is looked up."""
+"""So many of one length are searched for in turn; of more, every piece of a text is looked up."""
 
 _PATTERNS: Final = AFFIX | {Op.LIKE, Op.EQ, Op.IN}
 """Operators that make patterns of texts."""
@@ -243,7 +243,7 @@ class _Patterns:
         self._addresses = addresses_of(self._arrays)
 
     def code(self, kernels: Kernels, texts: Any, rows: npt.NDArray[np.int32], codes: Codes) -> int:
-        """See `ColumnTests.code`."""
+        """`ColumnTests.code` for these patterns."""
         if not len(texts):
             return 0
         _, offsets, data = texts.buffers()
@@ -254,7 +254,7 @@ class _Patterns:
         return kernels.code_texts(self._addresses, np.array(addresses, np.int64), rows, codes)
 
     def code_one(self, kernels: Kernels, text: str | bytes, codes: Codes) -> None:
-        """See `ColumnTests.code_one`."""
+        """`ColumnTests.code_one` for these patterns."""
         data = pa.py_buffer(text.encode() if isinstance(text, str) else text)
         kernels.code_text(self._addresses, data.address, data.size, codes)
 
@@ -309,7 +309,7 @@ def _spellings(test: TextTest) -> Iterator[tuple[Fragment | None, Sequence[Any]]
 
 
 def _anchor(fragment: Fragment) -> tuple[int, bytes]:
-    """At which end the anchor of a pattern stands, and its bytes."""
+    """The end at which the anchor of a pattern is, and its bytes."""
     text = _bytes(fragment.text)
     return (AT_START, text[:MAX_ANCHOR]) if fragment.at_start else (AT_END, text[-MAX_ANCHOR:])
 
@@ -343,8 +343,8 @@ _WORD: Final = (1 << 64) - 1
 
 
 def scans(test: TextTest) -> bool:
-    """Whether a test may read any text to its end for itself alone: no literal finds texts that may
-    pass (or fail, if it is negated), or there is more to look for beside the literal.
+    """Check whether a test may read any text to its end for itself alone: no literal finds texts
+    that may pass (or fail, if it is negated), or there is more to find beside the literal.
 
     >>> [scans(TextTest(Op.LIKE, each)) for each in ("%_%", "a%b", "%a_%", "%a%b%", "%a_b%")]
     [True, False, False, True, True]
@@ -358,14 +358,14 @@ def scans(test: TextTest) -> bool:
 
 
 def _between(parts: Sequence[Any]) -> Sequence[Any]:
-    """What of a pattern, as `like_parts` gives it, stands at neither end of a text."""
+    """The parts of a pattern, as `like_parts` gives it, that are at neither end of a text."""
     ends = [place for place, part in enumerate(parts) if part == ""]  # None is "_"
     return parts[ends[0] + 1 : ends[-1]] if ends else ()
 
 
 def _fits_first(parts: Sequence[Any]) -> bool:
-    """Whether a pattern fits where its one literal that stands anywhere first does, or nowhere:
-    nothing is before it, and what is behind it asks for so many characters and an end at most.
+    """Check whether a pattern fits at the first place of its one literal that may be anywhere, or
+    nowhere: nothing is before it, and only a number of characters and an end are behind it.
     """
     between = _between(parts)
     return bool(between) and parts[0] == "" and bool(between[0]) and not any(between[1:])
@@ -383,5 +383,5 @@ def _positive(test: TextTest) -> TextTest:
 
 
 def _passed(test: TextTest, texts: Any) -> Mask:
-    """Which of some texts pass a test, tried on each."""
+    """Try a test on each of some texts."""
     return np.array([test.holds(text) for text in texts.to_pylist()], np.bool_)

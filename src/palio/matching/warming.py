@@ -1,7 +1,7 @@
-"""Kernels are loaded here: compiled, or taken from the cache on disk, and each called once.
+"""Load the kernels: compile them, or take them from the cache on disk, and call each once.
 
-Whoever has a thread to spare calls `warm` there (this room starts none). While another process
-compiles, `warm` waits for it, and `warm_unless_busy` does not.
+A program with a thread to spare calls `warm` there (this package starts none). While another
+process compiles, `warm` waits for it, and `warm_unless_busy` does not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from palio.matching.combining import Combiner, coded
 from palio.matching.compile.ranges import RowTemplate, compile_templates, ranges_of
 from palio.matching.compiled import CompiledLayer
 from palio.matching.destinations import LEAST_ROWS
-from palio.matching.kernels.registry import Kernels, Tell, is_due, load, ready
+from palio.matching.kernels.registry import Kernels, Progress, is_due, load, ready
 from palio.matching.layers import CodedBatch
 from palio.matching.recent import ChangeLog, RecentLayer
 from palio.matching.snapshots import Snapshot
@@ -48,26 +48,26 @@ together: a small script never does..."""
 
 ADDED_PAIRS: Final = 400
 """...and where filters count, too, as in a broker, the first batch after 250 of them finds the
-kernels there. A client may have thousands and hear next to nothing."""
+kernels there. A client may have thousands and receive next to nothing."""
 
 
-def warm(tell: Tell | None = None) -> Kernels:
+def warm(progress: Progress | None = None) -> Kernels:
     """Load all kernels: a minute of compiling the first time, a second from then on.
 
     While another process compiles them this one waits, and then loads them.
     """
-    kernels = load(_try_all, wait=True, tell=tell)
+    kernels = load(_try_all, wait=True, progress=progress)
     assert kernels is not None  # it has waited
     return kernels
 
 
-def warm_unless_busy(tell: Tell | None = None) -> Kernels | None:
+def warm_unless_busy(progress: Progress | None = None) -> Kernels | None:
     """The same for callers that cannot wait for another process: None while that compiles."""
-    return load(_try_all, wait=False, tell=tell)
+    return load(_try_all, wait=False, progress=progress)
 
 
 class WarmUp:
-    """When one index loads the kernels: after as much matching in Python as makes it worth it."""
+    """Decides when one index loads the kernels: once it has matched enough in Python."""
 
     def __init__(self, submit: Submit | None, load: Load | None) -> None:
         self._submit = submit
@@ -145,7 +145,7 @@ def _try_compiled(kernels: Kernels, events: pa.RecordBatch) -> CompiledLayer:
 
 
 def _try_programs(kernels: Kernels, events: pa.RecordBatch) -> None:
-    """A destination with so many rows that it has a program of its own."""
+    """A destination with so many rows that it has a program."""
     keys = np.arange(LEAST_ROWS)
     ranges = ranges_of("x", Op.EQ, keys, None)
     assert ranges is not None
@@ -165,7 +165,7 @@ def _try_texts(kernels: Kernels) -> None:
 
 
 def _try_boxes(kernels: Kernels) -> None:
-    """A box that holds another, and lies in it."""
+    """A box that holds another, and is inside it."""
     box, found, bounds = np.array([[1.0, 2.0, 0.0, 3.0, 4.0]]), np.zeros(1, np.int64), np.zeros(1)
     filed, known = (found, bounds, bounds), (found, box.reshape(1, 1, 5))
     for inside in (False, True):
@@ -173,7 +173,7 @@ def _try_boxes(kernels: Kernels) -> None:
 
 
 def _try_recent(recent: RecentLayer, events: pa.RecordBatch) -> None:
-    """What recent rows answer on their own."""
+    """Ask recent rows for answers without other layers."""
     codes = recent.codes_of(events)
     for repeated in (codes, np.repeat(codes, 16, axis=1)):
         assert recent.match(CodedBatch(repeated, events))[1].tolist()[:2] == [0, 1]

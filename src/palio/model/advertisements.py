@@ -1,4 +1,4 @@
-"""Advertisements: what a publisher may say, read from a text by a reading of its own (siena 3.3).
+"""Advertisements: the events that a publisher announces, read by rules of their own (siena 3.3).
 
 A text is read in two ways. As a subscription it is a `Filter`, and laws of logic bring it to its
 canonical form. Those laws are not true of an advertisement: `x = 1 OR (x = 1 AND y = 2)` asks for
@@ -8,7 +8,7 @@ conditions as they were written, and no filter becomes one.
 - The text's OR makes *alternatives*, its NOT is pushed down to the tests, its AND is multiplied
   out. Nothing is absorbed.
 - Within an alternative the tests of one attribute are alternatives again. What BETWEEN, IN, LIKE
-  and the others say in one is one test, also after a NOT.
+  and the others state at once is one test, also after a NOT.
 - An event is announced when, in some alternative, every attribute of it passes some test of its
   name. An attribute that is not named is not announced.
 - A *residual* (`bid > ask * 1.01`) names what it reads and must not be false.
@@ -60,8 +60,8 @@ _NO_NAMES: Final[frozenset[str]] = frozenset()
 class Alternative:
     """One alternative of an advertisement: by attribute, the tests of which a value passes one.
 
-    The tests of one attribute are a filter that reads nothing else. Of one value both readings say
-    the same, so there, and only there, the laws of filters may be used.
+    The tests of one attribute are a filter that reads nothing else. Of one value both readings have
+    one meaning, so there, and only there, the laws of filters may be used.
     """
 
     __slots__ = ("__dict__", "_hash", "residuals", "tests")
@@ -75,7 +75,7 @@ class Alternative:
     def domains(self) -> dict[str, list[Domain]]:
         """The values that an announced event may have, by name: a union of domains, presence apart.
 
-        When the effort is spent, domains stand in it side by side that could be joined.
+        When the effort is spent, some domains that could be joined are left apart.
         """
         found: dict[str, list[Domain]] = {}
         effort = Effort()
@@ -110,7 +110,7 @@ class Alternative:
         return _NO_NAMES.union(*(each.attributes for each in self.residuals))
 
     def announces(self, event: Mapping[str, Any], *, open: bool) -> bool:
-        """Whether every attribute of an event passes a test, and no residual is false."""
+        """Check whether every attribute of an event passes a test, and no residual is false."""
         for name, value in event.items():
             if value is None or is_system_name(name):
                 continue
@@ -123,9 +123,9 @@ class Alternative:
         return not any(each.truth(event) is False for each in self.residuals)
 
     def within(self, granted: Conjunction) -> Alternative | None:
-        """What is left for events that an alternative of a filter matches; None if that is nothing.
+        """Narrow it to events that an alternative of a filter matches; None if nothing is left.
 
-        Of an attribute of which both say something, the filter's test, unless this one is narrower.
+        An attribute with tests in both has the filter's test, unless this one is narrower.
         """
         tests = dict(self.tests)
         for name, domain in granted.domains.items():
@@ -199,7 +199,7 @@ class Advertisement:
         )
 
     def announces(self, event: Mapping[str, Any], *, open: bool = False) -> bool:
-        """Whether an event is one that may be published.
+        """Check whether an event is one that may be published.
 
         siena 3.3: in some alternative every attribute of the event passes some test of its name.
         An attribute that is not named is not announced, unless the advertisement is `open`.
@@ -208,7 +208,7 @@ class Advertisement:
         return any(each.announces(event, open=open) for each in self.alternatives)
 
     def within(self, granted: Filter) -> Advertisement:
-        """What it announces of what a filter matches, or a little more.
+        """Narrow it to what a filter matches, or a little more.
 
         >>> import palio
         >>> quotes = palio.parse_advertisement("symbol IS NOT NULL AND price >= 0")
@@ -244,7 +244,7 @@ class Advertisement:
 class UnreadAdvertisement(Advertisement):
     """Every event, in the place of a `text` that could not be read, as it is of a newer grammar.
 
-    No advertisement says that, so it is passed on by its text, for those who can read it. Hence it
+    No advertisement means that, so it is passed on by its text, for those who can read it. Hence it
     covers none but itself, and none covers it.
 
     >>> UnreadAdvertisement("x RESEMBLES 'y'").announces({"z": 1})
@@ -264,7 +264,7 @@ class UnreadAdvertisement(Advertisement):
         return True
 
     def within(self, granted: Filter) -> Advertisement:
-        """All of it: what its publisher may publish is looked at event by event."""
+        """All of it: the events of its publisher are checked one by one."""
         del granted
         return self
 
@@ -291,7 +291,7 @@ def advertisement_of(condition: Boolean, values: Bindings = NO_VALUES) -> Advert
         raise InvalidBinding(f"the advertisement has no parameter :{name}", name=name)
     tests = tuple(Residual(each) for each in walk(condition) if isinstance(each, Test))
     check_growth([Conjunction((), tests)], values)
-    # Every test stands for itself, so that expanding the condition finds no two alike to absorb.
+    # Each test is unequal to all others, so that expanding the condition absorbs none.
     expanded = reduce(_Places(values).marked(condition))
     alternatives = [_alternative(each) for each in expanded.conjunctions]
     kept = [each for each in alternatives if each is not None]
@@ -310,7 +310,7 @@ def checked_advertisement(given: object) -> Advertisement:
 
 
 class _Place(Foreign):
-    """A test where it stands in the text: equal to no other, whatever it says.
+    """A test at its place in the text: equal to no other, even of the same words.
 
     `leaves` are what it comes to: nothing for TRUE, a constraint, a residual, or the two bounds of
     one BETWEEN. `also` are attributes that are named with it.
@@ -441,7 +441,7 @@ def _tests(place: _Place) -> Iterator[Conjunction]:
 
 
 def _test_of(granted: Conjunction, name: str) -> Conjunction:
-    """What a filter says of an attribute, if that is one test; else the first of its tests."""
+    """A filter's test of an attribute, if it has one; else the first of its tests."""
     tests = [each for each in granted.constraints if each.name == name]
     is_between = [each.op for each in sorted(tests, key=str)] == [Op.LE, Op.GE]
     return Conjunction.of(tests if is_between else tests[:1])

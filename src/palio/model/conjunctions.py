@@ -89,7 +89,7 @@ class Conjunction:
 
     @cached_property
     def is_contradiction(self) -> bool:
-        """Whether its constraints certainly admit no event."""
+        """True if its constraints certainly admit no event."""
         return any(domain.is_empty for domain in self.domains.values())
 
     @cached_property
@@ -119,7 +119,7 @@ class Conjunction:
         return True if known else None
 
     def covers(self, other: Conjunction) -> bool:
-        """Whether all events that satisfy the other one certainly satisfy this one.
+        """Check whether all events that satisfy the other one certainly satisfy this one.
 
         Only for conjunctions without variables.
         """

@@ -1,6 +1,6 @@
 """Domains: the set of all states of one attribute that a conjunction lets through.
 
-An attribute may be absent, or hold a value of one of the five kinds. A `Domain` says for each of
+An attribute may be absent, or hold a value of one of the five kinds. A `Domain` holds for each of
 these what it admits: for a kind, a union of half-open intervals of coordinates (values.py) narrowed
 by text tests (texts.py). Relations between filters are set relations between domains.
 
@@ -114,7 +114,7 @@ class Domain(msgspec.Struct, frozen=True):
         return self.intervals / 8 + 8 * self.text_tests
 
     def includes(self, other: Domain) -> bool:
-        """Whether everything in `other` is certainly in this domain."""
+        """Check whether everything in `other` is certainly in this domain."""
         if other.absent and not self.absent:
             return False
         mine = self.kinds
@@ -137,7 +137,7 @@ class Domain(msgspec.Struct, frozen=True):
         return Domain(self.absent and other.absent, shared)
 
     def disjoint(self, other: Domain) -> bool:
-        """Whether certainly nothing is in both."""
+        """Check whether certainly nothing is in both."""
         return self.intersect(other).is_empty
 
     def union(self, other: Domain) -> Domain | None:
@@ -237,7 +237,7 @@ def of_operator(op: Op, operand: Any, ignore_case: bool = False) -> Domain:
 
 
 def _like_spans(test: TextTest) -> Spans | None:
-    """A LIKE that starts with a literal run lies within the interval of that prefix."""
+    """A LIKE that starts with a literal run is within the interval of that prefix."""
     if test.op is not Op.LIKE or test.negated or test.ignore_case:
         return None
     first = like_parts(test.operand)[0]  # type: ignore[arg-type]  # LIKE operands are str
@@ -305,7 +305,7 @@ def intersect_spans(one: Spans, other: Spans) -> Spans:
 
 
 def spans_include(outer: Spans, inner: Spans) -> bool:
-    """Whether every inner span lies within one outer span."""
+    """Check whether every inner span is within one outer span."""
     if len(outer) == 1:
         low, high = outer[0]
         return not inner or (low <= inner[0][0] and inner[-1][1] <= high)
@@ -338,7 +338,7 @@ def _includes(kind: Kind, outer: KindSet, inner: KindSet) -> bool:
 
 
 def _stays_out(kind: Kind, inner: KindSet, spans: Spans) -> bool:
-    """Whether the tests of a set certainly keep it from whatever lies outside some spans."""
+    """Check whether the tests of a set certainly admit nothing outside some spans."""
     if not inner.tests:
         return False
     outside = intersect_spans(inner.spans, complement(kind, spans))
@@ -346,7 +346,7 @@ def _stays_out(kind: Kind, inner: KindSet, spans: Spans) -> bool:
 
 
 def _none_passes(low: Any, high: Any, tests: frozenset[TextTest]) -> bool:
-    """Whether certainly no text in `[low, high)` passes all tests."""
+    """Check whether certainly no text in `[low, high)` passes all tests."""
     kind = Kind.STRING if isinstance(low, str) else Kind.BYTES
     if successor(kind, low) == high:
         return not all(test.holds(low) for test in tests)
@@ -356,7 +356,7 @@ def _none_passes(low: Any, high: Any, tests: frozenset[TextTest]) -> bool:
 
 
 def _passes(kind: Kind, inner: KindSet, wanted: TextTest) -> bool:
-    """Whether every text of a set certainly passes a test."""
+    """Check whether every text of a set certainly passes a test."""
     if any(implies(known, wanted) for known in inner.tests):
         return True
     members = finite_members(kind, inner.spans)

@@ -1,8 +1,8 @@
 """Events: Arrow record batches of one shape, and rows of dictionaries at the edges.
 
 Null is absence. `to_batches` lays rows out in columns, `rows` takes them back, `conform` brings any
-Arrow batch to the model's own types or says which column does not fit. `flatten` turns a JSON
-object into attributes with dotted names.
+Arrow batch to the model's own types, or refuses it by the column that does not fit. `flatten` turns
+a JSON object into attributes with dotted names.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SYSTEM_PREFIX: Final = "$"
 """Names that begin so belong to the system: no publisher gives an attribute such a name."""
 
 PUBLISHER: Final = "$publisher"
-"""System column of files and streams: whose event it is. A message says that beside its events."""
+"""System column of files and streams: the publisher, which a message names beside its events."""
 
 SEQ: Final = "$seq"
 """System column: the publisher's own count of its events."""
@@ -84,7 +84,7 @@ _ARROW_TYPES: Final[dict[type, pa.DataType]] = {
 
 
 def is_system_name(name: str) -> bool:
-    """Whether only the system gives an attribute this name.
+    """Check whether only the system gives an attribute this name.
 
     >>> is_system_name("$seq"), is_system_name("price")
     (True, False)
@@ -189,8 +189,8 @@ def _check_absent(event: Mapping[str, Any]) -> None:
 def _begins_batch(
     row: Mapping[str, Value], types: Mapping[str, type], count: int, values: int
 ) -> bool:
-    """Whether a row does not fit in with those before it: another type, too many columns, or too
-    many empty cells.
+    """Check whether a row begins a batch: it has another type, too many columns, or too many empty
+    cells for the one before.
     """
     if any(types.get(name, type(value)) is not type(value) for name, value in row.items()):
         return True
@@ -349,7 +349,7 @@ def conform(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def conform_values(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """`conform` for a batch from anywhere: its values are looked at too.
+    """`conform` for a batch from anywhere: its values are checked too.
 
     Arrow lets a column hold what no receiver can read: text that is not UTF-8, offsets that point
     beyond their buffer, times beyond the years 1 to 9999. They are refused, naming the column.
@@ -379,7 +379,7 @@ def check_times(batch: pa.RecordBatch, places: Iterable[int] | None = None) -> N
         if not len(column):
             continue
         times = np.frombuffer(raw, np.int64, len(column), 8 * column.offset)
-        if column.null_count:  # what lies under a null is nobody's
+        if column.null_count:  # the value under a null means nothing
             times = times[column.is_valid().to_numpy(zero_copy_only=False)]
         if len(times) and not (times.min() >= FIRST_TIME and times.max() <= LAST_TIME):
             name = batch.schema.names[place]

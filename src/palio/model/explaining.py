@@ -1,4 +1,4 @@
-"""Why an event matches a filter, or why not: every constraint with its verdict and its reason."""
+"""Explain why an event matches a filter, or why not: each constraint with verdict and reason."""
 
 from __future__ import annotations
 

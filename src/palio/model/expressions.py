@@ -151,9 +151,9 @@ class Exclusive(msgspec.Struct, frozen=True):
 class Foreign(ABC):
     """A condition of another language that did not reduce, kept whole.
 
-    The dialect's own room subclasses this; identity is the canonical text, which is a condition of
-    our language too (`CESQL '...'`), so that a filter with a foreign part still prints and parses
-    back.
+    The dialect's own package subclasses this; identity is the canonical text, which is a condition
+    of our language too (`CESQL '...'`), so that a filter with a foreign part still prints and
+    parses back.
     """
 
     __slots__ = ()
@@ -180,7 +180,7 @@ class Foreign(ABC):
 
     @abstractmethod
     def truth(self, event: Mapping[str, Any]) -> bool | None:
-        """Its truth for an event; None where it has none (an error, say)."""
+        """Its truth for an event; None where it has none, as after an error."""
 
     @abstractmethod
     def inverted(self) -> Foreign:
@@ -292,7 +292,7 @@ def check_kind(op: Op, kind: Kind, ignore_case: bool) -> None:
 
 
 def check_depth(*expressions: Boolean | Scalar | None) -> None:
-    """Refuse nesting beyond `MAX_DEPTH`, level by level: it guards whatever recurses.
+    """Refuse nesting beyond `MAX_DEPTH`, level by level: it guards every recursion.
 
     Conditions and the values in their tests are nested each for themselves.
     """
@@ -333,7 +333,7 @@ def _children(expression: Boolean | Scalar) -> tuple[Boolean | Scalar, ...]:
 
 
 def is_plain(check: Test) -> bool:
-    """Whether it compares an attribute with constants or variables: it computes nothing."""
+    """Check whether it compares an attribute with constants or variables, and computes nothing."""
     if type(check.subject) is not Attribute:
         return False
     operand = check.operand

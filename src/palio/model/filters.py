@@ -96,7 +96,7 @@ class Filter:
         )
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
-        """True, False, or None for unknown, as SQL would say."""
+        """True, False, or None for unknown, as in SQL."""
         known = True
         for conjunction in self.conjunctions:
             result = conjunction.truth(event, values)
@@ -107,11 +107,11 @@ class Filter:
         return False if known else None
 
     def matches(self, event: Mapping[str, Any], values: Bindings | None = None) -> bool:
-        """Whether an event matches: its truth is True, neither False nor unknown."""
+        """Check whether an event matches: its truth is True, neither False nor unknown."""
         return self.truth(event, NO_VALUES if values is None else values) is True
 
     def explain(self, event: Mapping[str, Any], values: Bindings | None = None) -> Explanation:
-        """Why an event matches or not: every constraint with its verdict and the reason."""
+        """Explain why an event matches or not: every constraint with its verdict and the reason."""
         values = NO_VALUES if values is None else values
         return explain(self.conjunctions, self.truth(event, values), event, values)
 
@@ -145,7 +145,7 @@ class Filter:
         """A meter of the size while values are put in; None where they cannot make it too large.
 
         Without it one collection, put in for a variable that occurs a thousand times, would cost
-        minutes before anybody looked at the result.
+        minutes before the result is checked.
         """
         chars = longest(values)
         if chars is not None and self.size.has_room(chars):

@@ -1,7 +1,7 @@
 """Arithmetic and the small set of functions that residual expressions may use.
 
-The rules are Spark SQL's where it has one, except that whatever Spark raises an error for under
-ANSI mode is unknown here: a filter must have an answer for every event. Integers stay within int64
+The rules are Spark SQL's where it has one, except that all errors of Spark under
+ANSI mode are unknown here: a filter must have an answer for every event. Integers stay within int64
 or become unknown; `/` is always a division of floats; `%` takes the sign of the dividend.
 """
 
@@ -22,11 +22,11 @@ __all__ = ["CASE_COST", "FUNCTIONS", "Function", "TextTooLong", "arithmetic", "i
 
 
 class TextTooLong(Exception):
-    """A text on the way is too long to compute with: whatever was asked is unknown."""
+    """A text on the way is too long to compute with: the result is unknown."""
 
 
 def is_too_long(value: object) -> TypeGuard[str | bytes]:
-    """Whether a value is a text (or bytes) that no residual computes with.
+    """Check whether a value is a text (or bytes) that no residual computes with.
 
     >>> is_too_long("a" * 4_096), is_too_long("a" * 4_097)
     (False, True)

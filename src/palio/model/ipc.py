@@ -151,7 +151,7 @@ def _check_buffers(head: bytes, root: int, kind: int, body: int) -> None:
 
 
 def _place(data: bytes, table: int, field: int) -> int:
-    """Where a table's field is; 0 if it is absent."""
+    """The place of a table's field; 0 if it is absent."""
     vtable = table - _I32(data, table)[0]
     if field >= _U16(data, vtable)[0]:
         return 0
@@ -160,7 +160,7 @@ def _place(data: bytes, table: int, field: int) -> int:
 
 
 def _table(data: bytes, table: int, field: int) -> int:
-    """Where the table, vector or text is that a field refers to."""
+    """The place of the table, vector or text that a field refers to."""
     place = _place(data, table, field)
     if not place:
         raise ValueError("a head of Arrow without what it is about")
@@ -178,7 +178,7 @@ _text_bytes: Final = _count
 
 
 def _tables(head: bytes, table: int, field: int) -> Iterator[int]:
-    """Where the tables of a vector are."""
+    """The places of the tables of a vector."""
     count = _count(head, table, field)
     first = _table(head, table, field) + 4 if count else 0
     for place in range(first, first + 4 * count, 4):

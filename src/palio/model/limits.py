@@ -50,15 +50,15 @@ MAX_TEXT_TESTS: Final = 32
 """`CONTAINS`, `LIKE` and such on one attribute of one conjunction: each is held against each."""
 
 MAX_COMPARISONS: Final = 16_384
-"""Comparisons of constraints that `covers` or `overlaps` makes; beyond, they say that a filter does
-not cover, and that it may overlap."""
+"""Comparisons of constraints that `covers` or `overlaps` makes; beyond, the answers are that a
+filter does not cover, and that it may overlap."""
 
 MAX_RESIDUAL_COST: Final = 1_000
 """Cost units (about one elementary operation each) of all residual expressions of one filter."""
 
 MAX_COMPUTED_CHARS: Final = 4_096
 """Characters (or bytes) of a text that a residual computes with or makes; `LENGTH` takes any. A
-unit of cost is about a microsecond then, whatever the letters."""
+unit of cost is about a microsecond then, for any letters."""
 
 MAX_JSON_PARTS: Final = 65_536
 """Values of one JSON document, at all its levels: a broker reads them in about 20 ms, in which it
@@ -70,8 +70,8 @@ count."""
 
 MAX_EVENT_TEXT_BYTES: Final = 1 << 20
 """Bytes of all texts (and bytes) of one event: every `CONTAINS` and `LIKE` is held against them in
-one step. All literals are looked for at once, in 20 to 40 ms for this much; a `LIKE` with more to
-look for (`MAX_SCANS`) takes 2 to 6 ms of its own. More belongs in a store that the event points
+one step. All literals are searched for at once, in 20 to 40 ms for this much; a `LIKE` with more to
+find (`MAX_SCANS`) takes 2 to 6 ms of its own. More belongs in a store that the event points
 to."""
 
 MAX_STREAM_MESSAGES: Final = 1_024
@@ -112,9 +112,9 @@ class Effort:
     """Work that is left for a relation between two filters.
 
     To compare two filters at the limits, alternative by alternative, takes half a second, and a
-    broker compares whatever its clients subscribe to. What has run out of effort gives the answer
-    that is always sound: that one filter does not cover the other, that two alternatives do not
-    merge, that an advertisement and a filter may overlap.
+    broker compares all that its clients subscribe to. A comparison that runs out of effort gives
+    the answer that is always sound: that one filter does not cover the other, that two alternatives
+    do not merge, that an advertisement and a filter may overlap.
 
     >>> effort = Effort(3)
     >>> effort.spend(2), effort.spend(2), effort.is_spent
@@ -128,12 +128,12 @@ class Effort:
 
     @property
     def spent(self) -> float:
-        """What has been taken."""
+        """The work that was taken."""
         return self._given - self._left
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing is left."""
+        """True if nothing is left."""
         return self._left < 0
 
     def spend(self, units: float) -> bool:

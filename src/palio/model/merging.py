@@ -107,7 +107,7 @@ def _perfect(one: Conjunction, other: Conjunction) -> Conjunction | None:
 
 
 def _are_apart(one: Domain, other: Domain) -> bool:
-    """Whether two intervals have so much between them that no constraints say both: most pairs."""
+    """Check whether two intervals are so far apart that no constraints state both: most are."""
     mine, theirs = one.kinds, other.kinds
     if one.absent or other.absent or len(mine) != 1 or mine.keys() != theirs.keys():
         return False

@@ -1,4 +1,4 @@
-"""Operators: what each of them means on one value, said once and plainly.
+"""Operators: the meaning of each on one value, defined once and plainly.
 
 `holds` is the definition that everything else must agree with: domains, kernels, other engines.
 It is two-valued and expects operands of one kind; absence, kinds that differ and NaN are *unknown*
@@ -62,7 +62,7 @@ class Op(StrEnum):
 
     @property
     def is_negative(self) -> bool:
-        """Whether this is the negated member of its pair (`!=`, `NOT ...`)."""
+        """True if this is the negated member of its pair (`!=`, `NOT ...`)."""
         return self in NEGATIVE
 
     @property
@@ -111,7 +111,7 @@ def fold(text: str) -> str:
 
 
 def holds(op: Op, value: Any, operand: Any, ignore_case: bool = False) -> bool:
-    """Whether `value op operand`, for canonical values of one kind.
+    """Test `value op operand`, for canonical values of one kind.
 
     >>> holds(Op.PREFIX, "order.created", "order."), holds(Op.IN, 3, (1, 2))
     (True, False)
@@ -185,7 +185,7 @@ def check_like_size(pattern: str) -> None:
 
 
 def is_like(text: str, pattern: str) -> bool:
-    """Whether a text has a LIKE pattern, which may have any length.
+    """Check whether a text has a LIKE pattern, which may have any length.
 
     >>> is_like("ax...b", "a_%b")
     True
@@ -194,10 +194,10 @@ def is_like(text: str, pattern: str) -> bool:
 
 
 class _Wildcards(NamedTuple):
-    """A pattern with `%` and `_`: what stands at the start of a text, what follows in turn, and
-    what stands at its end with its width; None for a pattern without `%`.
+    """A pattern with `%` and `_`: the start of a text, the segments that follow in turn, and its
+    end with its width; None for a pattern without `%`.
 
-    Each segment between two `%` is looked for at the first place after the one before, which is
+    Each segment between two `%` is searched for from the end of the one before, which is
     exact for such patterns and never backtracks: the time is at worst that of text times pattern,
     and that of the text where a segment has no `_`.
     """
@@ -207,7 +207,7 @@ class _Wildcards(NamedTuple):
     last: tuple[int, re.Pattern[str]] | None
 
     def fits(self, text: str) -> bool:
-        """Whether a whole text has this pattern."""
+        """Check whether a whole text has this pattern."""
         start = self.first.match(text)
         if start is None:
             return False
@@ -302,7 +302,7 @@ def _in_network(value: str, block: str) -> bool:
         return False
     try:
         return ip_address(value) in network_of(block)
-    except ValueError:  # text that is no address lies in no block
+    except ValueError:  # text that is no address is in no block
         return False
 
 
@@ -347,7 +347,7 @@ def simplest(op: Op, operand: Value) -> tuple[Op, Value]:
 
 @lru_cache(maxsize=4096)
 def is_usable(op: Op, operand: str) -> bool:
-    """Whether a text is a pattern (a block) that LIKE (IN CIDR) can use."""
+    """Check whether a text is a pattern (a block) that LIKE (IN CIDR) can use."""
     try:
         simplest(op, operand)
     except InvalidInput:

@@ -1,8 +1,8 @@
 """The values that a program gives for parameters, refused where they can only be a slip.
 
 A broker takes every value with which the filter's text has a meaning (`binding.py`). Here, where a
-value is given, three more are refused, for their subscription would hear nothing and nobody would
-say why: one value where `IN` takes a list, a number that is written as a text where order counts,
+value is given, three more are refused, for their subscription would receive nothing without a
+reason: one value where `IN` takes a list, a number that is written as a text where order counts,
 and a value of another kind than the one that it replaces.
 """
 

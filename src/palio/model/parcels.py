@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 ONE_ROW: Final = np.ones(1, np.bool_)
-"""The mask of an event that is by itself."""
+"""The mask of a single event."""
 ONE_ROW.flags.writeable = False
 
 COPY_SHARE: Final = 4
@@ -60,7 +60,7 @@ _PYTHON_TYPES: Final[dict[pa.DataType, type]] = {
 }
 
 _LONE_BYTES: Final = 256
-"""About the bytes of memory that a lone event takes beside its values and texts."""
+"""About the bytes of memory that a single event takes beside its values and texts."""
 
 _VALUE_BYTES: Final = 16
 """About the bytes of memory that one value takes."""
@@ -73,7 +73,7 @@ _COLUMN_BYTES: Final = 500
 
 
 def event_bytes(event: Mapping[str, Any]) -> int:
-    """About the bytes of memory that an event takes by itself.
+    """About the bytes of memory that a single event takes.
 
     >>> event_bytes({"x": 1, "text": "abc"})
     291
@@ -133,7 +133,7 @@ class Shape:
         return self._stamped
 
     def fits(self, values: Sequence[Any]) -> bool:
-        """Whether values are those of one event of this shape: each of its type, or None.
+        """Check whether values are those of one event of this shape: each of its type, or None.
 
         An event without attributes travels as a batch.
         """
@@ -186,8 +186,8 @@ class Parcel:
     )
 
     epoch: int = 0
-    """Grows whenever the publisher starts numbering anew, where a simulation says that. A node
-    gives a publisher that does so another name.
+    """Grows whenever the publisher restarts its numbers, in simulations. A node gives a publisher
+    that does so another name.
     """
 
     def __init__(
@@ -280,7 +280,7 @@ class Parcel:
 
     @property
     def event(self) -> dict[str, Any] | None:
-        """A lone event as a mapping without its nulls, not to be changed; None for a batch."""
+        """A single event as a mapping without its nulls, not to be changed; None for a batch."""
         event = self._event
         if event is None and self.values is not None:
             event = self._event = without_nulls(self.shape.names, self.values)
@@ -288,8 +288,8 @@ class Parcel:
 
     @property
     def text_bytes(self) -> int:
-        """About what the texts of a lone event take."""
-        assert self.values is not None, "it came by itself"
+        """About the bytes that the texts of a single event take."""
+        assert self.values is not None, "it is a single event"
         return self.nbytes - _LONE_BYTES - _VALUE_BYTES * len(self.values)
 
     @property
@@ -338,9 +338,7 @@ class Parcel:
         return copy
 
     def slice(self, first: int, end: int) -> Parcel:
-        """The events from one row to before another, copied: whoever keeps them does not keep all
-        the others.
-        """
+        """The events from one row to before another, copied: they do not keep the others."""
         return self._copied(np.arange(first, end))
 
     def _copied(self, rows: npt.NDArray[np.int64]) -> Parcel:
@@ -373,7 +371,7 @@ def unpack_mask(packed: bytes | None, rows: int) -> RowMask:
 
 
 def worth_copying(wanted: int, rows: int) -> bool:
-    """Whether to copy the wanted rows of a batch rather than to keep the batch with a mask.
+    """Decide whether to copy the wanted rows of a batch rather than to keep it with a mask.
 
     >>> worth_copying(2, rows=8), worth_copying(3, rows=8)
     (True, False)

@@ -5,7 +5,7 @@ on; on completion it starts over. While it waits for a step, further matches of 
 ignored.
 
 "Later" is by publication: events are put in the order `(time, publisher, seq)`, which is total and
-the same whatever order they arrived in. They are held back for the *reorder window*; an event that
+the same for any order of arrival. They are held back for the *reorder window*; an event that
 arrives when the window has already passed it is *late*: it takes no part and is counted.
 
 `WITHIN d` bounds the span from the first event to the last. When it has run out the partial match
@@ -71,7 +71,7 @@ class Pattern(msgspec.Struct, frozen=True, cache_hash=True):
 
     @property
     def any_step(self) -> Filter:
-        """What any of its steps wants.
+        """The filter that matches what any of its steps does.
 
         >>> import palio
         >>> print(palio.parse_pattern("a = 1 THEN b = 2").any_step)
@@ -204,7 +204,7 @@ class Monitor:
         self._progress = [occurrence for _, occurrence in wanted]
 
     def is_late(self, occurrence: Occurrence) -> bool:
-        """Whether its place in the order has been passed, so that it would take no part."""
+        """Check whether its place in the order has been passed, so that it would take no part."""
         return self._released is not None and place_of(occurrence) <= self._released
 
     @property
@@ -214,7 +214,7 @@ class Monitor:
 
     @property
     def earliest(self) -> datetime | None:
-        """When the first of the events held back was published."""
+        """The publication time of the first event that is held back."""
         return self._pending[0][0] if self._pending else None
 
     @property
@@ -223,13 +223,13 @@ class Monitor:
         return tuple(self._progress)
 
     def _is_due(self) -> bool:
-        """Whether the earliest event held back has waited out the window, or there are too many."""
+        """Check whether the earliest event held back has waited out the window, or too many are."""
         assert self.newest is not None
         earliest = self._pending[0][0]
         return self.newest - earliest >= self.window or len(self._pending) > MAX_PATTERN_PENDING
 
     def _has_run_out(self, now: datetime) -> bool:
-        """Whether the partial match cannot be completed any more by an event of this time."""
+        """Check whether no event of this time can complete the partial match any more."""
         within = self.pattern.within
         return bool(self._progress) and within is not None and now - self._progress[0].time > within
 

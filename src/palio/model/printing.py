@@ -1,7 +1,7 @@
 """Canonical text: what `str` of a filter, a constraint or an expression gives, and parses back to
 it.
 
-Attribute names are bare where the grammar allows it and quoted otherwise; parentheses stand only
+Attribute names are bare where the grammar allows it and quoted otherwise; parentheses are only
 where precedence needs them.
 """
 
@@ -92,7 +92,7 @@ def show_comparison(subject: str, op: Op, operand: Any, ignore_case: bool) -> st
 
 
 def _show_operand(expression: Scalar) -> str:
-    """What a test compares with, or one of thousands in a list: most are constants."""
+    """The text of an operand, or of one of thousands in a list: most are constants."""
     value = getattr(expression, "value", None)
     return show_scalar(expression) if value is None else show_value(value)
 

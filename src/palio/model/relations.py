@@ -40,7 +40,7 @@ def covers(
     *,
     effort: Effort | None = None,
 ) -> bool:
-    """Whether every event that matches `specific` certainly matches `general`.
+    """Check whether every event that matches `specific` certainly matches `general`.
 
     Several questions may share an `effort`; when it is spent, the answer is no.
 
@@ -65,7 +65,7 @@ def covers(
 
 
 def _is_covered(one: Conjunction, by: Sequence[Conjunction], effort: Effort) -> bool:
-    """Whether one of some conjunctions covers it; those that nobody got round to do not."""
+    """Check whether one of some conjunctions covers it; those beyond the effort do not."""
     for wide in by:
         if not effort.compare(wide, one):
             return False
@@ -97,7 +97,7 @@ def covers_advertisement(
     open: bool = False,
     effort: Effort | None = None,
 ) -> bool:
-    """Whether every event that advertisement `specific` announces is announced by `general`.
+    """Check whether `general` announces every event that advertisement `specific` announces.
 
     Several questions may share an `effort`; when it is spent, the answer is no.
 
@@ -147,7 +147,7 @@ def overlaps(
     open: bool = False,
     effort: Effort | None = None,
 ) -> bool:
-    """Whether some event may be announced by `advertisement` and match `subscription`.
+    """Check whether some event may be announced by `advertisement` and match `subscription`.
 
     When the effort is spent the answer is yes.
 
@@ -156,25 +156,25 @@ def overlaps(
     False
     """
     announcing = checked_advertisement(advertisement)
-    hearing = checked_filter(subscription).bind(subscription_values or NO_VALUES)
+    wanted = checked_filter(subscription).bind(subscription_values or NO_VALUES)
     effort = effort or Effort()
     if isinstance(announcing, UnreadAdvertisement):
-        return any(not each.is_contradiction for each in hearing.conjunctions)
+        return any(not each.is_contradiction for each in wanted.conjunctions)
     return any(
         _may_meet(one.domains, other, open, effort)
         for one in announcing.alternatives
-        for other in hearing.conjunctions
+        for other in wanted.conjunctions
     )
 
 
 def _may_meet(
-    announcement: dict[str, list[Domain]], heard: Conjunction, open: bool, effort: Effort
+    announcement: dict[str, list[Domain]], wanted: Conjunction, open: bool, effort: Effort
 ) -> bool:
     if not effort.spend(1):
         return True
-    if heard.is_contradiction:
+    if wanted.is_contradiction:
         return False
-    for name, domain in heard.domains.items():
+    for name, domain in wanted.domains.items():
         if domain.absent or is_system_name(name):
             continue  # the event may do without it; system attributes are never announced
         offers = announcement.get(name)

@@ -1,10 +1,10 @@
 """The size of a filter: its text must stay one that every broker reads.
 
-Filters travel between brokers as their canonical text. So whatever makes a filter (parsing,
-combining, binding, narrowing) is refused with `LimitExceeded` where its text would be refused: here
-are the limits of conjunctions, parts, constants, tokens and characters, counted without printing.
-Counts of tokens and characters are upper bounds; only where the characters might be too many is the
-text of each distinct part measured.
+Filters travel between brokers as their canonical text. So each operation that makes a filter
+(parsing, combining, binding, narrowing) is refused with `LimitExceeded` where its text would be
+refused: here are the limits of conjunctions, parts, constants, tokens and characters, counted
+without printing. Counts of tokens and characters are upper bounds; only where the characters might
+be too many is the text of each distinct part measured.
 """
 
 from __future__ import annotations
@@ -107,8 +107,8 @@ class Meter:
         self.parts = self.constants = self.tokens = self.chars = self.cost = 0
         self.tests = 0
         """Tests of text on one attribute, where there are most."""
+        # Tokens of each residual, which is evaluated once, however often it occurs.
         self._costs: dict[Residual, int] = {}
-        """Tokens of each residual; it is evaluated once, however often it stands there."""
         self._seen: list[Conjunction] = []
 
     def add(self, conjunction: Conjunction) -> None:
@@ -131,7 +131,7 @@ class Meter:
             self._add_residual(residual)
 
     def has_room(self, chars: int) -> bool:
-        """Whether the text is within the limit even if every constant in it were so long."""
+        """Check whether the text is within the limit even if every constant in it were so long."""
         return self.chars + 2 * chars * self.tokens <= MAX_TEXT_CHARS
 
     def _add_constraint(self, constraint: Constraint) -> None:
@@ -189,7 +189,7 @@ _TWO_WORDS: Final = frozenset({*(NEGATIVE - {Op.NE}), Op.EXISTS})
 
 
 def _is_two(node: object) -> bool:
-    """Whether its text is two tokens: `-INFINITY`."""
+    """Check whether its text is two tokens: `-INFINITY`."""
     return isinstance(node, Literal) and node.value == -math.inf
 
 
@@ -227,5 +227,5 @@ def _tokens(residual: Residual) -> int:
 
 
 def _is_minus_infinity(value: object) -> bool:
-    """Of numbers only: an array, which is no value and is refused later, compares to an array."""
+    """Check numbers only: an array, which is refused later, compares to an array."""
     return isinstance(value, Real) and value == -math.inf

@@ -1,9 +1,9 @@
 """Tests on text that are not intervals: suffix, contains, LIKE, ignore-case and CIDR.
 
 A domain keeps them beside its intervals as a set of `TextTest`s, all of which must hold. What one
-test says about another (`implies`, `excludes`) is what covering knows about text. Both answers may
-only err to False; where they do is counted by `tests/model/test_relations.py` and listed in
-docs/reference/model.md.
+test implies or excludes of another (`implies`, `excludes`) is what covering knows about text. Both
+answers may only err to False; where they do is counted by `tests/model/test_relations.py` and
+listed in docs/reference/model.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TextTest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     negated: bool = False
 
     def holds(self, value: Any) -> bool:
-        """Whether a string (or bytes) passes."""
+        """Check whether a string (or bytes) passes."""
         return holds(self.op, value, self.operand, self.ignore_case) is not self.negated
 
     def inverted(self) -> TextTest:
@@ -49,7 +49,7 @@ class TextTest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 
 class Fragment(msgspec.Struct, frozen=True):
-    """A piece that every passing text contains, and whether it must stand at an end."""
+    """A piece that every passing text contains, and whether it must be at an end."""
 
     text: Any
     at_start: bool = False
@@ -58,7 +58,7 @@ class Fragment(msgspec.Struct, frozen=True):
 
 
 def implies(known: TextTest, wanted: TextTest) -> bool:
-    """Whether everything that passes `known` certainly passes `wanted`.
+    """Check whether everything that passes `known` certainly passes `wanted`.
 
     >>> implies(TextTest(Op.SUFFIX, "/orders.csv"), TextTest(Op.CONTAINS, "orders"))
     True
@@ -78,7 +78,7 @@ def implies(known: TextTest, wanted: TextTest) -> bool:
 
 
 def excludes(one: TextTest, other: TextTest) -> bool:
-    """Whether no text certainly passes both (neither negated)."""
+    """Check whether certainly no text passes both (neither negated)."""
     if one.op is Op.CIDR or other.op is Op.CIDR:
         return one.op is other.op and _disjoint_blocks(one.operand, other.operand)
     for first, second in ((one, other), (other, one)):
@@ -98,7 +98,7 @@ def excludes(one: TextTest, other: TextTest) -> bool:
 
 
 def contradict(one: TextTest, other: TextTest) -> bool:
-    """Whether no text certainly passes both, negated or not.
+    """Check whether certainly no text passes both, negated or not.
 
     >>> news = TextTest(Op.CONTAINS, "news")
     >>> contradict(news, TextTest(Op.CONTAINS, "new", negated=True)), contradict(news, news)
@@ -117,7 +117,7 @@ def fragments_of_prefix(prefix: str | bytes) -> Fragment:
 
 
 def proves(fragment: Fragment, wanted: TextTest) -> bool:
-    """Whether a text with this fragment certainly passes a positive test."""
+    """Check whether a text with this fragment certainly passes a positive test."""
     operand = wanted.operand
     text = fragment.text
     if wanted.ignore_case and not fragment.folded and isinstance(text, str):
@@ -136,7 +136,7 @@ def proves(fragment: Fragment, wanted: TextTest) -> bool:
 
 
 def _fragment_fits_like(fragment: Fragment, text: Any, pattern: Any) -> bool:
-    """The simple cases: the fragment alone, with what may stand beside it, fits the pattern."""
+    """The simple cases: the fragment alone, with what may be beside it, fits the pattern."""
     if not isinstance(text, str):
         return False
     free_start, free_end, least = _like_frame(pattern)
@@ -149,7 +149,7 @@ def _fragment_fits_like(fragment: Fragment, text: Any, pattern: Any) -> bool:
 
 @lru_cache(maxsize=8192)
 def _like_frame(pattern: str) -> tuple[bool, bool, int]:
-    """Whether anything may stand before and after a pattern's text, and its least length."""
+    """Find whether a pattern is open at the start and at the end, and its least length."""
     parts = like_parts(pattern)
     least = sum(1 if part is None else len(part) for part in parts)
     return parts[0] == "", parts[-1] == "", least
@@ -165,7 +165,7 @@ def _choices(test: TextTest) -> tuple[str, ...] | None:
 
 
 def _passing(choices: tuple[str, ...], op: Op, operand: Any) -> int:
-    """How many choices pass a test; two lists are compared as sets."""
+    """Count the choices that pass a test; two lists are compared as sets."""
     if op is Op.IN:
         return len(frozenset(choices) & frozenset(operand))
     return sum(holds(op, choice, operand) for choice in choices)
@@ -192,7 +192,7 @@ def fragments(test: TextTest) -> tuple[Fragment, ...]:
 
 
 def clash(mine: Fragment, theirs: Fragment) -> bool:
-    """Whether two fragments pinned to the same end contradict each other."""
+    """Check whether two fragments pinned to the same end contradict each other."""
     a, b = mine.text, theirs.text
     if mine.folded is not theirs.folded:
         a, b = (a if mine.folded else fold(a)), (b if theirs.folded else fold(b))

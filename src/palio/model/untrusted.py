@@ -1,7 +1,7 @@
-"""The door for Arrow bytes: only here does what somebody else wrote become a record batch.
+"""Read untrusted Arrow bytes: only here do bytes from outside become a record batch.
 
 Frames, datagrams, requests, rows of a journal, segments of an archive and saved tables come through
-it, whoever wrote them and whatever checksum they have. The order of the checks is the point. Arrow
+it, from any writer and with any checksum. The order of the checks is the point. Arrow
 follows lengths and offsets out of its memory until a batch has been validated in full, so nothing
 but numbers of rows and columns is asked of it before:
 
@@ -10,7 +10,7 @@ but numbers of rows and columns is asked of it before:
 3. Buffers, views and dictionaries: each leads to what is there.
 4. What the batch takes as events: a dictionary may name one long text a million times.
 
-Whatever is wrong is a `ValueError`.
+Every fault is a `ValueError`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _VIEW_WORDS: Final = 4
 
 def read_schema(message: Any) -> pa.Schema:
     """A schema of a message, with its own metadata, and none of its columns': these have no meaning
-    here, and whoever remembers the schema would keep them.
+    here, and would be kept with a schema that is remembered.
 
     >>> read_schema(pa.schema([pa.field("x", pa.int64(), metadata={"a": "b"})]).serialize())
     x: int64
@@ -152,7 +152,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def decoded_bytes(batch: pa.RecordBatch) -> int:
-    """What a batch takes at most once its columns are of the model's types, nulls as others.
+    """The bytes of a batch at most once its columns are of the model's types, nulls as others.
 
     The batch has been validated in full.
 
@@ -225,5 +225,5 @@ def _lengths(column: Any) -> Any:
 
 
 def _places(column: Any) -> Any:
-    """Where each value of a dictionary column is in its dictionary; -1 for a null."""
+    """The place of each value of a dictionary column in its dictionary; -1 for a null."""
     return column.indices.cast(pa.int64()).fill_null(-1).to_numpy()

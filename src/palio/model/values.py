@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 Value: TypeAlias = bool | int | float | str | bytes | datetime
-"""The values that an attribute may have. `None` stands for absence and is not one."""
+"""The values that an attribute may have. `None` means absence and is not one."""
 
 Bindings: TypeAlias = Mapping[str, "Value | frozenset[Value] | tuple[Value, ...] | list[Value]"]
 """Current values of a filter's variables; a variable after `IN` holds a collection."""
@@ -251,7 +251,7 @@ def _text(value: str) -> str:
 
 
 def _is_text(value: str) -> bool:
-    """Whether it can be encoded; a string of Python may hold halves of characters."""
+    """Check whether it can be encoded; a string of Python may hold halves of characters."""
     if value.isascii():
         return True
     try:
@@ -303,7 +303,7 @@ def check_operand_size(value: Value) -> None:
 
 
 def is_nan(value: object) -> bool:
-    """Whether a value is the float NaN."""
+    """Check whether a value is the float NaN."""
     return isinstance(value, float) and math.isnan(value)
 
 

@@ -8,7 +8,7 @@ The rules, with CESQL 1.0's sections:
    value of its own type: `missing = 2` is false, `1 / missing` is 0 (3.2), `NOT missing` is false.
 3. The operator or function that itself errs has the value that its definition prescribes, else the
    zero value: `ABS(-2147483648)` is 2147483647. A type not known counts as Boolean (3.2).
-4. Operands are cast as 3.7 says: the left one of `=` to the type of the right one, the members of
+4. Operands are cast by 3.7: the left one of `=` to the type of the right one, the members of
    IN to the type of its left operand, all others to what the operator takes.
 5. A result beyond 32 bits is a `math` error with the value 0: 3.3 has the kind, and no section a
    value that would be "obvious".
@@ -75,7 +75,7 @@ def evaluate(expression: str | syntax.Expression, event: Mapping[str, Any]) -> R
 
 
 def type_of(node: syntax.Expression) -> Type:
-    """The type of an expression as far as its text tells: Boolean where it does not (CESQL 3.2)."""
+    """The type of an expression as far as its text shows: Boolean where it does not (CESQL 3.2)."""
     match node:
         case syntax.Literal(value):
             return type(value)

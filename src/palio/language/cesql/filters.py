@@ -7,7 +7,7 @@ and joined by AND or OR:
 - An attribute that CloudEvents defines as a string is a String or an error. Its tests are true, and
   false, of the same events as ours.
 - An extension may be of any type, and CESQL compares its text. `ext = 'IBM.N'` is true of that text
-  alone, `ext = 'aGk='` of those bytes as well; of a number's text ours cannot say it.
+  alone, `ext = 'aGk='` of those bytes as well; ours has no test of a number's text.
 
 - AND is true where all of its operands are. An error on the left ends an OR, where SQL would look
   further: what follows the test of a string is guarded by that being one.
@@ -54,7 +54,7 @@ def loads(text: str) -> Filter:
     expression = _read(text)
     try:
         return reduce(All(tuple(map(_when_true, _conjuncts(expression)))))
-    except LimitExceeded:  # too many alternatives, which one residual says together
+    except LimitExceeded:  # too many alternatives, which one residual holds together
         return reduce(Condition(expression))
 
 
@@ -325,5 +325,5 @@ def names_in(expression: syntax.Expression) -> frozenset[str]:
 
 
 def is_boolean(expression: syntax.Expression) -> bool:
-    """Whether its value, unless in error, is certainly a Boolean; an attribute's may be."""
+    """Check whether its value, unless in error, is certainly a Boolean; an attribute's may be."""
     return type_of(expression) is bool and not isinstance(expression, syntax.Attribute)

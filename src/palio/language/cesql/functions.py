@@ -45,7 +45,7 @@ class Function(msgspec.Struct, frozen=True):
     """Whether it takes texts of more than `MAX_COMPUTED_CHARS`."""
 
     def accepts(self, count: int) -> bool:
-        """Whether it can be called with that many arguments."""
+        """Check whether it can be called with that many arguments."""
         fixed = len(self.parameters)
         return count == fixed or (self.further is not None and count > fixed)
 

@@ -7,7 +7,7 @@ Where the specification leaves a choice, this is ours:
 - Keywords are no attribute names. Attribute names may be written in any case, as keywords may,
   since CloudEvents has only lower-case ones. A name of digits alone is a number.
 - In a string only the quote that delimits it is escaped, by a backslash; any other backslash
-  stands for itself, and two quotes in a row are two strings and so an error.
+  is an ordinary character, and two quotes in a row are two strings and so an error.
 - An integer literal beyond 32 bits is an error, also behind a unary minus: `- 2147483648`.
 """
 
@@ -117,7 +117,7 @@ class _Open:
         self.operators: list[str] = []
 
     def is_empty_call(self) -> bool:
-        """Whether it is a call that has no arguments so far."""
+        """Check whether it is a call that has no arguments so far."""
         return self.level == _BRACKET and self.kind not in ("(", "IN") and not self.operands
 
     def closed(self) -> syntax.Expression:
@@ -140,10 +140,8 @@ class _Pass:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._place = 0
-        """Where the next token begins, or the space before it."""
-        self._start = 0
-        """Where the token begins that was looked at last."""
+        self._place = 0  # of the next token, or of the space before it
+        self._start = 0  # of the last token that was read
         self._open: list[_Open] = []
 
     def whole(self) -> syntax.Expression:
@@ -181,7 +179,7 @@ class _Pass:
         return match
 
     def _unexpected(self, *expected: str) -> NoReturn:
-        """Refuse the token that was looked at last."""
+        """Refuse the token that was read last."""
         shown = self._text[self._start : self._place]
         raise error_at(self._text, self._start, f"unexpected {shown!r}", expected, shown)
 
@@ -304,7 +302,7 @@ class _Pass:
         return value
 
     def _closers(self) -> tuple[str, ...]:
-        """What may stand after a value besides an operator."""
+        """The tokens that may follow a value besides an operator."""
         for each in reversed(self._open):
             if each.level == _BRACKET:
                 return ("')'",) if each.kind == "(" else ("')'", "','")

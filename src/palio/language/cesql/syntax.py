@@ -157,7 +157,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def string_value(spelled: str) -> str:
-    """The value of a string literal: all of it stands for itself, but its own quote is escaped.
+    """The value of a string literal: its characters as they are, but its own quote is escaped.
 
     >>> string_value(r"'it\\'s'")
     "it's"
@@ -171,7 +171,7 @@ def our_pattern(pattern: str) -> str:
     r"""A pattern of LIKE (CESQL 3.4.3) as our LIKE reads it.
 
     `%` is any text, `_` any one character; a backslash escapes them. Before anything else, another
-    backslash included, it is an ordinary character, and ours escapes whatever follows it.
+    backslash included, it is an ordinary character, and ours escapes any character after it.
 
     >>> print(our_pattern(r"50\%_\d"))
     50\%_\\d

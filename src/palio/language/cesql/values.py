@@ -97,7 +97,7 @@ class Result(NamedTuple):
 
     @property
     def matches(self) -> bool:
-        """Whether an event with this result passes a filter: true, and no error (CESQL 1.2)."""
+        """True if an event with this result passes a filter: true, and no error (CESQL 1.2)."""
         return self.value is True and self.error is None
 
 
@@ -153,7 +153,7 @@ def too_long(length: int) -> Failed:
 
 
 def exists(event: Mapping[str, Any], name: str) -> bool:
-    """Whether `EXISTS name` holds: null is absent, and a CloudEvent has its required attributes."""
+    """Evaluate `EXISTS name`: null is absent, and a CloudEvent has its required attributes."""
     return name in REQUIRED_ATTRIBUTES or event.get(name) is not None
 
 

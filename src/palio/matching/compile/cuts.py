@@ -1,7 +1,7 @@
-"""Cuts and codes: how any value of any kind becomes a small integer that every predicate can test.
+"""Cuts and codes: make a small integer, which every predicate can test, of any value.
 
 Constraints are half-open intervals of coordinates (palio.model.values). The ends of all intervals
-on an attribute are its *cuts*, sorted once; the *code* of a value says which cuts are not above
+on an attribute are its *cuts*, sorted once; the *code* of a value is the number of cuts not above
 it, so that `low <= value < high` becomes `code(low) <= code(value) < code(high)`, for every type
 alike:
 
@@ -221,7 +221,7 @@ class SlotCuts:
         return found
 
     def sizes(self) -> list[int]:
-        """How many cuts there are of each kind, in the order of `Kind`."""
+        """The number of cuts of each kind, in the order of `Kind`."""
         texts = [len(self.strings), len(self.binaries)]
         return [int(self.true), len(self.numbers), *texts, len(self.times)]
 
@@ -290,7 +290,7 @@ class Universe:
         return cls.loaded(names, (), dict(zip(cls.STORED, arrays, strict=True)))
 
     def _derive(self) -> None:
-        """What follows from the cuts: where codes begin, and the tables of integers' codes."""
+        """Derive from the cuts where codes begin, and the tables of integers' codes."""
         sizes = np.empty((len(self.names), len(Kind)), np.int32)
         sizes[:, Kind.BOOL] = self.bool_cuts
         sizes[:, Kind.NUMBER] = np.diff(self.number_offsets)
@@ -381,7 +381,7 @@ class Universe:
         return np.where(np.isnan(values), np.int32(NAN_CODE), codes)
 
     def arrays(self) -> tuple[Any, ...]:
-        """What `kernels.arrow.code_batch` reads, in the order of its parameters."""
+        """The arrays that `kernels.arrow.code_batch` reads, in the order of its parameters."""
         return (
             self.bases, self.number_offsets, self.number_ints, self.number_floats, self.reachable,
             self.table_offsets, self.table_lows, self.table, self.bool_cuts,

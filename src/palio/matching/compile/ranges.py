@@ -1,4 +1,4 @@
-"""Compilation: filters, one by one or as a skeleton with columns of constants, become flat rows.
+"""Compile filters, one by one or as a skeleton with columns of constants, to flat rows.
 
 A *row* is a conjunction: the ids of its predicates, ascending. A *predicate* is a slot and
 intervals of codes, kept once however many rows name it. Compiling gathers cuts first, then ranks
@@ -84,7 +84,7 @@ class RowTemplate:
 
     @property
     def repeats(self) -> bool:
-        """Whether a row may have two terms on one attribute."""
+        """True if a row may have two terms on one attribute."""
         names = [name for term in self.terms for name in term.names]
         mixed = any(isinstance(term, Range) and term.which is not None for term in self.terms)
         return mixed or len(set(names)) < len(names)

@@ -1,8 +1,8 @@
-"""From constraints of rows to `CompiledRows`: equal predicates are one, all is in order.
+"""Assemble `CompiledRows` from the constraints of rows: equal predicates are one, all is sorted.
 
 Constraints are gathered as *entries*: a row and one of a table of intervals. A million filters have
-few distinct intervals, so that whatever is worked out for an interval costs little, and what is
-done for each entry are a few passes over flat arrays.
+few distinct intervals, so that work for each interval costs little, and the work for each entry is
+a few passes over flat arrays.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class CompiledRows:
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self.row_owners)
 
 
 class IntervalTable:
     """Constraints of rows as they are found: intervals, and unions of them one by one.
 
-    Rows whose intervals on one slot may be several must say so (`repeats`); they are intersected.
+    `repeats` is set where rows may have several intervals on one slot; these are intersected.
     """
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ def runs(starts: Longs, lengths: Longs, step: int = 1) -> Longs:
 def _intersected(
     intervals: Intervals, rows: Longs, ids: Longs, slot_count: int
 ) -> tuple[Intervals, Longs, Longs]:
-    """IntervalTable of a row on one slot joined into one, which has an interval of its own."""
+    """Intersect the intervals of a row on one slot; the result is added to the intervals."""
     slots, lows, highs = intervals
     places = rows * slot_count + slots[ids]
     order = np.argsort(places)
@@ -283,7 +283,7 @@ def prefixes_of(offsets: npt.NDArray[Any], ids: npt.NDArray[Any]) -> Integers:
 
 
 def shared_prefixes(prefixes: npt.NDArray[Any]) -> Integers:
-    """How many first predicates each row shares with the one before; 0 at both ends."""
+    """Count the first predicates that each row shares with the one before; 0 at both ends."""
     rows = len(prefixes)
     shared = np.zeros(rows + 1, np.int32)
     if rows > 1 and prefixes.shape[1]:

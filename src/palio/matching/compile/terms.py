@@ -1,4 +1,4 @@
-"""From subscriptions to templates: constants of filters become terms that can be compiled.
+"""Turn subscriptions into templates: constants of filters become terms that can be compiled.
 
 A table's numeric comparisons become arrays of cuts at once; every other constraint is worked out
 once for each distinct constant. Conjunctions with residuals become rows of *guards*: their matches

@@ -1,3 +1,4 @@
 """Compiled functions: `records` is what they share with engines, `registry` gives them to engines,
-`jit` is numba's door, `cache` the compiled code on disk; `fallback` has the plans in plain Python.
+`jit` wraps numba, `cache` keeps the compiled code on disk; `fallback` has the plans in plain
+Python.
 """

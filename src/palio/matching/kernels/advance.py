@@ -1,9 +1,9 @@
-"""Kernels that keep recent comparisons with numbers up to date: from a log of changes to flat rows.
+"""Kernels that bring recent comparisons with numbers up to date: from a log of changes to rows.
 
 Compiling afresh at each match after a change takes dozens of small steps, between any two of which
 another thread may hold the interpreter's lock. `advance` is one call without the lock: it copies
-the rows that stay, takes in what the log says, and gives both a common set of cuts. `cuts.py` says
-what a cut is, `matching/recent.py` what a record of the log holds.
+the rows that stay, takes in the records of the log, and gives both a common set of cuts. `cuts.py`
+defines a cut, `matching/recent.py` a record of the log.
 """
 
 # A kernel is one loop over flat arrays: in pieces it would be slower, and they are its parameters.
@@ -357,9 +357,9 @@ def _with_changes(
 
 @compiled
 def _tables_of(cuts: NumberCuts) -> NumberTables:
-    """What `kernels.arrow.code_batch` needs beside the cuts, as `cuts.Universe` has it: bases of
-    the codes, how many cuts integers reach, and the codes of all integers between cuts that lie
-    close together.
+    """Make what `kernels.arrow.code_batch` needs beside the cuts, as `cuts.Universe` does: bases of
+    the codes, the number of cuts that integers reach, and the codes of all integers between cuts
+    that are close together.
     """
     slots = len(cuts.offsets) - 1
     bases = np.empty((slots, 5), np.int32)

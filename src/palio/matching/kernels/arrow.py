@@ -1,7 +1,7 @@
-"""Kernel that reads a batch where Arrow keeps it and gives every value its code.
+"""The kernel that reads a batch where Arrow keeps it and gives every value its code.
 
 A batch arrives as the address of a struct of the Arrow C data interface: for one event that costs a
-tenth of asking pyarrow for each column. What codes are is said in `cuts.py`.
+tenth of asking pyarrow for each column. `cuts.py` defines the codes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Cuts(NamedTuple):
 
 
 class Column(NamedTuple):
-    """Where Arrow keeps a column: the addresses of its buffers, its first row and its rows.
+    """A column as Arrow keeps it: the addresses of its buffers, its first row and its rows.
 
     `validity` is 0 if no value is null.
     """
@@ -123,13 +123,13 @@ def _bit(address: Any, place: Any) -> Any:
 
 @inlined
 def _present(column: Any, row: Any) -> Any:
-    """Whether a row has a value."""
+    """Check whether a row has a value."""
     return column.validity == word(0) or _bit(column.validity, column.offset + row) != word(0)
 
 
 @inlined
 def _not_above(sorted_values: Any, first: Any, end: Any, value: Any) -> Any:
-    """How many of the values between two places are not above a value."""
+    """Count the values between two places that are not above a value."""
     low, high = word(first), word(end)
     while low < high:
         middle = (low + high) >> _ONE
@@ -226,7 +226,7 @@ def _head(address: int, length: int) -> Any:
 
 @compiled
 def _text_rank(address: Any, length: Any, first: Any, end: Any, cuts: Cuts) -> Any:
-    """How many of the sorted texts between two places are not above the given one."""
+    """Count the sorted texts between two places that are not above the given one."""
     head = _head(address, length)
     low, high = first, end
     while low < high:
@@ -244,7 +244,7 @@ def _text_rank(address: Any, length: Any, first: Any, end: Any, cuts: Cuts) -> A
 
 @inlined
 def _is_above(text: Any, address: Any, length: Any, cuts: Any) -> Any:
-    """Whether a sorted text is above a given one whose first eight bytes are the same."""
+    """Check whether a sorted text is above a given one with the same first eight bytes."""
     begin = cuts.text_starts[text]
     size = cuts.text_starts[text + 1] - begin
     place = min(8, size, length)

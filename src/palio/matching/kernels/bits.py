@@ -166,7 +166,7 @@ def _vector_of(predicate: Any, places: Any, vectors: Any) -> Any:
 
 @inlined
 def _alive(program: Any, at: Any, count: Any, inherited: Any, places: Any, vectors: Any) -> Any:
-    """Which of up to 64 consecutive entries have an event in common with their node."""
+    """Find which of up to 64 consecutive entries have an event in common with their node."""
     bits = _ZERO
     for entry in range(count):
         vector = _vector_of(program[at + entry + entry], places, vectors)
@@ -202,7 +202,7 @@ def walk(program: Program, tombstones: Words, scratch: Scratch) -> int:
     """Note `rank << 32 | place` for every living row that some event satisfies; return how many.
 
     The events of the k-th are `results[k]`. `inherited[depth]` holds the events that satisfy all
-    of a node's prefix; `inherited[0]` says which events there are. Entries are tested 64 at a time
+    of a node's prefix; `inherited[0]` holds all events there are. Entries are tested 64 at a time
     into a word of bits: a branch for each would be mispredicted every other time.
     """
     places, notes = scratch.places, scratch.notes
@@ -291,7 +291,7 @@ def _matched_rows(
 
 @compiled
 def bits_of(ranks: int) -> int:
-    """How many bits the ranks of so many filters have; at least two, for `order`."""
+    """Count the bits of the ranks of so many filters; at least two, for `order`."""
     bits = 2
     while (ranks - 1) >> bits:
         bits += 1
@@ -368,7 +368,7 @@ def route_blocks(
     """For each destination, a program of its own: `masks[destination, block]` are the events to
     send it, of as many blocks as there is room for, from the event `start` on.
 
-    An event that a destination gets already is no longer looked at for it.
+    An event that a destination gets already is no longer tested for it.
     """
     for block in range(masks.shape[1]):
         size = begin_block(codes, start + block * EVENTS, predicates, scratch)
@@ -385,8 +385,7 @@ def route_blocks(
 def reach(program: Program, tombstones: Words, scratch: Scratch) -> None:
     """Take the events that some living row admits out of `inherited[0]`; stop when none is left.
 
-    The program has one node, whose rows stand with those first that admit most. `inherited[1]` is
-    scratch.
+    The program has one node; its rows that admit most come first. `inherited[1]` is scratch.
     """
     places = scratch.places
     source, left = word(scratch.vectors.ctypes.data), word(scratch.inherited.ctypes.data)

@@ -1,4 +1,4 @@
-"""The kernel of routing's covering index: which boxes hold one, or lie in it?
+"""The kernel of routing's covering index: find the boxes that hold one, or are inside it.
 
 A box is a table of sides, `[name, kind, value, low, high]` each, which `routing/normalized.py`
 makes; `routing/covering_index.py` does the same by columns.
@@ -19,7 +19,7 @@ Longs = npt.NDArray[np.int64]
 
 @compiled
 def holds(outer: Floats, outer_sides: int, inner: Floats, inner_sides: int) -> bool:
-    """Whether each side of a box holds one of another."""
+    """Check whether each side of a box holds one of another."""
     for place in range(outer_sides):
         name, kind, value, low, high = outer[place]
         held = False
@@ -47,11 +47,11 @@ def compare_boxes(
     inside: bool,
     found: Longs,
 ) -> int:
-    """Of filed boxes (rows, lows, highs of one side) those that hold the box that is asked about,
-    or that lie `inside` it; their count.
+    """Find those of filed boxes (rows, lows, highs of one side) that hold the box that is asked
+    about, or that are `inside` it; return their count.
 
     The bounds of the one side, and marks, which have a bit for each attribute, decide about most
-    rows without a look at all their sides.
+    rows without a test of all their sides.
     """
     rows, lows, highs = filed
     low, high = bounds

@@ -113,7 +113,7 @@ def program_of(
 
 @compiled
 def _worth_sharing(shared: Integers, depth: int) -> Integers:
-    """How many first predicates rows share where at least `LEAST_SHARING` rows share them."""
+    """Count the first predicates that rows share, where at least `LEAST_SHARING` rows do."""
     rows = len(shared) - 1
     kept = np.full(rows, depth, np.int32)
     for level in range(depth):
@@ -203,7 +203,7 @@ def level_of(
     """Bucketed bitmaps over blocks of 512 items, each with half-open intervals of codes on some
     slots.
 
-    An entry `(slot, low, shift, buckets, first vector)` of a block says: a code c of the slot
+    By an entry `(slot, low, shift, buckets, first vector)` of a block a code c of the slot
     selects vector `1 + ((c - low) >> shift)`, or vector 0 if that is out of range; its bits are
     the items that such a code may satisfy. A slot that fewer than `least` items of a block name is
     left to the exact test that follows, which bounds memory. The most selective entry of a block

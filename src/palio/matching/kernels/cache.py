@@ -1,7 +1,7 @@
-"""The kernels on disk: whether all of them are there, and who compiles those that are not.
+"""Keep kernels on disk, and have one process at a time compile those that are missing.
 
-numba keeps each compiled function in a file of its own. Nobody can see from these whether loading
-all of them takes a second or compiling takes a minute, so whoever has compiled everything leaves a
+numba keeps each compiled function in a separate file. These do not show whether loading all of them
+takes a second or compiling takes a minute, so a process that has compiled everything leaves a
 *mark* beside them. It names what the compiled code depends on: sources, versions, processor.
 
 1. With the right mark there, everybody loads, at once if they like.
@@ -10,9 +10,9 @@ all of them takes a second or compiling takes a minute, so whoever has compiled 
 3. Where no file can be kept, everybody compiles for themselves, as numba itself then does.
 
 numba compares the file of a function alone, and takes no notice of what is copied into it from
-others. So whoever begins to compile removes what was compiled of other sources, and leaves a mark
-that names these: whoever goes on after a process that died, or compiles for another processor,
-finds by it what is still of use.
+others. So a process that begins to compile removes what was compiled of other sources, and leaves a
+mark that names these: a process that continues after one that died, or compiles for another
+processor, finds by it what is still of use.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ NO_FILES: Final = (OSError, UnsafeFile)
 
 
 class KernelCache:
-    """Where the kernels of a room are kept, as far as they are."""
+    """The directory in which the kernels of a package are kept, if there is one."""
 
     def __init__(
-        self, room: str, directory: Path | None, sources: str, target: str = "any"
+        self, package: str, directory: Path | None, sources: str, target: str = "any"
     ) -> None:
         self._directory = directory
-        self._path = None if directory is None else directory / f"palio-{room}.compiled"
+        self._path = None if directory is None else directory / f"palio-{package}.compiled"
         self._sources = f"{sources}\n".encode()
         self._mark = self._sources + target.encode()
 
     @classmethod
-    def of(cls, room: str, modules: Iterable[ModuleType], kernel: Any) -> KernelCache:
+    def of(cls, package: str, modules: Iterable[ModuleType], kernel: Any) -> KernelCache:
         """The cache of the kernels of some modules, of which `kernel` is one."""
         from palio.matching.kernels import jit, records
 
@@ -62,10 +62,10 @@ class KernelCache:
                 digest.update(Path(str(module.__file__)).read_bytes())
         except OSError:  # such as modules in a zip file
             place = None
-        return cls(room, place, digest.hexdigest(), jit.target())
+        return cls(package, place, digest.hexdigest(), jit.target())
 
     def is_whole(self) -> bool:
-        """Whether every kernel is there, compiled from these sources for this processor."""
+        """Check whether every kernel is there, compiled from these sources for this processor."""
         return self._read_mark() == self._mark
 
     def _read_mark(self) -> bytes:
@@ -115,7 +115,7 @@ class KernelCache:
 
 
 def _is_readable(index: bytes) -> bool:
-    """Whether numba can read one of its lists: two pickles, its version and the content."""
+    """Check whether numba can read one of its lists: two pickles, its version and the content."""
     stream = BytesIO(index)
     try:
         pickle.load(stream)

@@ -1,9 +1,9 @@
-"""Kernels of the counting plan: how many events each row admits, without saying which.
+"""Kernels of the counting plan: count the events that each row admits, without their names.
 
 Every row has a *pivot*: the most selective of its predicates, or nearly. Events are sorted by the
-code of the pivot's slot, so those that satisfy the pivot stand together, and the row's other
+code of the pivot's slot, so those that satisfy the pivot are together, and the row's other
 predicates are tested on those alone, 32 codes at a time. Rows whose pivots are of one slot share
-the sorting, and the columns of codes that stand in its order.
+the sorting, and the columns of codes in its order.
 
 Unsigned words are used as indices throughout, as in `kernels.bits`.
 """
@@ -90,7 +90,7 @@ def _test(pivots: Any, test: Any, base: Any, stride: Any) -> Any:
 
 @inlined
 def _met(one: Any, two: Any, more: Any, place: Any, pivots: Any, base: Any, stride: Any) -> Any:
-    """Which of 32 events satisfy two tests, and where there are more those too, a bit for each."""
+    """Find which of 32 events satisfy two tests, and further ones if any, a bit for each."""
     at = place + place
     bits = within(one[0] + at, one[1], one[2]) & within(two[0] + at, two[1], two[2])
     test, last = more

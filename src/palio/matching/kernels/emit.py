@@ -88,7 +88,7 @@ def unite(notes: Words, results: Words, count: int) -> int:
 
 @compiled
 def tally(results: Words, count: int, totals: Longs) -> None:
-    """How many of the first `count` vectors each event is in; fifteen spare ones follow them."""
+    """Count for each event the first `count` vectors that it is in; fifteen spare ones follow."""
     totals[:] = 0
     planes = np.zeros((COUNTER_PLANES, 8), np.uint64)
     base, counted = word(results.ctypes.data), word(planes.ctypes.data)

@@ -1,5 +1,4 @@
-"""The plans in numpy: what the kernels must agree with, and what serves until they are
-compiled.
+"""The plans in numpy: the kernels must agree with them, and they serve until these are compiled.
 
 A predicate is worked out once for some events, a row is the AND of its predicates.
 """
@@ -60,7 +59,7 @@ def match_rows(
 
 
 def _satisfied(compiled: CompiledRows, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Which predicates, each a union of spans of codes, which events satisfy."""
+    """Find the predicates, each a union of spans of codes, that each event satisfies."""
     spans = np.diff(compiled.span_offsets)
     columns = codes[np.repeat(compiled.predicate_slots, spans)]
     within = (columns >= compiled.lows[:, None]) & (columns < compiled.highs[:, None])

@@ -1,4 +1,4 @@
-"""The door to numba: compiled functions that keep their Python types, and machine instructions.
+"""Wrap numba: compiled functions that keep their Python types, and machine instructions.
 
 Only the modules of `kernels` import this module, and those are imported when a first
 engine is ready to use compiled code: importing numba takes half a second, compiling takes many
@@ -47,13 +47,13 @@ def instruction(function: Callable[..., Any]) -> Any:
 
 
 def cache_path(kernel: Any) -> Path | None:
-    """Where a kernel is kept on disk; None if it is not."""
+    """The directory in which a kernel is kept on disk; None if it is not."""
     path = getattr(getattr(kernel, "stats", None), "cache_path", None)
     return None if path is None else Path(path)
 
 
 def target() -> str:
-    """What decides, beside the sources, whether a kernel on disk is of use here."""
+    """Name what decides, beside the sources, whether a kernel on disk is of use here."""
     processor = (llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
     asked = (vars(config).get(name) for name in ("CPU_NAME", "CPU_FEATURES"))
     return repr((sys.implementation.cache_tag, numba.__version__, *processor, *asked))

@@ -59,7 +59,7 @@ class PrefixVectors(NamedTuple):
     """The prefix vectors of all slots for a block of events: vector c has the events below code c.
 
     In slot s `before[starts[s] + c]` is the place of the vector of the events whose code is less
-    than c; the slot's vectors begin at `firsts[s]`. Behind all slots stand the places of no events,
+    than c; the slot's vectors begin at `firsts[s]`. Behind all slots come the places of no events,
     and of all there are.
     """
 
@@ -85,7 +85,7 @@ class PaddedRows(NamedTuple):
 
 @compiled
 def prefix_vectors_of(cut_offsets: Integers) -> PrefixVectors:
-    """Room for the slots whose cuts have these offsets."""
+    """Workspace for the slots whose cuts have these offsets."""
     slots = len(cut_offsets) - 1
     counts = np.empty(slots, np.int32)
     starts, firsts = np.zeros(slots + 1, np.int64), np.zeros(slots + 1, np.int64)
@@ -191,8 +191,8 @@ def _and_group(group: Any, lows: Any, highs: Any, before: Any, base: Any, result
     )
 
 
-class Room(NamedTuple):
-    """What the kernels below work with, for all blocks of a batch."""
+class Workspace(NamedTuple):
+    """Working arrays of the kernels below, for all blocks of a batch."""
 
     prefixes: PrefixVectors
     padded: PaddedRows
@@ -201,16 +201,16 @@ class Room(NamedTuple):
 
 
 @compiled
-def _room_of(rows: RecentRows, cut_offsets: Integers) -> Room:
+def _workspace_of(rows: RecentRows, cut_offsets: Integers) -> Workspace:
     prefixes, count = prefix_vectors_of(cut_offsets), len(rows.keys)
     results, notes = np.empty((count + 16, 8), np.uint64), np.empty(count + 1, np.uint64)
-    return Room(prefixes, padded_rows_of(rows, prefixes), results, notes)
+    return Workspace(prefixes, padded_rows_of(rows, prefixes), results, notes)
 
 
 @compiled
-def _note_block(codes: Integers, first: int, ranks: Integers, room: Room) -> int:
+def _note_block(codes: Integers, first: int, ranks: Integers, work: Workspace) -> int:
     """The notes of one block, from the first place on."""
-    return note_recent(codes, first, ranks, room.padded, room.prefixes, room.results, room.notes, 0)
+    return note_recent(codes, first, ranks, work.padded, work.prefixes, work.results, work.notes, 0)
 
 
 @compiled
@@ -223,13 +223,13 @@ def match_recent(
     found: Longs,
 ) -> int:
     """The keys that each event matches, like `kernels.bits.match_blocks`."""
-    room, ranks = _room_of(rows, cut_offsets), np.arange(len(rows.keys)).astype(np.int32)
+    work, ranks = _workspace_of(rows, cut_offsets), np.arange(len(rows.keys)).astype(np.int32)
     cursors = np.zeros(EVENTS + 1, np.int64)
     events: int = codes.shape[1]
     for first in range(start, events, EVENTS):
-        count = _note_block(codes, first, ranks, room)
+        count = _note_block(codes, first, ranks, work)
         if not write_block(
-            room.notes, room.results, count, count, first, events - first, rows.keys, cursors,
+            work.notes, work.results, count, count, first, events - first, rows.keys, cursors,
             offsets, found,
         ):  # fmt: skip
             return first
@@ -248,11 +248,11 @@ def route_recent(
     """Add the events that match each row to the mask of its destination: `masks[number, block]`, of
     as many blocks as there is room for, from the event `start` on.
     """
-    room, ranks = _room_of(rows, cut_offsets), numbers.astype(np.int32)
-    notes, blocks = room.notes, np.uint64(masks.shape[1])
-    source, target = word(room.results.ctypes.data), word(masks.ctypes.data)
+    work, ranks = _workspace_of(rows, cut_offsets), numbers.astype(np.int32)
+    notes, blocks = work.notes, np.uint64(masks.shape[1])
+    source, target = word(work.results.ctypes.data), word(masks.ctypes.data)
     for block in range(blocks):
-        for at in range(word(_note_block(codes, start + int(block) * EVENTS, ranks, room))):
+        for at in range(word(_note_block(codes, start + int(block) * EVENTS, ranks, work))):
             mask = (notes[at] >> _HALF) * blocks + block
             or_into(vector_at(target, mask), vector_at(source, notes[at] & _LOW_HALF))
 

@@ -1,4 +1,4 @@
-"""What kernels and their callers share: constants, and arrays with names. Imports neither."""
+"""Constants, and arrays with names, that kernels and their callers share. Imports neither."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Pivots(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What the plan of vectors works with in one thread, for one block of events at a time."""
+    """Working arrays of the plan of vectors in one thread, for one block of events at a time."""
 
     vectors: Words
     places: npt.NDArray[np.uint32]
@@ -147,7 +147,7 @@ class NumberCuts(NamedTuple):
 
 
 class NumberTables(NamedTuple):
-    """What codes numbers beside their cuts, as in `cuts.Universe`."""
+    """The arrays that code numbers, beside their cuts, as in `cuts.Universe`."""
 
     bases: Integers
     reachable: Integers

@@ -12,10 +12,10 @@ from typing import Any, Final, TypeAlias
 
 from palio.matching.kernels.cache import KernelCache
 
-__all__ = ["Kernels", "Tell", "are_on_disk", "is_due", "load", "ready"]
+__all__ = ["Kernels", "Progress", "are_on_disk", "is_due", "load", "ready"]
 
-Tell: TypeAlias = Callable[[int, int], None]
-"""Is called with the number of kernels that are compiled or loaded, and the number of all."""
+Progress: TypeAlias = Callable[[int, int], None]
+"""Receives the number of kernels that are compiled or loaded, and the number of all."""
 
 
 class Kernels:
@@ -70,8 +70,8 @@ class Kernels:
         self.match_recent_event = recent.match_recent_event
         self.compare_boxes = boxes.compare_boxes
 
-    def telling(self, tell: Tell) -> Kernels:
-        """The same functions; `tell` is called when one returns that never did before."""
+    def reporting(self, progress: Progress) -> Kernels:
+        """The same functions; `progress` is called when one returns that never did before."""
         functions = {name: each for name, each in vars(self).items() if callable(each)}
         returned: set[str] = set()
 
@@ -80,15 +80,15 @@ class Kernels:
                 result = kernel(*arguments)
                 if name not in returned:
                     returned.add(name)
-                    tell(len(returned), len(functions))
+                    progress(len(returned), len(functions))
                 return result
 
             return call
 
-        told = copy(self)
+        reporter = copy(self)
         for name, kernel in functions.items():
-            setattr(told, name, counted(name, kernel))
-        return told
+            setattr(reporter, name, counted(name, kernel))
+        return reporter
 
 
 _loaded: list[Kernels] = []
@@ -108,7 +108,7 @@ PATIENCE: Final = 100
 
 
 def is_due(pairs: int, maximum: int) -> bool:
-    """Whether so many more pairs, matched without kernels, are reason to load them."""
+    """Check whether so many more pairs, matched without kernels, are reason to load them."""
     _missed[0] += pairs
     if _missed[0] <= maximum:
         return False
@@ -117,12 +117,12 @@ def is_due(pairs: int, maximum: int) -> bool:
 
 
 def are_on_disk() -> bool:
-    """Whether all kernels are compiled, so that loading them takes a second."""
+    """Check whether all kernels are compiled, so that loading them takes a second."""
     return bool(_loaded) or Kernels().cache.is_whole()
 
 
 def load(
-    try_all: Callable[[Kernels], None], *, wait: bool, tell: Tell | None = None
+    try_all: Callable[[Kernels], None], *, wait: bool, progress: Progress | None = None
 ) -> Kernels | None:
     """All kernels, each of them called once by `try_all`, so that no other caller compiles one.
 
@@ -134,7 +134,7 @@ def load(
 
     def everything() -> Kernels:
         if not _loaded:  # another thread may have been here
-            try_all(kernels if tell is None else kernels.telling(tell))
+            try_all(kernels if progress is None else kernels.reporting(progress))
             _loaded.append(kernels)
         return _loaded[0]
 

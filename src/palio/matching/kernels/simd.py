@@ -1,5 +1,4 @@
-"""The few machine instructions that kernels need and numba does not offer (imported only by
-kernels).
+"""Machine instructions that kernels need and numba does not offer. Only kernels import it.
 
 A *vector* is 64 bytes in memory, 512 bits, one for each event of a block. Functions take the
 addresses of vectors as unsigned words; LLVM makes AVX-512, AVX2 or NEON code of them as the
@@ -246,7 +245,7 @@ def lowest_bit(_: Any, _bits: Any) -> Any:
 
 @instruction
 def ones_in(_: Any, _bits: Any) -> Any:
-    """How many bits of a word are set."""
+    """Count the bits of a word that are set."""
 
     def emit(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
         shape = ir.FunctionType(_WORD, [_WORD])
@@ -258,7 +257,7 @@ def ones_in(_: Any, _bits: Any) -> Any:
 
 @instruction
 def within(_: Any, _address: Any, _low: Any, _width: Any) -> Any:
-    """Which of 32 short words from an address on are `low` to `low + width`, a bit for each."""
+    """Find which of 32 short words at an address are `low` to `low + width`, a bit for each."""
 
     def emit(_context: Any, builder: Any, _signature: Any, given: Any) -> Any:
         loaded = builder.load(builder.inttoptr(given[0], _SHORTS.as_pointer()))

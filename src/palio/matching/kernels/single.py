@@ -2,7 +2,7 @@
 
 The upper level has a bit for each block of 512 rows, the lower one a bit for each row of a block
 (`kernels.build.level_of`). The bitmaps selected by an event's codes are ANDed, the most selective
-first; what is left is tested predicate by predicate. Rows stand in the order of their shared
+first; what is left is tested predicate by predicate. Rows are in the order of their shared
 predicates, so an equality on a popular attribute clears most blocks with one AND, as the first
 step into a trie would, but without chasing a pointer; for ranges the buckets clear most rows.
 Hence one structure serves both.
@@ -93,7 +93,7 @@ def _selected(entries: Any, entry: Any, codes: Any, event: Any, vectors: Any) ->
 
 @inlined
 def _within(predicate: Any, code: Any, rows: Any) -> Any:
-    """Whether a code lies in one of several intervals."""
+    """Check whether a code is in one of several intervals."""
     first, end = word(rows.span_offsets[predicate]), word(rows.span_offsets[predicate + _ONE])
     while end - first > word(_FEW_SPANS):  # ascending and disjoint: halve them
         middle = (first + end) >> _ONE
@@ -112,7 +112,7 @@ def _within(predicate: Any, code: Any, rows: Any) -> Any:
 
 @inlined
 def _passes(row: Any, codes: Any, event: Any, rows: Any) -> Any:
-    """Whether an event satisfies every predicate of a row."""
+    """Check whether an event satisfies every predicate of a row."""
     passes = True
     for at in range(word(rows.offsets[row]), word(rows.offsets[row + _ONE])):
         predicate = word(rows.predicates[at])

@@ -1,9 +1,9 @@
-"""Kernel of text tests: which of many patterns each text fits, without trying every pair.
+"""Kernels of text tests: find the patterns that each text fits, without trying every pair.
 
 A pattern is *runs* of bytes with anything between them, as `LIKE` has it: `a%b_c` is the runs `a`
-and `b_c`. The longest literal of a pattern is its *anchor*: it stands at the start of every text
+and `b_c`. The longest literal of a pattern is its *anchor*: it is at the start of every text
 that fits, at its end or somewhere. The first 16 bytes at one end, or the last at the other, are
-looked up in a hash table, once for each length; those that stand somewhere are all looked for at
+looked up in a hash table, once for each length; those that may be anywhere are searched for all at
 once, in one pass over the text. A text is tried only on patterns whose anchor it has.
 """
 
@@ -83,8 +83,8 @@ def _patterns_at(tables: Any) -> Any:
 
 @inlined
 def _fits_from(programs: Any, first: Any, beyond: Any, data: Any, at: Any, limit: Any) -> Any:
-    """Where a run ends that begins at a place; if it does not stand there, how many of its bytes
-    were compared, as a negative number.
+    """Find the end of a run that begins at a place; if it is not there, return the number of its
+    bytes that were compared, negated.
     """
     for place in range(first, beyond):
         if at >= limit:
@@ -105,7 +105,7 @@ def _fits_from(programs: Any, first: Any, beyond: Any, data: Any, at: Any, limit
 
 @inlined
 def _fits_until(programs: Any, first: Any, beyond: Any, data: Any, start: Any, at: Any) -> Any:
-    """Where a run begins that ends at a place; -1 if it does not stand there."""
+    """Find the begin of a run that ends at a place; -1 if it is not there."""
     for place in range(beyond - 1, first - 1, -1):
         if at <= start:
             return -1
@@ -122,7 +122,7 @@ def _fits_until(programs: Any, first: Any, beyond: Any, data: Any, start: Any, a
 
 @inlined
 def _first_end(programs: Any, first: Any, beyond: Any, data: Any, at: Any, limit: Any) -> Any:
-    """Where a run ends at the first place where it stands; negative if it stands nowhere."""
+    """Find the end of a run at the first place that has it; negative if none has."""
     end, left = -1, _PATIENCE
     while end < 0 <= left and at + beyond - first <= limit:
         end = _fits_from(programs, first, beyond, data, at, limit)
@@ -144,7 +144,7 @@ def _end_of_bytes(wanted: Integers, data: Bytes, low: int, high: int) -> int:
     """`_first_end` of a run without wildcards, in a time linear in run and text: what a text has of
     the run so far is never compared again (Knuth, Morris and Pratt).
     """
-    length = word(len(wanted))  # indices that are words need no look at their sign: half the time
+    length = word(len(wanted))  # indices that are words need no test of their sign: half the time
     borders = np.zeros(len(wanted) + 1, np.uint32)  # how much of n bytes they begin and end with
     border = _ZERO
     for place in range(_ONE, length):
@@ -167,7 +167,7 @@ def _end_of_bytes(wanted: Integers, data: Bytes, low: int, high: int) -> int:
 
 @compiled
 def _end_of_characters(wanted: Integers, data: Bytes, low: int, high: int) -> int:
-    """`_first_end` of a run with wildcards: a bit for each beginning of the run says whether the
+    """`_first_end` of a run with wildcards: a bit for each beginning of the run tells whether the
     text so far ends with it, so that a byte takes a step for each 64 of the run.
     """
     words = (len(wanted) + 63) // 64
@@ -199,8 +199,8 @@ def _end_of_characters(wanted: Integers, data: Bytes, low: int, high: int) -> in
 
 @inlined
 def _fits(programs: Any, at: Any, end: Any, data: Any, low: Any, high: Any) -> Any:
-    """Whether the text between two places fits the pattern whose program is `at` to `end`: the ends
-    of the text first, which mostly decide.
+    """Check whether the text between two places fits the pattern whose program is `at` to `end`:
+    the ends of the text first, which mostly decide.
     """
     opens = programs[at]
     at += 1
@@ -299,8 +299,8 @@ def _try_literals(
     found: Integers,
     total: int,
 ) -> tuple[int, int]:
-    """`_try` for those patterns whose literal stands somewhere in a text, read once for all: how
-    many are found then, and how many were tried.
+    """`_try` for those patterns whose literal is anywhere in a text, read once for all: return the
+    numbers of all found then, and of all tried.
 
     Each literal counts once. Where one was seen, so were all that it ends with.
     """
@@ -354,7 +354,7 @@ def _key_of(node: Any, byte: Any) -> Any:
 
 @compiled
 def automaton_of(data: Bytes, offsets: Longs) -> Automaton:
-    """What finds literals, given one behind the other: each is of a byte at least."""
+    """Make the automaton that finds literals, given one behind the other, none empty."""
     most, count = len(data) + 2, 1  # one more than there are: every node has one behind it
     size = 4
     while size < 2 * len(offsets):  # each literal leaves those before it at one fork
@@ -398,7 +398,7 @@ def _add_child(automaton: Automaton, node: int, byte: int, child: int) -> None:
 
 @compiled
 def _link(automaton: Automaton, order: Longs) -> None:
-    """Say what each node ends with, the shortest first: those of its parent, one byte longer."""
+    """Link each node to what it ends with, by the links of its parent, the shortest first."""
     parents, owns, forks, keys, targets, roots, fails, links, literals = automaton
     for node in order[1:]:
         byte, back = owns[node], word(parents[node])
@@ -415,7 +415,7 @@ def _link(automaton: Automaton, order: Longs) -> None:
 def _code(
     patterns: TextPatterns, data: Bytes, offsets: Integers, rows: Integers, codes: Integers
 ) -> int:
-    """See `code_texts`."""
+    """Set the codes of texts given as arrays (`code_texts`)."""
     slots, negated = patterns.slots, patterns.negated
     ends, found, tried = _found_in(patterns, data, offsets)
     for pattern in range(len(slots)):
