@@ -227,7 +227,10 @@ def _sql(body: Json, path: str, negated: bool) -> list[_Factor]:
         raise wrong(path, str(error)) from error
     if not negated:
         parts: list[list[_Factor]] = [
-            [*(each.as_test() for each in one.constraints), *(r.condition for r in one.residuals)]
+            [
+                *(constraint.as_test() for constraint in one.constraints),
+                *(r.condition for r in one.residuals),
+            ]
             for one in inner.conjunctions
         ]
         return _one_of(parts)

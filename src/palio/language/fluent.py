@@ -84,7 +84,7 @@ class Term:
         if len(members) == 1 and isinstance(members[0], list | tuple | set | frozenset):
             members = tuple(members[0])
         check_limit("an IN list", "MAX_IN_VALUES", MAX_IN_VALUES, len(members))
-        return self._tested(Op.IN, tuple(_scalar(each) for each in members), ignore_case)
+        return self._tested(Op.IN, tuple(_scalar(member) for member in members), ignore_case)
 
     def between(self, low: object, high: object) -> Filter:
         """Within two bounds, both included."""
@@ -213,7 +213,7 @@ def call(function: str, *arguments: object) -> Term:
         hint = hints.of_function(function) or f"there are {', '.join(sorted(FUNCTIONS))}"
         raise InvalidFilter(f"unknown function {function!r}; {hint}")
     known.check(len(arguments))
-    called = Call(known.name, tuple(_scalar(each) for each in arguments))
+    called = Call(known.name, tuple(_scalar(argument) for argument in arguments))
     check_depth(called)
     return Term(called)
 

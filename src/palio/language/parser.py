@@ -254,7 +254,7 @@ class _Pass:
             return _call(inner.token, inner.parts)
         opening, members = inner.left, inner.parts
         self._take(_AFTER_MEMBERS)
-        return self._member(self._open.pop(), tuple(_scalar(each, opening) for each in members))
+        return self._member(self._open.pop(), tuple(_scalar(member, opening) for member in members))
 
     # --- conditions ---
 

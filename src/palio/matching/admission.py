@@ -72,7 +72,7 @@ def admission_of(subscription: Subscription) -> Admission:
         intervals=sum(_intervals(domain) for _, domain in domains),
         lookups=len(tests) - scanning,
         scans=scanning,
-        residual_cost=sum(each.cost for one in conjunctions for each in one.residuals),
+        residual_cost=sum(residual.cost for one in conjunctions for residual in one.residuals),
     )
 
 

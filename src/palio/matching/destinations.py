@@ -114,7 +114,7 @@ class Destinations:
             routes += [self._programs.words, self._programs.offsets]
         return {
             "destinations": sum(each.nbytes for each in own),
-            "routes": sum(each.nbytes for each in routes),
+            "routes": sum(route.nbytes for route in routes),
         }
 
 

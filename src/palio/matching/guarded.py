@@ -95,7 +95,7 @@ class GuardedLayer(CompiledLayer):
         if not len(places):
             return places
         guards = [self.guards[place] for place in places.tolist()]
-        keys = [each.key for each in guards if all(part.truth(event) for part in each.residuals)]
+        keys = [guard.key for guard in guards if all(part.truth(event) for part in guard.residuals)]
         return np.unique(np.array(keys, np.int64))
 
     def count(self, batch: CodedBatch) -> Counts:

@@ -237,7 +237,7 @@ def work_of(subscription: Subscription) -> int:
     >>> work_of(Subscription(palio.parse("x IN (1, 2, 5) OR s LIKE '%a'"), {}, 0))
     6
     """
-    parts = [part for each in subscription.filter.conjunctions for part in each.parts]
+    parts = [part for conjunction in subscription.filter.conjunctions for part in conjunction.parts]
     operands = [part.operand for part in parts if isinstance(part, Constraint)]
     lists = [each for each in (*operands, *subscription.values.values()) if isinstance(each, LISTS)]
     return 1 + len(parts) + sum(map(len, lists))

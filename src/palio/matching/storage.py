@@ -168,7 +168,7 @@ def _save_layer(saving: Saving, at: int, layer: CompiledLayer) -> _LayerMeta:
     universe = compiled.universe
     guards = None
     if isinstance(layer, GuardedLayer):
-        guards = tuple((each.key, each.place, each.destination) for each in layer.guards)
+        guards = tuple((guard.key, guard.place, guard.destination) for guard in layer.guards)
     tests = tuple(_Test.of(name, test) for name, test in universe.tests)
     depth = segment.depth if laid_out else 0
     return _LayerMeta(universe.names, tests, guards, laid_out, depth)
@@ -225,7 +225,7 @@ def _check_test(loading: Loading[_Meta], test: _Test) -> None:
     wanted = _OPERANDS.get(test.op)
     members = test.operand if test.op is Op.IN else []
     is_usable = wanted is not None and isinstance(test.operand, wanted)
-    if not is_usable or not all(isinstance(each, str) for each in members):
+    if not is_usable or not all(isinstance(member, str) for member in members):
         raise loading.damaged(MANIFEST, f"{test.op.value} is no text test of {test.operand!r:.40}")
     if test.op in (Op.LIKE, Op.CIDR):
         try:
@@ -301,7 +301,10 @@ def _load_table(loading: Loading[_Meta], at: int, meta: _TableMeta) -> Table:
         raise loading.damaged(MANIFEST, f"the filter of a table: {error}") from None
     if skeleton.variables != set(meta.variables):
         raise loading.damaged(MANIFEST, "a table has not the columns of its filter")
-    columns = {each: _load_column(loading, f"table{at}_{each}", keys) for each in meta.variables}
+    columns = {
+        variable: _load_column(loading, f"table{at}_{variable}", keys)
+        for variable in meta.variables
+    }
     gone = set(loading.array(f"table{at}_gone.npy", np.int64).tolist())
     return Table(keys, skeleton, columns, destinations, gone)
 

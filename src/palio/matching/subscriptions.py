@@ -99,7 +99,7 @@ def recipe_of(filter: Filter) -> Recipe:
                 plain = False
                 others |= part.variables
     numeric = {name: tuple(places) for name, places in uses.items() if name not in others}
-    constraints = [each for one in filter.conjunctions for each in one.constraints]
+    constraints = [constraint for one in filter.conjunctions for constraint in one.constraints]
     scans = any(map(may_scan, constraints))
     once = plain and not fixed and all(len(places) == 1 for places in numeric.values())
     return Recipe(numeric, _comparisons(fixed), plain, once, scans)
@@ -129,11 +129,11 @@ def _constant_comparisons(filter: Filter) -> Comparisons | None:
     if len(filter.conjunctions) != 1 or filter.conjunctions[0].residuals:
         return None
     pairs: list[tuple[Use, int | float]] = []
-    for each in filter.conjunctions[0].constraints:
-        value: Any = each.operand.value if isinstance(each.operand, Literal) else None
-        if each.op not in RANGES or each.ignore_case or not is_number(value):
+    for constraint in filter.conjunctions[0].constraints:
+        value: Any = constraint.operand.value if isinstance(constraint.operand, Literal) else None
+        if constraint.op not in RANGES or constraint.ignore_case or not is_number(value):
             return None
-        pairs.append(((each.name, each.op), value))
+        pairs.append(((constraint.name, constraint.op), value))
     return _comparisons(pairs)
 
 
@@ -428,7 +428,7 @@ class Subscriptions:
         self._directory: tuple[int, Keys, Keys] | None = None
 
     def __len__(self) -> int:
-        return len(self.single) + sum(len(each.keys) - len(each.gone) for each in self.tables)
+        return len(self.single) + sum(len(table.keys) - len(table.gone) for table in self.tables)
 
     def __contains__(self, key: int) -> bool:
         return key in self.single or self._find(key) is not None

@@ -233,7 +233,7 @@ class _Patterns:
             keys,
             entries,
             np.cumsum([0, *map(len, members)]).astype(np.int32),
-            np.array([number for each in members for number in each], np.int32),
+            np.array([number for member in members for number in member], np.int32),
             np.array(free, np.int32),
             np.array([len(anchored)], np.int32),
             np.array([*map(len, somewhere)], np.int32),
@@ -280,7 +280,7 @@ def _program(parts: Sequence[Any]) -> list[int]:
 def _pieces(text: Any, length: int, anchors: Mapping[Any, object]) -> Iterable[Any]:
     """The anchors of one length that a text has."""
     if len(anchors) <= FEW_ANCHORS:
-        return [each for each in anchors if each in text]
+        return [anchor for anchor in anchors if anchor in text]
     pieces = (text[at : at + length] for at in range(len(text) - length + 1))
     return {piece for piece in pieces if piece in anchors}
 

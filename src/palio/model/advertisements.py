@@ -107,7 +107,7 @@ class Alternative:
 
     @cached_property
     def _named_by_residuals(self) -> frozenset[str]:
-        return _NO_NAMES.union(*(each.attributes for each in self.residuals))
+        return _NO_NAMES.union(*(residual.attributes for residual in self.residuals))
 
     def announces(self, event: Mapping[str, Any], *, open: bool) -> bool:
         """Check whether every attribute of an event passes a test, and no residual is false."""
@@ -120,7 +120,7 @@ class Alternative:
                     return False
             elif not open and name not in self._named_by_residuals:
                 return False
-        return not any(each.truth(event) is False for each in self.residuals)
+        return not any(residual.truth(event) is False for residual in self.residuals)
 
     def within(self, granted: Conjunction) -> Alternative | None:
         """Narrow it to events that an alternative of a filter matches; None if nothing is left.
@@ -195,7 +195,9 @@ class Advertisement:
     def breadth(self) -> int:
         """Its number of tests."""
         return sum(
-            len(filter.conjunctions) for each in self.alternatives for filter in each.tests.values()
+            len(filter.conjunctions)
+            for alternative in self.alternatives
+            for filter in alternative.tests.values()
         )
 
     def announces(self, event: Mapping[str, Any], *, open: bool = False) -> bool:
@@ -205,7 +207,7 @@ class Advertisement:
         An attribute that is not named is not announced, unless the advertisement is `open`.
         Attributes whose names begin with `$` belong to the service and are exempt.
         """
-        return any(each.announces(event, open=open) for each in self.alternatives)
+        return any(alternative.announces(event, open=open) for alternative in self.alternatives)
 
     def within(self, granted: Filter) -> Advertisement:
         """Narrow it to what a filter matches, or a little more.
@@ -293,8 +295,8 @@ def advertisement_of(condition: Boolean, values: Bindings = NO_VALUES) -> Advert
     check_growth([Conjunction((), tests)], values)
     # Each test is unequal to all others, so that expanding the condition absorbs none.
     expanded = reduce(_Places(values).marked(condition))
-    alternatives = [_alternative(each) for each in expanded.conjunctions]
-    kept = [each for each in alternatives if each is not None]
+    alternatives = [_alternative(conjunction) for conjunction in expanded.conjunctions]
+    kept = [alternative for alternative in alternatives if alternative is not None]
     check_size(each.together for each in kept)
     return Advertisement(kept)
 
@@ -381,7 +383,7 @@ class _Places:
 
     def _between(self, parts: tuple[Boolean, ...]) -> Boolean:
         """One test if both bounds are constants; else two, each naming what either reads."""
-        low, high = (self._leaf(each) for each in parts)
+        low, high = (self._leaf(part) for part in parts)
         if isinstance(low, Constraint) and isinstance(high, Constraint) and low.name == high.name:
             return self._place(low, high)
         also = _NO_NAMES.union(*(_names(each) for each in (low, high)))
@@ -399,7 +401,7 @@ class _Places:
         self, *leaves: Constraint | Residual | bool, also: frozenset[str] = _NO_NAMES
     ) -> Boolean:
         self._next += 1
-        known = tuple(each for each in leaves if not isinstance(each, bool))
+        known = tuple(leaf for leaf in leaves if not isinstance(leaf, bool))
         place = _Place(self._next, known, also)
         return Not(place) if False in leaves else place
 
@@ -442,7 +444,7 @@ def _tests(place: _Place) -> Iterator[Conjunction]:
 
 def _test_of(granted: Conjunction, name: str) -> Conjunction:
     """A filter's test of an attribute, if it has one; else the first of its tests."""
-    tests = [each for each in granted.constraints if each.name == name]
+    tests = [constraint for constraint in granted.constraints if constraint.name == name]
     is_between = [each.op for each in sorted(tests, key=str)] == [Op.LE, Op.GE]
     return Conjunction.of(tests if is_between else tests[:1])
 

@@ -139,7 +139,7 @@ def substitute(expression: Scalar, values: Bindings) -> Scalar:
                 _number(operator, right, substitute(right, values)),
             )
         case Call(function, arguments):
-            return Call(function, tuple(substitute(each, values) for each in arguments))
+            return Call(function, tuple(substitute(argument, values) for argument in arguments))
         case _:
             return expression
 

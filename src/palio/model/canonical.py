@@ -101,7 +101,8 @@ def constraint_key(constraint: Constraint) -> tuple[Any, ...]:
     operand = constraint.operand
     members = operand if isinstance(operand, tuple) else () if operand is None else (operand,)
     keys = tuple(
-        (each.kind, each.value) if isinstance(each, Literal) else (9, each.name) for each in members
+        (member.kind, member.value) if isinstance(member, Literal) else (9, member.name)
+        for member in members
     )
     return constraint.name, constraint.op.rank, constraint.ignore_case, len(keys), keys
 

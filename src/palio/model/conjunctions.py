@@ -50,7 +50,7 @@ class Conjunction:
                 residuals.append(part)
             else:
                 constraints.append(part)
-        if len({each.name for each in constraints}) == len(constraints):
+        if len({constraint.name for constraint in constraints}) == len(constraints):
             constraints.sort(key=_name)  # nothing to gather, and nothing else decides the order
         else:
             constraints = gathered(constraints, Op.NE, Op.NOT_IN)
@@ -95,17 +95,17 @@ class Conjunction:
     @cached_property
     def intervals(self) -> int:
         """The number of intervals of values that its constraints come to."""
-        return sum(each.intervals for each in self.domains.values())
+        return sum(domain.intervals for domain in self.domains.values())
 
     @cached_property
     def text_tests(self) -> int:
         """The number of tests of texts that are no intervals."""
-        return sum(each.text_tests for each in self.domains.values())
+        return sum(domain.text_tests for domain in self.domains.values())
 
     @cached_property
     def weight(self) -> float:
         """The cost that it adds to a comparison (`palio.model.limits`)."""
-        return 1 + sum(each.weight for each in self.domains.values())
+        return 1 + sum(domain.weight for domain in self.domains.values())
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
         """True, False, or None for unknown: the AND of all parts."""
@@ -136,7 +136,7 @@ class Conjunction:
         """With those variables that have a value replaced by it; None if that makes it false."""
         if not self.variables:
             return self
-        parts: list[Leaf] = [each.substitute(values) for each in self.constraints]
+        parts: list[Leaf] = [constraint.substitute(values) for constraint in self.constraints]
         for residual in self.residuals:
             part = settled(residual, values) if residual.variables else residual
             if part is False:

@@ -89,22 +89,22 @@ class Domain(msgspec.Struct, frozen=True):
     @property
     def is_empty(self) -> bool:
         """Certainly nothing at all is admitted."""
-        return not self.absent and all(each.is_empty for each in self.kinds.values())
+        return not self.absent and all(kind_set.is_empty for kind_set in self.kinds.values())
 
     @property
     def has_present(self) -> bool:
         """Possibly some value is admitted."""
-        return any(not each.is_empty for each in self.kinds.values())
+        return any(not kind_set.is_empty for kind_set in self.kinds.values())
 
     @property
     def intervals(self) -> int:
         """The number of intervals of values of all kinds."""
-        return sum(len(each.spans) for each in self.kinds.values())
+        return sum(len(kind_set.spans) for kind_set in self.kinds.values())
 
     @property
     def text_tests(self) -> int:
         """The number of tests of texts that are no intervals."""
-        return sum(len(each.tests) for each in self.kinds.values())
+        return sum(len(kind_set.tests) for kind_set in self.kinds.values())
 
     @property
     def weight(self) -> float:

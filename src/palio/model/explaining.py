@@ -82,7 +82,7 @@ def explain(
     no match (false)
         - price < 5: price is 7
     """
-    alternatives = tuple(_alternative(each, event, values) for each in conjunctions)
+    alternatives = tuple(_alternative(conjunction, event, values) for conjunction in conjunctions)
     return Explanation(truth is True, truth, alternatives)
 
 

@@ -296,7 +296,11 @@ def check_depth(*expressions: Boolean | Scalar | None) -> None:
 
     Conditions and the values in their tests are nested each for themselves.
     """
-    level = [each for each in expressions if each is not None and type(each) in _NESTED]
+    level = [
+        expression
+        for expression in expressions
+        if expression is not None and type(expression) in _NESTED
+    ]
     depth = 0
     while level:
         depth += 1

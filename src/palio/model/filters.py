@@ -82,17 +82,17 @@ class Filter:
         """Names of its variables."""
         if self._variables is None:  # kept beside `__dict__`, which few filters then need
             names = _NO_NAMES
-            for each in self.conjunctions:
-                names = names | each.variables or _NO_NAMES
+            for conjunction in self.conjunctions:
+                names = names | conjunction.variables or _NO_NAMES
             self._variables = names
         return self._variables
 
     @cached_property
     def attributes(self) -> frozenset[str]:
         """Names of the attributes it reads."""
-        names = {each.name for part in self.conjunctions for each in part.constraints}
+        names = {constraint.name for part in self.conjunctions for constraint in part.constraints}
         return frozenset(names).union(
-            *(each.attributes for part in self.conjunctions for each in part.residuals)
+            *(residual.attributes for part in self.conjunctions for residual in part.residuals)
         )
 
     def truth(self, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
@@ -133,8 +133,8 @@ class Filter:
             return self
         meter = self._meter_for(values)
         left = []
-        for each in self.conjunctions:
-            replaced = each.substitute(values)
+        for conjunction in self.conjunctions:
+            replaced = conjunction.substitute(values)
             if replaced is not None:
                 left.append(replaced)
                 if meter is not None:
@@ -157,8 +157,8 @@ class Filter:
     def size(self) -> Meter:
         """Its size, unchecked."""
         meter = Meter()
-        for each in self.conjunctions:
-            meter.count(each)
+        for conjunction in self.conjunctions:
+            meter.count(conjunction)
         return meter
 
     def __and__(self, other: Filter) -> Filter:
@@ -175,12 +175,13 @@ class Filter:
         """Matches where this one is false: neither true nor unknown."""
         return _built(
             product(
-                [frozenset((leaf.inverted(),)) for leaf in each.parts] for each in self.conjunctions
+                [frozenset((leaf.inverted(),)) for leaf in conjunction.parts]
+                for conjunction in self.conjunctions
             )
         )
 
     def _clauses(self) -> list[Clause]:
-        return [frozenset(each.parts) for each in self.conjunctions]
+        return [frozenset(conjunction.parts) for conjunction in self.conjunctions]
 
     def __bool__(self) -> bool:
         raise TypeError(
@@ -251,13 +252,17 @@ def _checked(filter: Filter) -> Filter:
 def _with_lists(conjunctions: list[Conjunction]) -> list[Conjunction]:
     """Alternatives that are one equality or list each, on one attribute, made one list."""
     lone = [
-        each.constraints[0]
-        for each in conjunctions
-        if len(each.constraints) == 1 and not each.residuals
+        conjunction.constraints[0]
+        for conjunction in conjunctions
+        if len(conjunction.constraints) == 1 and not conjunction.residuals
     ]
     if len(lone) < 2:
         return conjunctions
-    rest = [each for each in conjunctions if len(each.constraints) != 1 or each.residuals]
+    rest = [
+        conjunction
+        for conjunction in conjunctions
+        if len(conjunction.constraints) != 1 or conjunction.residuals
+    ]
     return [Conjunction((each,)) for each in gathered(lone, Op.EQ, Op.IN)] + rest
 
 

@@ -38,7 +38,7 @@ def merge(filters: Iterable[Filter]) -> Filter:
     'a = 1 AND p < 9'
     """
     checked = map(checked_filter, filters)
-    return Filter.of(merged([each for one in checked for each in one.conjunctions]))
+    return Filter.of(merged([conjunction for one in checked for conjunction in one.conjunctions]))
 
 
 def merged(conjunctions: Iterable[Conjunction], effort: Effort | None = None) -> list[Conjunction]:
@@ -102,7 +102,7 @@ def _perfect(one: Conjunction, other: Conjunction) -> Conjunction | None:
     constraints = None if union is None else constraints_of(name, union)
     if constraints is None:
         return None
-    same = [each for each in one.constraints if each.name != name]
+    same = [constraint for constraint in one.constraints if constraint.name != name]
     return Conjunction.of([*same, *constraints, *one.residuals])
 
 
@@ -161,7 +161,7 @@ def _of_spans(name: str, kind: Kind, spans: Any) -> list[Constraint] | None:
         return None
     members = finite_members(kind, spans)
     if members is not None and len(members) <= MAX_IN_VALUES:
-        return [Constraint.of(name, Op.IN, [from_coordinate(kind, each) for each in members])]
+        return [Constraint.of(name, Op.IN, [from_coordinate(kind, member) for member in members])]
     low, high = spans[0][0], spans[-1][1]
     constraints = _of_interval(name, kind, low, high)
     holes = [

@@ -262,7 +262,7 @@ def _folded(expression: Scalar) -> Scalar:
         case Arithmetic(operator, left, right):
             expression = Arithmetic(operator, _folded(left), _folded(right))
         case Call(function, arguments):
-            expression = Call(function, tuple(_folded(each) for each in arguments))
+            expression = Call(function, tuple(_folded(argument) for argument in arguments))
         case _:
             return expression
     if not _is_constant(expression):
@@ -287,7 +287,7 @@ def _is_constant(expression: object) -> bool:
         case Arithmetic(_, left, right):
             return _is_constant(left) and _is_constant(right)
         case Call(_, arguments):
-            return all(_is_constant(each) for each in arguments)
+            return all(_is_constant(argument) for argument in arguments)
         case tuple():
             return all(_is_constant(each) for each in expression)
         case _:

@@ -251,12 +251,12 @@ class Monitor:
 
 def _check_size(steps: Sequence[Filter]) -> None:
     """Refuse filters that are too much for the text of one pattern, though not each by itself."""
-    meters = [each.size for each in steps]
+    meters = [step.size for step in steps]
     tokens = sum(meter.tokens for meter in meters) + _WITHIN_TOKENS
     chars = sum(meter.chars for meter in meters)
     constants = sum(meter.constants for meter in meters)
     if chars > MAX_TEXT_CHARS:
-        chars = sum(len(str(each)) + len(" THEN ") for each in steps) + _WITHIN_CHARS
+        chars = sum(len(str(step)) + len(" THEN ") for step in steps) + _WITHIN_CHARS
     for what, limit, maximum, actual in (
         ("number of words and signs", "MAX_TOKENS", MAX_TOKENS, tokens),
         ("number of listed constants", "MAX_CONSTANTS", MAX_CONSTANTS, constants),

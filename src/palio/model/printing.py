@@ -118,7 +118,10 @@ def _scalar(expression: Scalar) -> tuple[str, int]:
         case Attribute(name):
             return show_name(name), _ATOM
         case Call(function, arguments):
-            return f"{function}({', '.join(show_scalar(each) for each in arguments)})", _ATOM
+            return (
+                f"{function}({', '.join(show_scalar(argument) for argument in arguments)})",
+                _ATOM,
+            )
         case Arithmetic(operator, left, right):
             own = _PRECEDENCE[operator]
             left_text, left_level = _scalar(left)

@@ -54,9 +54,9 @@ def covers(
         return True
     effort = effort or Effort()
     unmet = [
-        each
-        for each in specific.conjunctions
-        if not _is_covered(each, general.conjunctions, effort)
+        conjunction
+        for conjunction in specific.conjunctions
+        if not _is_covered(conjunction, general.conjunctions, effort)
     ]
     if not unmet or len(general.conjunctions) < 2 or effort.is_spent:
         return not unmet
@@ -110,8 +110,8 @@ def covers_advertisement(
         return wide == narrow
     effort = effort or Effort()
     return all(
-        any(_announcement_covers(one, each, open, effort) for one in wide.alternatives)
-        for each in narrow.alternatives
+        any(_announcement_covers(one, alternative, open, effort) for one in wide.alternatives)
+        for alternative in narrow.alternatives
     )
 
 
@@ -159,7 +159,7 @@ def overlaps(
     wanted = checked_filter(subscription).bind(subscription_values or NO_VALUES)
     effort = effort or Effort()
     if isinstance(announcing, UnreadAdvertisement):
-        return any(not each.is_contradiction for each in wanted.conjunctions)
+        return any(not conjunction.is_contradiction for conjunction in wanted.conjunctions)
     return any(
         _may_meet(one.domains, other, open, effort)
         for one in announcing.alternatives

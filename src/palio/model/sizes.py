@@ -55,8 +55,8 @@ _SCALAR_CHARS: Final = 48
 def check_size(conjunctions: Iterable[Conjunction]) -> None:
     """Refuse a filter that is larger than the limits allow, or whose text is."""
     meter = Meter()
-    for each in conjunctions:
-        meter.add(each)
+    for conjunction in conjunctions:
+        meter.add(conjunction)
 
 
 def longest(values: Bindings) -> int | None:

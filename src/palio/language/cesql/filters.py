@@ -109,7 +109,7 @@ def _when_true(expression: syntax.Expression) -> Boolean:
                 return _any_of(name, values)
         case syntax.In(syntax.Attribute(name), members, False):
             # To a Boolean the members are cast, and the first that is none ends the list.
-            seen = [_values_seen_as(each) for each in members if not _is_boolean_text(each)]
+            seen = [_values_seen_as(member) for member in members if not _is_boolean_text(member)]
             if all(seen) and len(seen) == len(members):
                 return _any_of(name, chain.from_iterable(seen))
         case syntax.Logical() if _is_run(expression, "OR"):
@@ -165,7 +165,9 @@ def _exactly(expression: syntax.Expression) -> Boolean | None:
             if name in STRING_ATTRIBUTES:
                 return _test(name, Op.NOT_LIKE if negated else Op.LIKE, syntax.our_pattern(pattern))
         case syntax.In(syntax.Attribute(name), members, negated):
-            texts = [text_of(each.value) for each in members if isinstance(each, syntax.Literal)]
+            texts = [
+                text_of(member.value) for member in members if isinstance(member, syntax.Literal)
+            ]
             if name in STRING_ATTRIBUTES and len(texts) == len(members):
                 return _test(name, Op.NOT_IN if negated else Op.IN, *texts)
         case _:

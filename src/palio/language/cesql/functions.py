@@ -69,7 +69,8 @@ def missing(name: str, count: int) -> str:
     if overloads is None:
         return f"there is no function {name}; there are {', '.join(sorted(FUNCTIONS))}"
     arities = " or ".join(
-        f"{len(each.parameters)}{' or more' if each.further else ''}" for each in overloads
+        f"{len(overload.parameters)}{' or more' if overload.further else ''}"
+        for overload in overloads
     )
     return f"{name} takes {arities} arguments, not {count}"
 

@@ -87,7 +87,7 @@ class IntervalTable:
         """The table of intervals."""
         empty = np.zeros(0, np.int64)
         slots, lows, highs = (
-            np.concatenate([empty, *(each[column] for each in self._intervals)])
+            np.concatenate([empty, *(interval[column] for interval in self._intervals)])
             for column in range(3)
         )
         return slots, lows, highs

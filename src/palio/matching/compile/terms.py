@@ -55,7 +55,9 @@ class Guard:
 def bound_residuals(conjunction: Conjunction, values: Bindings) -> tuple[Residual, ...]:
     """The residuals with values in place of variables; those whose value is null are dropped."""
     return tuple(
-        each.substitute(values) for each in conjunction.residuals if each.variables <= values.keys()
+        residual.substitute(values)
+        for residual in conjunction.residuals
+        if residual.variables <= values.keys()
     )
 
 
