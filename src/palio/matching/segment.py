@@ -351,7 +351,7 @@ class Segment:
             )
         ) < 0:
             found = np.empty(4 * len(found), np.int32)
-            work[:] = 0
+            work[:] = 0  # of the failed try, which would count twice
         self._room = max(1024, self._room, 2 * total)
         self.costs.note(work, events)
         ranks = found[:total]
@@ -361,6 +361,7 @@ class Segment:
                 ranks = ranks[np.concatenate([[True], ranks[1:] != ranks[:-1]])]
                 offsets[1] = len(ranks)
             return offsets, self.keys[ranks]
+        # One word for each pair, so that a plain sort orders by row and then by rank.
         rows = np.repeat(np.arange(events), np.diff(offsets))
         pairs = (rows << 32) | ranks
         pairs = np.unique(pairs) if self.alternatives else np.sort(pairs)

@@ -182,6 +182,8 @@ class LayerStore:
             self._job, self._added_meanwhile = None, []
             self._patience = self._state.small_rows + MERGE_ROWS
             return
+        # The job knows of no layers that were added meanwhile: they are put in place between the
+        # changes made before them and those made after.
         state, since = job.result, job.left()
         for added in self._added_meanwhile:
             _note_all(state, since)

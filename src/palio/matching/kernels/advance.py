@@ -72,6 +72,7 @@ def _cut(
     if is_float:
         value = words.view(np.float64)[at]
         bits = _ordered(number)
+        # The next float is the next integer in this order of bits, so `bits + 1` is past it.
         if not past:
             return _whole(np.ceil(value)), bits, bool(value >= _TWO_63)
         first = _whole(np.floor(value))
@@ -124,7 +125,7 @@ def _latest(words: Longs) -> tuple[Longs, Longs, int]:
     for record in range(count):
         keys[record], places[record] = words[at], at
         at += HEAD + 2 * max(0, words[at + 2])
-    order = np.argsort(keys, kind="mergesort")
+    order = np.argsort(keys, kind="mergesort")  # stable: the last of equal keys is the latest
     kept, uses = 0, 0
     for near in range(count):
         record = order[near]
@@ -196,6 +197,7 @@ def _look_up(ends: _Ends, cuts: NumberCuts) -> Longs:
         any_beyond |= beyond
         count += 1
     found_not = missing[:count]
+    # Stable sorts by the least part of the key first; hardly any cut is beyond int64.
     if any_beyond:
         found_not = found_not[np.argsort(ends.beyond[found_not], kind="mergesort")]
     found_not = found_not[np.argsort(ends.floats[found_not], kind="mergesort")]
@@ -224,7 +226,7 @@ def _with_more(
             and ends.floats[last] == ends.floats[end]
             and ends.beyond[last] == ends.beyond[end]
         ):
-            ends.places[end] = made - 1
+            ends.places[end] = made - 1  # equal ends are one cut
             continue
         place = ends.places[end]
         _copy(cuts, copied, place, ints, floats, beyond, moved, made)
@@ -283,6 +285,7 @@ def advance(
             if ends.places[each] != NO_END and not is_new[each]:
                 ends.places[each] = moved[ends.places[each]]
         rows = _renumbered(rows, known, cuts.offsets, moved)
+    # Places among all cuts become places in the slot, which other slots do not move.
     for each in range(len(ends.slots)):
         if ends.places[each] != NO_END:
             ends.places[each] -= cuts.offsets[ends.slots[each]]
@@ -332,7 +335,7 @@ def _with_changes(
         if change == len(changed):
             break
         if row < len(old_keys) and old_keys[row] == changed[change]:
-            row += 1
+            row += 1  # replaced, or gone
         count = words[records[change] + 2]
         if count < 0:
             continue
@@ -427,6 +430,7 @@ def common_ranks(keys: Longs, others: Longs) -> tuple[Longs, Integers, Integers]
     if not count:
         return keys, no_ranks, other_ranks
     whole = np.empty(size + count, np.int64)
+    # Keys that are all behind the first list leave its ranks as they are, as new keys mostly do.
     moves = other_ranks[inserted[0]] < size
     ranks = np.empty(size, np.int32) if moves else no_ranks
     first = 0

@@ -217,6 +217,7 @@ def _code_texts(column: Column, slot: int, is_bytes: Any, cuts: Cuts, codes: Int
 def _head(address: int, length: int) -> Any:
     """The first eight bytes of a text as a number that orders like the text."""
     head = word(0)
+    # Most texts differ in their heads, which are one comparison of numbers.
     for place in range(word(8)):
         head <<= _EIGHT
         if place < word(length):
@@ -269,7 +270,7 @@ def code_batch(
     give the batch back to Arrow as well.
     """
     cuts = _cuts_at(tables)
-    codes[:] = 0
+    codes[:] = 0  # absent: columns only write where a row has a value
     for at in range(len(bound)):
         kind, slot = bound[at, 1], bound[at, 2]
         column = _column_of(word(structure), bound[at, 0], rows)

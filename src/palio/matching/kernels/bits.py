@@ -89,7 +89,7 @@ def evaluate(
     base, target = word(running.ctypes.data), word(vectors.ctypes.data)
     vectors[EMPTY] = _ZERO
     vectors[ALWAYS] = ~_ZERO
-    places[word(len(places) - 1)] = ALWAYS
+    places[word(len(places) - 1)] = ALWAYS  # the predicate of rows that have none left
     used = word(ALWAYS)
     for slot in range(len(code_counts)):
         first, last = predicates.slot_offsets[slot], predicates.slot_offsets[slot + 1]
@@ -106,6 +106,7 @@ def evaluate(
             span, end = word(spans[predicate]), word(spans[predicate + _ONE])
             low = word(before[word(predicates.lows[span])])
             high = word(before[word(predicates.highs[span])])
+            # Written in any case, and kept only if `used` grows: the next one overwrites it.
             fresh = vector_at(target, used + _ONE)
             and_not_into(vector_at(base, high), vector_at(base, low), fresh)
             if end - span == _ONE:
@@ -120,7 +121,7 @@ def evaluate(
                 or_difference_into(vector_at(base, high), vector_at(base, low), fresh)
             used += _ONE
             places[predicate] = used
-            known_low, known_high = _ZERO, _ZERO
+            known_low, known_high = _ZERO, _ZERO  # a union equals no neighbour
 
 
 @compiled
@@ -143,6 +144,7 @@ def run_by_event(
     """Running vectors of a slot with many codes: `before[c]` events have a code less than c."""
     base = word(running.ctypes.data)
     before[: count + 1] = 0
+    # A counting sort: codes are small numbers, so it takes two passes and no comparison.
     for event in range(word(len(coded))):
         before[word(coded[event])] += 1
     total = np.int32(0)
@@ -226,9 +228,10 @@ def walk(program: Program, tombstones: Words, scratch: Scratch) -> int:
                 entry = at + place + place
                 rest = _and_row(program, entry, mine, places, source, vector_at(target, noted))
                 rank = word(program[word(program[entry + _ONE])])
-                notes[noted] = (rank << _HALF) | noted
+                notes[noted] = (rank << _HALF) | noted  # overwritten unless `noted` grows
                 noted += _is_alive(rank, tombstones) & word(rest != _ZERO)
             at += count + count
+        # Children follow the rows; the cursor is one group back, as the loop advances first.
         limit[depth] = last + word(program[node + _ONE]) * _TWO
         cursor[depth] = last - stride
         waiting[depth] = _ZERO
@@ -245,6 +248,7 @@ def walk(program: Program, tombstones: Words, scratch: Scratch) -> int:
             if depth == _ZERO:
                 return int(noted)
             depth -= _ONE
+        # Descend into the first child of the group; its others wait for the way back.
         cursor[depth] = at
         waiting[depth] = bits & (bits - _ONE)
         place = lowest_bit(bits)
@@ -377,6 +381,7 @@ def route_blocks(
             all_events(masks[destination, block], size)
             program = programs[program_offsets[destination] : program_offsets[destination + 1]]
             reach(program, tombstones, scratch)
+            # `reach` leaves the events that no row admits.
             for place in range(8):
                 masks[destination, block, place] &= ~scratch.inherited[0, place]
 

@@ -48,6 +48,8 @@ def program_of(
     """
     rows = len(ranks)
     shared = _worth_sharing(shared, prefixes.shape[1])
+    # Beside the root, a row opens a node for each predicate that it shares with the next row and
+    # not with the one before.
     count = 1
     for row in range(rows):
         count += max(0, shared[row + 1] - shared[row])
@@ -174,6 +176,7 @@ def blocks_of(
                 if last[slot] != row:
                     seen[slot] += 1
                     last[slot] = row
+        # A slot that all rows name is named by the first, whose items are enough to check.
         for item in range(offsets[first], offsets[first + 1]):
             slot = slots[item]
             if seen[slot] == end - first:
@@ -221,7 +224,7 @@ def level_of(
     vectors = np.zeros((0, 8), np.uint64)
     pass_rate = np.zeros(0)
     entry_total, vector_total = 0, 0
-    for filling in range(2):
+    for filling in range(2):  # once to count entries and vectors, once to write them
         if filling:
             entries = np.zeros((entry_total, 5), np.int64)
             vectors = np.zeros((vector_total, 8), np.uint64)
@@ -246,6 +249,7 @@ def level_of(
                 count[slot] = 0
                 if not enough:
                     continue
+                # Buckets are powers of two wide: the kernel shifts where it would divide.
                 shift = 0
                 while ((high[slot] - low[slot] - 1) >> shift) >= buckets:
                     shift += 1
@@ -286,13 +290,14 @@ def _fill_block(
         word, bit = (item - first) >> 6, np.uint64(1) << np.uint64((item - first) & 63)
         for at in range(offsets[item], offsets[item + 1]):
             entry = entry_of[slots[at]]
-            if entry >= 0:  # marks "names the slot"; turned round below
+            if entry >= 0:  # marks the items that name the slot; inverted below
                 vectors[entries[entry, 4], word] |= bit
     for at in range(offsets[first], offsets[end]):
         entry = entry_of[slots[at]]
         if entry >= 0:
             base, size = entries[entry, 4], entries[entry, 3]
-            if size > 0:  # the first time: free items pass every bucket
+            # A negative size marks an entry that is done; the last loop restores it.
+            if size > 0:  # items that do not name the slot pass every bucket
                 for word in range(8):
                     vectors[base, word] = ~vectors[base, word]
                 for bucket in range(size):

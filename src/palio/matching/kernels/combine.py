@@ -102,6 +102,7 @@ def match_with_notes(
         count = walk(program, tombstones, scratch)
         if len(ranks):
             _renumber(scratch.notes, count, ranks)
+        # The other rows come behind its own before anything is sorted: one sort, one writing.
         count = _take_in(first // EVENTS, other_ends, other_results, other_notes, scratch, count)
         if len(recent.ranks):
             count = note_recent(

@@ -63,6 +63,7 @@ def count_ranges(codes: Integers, pivots: Pivots, tombstones: Words, totals: Lon
 @compiled
 def _sort(coded: Integers, count: int, ends: Integers, order: Halves) -> None:
     """The events by their codes; those with a code less than c are the first `ends[c]`."""
+    # Counted two places ahead: after the sums and the sort, `ends[c]` is where code c begins.
     ends[: count + 2] = 0
     for event in range(word(len(coded))):
         ends[word(coded[event]) + _TWO] += 1
@@ -125,6 +126,7 @@ def _count_rows(
             continue
         looked += ((end - place + _LANES - _ONE) // _LANES) * (last - first)
         one = _test(pivots, first, base, stride)
+        # Most rows have two further tests or one; the same one twice spares a branch.
         two = _test(pivots, min(first + _ONE, last - _ONE), base, stride)
         more = (first + _TWO, last)
         count = _ZERO

@@ -43,6 +43,7 @@ _HALF = np.uint64(32)
 @compiled
 def order(notes: Words, spare: Words, count: int, rank_bits: int) -> None:
     """Sort notes by rank: two passes of a radix sort."""
+    # Two digits of half the bits each, ten for a million filters, keep both counts in the cache.
     digit = (rank_bits + 1) // 2
     first = np.zeros(1 << digit, np.int32)
     second = np.zeros(1 << digit, np.int32)
@@ -98,7 +99,7 @@ def tally(results: Words, count: int, totals: Longs) -> None:
     for at in range(0, count, 15):
         sum_fifteen(vector_at(base, word(at)), counted)
         steps += 1
-        if steps == 4095 // 15:
+        if steps == 4095 // 15:  # the counters would overflow
             _add_planes(planes, totals)
             steps = 0
     _add_planes(planes, totals)
@@ -136,6 +137,7 @@ def emit(
         for place in range(word(8)):
             ends[place] = place * size
         for at in range(chunk, min(chunk + size, total)):
+            # Notes are in order of rank, so their vectors are all over the memory.
             ahead = notes[min(at + word(12), total - _ONE)]
             prefetch(vector_at(base, ahead & _LOW_HALF))
             prefetch(key_base + ((ahead >> _HALF) << word(3)))
@@ -143,7 +145,7 @@ def emit(
             row = (notes[at] & _LOW_HALF) << word(3)
             for place in range(word(8)):
                 bits, end = rows[row + place], ends[place]
-                words[end], word_keys[end] = bits, key
+                words[end], word_keys[end] = bits, key  # kept only if there are bits
                 ends[place] = end + word(bits != _ZERO)
         for place in range(word(8)):
             first_event = place << _SHIFT
@@ -214,7 +216,7 @@ def merge_found(
     for event in range(events):
         at, end = offsets[event], offsets[event + 1]
         other, other_end = other_offsets[event], other_offsets[event + 1]
-        while at < end and other < other_end:
+        while at < end and other < other_end:  # equal keys advance both
             mine, theirs = keys[at], other_keys[other]
             merged[size] = min(mine, theirs)
             size += 1

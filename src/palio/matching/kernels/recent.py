@@ -95,6 +95,7 @@ def prefix_vectors_of(cut_offsets: Integers) -> PrefixVectors:
         held = counts[slot] if counts[slot] <= FEW_CODES else EVENTS
         firsts[slot + 1] = firsts[slot] + held + 1
     before = np.empty(starts[slots] + 2, np.int32)
+    # The interval between these two is all events: rows are padded with it.
     before[starts[slots]], before[starts[slots] + 1] = firsts[slots], firsts[slots] + 1
     vectors = np.empty((firsts[slots] + 2, 8), np.uint64)
     vectors[firsts[slots]] = word(0)
@@ -135,6 +136,7 @@ def _fill_in(codes: Integers, first: int, prefixes: PrefixVectors) -> None:
             run_by_code(coded, prefixes.counts[slot], before, running)
         else:
             run_by_event(coded, prefixes.counts[slot], before, prefixes.ordered, running)
+        # From places in the slot to places among all vectors, as rows mix slots.
         base = prefixes.firsts[slot]
         for at in range(len(before)):
             before[at] += base
@@ -165,11 +167,11 @@ def note_recent(
         group, last = word(offsets[row]), word(offsets[row + _ONE])
         rest = _and_group(group, lows, highs, before, base, result)
         group += _ONE
-        while group < last:
+        while group < last:  # the next result is free, and serves as a temporary one
             _and_group(group, lows, highs, before, base, vector_at(target, made + _ONE))
             rest = and_into(result, vector_at(target, made + _ONE), result)
             group += _ONE
-        notes[made] = (word(ranks[row]) << _HALF) | made
+        notes[made] = (word(ranks[row]) << _HALF) | made  # overwritten unless `made` grows
         made += word(rest != word(0))
     return int(made)
 

@@ -87,7 +87,7 @@ def _selected(entries: Any, entry: Any, codes: Any, event: Any, vectors: Any) ->
     if distance >= 0:
         step = distance >> entries[entry, 2]
         if step < entries[entry, 3]:
-            bucket = word(step + 1)
+            bucket = word(step + 1)  # vector 0 is for codes out of the range
     return vector_at(vectors, word(entries[entry, 4]) + bucket)
 
 
@@ -163,6 +163,7 @@ def match_events(
                         row_count - block * BITMAP_ROWS,
                     ):  # fmt: skip
                         continue
+                    # All rows of a block may match: checked once, not at each row.
                     if total + BITMAP_ROWS > len(found):
                         return NO_ROOM
                     total = _test_block(
@@ -201,6 +202,7 @@ def _test_block(
             work[1] += 1
             if _passes(row, codes, event, rows):
                 rank = word(rows.ranks[row])
+                # Kept only if the rank has no tombstone; a branch would be mispredicted.
                 found[total] = rank
                 total += np.int64(~(tombstones[rank >> word(6)] >> (rank & word(63))) & _ONE)
     return total
@@ -222,7 +224,7 @@ def _and_all(
     """
     if left >= BITMAP_ROWS:
         bits[:] = ~_ZERO
-    else:
+    else:  # the last block is not full: the bits behind its rows must stay 0
         for place in range(8):
             free = min(64, max(0, left - place * 64))
             bits[place] = ~_ZERO if free == 64 else (_ONE << word(free)) - _ONE

@@ -260,7 +260,7 @@ def _found_in(
     seen = np.zeros(len(member_offsets), np.int64)  # the last text that tried an entry
     has_literals = patterns.first_literal[0] < len(member_offsets) - 1
     total, tried = 0, 0
-    for text in range(len(offsets) - 1):
+    for text in range(len(offsets) - 1):  # at most each pattern once, so room is made before
         low, high = int(offsets[text]), int(offsets[text + 1])
         if total + count > len(found):
             larger = np.empty(2 * (total + count), np.int32)
@@ -320,7 +320,7 @@ def _try_literals(
         while last:
             literal = literals[last]
             entry, stands = first_literal + literal, np.int64(at) + 1 - sizes[literal]
-            if seen[entry] > text:
+            if seen[entry] > text:  # and so have been all that it ends with
                 break
             seen[entry] = text + 1
             for pattern in members[member_offsets[entry] : member_offsets[entry + 1]]:
@@ -405,7 +405,7 @@ def _link(automaton: Automaton, order: Longs) -> None:
         while back:
             back = word(fails[back])
             child = _child(parents, owns, forks, keys, targets, roots, back, byte)
-            if child >= 0:
+            if child >= 0:  # 0 if none has: the empty beginning
                 fails[node] = child
                 break
         links[node] = node if literals[node] >= 0 else links[fails[node]]
@@ -418,6 +418,7 @@ def _code(
     """Set the codes of texts given as arrays (`code_texts`)."""
     slots, negated = patterns.slots, patterns.negated
     ends, found, tried = _found_in(patterns, data, offsets)
+    # A negated test passes every text until one is found to fit.
     for pattern in range(len(slots)):
         if negated[pattern]:
             for row in range(len(rows)):
