@@ -365,7 +365,7 @@ def documents() -> dict[str, dict[str, str]]:
 
 
 def outcome(read: Callable[[Any], object], document: Any) -> str:
-    """What came of it; anything but a filter or a documented error is raised."""
+    """The outcome; anything but a filter or a documented error is raised."""
     try:
         read(document)
     except InvalidInput as error:

@@ -260,7 +260,7 @@ RESIDUAL_SQL: Final = [
 
 
 def is_true(document: Any, attributes: dict[str, Any]) -> bool:
-    """What the specification says a filter is of an event."""
+    """The truth of a filter for an event by the specification."""
     if isinstance(document, list):
         return all(is_true(each, attributes) for each in document)
     ((dialect, body),) = document.items()

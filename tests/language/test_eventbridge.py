@@ -386,7 +386,7 @@ COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
 
 
 def satisfies(pattern: dict[str, Any], part: Any) -> bool:
-    """Whether an event, or a part of one, satisfies a pattern: event-ruler's rules, one by one."""
+    """Check an event, or a part of one, against a pattern: event-ruler's rules, one by one."""
     return all(
         any(satisfies(each, part) for each in wanted)
         if key == "$or"

@@ -57,7 +57,7 @@ def test_one_event_or_a_batch() -> None:
 
 
 def test_the_example_of_standard_webhooks() -> None:
-    """Of its reference implementations' tests."""
+    """The example is in the tests of its reference implementations."""
     secret = secret_of("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     signed = signature(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')
     assert signed == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="

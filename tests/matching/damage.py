@@ -2,7 +2,7 @@
 
 Run as a program, as a crash would end it: `damage.py PATH CASES SEED`. It tries so many cases of
 each way, and prints each before it does, and what became of it. With `plain` a file is altered;
-with `forge` the manifest is written anew for it, as someone would who may write to the directory;
+with `forge` the manifest is rewritten for it, as by a user who may write to the directory;
 with `twist` the manifest itself says something else, under a checksum that is right.
 """
 
@@ -91,7 +91,7 @@ def events() -> pa.RecordBatch:
 
 
 def answers(index: Index) -> list[Any]:
-    """What an index says by each of its plans, and about a change."""
+    """The answers of an index by each of its plans, and after a change."""
     batch = events()
     found = index.match(batch)
     said: list[Any] = [found.rows.tolist(), found.keys.tolist()]
@@ -128,7 +128,7 @@ def alterations(name: str, data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def forged(home: Path, name: str) -> None:
-    """Write the manifest anew for a file that was altered."""
+    """Rewrite the manifest for a file that was altered."""
     (path,) = home.glob("*.msgpack")
     magic, number, _, body = msgspec.msgpack.decode(path.read_bytes())
     sums, meta = msgspec.msgpack.decode(body)
@@ -139,7 +139,7 @@ def forged(home: Path, name: str) -> None:
 
 
 def outcome(load: Callable[[], list[Any]], expected: list[Any]) -> str:
-    """What became of reading an altered index."""
+    """The outcome of reading an altered index."""
     try:
         return "same" if load() == expected else "other"
     except PalioError as error:

@@ -1,4 +1,4 @@
-"""What filters cost is told before they are added, and adversarial sets cost bounded work."""
+"""Costs of filters are counted before they are added; adversarial sets cost bounded work."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_no_more_codes_are_made_at_once_than_the_limit(
 
 
 def answer(engine: Index | Reference, asked: str, batch: pa.RecordBatch) -> Any:
-    """What an engine answers, to be compared."""
+    """The answers of an engine, to be compared."""
     if asked == "route":
         return {name: mask.tolist() for name, mask in engine.route(batch).items()}
     return pairs(engine, batch) if asked == "match" else engine.count(batch)
@@ -176,7 +176,7 @@ def test_admission_changes_nothing() -> None:
 
 
 def test_room_for_text_tests_is_made_by_a_job() -> None:
-    """Whoever adds at the limit waits for no merge, and what nobody asks for is counted no more."""
+    """Adding at the limit waits for no merge, and unused text tests are not counted any more."""
     jobs: list[Any] = []
     index = Index(jobs.append)
     merged: list[int] = []

@@ -103,7 +103,7 @@ class Campaign:
             self.compare_event(batch.slice(0, 1).to_pylist()[0], expected.keys[expected.rows == 0])
 
     def compare_routes(self, engine: Matcher, batch: pa.RecordBatch) -> None:
-        """Which rows go to which destination."""
+        """Compare the rows that go to each destination."""
         found, expected = engine.route(batch), self.reference.route(batch)
         assert found.keys() == expected.keys(), type(engine)
         assert all((found[key] == expected[key]).all() for key in expected), type(engine)

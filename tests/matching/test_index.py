@@ -1,4 +1,4 @@
-"""The index equals the reference by every plan, whatever the batches are like and whoever reads."""
+"""The index equals the reference by every plan, for any batch and any number of readers."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_readers_never_see_half_a_change(
 def test_a_change_during_a_read_is_neither_lost_nor_repeated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is noted while a reader compiles is seen by the next one, on top of what that kept."""
+    """The next reader sees what is noted while one compiles, on top of what that kept."""
     index, reference = Index(), Reference()
     original = snapshots._changed
     late: list[tuple[int, dict[str, Any]]] = [(0, {"v": 9}), (1, {"v": 8})]
@@ -387,9 +387,9 @@ def test_empty_batches_and_empty_indexes(plan: str) -> None:
 
 def test_a_column_of_lists_is_refused_with_what_does_it() -> None:
     index = Index()
-    with pytest.raises(InvalidBinding, match="one by one, with add") as told:
+    with pytest.raises(InvalidBinding, match="one by one, with add") as refused:
         index.add_many([1, 2], parsed("x IN :some"), {"some": [[1, 2], [3]]})
-    assert told.value.name == "some"
+    assert refused.value.name == "some"
     assert len(index) == 0
 
 

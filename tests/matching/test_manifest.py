@@ -1,4 +1,4 @@
-"""What was saved is read as it was written, or refused by name; nothing crashes its reader."""
+"""Saved files are read as they were written, or refused by name; nothing crashes their reader."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ CASES: Final = 5_000 if NIGHTLY else 20
 def test_no_altered_file_crashes_or_changes_an_answer(index: Path) -> None:
     """Half of each file made huge, negative or cut short: the error names it.
 
-    With a manifest written anew for it, or that says something else itself, answers may differ: a
+    With a manifest rewritten for it, or altered itself, answers may differ: a
     checksum is no signature.
     """
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What a segment keeps for kernels. That both plans agree: `test_engines.py`."""
+"""A segment keeps arrays for kernels. That both plans agree: `test_engines.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.matching.test_index import pairs, parsed
 
 
 def test_two_threads_may_lay_out_one_segment() -> None:
-    """What a kernel was told by address stays until it has returned, whoever lays out meanwhile."""
+    """Arrays that a kernel got by address stay until it returns, though others are laid out."""
     kernels = warming.warm()
     index = Index()
     for key in range(40):
@@ -24,7 +24,7 @@ def test_two_threads_may_lay_out_one_segment() -> None:
     index.merge()
     (layer,) = index._store.layers
     segment = layer.segment
-    told = [weakref.ref(array) for array in segment._single_tables.arrays]
+    passed = [weakref.ref(array) for array in segment._single_tables.arrays]
     codes = segment.codes_of(batch)
     called: list[int] = []
 
@@ -35,7 +35,7 @@ def test_two_threads_may_lay_out_one_segment() -> None:
             called.append(len(arguments))
             segment._build(kernels)
             segment.lay_out(kernels)
-            assert all(each() is not None for each in told), "it would read memory that is free"
+            assert all(each() is not None for each in passed), "it would read memory that is free"
             return kernels.match_events(*arguments)
 
     segment.kernels = Meanwhile()  # type: ignore[assignment]  # as much of it as is called

@@ -1,4 +1,4 @@
-"""When layers are merged, by whom, and what becomes of changes made meanwhile."""
+"""Layers are merged in time, by the right thread, and no change made meanwhile is lost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Job = Callable[[], Any]
 
 @pytest.fixture
 def jobs() -> list[Job]:
-    """What was handed to the spare thread of an index, and not done yet."""
+    """The jobs of the spare thread of an index that are not done yet."""
     return []
 
 

@@ -17,7 +17,7 @@ def test_kernels_that_are_loaded_are_on_disk(monkeypatch: pytest.MonkeyPatch) ->
 def test_warming_tries_every_kernel_and_tells_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """None is left for a caller to compile: each is called at least once."""
     monkeypatch.setattr(registry, "_loaded", [])
-    told: list[tuple[int, int]] = []
-    warming.warm(lambda done, of: told.append((done, of)))
-    assert told == [(done, len(told)) for done in range(1, len(told) + 1)]
-    assert len(told) == sum(map(callable, vars(registry.Kernels()).values()))
+    reports: list[tuple[int, int]] = []
+    warming.warm(lambda done, of: reports.append((done, of)))
+    assert reports == [(done, len(reports)) for done in range(1, len(reports) + 1)]
+    assert len(reports) == sum(map(callable, vars(registry.Kernels()).values()))

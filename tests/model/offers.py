@@ -135,5 +135,5 @@ def _texts(rng: random.Random) -> tuple[str, Check]:
 
 
 def _of_kind(kind: type, check: Callable[[Any], bool]) -> Check:
-    """Of a value of another kind nothing is known."""
+    """Nothing is known of a value of another kind."""
     return lambda value: check(value) if isinstance(value, kind) else None

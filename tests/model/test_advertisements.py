@@ -1,4 +1,4 @@
-"""What a text announces, against the definition of siena 3.3 and on the text itself."""
+"""Texts announce what the definition of siena 3.3, applied to the text itself, does."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def holds(test: Boolean, negated: bool, event: our.Event) -> bool | None:
 
 
 def is_of_one_name(test: Boolean) -> bool:
-    """Whether a test compares one attribute with constants, on either side: no residual."""
+    """Check whether a test compares one attribute with constants, on either side: no residual."""
     tests = test.parts if isinstance(test, Between) else (test,)
     names = [each for part in tests for each in walk(part) if isinstance(each, Attribute)]
     bare = all(
@@ -87,7 +87,7 @@ def is_of_one_name(test: Boolean) -> bool:
 
 
 def means(tree: Boolean, event: our.Event) -> bool:
-    """Whether a condition announces an event, by the definition."""
+    """Check whether a condition announces an event, by the definition."""
     return any(allows(choice, event) for choice in choices(tree))
 
 
@@ -161,7 +161,7 @@ def test_random_texts_announce_what_was_written(seed: int) -> None:
 
 
 class Counts:
-    """What brute force over all small events finds, and what a relation says."""
+    """Pairs by brute force over all small events, and by a relation."""
 
     def __init__(self) -> None:
         self.due = self.seen = 0
@@ -207,7 +207,7 @@ def test_within_a_filter_it_announces_all_that_the_filter_matches(
     ],
 )
 def test_what_it_announces_within_a_filter(offer: str, granted: str, within: str) -> None:
-    """Of an attribute of which the filter says two things, by the first: a little more."""
+    """An attribute with two tests in the filter goes by the first: a little more."""
     found = parse_advertisement(offer).within(parse_filter(granted))
     assert found == parse_advertisement(within)
 
@@ -306,7 +306,7 @@ def test_the_table_of_the_document(row: dict[str, str]) -> None:
     ],
 )
 def test_a_listed_gap_is_still_one(general: str, specific: str) -> None:
-    """When this fails because the relation sees it, strike the row from docs/reference/model.md."""
+    """If this fails because the relation sees it, strike the row from docs/reference/model.md."""
     wide, narrow = parse_advertisement(general), parse_advertisement(specific)
     assert not covers_advertisement(wide, narrow)
     for seed in range(20):

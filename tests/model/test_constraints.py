@@ -1,4 +1,4 @@
-"""Constraints and residuals: built checked, inverted exactly, told apart by structure."""
+"""Constraints and residuals: built checked, inverted exactly, compared by structure."""
 
 from __future__ import annotations
 

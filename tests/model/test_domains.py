@@ -36,7 +36,7 @@ from tests import strategies as our
 
 
 def holds(domain: Domain, state: Any) -> bool:
-    """Whether a domain admits a value, or absence (None): its definition."""
+    """Check whether a domain admits a value, or absence (None): its definition."""
     if state is None:
         return domain.absent
     values = domain.kinds.get(kind_of(state))

@@ -67,7 +67,7 @@ def offers(text: str) -> palio.Advertisement:
 
 
 def counted_domains(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
-    """How much each call of a method of domains has to look at."""
+    """Count the intervals and tests that each call of a method of domains has to compare."""
     found: list[int] = []
     real = getattr(Domain, name)
 

@@ -1,4 +1,4 @@
-"""What a condition means: Kleene's tables, and when a test has no answer."""
+"""Conditions mean what Kleene's tables do, and some tests have no answer."""
 
 from __future__ import annotations
 

@@ -23,18 +23,20 @@ def test_an_explanation_says_what_the_truth_is(
     except InvalidBinding:
         reject()
     for event in our.nearby(bound, seed=seed, count=5):
-        told = filter.explain(event, values)
-        assert told.truth is filter.truth(event, values)
-        assert told.matched is filter.matches(event, values)
-        assert bool(told.failures) is not told.matched or not told.alternatives
-        assert [each.truth for each in told.alternatives] == [
+        explanation = filter.explain(event, values)
+        assert explanation.truth is filter.truth(event, values)
+        assert explanation.matched is filter.matches(event, values)
+        assert bool(explanation.failures) is not explanation.matched or not explanation.alternatives
+        assert [each.truth for each in explanation.alternatives] == [
             each.truth(event, values) for each in filter.conjunctions
         ]
-        for alternative, conjunction in zip(told.alternatives, filter.conjunctions, strict=True):
+        for alternative, conjunction in zip(
+            explanation.alternatives, filter.conjunctions, strict=True
+        ):
             texts = [finding.text for finding in alternative.findings]
             assert texts == [str(part) for part in conjunction.parts]
             assert all(finding.reason for finding in alternative.findings)
-        assert str(told).startswith("match" if told.matched else "no match")
+        assert str(explanation).startswith("match" if explanation.matched else "no match")
 
 
 @pytest.mark.parametrize(
@@ -91,9 +93,9 @@ def test_explanations(
 
 
 def test_long_values_are_cut() -> None:
-    told = str(our.fresh("s = 'a'").explain({"s": "x" * 1_000}))
-    assert "xxx…" in told
-    assert len(told) < 150
+    explanation = str(our.fresh("s = 'a'").explain({"s": "x" * 1_000}))
+    assert "xxx…" in explanation
+    assert len(explanation) < 150
 
 
 def test_nothing_to_explain() -> None:

@@ -1,4 +1,4 @@
-"""What is read of an Arrow message's head agrees with Arrow, and lets nothing grow."""
+"""The reader of an Arrow message's head agrees with Arrow, and lets nothing grow."""
 
 from __future__ import annotations
 

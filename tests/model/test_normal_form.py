@@ -192,7 +192,7 @@ def refused(condition: Boolean) -> None:
 
 
 def counted(work: Callable[[], object]) -> int:
-    """How many Python functions some work calls."""
+    """Count the Python functions that some work calls."""
     calls = 0
 
     def count(_: object, event: str, __: object) -> None:

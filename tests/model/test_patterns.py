@@ -38,7 +38,7 @@ def found(matches: Sequence[tuple[Occurrence, ...]]) -> list[list[int]]:
 
 
 def expected_matches(shape: Pattern, occurrences: Sequence[Occurrence]) -> list[list[int]]:
-    """What siena 3.2 says, over the events in the order of publication."""
+    """The matches by siena 3.2, over the events in the order of publication."""
     whole: list[list[Occurrence]] = []
     partial: list[Occurrence] = []
     for each in sorted(occurrences, key=lambda one: (one.time, one.publisher, one.seq)):

@@ -100,7 +100,7 @@ NUMERIC = (Op.EQ, Op.NE, Op.LT, Op.LE, Op.GT, Op.GE, Op.IN, Op.NOT_IN, Op.EXISTS
 
 
 def states(*constraints: Constraint) -> list[object]:
-    """What can tell numeric constraints apart: their operands, neighbours, all the rest once."""
+    """States that separate numeric constraints: operands, neighbours, all the rest once."""
     whole = Filter.of([Conjunction.of(constraints)])
     return [state for values in our.candidates(whole).values() for state in values]
 
@@ -190,7 +190,7 @@ def masks(constraints: Sequence[Constraint]) -> int:
 
 
 class Gaps:
-    """What brute force finds covered and `covers` does not see, over random pairs."""
+    """Random pairs that brute force finds covered, and those of them that `covers` misses."""
 
     def __init__(self, pairs: int, sizes: tuple[int, int]) -> None:
         rng = random.Random(20)
@@ -232,7 +232,7 @@ def test_what_covers_misses_of_strings_is_counted(
     [(code(row["general"]), code(row["specific"])) for row in table("What covers does not see")],
 )
 def test_a_listed_gap_is_still_one(general: str, specific: str) -> None:
-    """When this fails because `covers` sees it, strike the row from docs/reference/model.md."""
+    """If this fails because `covers` sees it, strike the row from docs/reference/model.md."""
     wide, narrow = our.fresh(general), our.fresh(specific)
     assert not covers(wide, narrow)
     for seed in range(40):

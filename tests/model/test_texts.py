@@ -1,4 +1,4 @@
-"""What one text test says about another: sound, because a small universe would refute it."""
+"""Implications between text tests are sound: a small universe would refute others."""
 
 from __future__ import annotations
 

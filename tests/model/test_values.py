@@ -317,7 +317,7 @@ class Side(Enum):
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "remedy"),
     [
         ({"b": 1}, "name nested values with points: palio.model.flatten does"),
         ([1], "publish an event for each of its values"),
@@ -330,6 +330,6 @@ class Side(Enum):
         (date(2026, 1, 1), "here a datetime with a zone"),
     ],
 )
-def test_what_is_no_value_is_told_what_to_give_instead(value: object, told: str) -> None:
-    with pytest.raises(InvalidEvent, match=told):
+def test_what_is_no_value_is_told_what_to_give_instead(value: object, remedy: str) -> None:
+    with pytest.raises(InvalidEvent, match=remedy):
         checked(value)

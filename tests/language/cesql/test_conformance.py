@@ -1,4 +1,4 @@
-"""What CESQL 1.0 prescribes, section by section: expression, value, kind of error.
+"""CESQL 1.0 is kept, section by section: expression, value, kind of error.
 
 Covers every behaviour of the official conformance tests, and what the text of the specification
 says beyond them.

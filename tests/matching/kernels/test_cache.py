@@ -51,7 +51,7 @@ def test_compiling_that_failed_leaves_no_mark_and_no_lock(tmp_path: Path) -> Non
 
 
 def test_one_compiles_and_the_others_load_all_at_once(tmp_path: Path) -> None:
-    """Of five threads one finds the cache empty; the others then load beside each other."""
+    """One of five threads finds the cache empty; the others then load beside each other."""
     others = 4
     loading = threading.Barrier(others)
     found: list[str] = []
