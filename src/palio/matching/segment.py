@@ -308,11 +308,7 @@ class Segment:
             )
         ) < 0:  # fmt: skip
             scratch.found = np.empty(4 * len(scratch.found), np.int32)
-        ranks = scratch.found[:total]
-        ranks.sort()
-        if self.alternatives and total > 1:
-            ranks = ranks[np.concatenate([[True], ranks[1:] != ranks[:-1]])]
-        keys = self.keys.take(ranks)
+        keys = self._keys_of(scratch.found[:total])
         scratch.matched += 1
         if scratch.matched == 64:
             self.costs.note(scratch.work, 64)
@@ -320,6 +316,13 @@ class Segment:
             scratch.matched = 0
         self._singles.append(scratch)
         return keys
+
+    def _keys_of(self, ranks: npt.NDArray[np.int32]) -> Longs:
+        """The keys of the ranks that one event matches, each once, ascending."""
+        ranks.sort()
+        if self.alternatives and len(ranks) > 1:
+            ranks = ranks[np.concatenate([[True], ranks[1:] != ranks[:-1]])]
+        return self.keys.take(ranks)
 
     def match_many(self, codes: Codes, tombstones: Words) -> Found:
         """The plan of vectors: blocks of 512 events."""
@@ -356,11 +359,8 @@ class Segment:
         self.costs.note(work, events)
         ranks = found[:total]
         if events == 1:
-            ranks.sort()
-            if self.alternatives and total > 1:
-                ranks = ranks[np.concatenate([[True], ranks[1:] != ranks[:-1]])]
-                offsets[1] = len(ranks)
-            return offsets, self.keys[ranks]
+            keys = self._keys_of(ranks)
+            return np.array([0, len(keys)], np.int64), keys
         # One word for each pair, so that a plain sort orders by row and then by rank.
         rows = np.repeat(np.arange(events), np.diff(offsets))
         pairs = (rows << 32) | ranks
