@@ -64,7 +64,12 @@ def alone(text: str) -> Filter | type[InvalidInput]:
 
 
 def together(many: Sequence[str]) -> list[Filter | type[InvalidInput]]:
-    return [each if isinstance(each, Filter) else type(each) for each in parse_many(many).filters()]
+    bulk = parse_many(many)
+    whole: dict[int, Filter | type[InvalidInput]] = {}
+    whole.update(pair for group in bulk.groups for pair in group.filters())
+    whole.update(bulk.singles)
+    whole.update((place, type(error)) for place, error in bulk.rejects)
+    return [whole[place] for place in range(len(many))]
 
 
 def test_together_as_alone(rng: random.Random) -> None:

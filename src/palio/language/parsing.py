@@ -155,15 +155,6 @@ class Bulk(msgspec.Struct, frozen=True):
     singles: list[tuple[int, Filter]]
     rejects: list[tuple[int, InvalidInput]]
 
-    def filters(self) -> list[Filter | InvalidInput]:
-        """All of it in the order of the input."""
-        found: dict[int, Filter | InvalidInput] = {
-            place: filter for group in self.groups for place, filter in group.filters()
-        }
-        found.update(self.singles)
-        found.update(self.rejects)
-        return [found[place] for place in range(len(found))]
-
 
 _Members: TypeAlias = tuple[Template, list[int], list[tuple[Value, ...]]]
 """A template, and the places and values of the texts of it."""
