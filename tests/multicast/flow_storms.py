@@ -18,11 +18,11 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from palio.model.parcels import Parcel, Shape
-from palio.multicast import inflows, limits, outflows
+from palio.multicast import inflows, outflows
 from palio.multicast.broker_sets import numbered, rows_of
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.inflows import Hearing, Inflows, RecentDatagrams
+from palio.multicast.inflows import Hearing, Inflows
 from palio.multicast.listed import ListedGroups
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows
@@ -52,8 +52,6 @@ LITTLE: Final[dict[ModuleType, dict[str, int]]] = {
     inflows: {
         "MAX_HELD_BYTES": 10_000,
         "MAX_RANGES": 3,
-        "MAX_RECENT": 10,
-        "MAX_RECENT_BYTES": 5_000,
         "MAX_TOGETHER": 5,
     },
 }
@@ -91,7 +89,6 @@ class Party:
         self.runs = True
         self.out = Outflows(self.name, self.life)
         self.into = Inflows(self.name, self._arrived)
-        self.recent = RecentDatagrams()
         self.epochs: dict[int, Epoch] = {}
         self.known: dict[str, tuple[int, int]] = {}
         """The version and life of others, as it has learned them."""
@@ -201,7 +198,6 @@ class Party:
     def _heard(self, datagram: Datagram) -> None:
         epoch = self.epochs.get(datagram.plan)
         if epoch is not None:
-            self.recent.keep(datagram)
             place = epoch.place(self.name, datagram.group)
             self.into.datagram(datagram, place, self.storm.now)
 
@@ -218,39 +214,15 @@ class Party:
 
     def asked(self, hearing: Hearing, receiver: str, life: int) -> None:
         """A receiver says how far it has got."""
-        if hearing.sender == self.name:
-            if hearing.sender_life == self.life:
-                self.out.hear(
-                    receiver,
-                    life,
-                    stage=hearing.stage,
-                    number=hearing.number,
-                    lacking=hearing.lacking,
-                    now=self.storm.now,
-                )
-            return
-        sender, lacking = hearing.sender, hearing.lacking
-        found = self.recent.find(
-            sender, hearing.sender_life, partial(self._place, receiver), lacking
-        )
-        for number, datagram in found.items():
-            assert datagram.parcel is not None
-            self.storm.link(
-                self.name, receiver, "told", Repair(datagram.parcel, number), sender, datagram.life
+        if hearing.sender_life == self.life:
+            self.out.hear(
+                receiver,
+                life,
+                stage=hearing.stage,
+                number=hearing.number,
+                lacking=hearing.lacking,
+                now=self.storm.now,
             )
-        left = tuple(
-            (number, number)
-            for first, last in lacking
-            for number in range(first, last + 1)
-            if number not in found
-        )
-        self.storm.link(
-            self.name, sender, "asked", hearing._replace(lacking=left[:64]), receiver, life
-        )
-
-    def _place(self, receiver: str, datagram: Datagram) -> int:
-        epoch = self.epochs.get(datagram.plan)
-        return -1 if epoch is None else epoch.place(receiver, datagram.group)
 
     def tick(self, at: float) -> None:
         if at == self.timer_at:
@@ -287,7 +259,6 @@ class Party:
             vars(outflows)["MAX_HISTORY_BYTES"]: self.out._history_bytes,
             vars(outflows)["MAX_WAITING_BYTES"]: self.out._waiting_bytes,
             vars(inflows)["MAX_HELD_BYTES"]: max((flow.held_bytes for flow in flows), default=0),
-            limits.MAX_RECENT_BYTES: self.recent._bytes,
         }
         for most, found in kept.items():
             if found > most + ONE_BYTES:
@@ -299,12 +270,7 @@ class Party:
             self.storm.link(self.name, name, "told", what, self.name, self.life)
 
     def _answer(self, hearing: Hearing) -> None:
-        """Tell a sender, or somebody on the way to it who may have what is lacking."""
-        way = hearing.sender
-        if hearing.lacking and self.storm.random.chance(0.4):
-            way = self.storm.random.choice(self.storm.names)
-            way = hearing.sender if way == self.name else way
-        self.storm.link(self.name, way, "asked", hearing, self.name, self.life)
+        self.storm.link(self.name, hearing.sender, "asked", hearing, self.name, self.life)
 
 
 class Repair:

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, Final
 
 from palio.multicast.epochs import Epoch
-from palio.multicast.inflows import Inflows, RecentDatagrams
+from palio.multicast.inflows import Inflows
 from palio.multicast.outflows import Outflows
 from tests.mutations import Mutation, nothing
 
@@ -131,16 +131,6 @@ def _same_life(right: Callable[..., Any]) -> Callable[..., Any]:
     return wrong
 
 
-def _anybodys(right: Callable[..., Any]) -> Callable[..., Any]:
-    """Who answers for a sender sends what it has of it, under the numbers that are asked for."""
-
-    def wrong(self: RecentDatagrams, sender: str, life: int, place: Any, lacking: Any) -> Any:
-        found = right(self, sender, life, place, ((0, 1 << 62),)) if lacking else {}
-        return dict(zip((first for first, _ in lacking), found.values(), strict=False))
-
-    return wrong
-
-
 MUTATIONS: Final = (
     Mutation("nothing is sent again", Outflows, "_repeat", nothing),
     Mutation("tails are not told", Outflows, "_tell_tails", _tails_untold),
@@ -155,5 +145,4 @@ MUTATIONS: Final = (
     Mutation("the window waits for who is sent nothing", Outflows, "_look", _window_not_released),
     Mutation("nobody is told what is gone", Outflows, "_lose", _gone_untold),
     Mutation("a new life is taken for the old", Outflows, "begin", _same_life),
-    Mutation("others answer with what they have", RecentDatagrams, "find", _anybodys),
 )

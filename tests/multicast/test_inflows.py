@@ -9,15 +9,13 @@ import pytest
 from palio.model.parcels import Parcel
 from palio.multicast import inflows
 from palio.multicast.datagrams import COUNT_BITS, Datagram
-from palio.multicast.inflows import Inflows, RecentDatagrams, number_near
+from palio.multicast.inflows import Inflows, number_near
 from palio.multicast.limits import (
     HEARD_EVENTS,
     HEARD_S,
     LACK_S,
     MAX_HELD_BYTES,
     MAX_RANGES,
-    MAX_RECENT,
-    MAX_RECENT_BYTES,
     MAX_TOGETHER,
 )
 from tests.multicast.flows import event
@@ -174,29 +172,6 @@ def test_a_datagram_says_to_each_member_whose_it_is() -> None:
 def test_numbers_are_known_by_their_low_bits(known: int, ahead: int) -> None:
     low = (known + ahead) % (1 << COUNT_BITS)
     assert number_near(low, known) == known + ahead
-
-
-def test_a_neighbour_finds_what_another_lacks() -> None:
-    recent = RecentDatagrams()
-    recent.keep(datagram(1, 2 * 4 + 1, 2 * 8 + 1))
-    recent.keep(datagram(2, 2 * 4, 2 * 9 + 1))
-    recent.keep(datagram(2, 2 * 4, 2 * 9 + 1))
-    found = recent.find("s", 1, lambda _: 1, ((8, 9),))
-    assert {number: each.number for number, each in found.items()} == {8: 1, 9: 2}
-    assert recent.find("s", 1, lambda _: 0, ((4, 9),)).keys() == {4}
-    assert recent.find("s", 1, lambda _: -1, ((4, 9),)) == {}
-    assert recent.find("s", 2, lambda _: 1, ((8, 9),)) == {}
-
-
-@pytest.mark.parametrize(
-    ("share", "kept"), [(1.0, MAX_RECENT), (10 * event(1).held_bytes / MAX_RECENT_BYTES, 10)]
-)
-def test_what_neighbours_keep_is_bounded(share: float, kept: int) -> None:
-    recent = RecentDatagrams(share)
-    for number in range(1, MAX_RECENT + 3):
-        recent.keep(datagram(number, 2 * number + 1))
-    found = recent.find("s", 1, lambda _: 0, ((1, 10_000),))
-    assert (len(found), max(found)) == (kept, MAX_RECENT + 2)
 
 
 def test_what_all_flows_hold_is_bounded_and_let_go_with_them(

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from palio.language.parsing import parse_filter
-from palio.node.addressing import without
 from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_HOPS
 from palio.node.memory import MemoryStore
@@ -127,9 +126,3 @@ def test_flows_are_for_those_who_may_do_everything() -> None:
         assert middle.say("b1", FlowStands("b1", 1, "b4", 2, 1, 5, 0, is_cast=True)) == []
         assert middle.say("b1", Heard("b1", 1, "b4", 2, 1, 5)) == []
         assert "beyond_grant" in middle.node.status()["complaints"]
-
-
-def test_what_is_lacking_without_what_is_found() -> None:
-    assert without(((1, 5), (9, 9)), {1: "", 4: "", 9: ""}) == ((2, 3), (5, 5))
-    assert without(((1, 2),), {}) == ((1, 2),)
-    assert without((), {1: ""}) == ()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from math import inf
 from typing import Final, NamedTuple
@@ -18,13 +17,11 @@ from palio.multicast.limits import (
     MAX_FLOWS,
     MAX_HELD_BYTES,
     MAX_RANGES,
-    MAX_RECENT,
-    MAX_RECENT_BYTES,
     MAX_TOGETHER,
     MOST_LACK_S,
 )
 
-__all__ = ["Hearing", "Inflows", "RecentDatagrams", "count_at", "number_near"]
+__all__ = ["Hearing", "Inflows", "count_at", "number_near"]
 
 _SPAN: Final = 1 << COUNT_BITS
 
@@ -305,57 +302,3 @@ class Inflows:
         flows = self._flows.values()
         due = (min(flow.heard_at, flow.lack_at, flow.more_at) for flow in flows)
         self.wake_at = min(due, default=inf)
-
-
-class RecentDatagrams:
-    """The last datagrams of each sender, for others who lack them."""
-
-    def __init__(self, share: float = 1.0) -> None:
-        self._share = share
-        """How much of the limits of memory there is."""
-        self._datagrams: dict[tuple[str, int], OrderedDict[int, Datagram]] = {}
-        self._bytes = 0
-
-    def keep(self, datagram: Datagram) -> None:
-        """Keep one that came."""
-        parcel = datagram.parcel
-        if parcel is None:
-            return
-        kept = self._datagrams.setdefault((datagram.source, datagram.life), OrderedDict())
-        if datagram.number in kept:
-            return
-        kept[datagram.number] = datagram
-        self._bytes += parcel.held_bytes
-        if len(kept) > MAX_RECENT:
-            self._drop(kept)
-        while self._bytes > MAX_RECENT_BYTES * self._share:
-            source, oldest = next(iter(self._datagrams.items()))
-            if not oldest:
-                del self._datagrams[source]
-            else:
-                self._drop(oldest)
-
-    def _drop(self, kept: OrderedDict[int, Datagram]) -> None:
-        _, datagram = kept.popitem(last=False)
-        if datagram.parcel is not None:
-            self._bytes -= datagram.parcel.held_bytes
-
-    def find(
-        self,
-        sender: str,
-        life: int,
-        place: Callable[[Datagram], int],
-        lacking: tuple[tuple[int, int], ...],
-    ) -> dict[int, Datagram]:
-        """Those that somebody lacks, by their numbers in its flow; `place` says which member of a
-        datagram's group that is, or -1.
-        """
-        found: dict[int, Datagram] = {}
-        for datagram in self._datagrams.get((sender, life), {}).values():
-            member = place(datagram)
-            count = count_at(datagram.counts, member) if member >= 0 else 0
-            if count & 1:
-                number = number_near(count >> 1, lacking[0][0])
-                if any(first <= number <= last for first, last in lacking):
-                    found[number] = datagram
-        return found

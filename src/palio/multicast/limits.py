@@ -83,16 +83,6 @@ MOST_TAIL_S: Final = 1.0
 MAX_FLOWS: Final = 4_096
 """Brokers to which one sends, and from which one hears: as many as a plan has."""
 
-MAX_RECENT: Final = 256
-"""Datagrams of one sender that a receiver keeps for others who lack them."""
-
-MAX_RECENT_BYTES: Final = 8 << 20
-"""Of all senders together."""
-
-MAX_HELPED: Final = 4_096
-"""Repairs for others that a broker on the way remembers, so that it does not repeat them while they
-are on their way: beyond, it begins anew."""
-
 MAX_ROUTES: Final = 65_536
 """Sets of brokers of which a sender remembers which groups carry an event for them."""
 

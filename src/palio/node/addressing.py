@@ -5,8 +5,6 @@ Nobody on the way matches it. A neighbour gets it together for all addressees th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from msgspec.structs import replace
 
 from palio.model.parcels import Parcel
@@ -17,7 +15,7 @@ from palio.node.sessions import Neighbour
 from palio.protocol.messages import Addressed, FlowStands, Forward, Heard
 from palio.routing.protocol import Addressing
 
-__all__ = ["AddressedWays", "without"]
+__all__ = ["AddressedWays"]
 
 
 class AddressedWays:
@@ -91,23 +89,3 @@ class AddressedWays:
             neighbour.say_behind(self._core.out, message)
         else:
             neighbour.say(self._core.out, message)
-
-
-def without(
-    ranges: tuple[tuple[int, int], ...], found: Mapping[int, object]
-) -> tuple[tuple[int, int], ...]:
-    """Ranges of numbers without some.
-
-    >>> without(((1, 5),), {2: "", 5: ""})
-    ((1, 1), (3, 4))
-    """
-    left: list[tuple[int, int]] = []
-    for first, last in ranges:
-        start = first
-        for number in sorted(each for each in found if first <= each <= last):
-            if number > start:
-                left.append((start, number - 1))
-            start = number + 1
-        if start <= last:
-            left.append((start, last))
-    return tuple(left)

@@ -9,21 +9,19 @@ what arrives goes to the clients here as any event.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from math import inf
 from typing import Any, Final
 
 import numpy as np
-from msgspec.structs import replace
 
 from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.inflows import Hearing, Inflows, RecentDatagrams
-from palio.multicast.limits import JOIN_S, LINK_S, MAX_HELPED, MAX_RANGES
+from palio.multicast.inflows import Hearing, Inflows
+from palio.multicast.limits import JOIN_S
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows, Said
-from palio.node.addressing import AddressedWays, without
+from palio.node.addressing import AddressedWays
 from palio.node.core import Core
 from palio.node.effects import Cast, Tune
 from palio.node.limits import MEMORY_BYTES
@@ -54,9 +52,6 @@ class Multicasting:
         share = self._share = min(1.0, core.settings.memory_bytes / MEMORY_BYTES)
         self._out = Outflows(core.name, 0, share)
         self._in = Inflows(core.name, self._arrive, share)
-        self._recent = RecentDatagrams(share)
-        self._helped: dict[tuple[str, str, int], float] = {}
-        """By receiver, sender and number, when an event was sent for another broker."""
         self._epochs: dict[int, Epoch] = {}
         """Plans whose groups are joined, by id, the newest last."""
         self._members: dict[tuple[int, int], tuple[int, int]] = {}
@@ -234,7 +229,6 @@ class Multicasting:
         if place < 0 or len(datagram.counts) != 4 * members or datagram.source == self.name:
             self.dropped += 1
             return
-        self._recent.keep(datagram)
         self._in.datagram(datagram, place, self._core.at.now)
         self.say()
 
@@ -307,12 +301,8 @@ class Multicasting:
             self.say()
 
     def _hears(self, neighbour: Neighbour, message: Heard) -> None:
-        """How far a receiver has got is for this broker, or is passed on, without what it lacks and
-        is here.
-        """
+        """How far a receiver has got is for this broker, or is passed on."""
         if message.sender != self.name:
-            if message.lacking:
-                message = self._help(message)
             self._ways.relay(message.receiver, message.sender, message, neighbour.name)
         elif message.life == self._life:
             self._out.hear(
@@ -324,38 +314,6 @@ class Multicasting:
                 now=self._core.at.now,
             )
             self.say()
-
-    def _help(self, message: Heard) -> Heard:
-        """Send a receiver what it lacks and came here, if a way leads there; the question without
-        that.
-        """
-
-        def place(datagram: Datagram) -> int:
-            epoch = self._epochs.get(datagram.plan)
-            return -1 if epoch is None else epoch.place(message.receiver, datagram.group)
-
-        found = self._recent.find(message.sender, message.life, place, message.lacking)
-        helped = {
-            number: datagram
-            for number, datagram in found.items()
-            if datagram.parcel is None
-            or self._send_again(message, number, datagram, datagram.parcel)
-        }
-        return replace(message, lacking=without(message.lacking, helped)[:MAX_RANGES])
-
-    def _send_again(self, message: Heard, number: int, datagram: Datagram, parcel: Parcel) -> bool:
-        """Send a receiver an event of a flow, unless it was sent just now; whether it is sent."""
-        flow, now = (message.receiver, message.sender, number), self._core.at.now
-        if now < self._helped.get(flow, -inf) + LINK_S:
-            return True
-        addressed = Addressed(((message.receiver, number),), message.life)
-        durable = datagram.durable
-        if not self._ways.pass_on(message.sender, parcel, addressed, "", durable=durable):
-            return False
-        if len(self._helped) >= MAX_HELPED:
-            self._helped.clear()
-        self._helped[flow] = now
-        return True
 
     def _arrive(self, parcel: Parcel, durable: bool) -> None:  # a callback
         """It goes to the clients here. Whatever it does to an engine, others go their way."""
