@@ -27,43 +27,41 @@ def test_it_needs_advertisements() -> None:
 
 def test_the_monitors_are_nobodys_business() -> None:
     underlay = Underlay("s0", Advertised)
-    assert underlay.attach(ALICE) == []
-    sends = underlay.attach(ONE)
-    underlay.receive(ONE, Batch((Advertise(0, OFFER),), fresh=True))
-    assert [to for to, _ in sends] == [ONE]
-    assert underlay.peers == [ALICE, ONE]
+    sends = underlay.router.attach(ONE)
+    sends += underlay.router.receive(ONE, Batch((Advertise(0, OFFER),), fresh=True))
+    assert {to for to, _ in sends} == {ONE, underlay.monitors}
+    assert {to for to, _ in underlay.outward(sends)} == {ONE}
     assert underlay.offers(ONE) == {ONE: {OFFER: None}}
     assert underlay.offers(BOB) == {}
 
 
 def test_waves_do_not_wait_for_monitors() -> None:
     underlay = Underlay("s0", Advertised)
-    underlay.attach(ALICE)
-    answer = underlay.receive(ALICE, Batch((Advertise(0, OFFER),), wave=3))
-    assert [message for _, message in answer] == [Settled(3)]
+    underlay.router.attach(ALICE)
+    answer = underlay.router.receive(ALICE, Batch((Advertise(0, OFFER),), wave=3))
+    assert [message for _, message in underlay.outward(answer)] == [Settled(3)]
 
 
 def test_steps_are_subscribed_towards_offers_and_taken_back() -> None:
     underlay = Underlay("s0", Advertised)
-    underlay.attach(ONE)
-    underlay.receive(ONE, Batch((Advertise(0, OFFER),), fresh=True))
+    underlay.router.attach(ONE)
+    underlay.router.receive(ONE, Batch((Advertise(0, OFFER),), fresh=True))
     (send,) = underlay.subscribe(7, [A, A, B])
     assert isinstance(send.message, Batch)
     assert [type(each) for each in send.message.requests] == [Subscribe]
-    _, mine = underlay.route(ONE, RowParcel("p", [{"a": 1}, {"c": 1}, {"b": 1}]))
-    assert mine is not None
-    assert mine.seqs == (0, 2)
-    assert underlay.needed(mine)[7].all()
+    parcel = RowParcel("p", [{"a": 1}, {"c": 1}, {"b": 1}])
+    mine = underlay.router.route(ONE, parcel)[underlay.monitors]
+    assert mine.tolist() == [True, False, True]
+    assert underlay.needed(parcel)[7].tolist() == [True, False, True]
     assert len(underlay.unsubscribe(7)) == 1
     assert underlay.unsubscribe(7) == []
-    assert underlay.route(ONE, RowParcel("p", [{"a": 1}])) == ({}, None)
+    assert underlay.router.route(ONE, parcel) == {}
 
 
-def test_a_neighbour_may_be_attached_and_outside_the_tree() -> None:
+def test_a_link_joins_the_tree() -> None:
     underlay = Underlay("s0", partial(General, inner=Advertised))
-    underlay.attach(ONE)
-    assert underlay.is_attached(ONE)
+    underlay.router.attach(ONE)
     assert not underlay.is_in_tree(ONE)
-    underlay.receive(ONE, LinkState("s1", 1, ("s0",)))
-    underlay.receive(ONE, Join())
+    underlay.router.receive(ONE, LinkState("s1", 1, ("s0",)))
+    underlay.router.receive(ONE, Join())
     assert underlay.is_in_tree(ONE)

@@ -114,7 +114,7 @@ class Patterned:
     @property
     def peers(self) -> list[Peer]:
         """All attached peers."""
-        return self._underlay.peers
+        return [peer for peer in self.inner.peers if peer != self._underlay.monitors]
 
     @property
     def standing(self) -> list[PatternSubscription]:
@@ -130,15 +130,15 @@ class Patterned:
 
     def attach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
-        return self._around(lambda: self._underlay.attach(peer))
+        return self._around(lambda: self.inner.attach(peer))
 
     def detach(self, peer: Peer) -> list[Send]:
         """See `Router`."""
-        return self._around(lambda: self._underlay.detach(peer))
+        return self._around(lambda: self.inner.detach(peer))
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
-        return self._around(lambda: self._underlay.weigh(peer, weight))
+        return self._around(lambda: self.inner.weigh(peer, weight))
 
     def unsettle(self) -> None:
         """See `Router`."""
@@ -159,29 +159,31 @@ class Patterned:
 
     def catch_up(self) -> list[Send]:
         """See `Router`."""
-        return self._around(self._underlay.catch_up)
+        return self._around(self.inner.catch_up)
 
     def give_up(self) -> list[Send]:
         """See `Router`."""
-        return self._around(self._underlay.give_up)
+        return self._around(self.inner.give_up)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """See `Router`."""
         if not isinstance(message, PatternControl):
             if only_subscribes(message) or not self.delegation.standing:
-                return self._underlay.receive(sender, message)
+                return self._underlay.outward(self.inner.receive(sender, message))
             only = sender if isinstance(message, Batch) else None
-            return self._around(lambda: self._underlay.receive(sender, message), only)
+            return self._around(lambda: self.inner.receive(sender, message), only)
         if not self._underlay.is_in_tree(sender):
-            if self._underlay.is_attached(sender):
+            if sender in self.inner.peers:
                 return []  # said before they knew that the link left the tree
             raise IllegalMessage(sender, "it is not attached")
         return self.delegation.receive(sender, message)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """See `Router`. What events complete is fetched with `advance`."""
-        found, mine = self._underlay.route(sender, parcel)
-        if mine is not None:
+        found = self.inner.route(sender, parcel)
+        needed = found.pop(self._underlay.monitors, None)
+        if needed is not None:
+            mine = parcel.select(needed)
             check_times(mine)
             self.observed += len(mine)
             self.delegation.reading.take_in(mine, self._underlay.needed(mine))
@@ -227,9 +229,9 @@ class Patterned:
         Of a batch only its sender's offers can have changed.
         """
         if not self.delegation.standing:
-            return call()
+            return self._underlay.outward(call())
         before = self._underlay.offers(sender)
-        sends = call()
+        sends = self._underlay.outward(call())
         after = self._underlay.offers(sender)
         gone = [peer for peer in before if peer not in after]
         changed = differences(before, after)

@@ -42,7 +42,7 @@ class Underlay:
 
     >>> import palio
     >>> underlay = Underlay("b1", Advertised)
-    >>> _ = underlay.attach(Peer.client("alice"))
+    >>> _ = underlay.router.attach(Peer.client("alice"))
     >>> underlay.subscribe(7, palio.parse("a = 1 THEN b = 2").steps)
     []
     >>> from palio.model.row_parcels import RowParcel
@@ -62,21 +62,12 @@ class Underlay:
             raise InvalidInput("patterns need advertisements: use Advertised, or General over it")
         self.router = whole
         self.tree = tree
-        self._monitors = Peer(Role.SIDE, f"{name} monitors")
+        self.monitors = Peer(Role.SIDE, f"{name} monitors")
         self._steps: dict[int, list[int]] = {}
         self._next_step = 0
         self._selector = selector()
-        self.router.attach(self._monitors)
-        self.router.receive(self._monitors, Batch((), fresh=True))
-
-    @property
-    def peers(self) -> list[Peer]:
-        """All attached peers."""
-        return [peer for peer in self.router.peers if peer != self._monitors]
-
-    def is_attached(self, peer: Peer) -> bool:
-        """Whether a peer is attached at all, if only by a link outside the tree."""
-        return peer in self.router.peers
+        self.router.attach(self.monitors)
+        self.router.receive(self.monitors, Batch((), fresh=True))
 
     def is_in_tree(self, peer: Peer) -> bool:
         """Whether a peer is a client, or a neighbour by a link of the tree."""
@@ -90,38 +81,6 @@ class Underlay:
             peer: dict.fromkeys(each.bound for each in entries[peer].values()) for peer in peers
         }
 
-    # --- the calls of `Router` ---
-
-    def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
-        return self._outward(self.router.attach(peer))
-
-    def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
-        return self._outward(self.router.detach(peer))
-
-    def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
-        return self._outward(self.router.receive(sender, message))
-
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """See `Router`."""
-        return self._outward(self.router.weigh(peer, weight))
-
-    def catch_up(self) -> list[Send]:
-        """See `Router`."""
-        return self._outward(self.router.catch_up())
-
-    def give_up(self) -> list[Send]:
-        """See `Router`."""
-        return self._outward(self.router.give_up())
-
-    def route(self, sender: Peer, parcel: Parcel) -> tuple[dict[Peer, RowMask], Parcel | None]:
-        """See `Router`; and the events that monitors here might need."""
-        found = self.router.route(sender, parcel)
-        mine = found.pop(self._monitors, None)
-        return found, None if mine is None else parcel.select(mine)
-
     # --- the monitors ---
 
     def subscribe(self, number: int, steps: Iterable[Filter]) -> list[Send]:
@@ -134,7 +93,7 @@ class Underlay:
             keys.append(key)
             self._selector.add(key, step, {}, number)
             requests.append(Subscribe(key, step))
-        return self.receive(self._monitors, Batch(tuple(requests)))
+        return self._ask(Batch(tuple(requests)))
 
     def unsubscribe(self, number: int) -> list[Send]:
         """The assembly of this number, if there is one, needs nothing any more."""
@@ -143,19 +102,22 @@ class Underlay:
             self._selector.remove(key)
         if not keys:
             return []
-        return self.receive(self._monitors, Batch(tuple(Unsubscribe(key) for key in keys)))
+        return self._ask(Batch(tuple(Unsubscribe(key) for key in keys)))
 
     def needed(self, parcel: Parcel) -> dict[int, RowMask]:
         """By number of an assembly, which events match one of its steps."""
         return self._selector.route(parcel)
 
-    def _outward(self, sends: Iterable[Send]) -> list[Send]:
+    def _ask(self, batch: Batch) -> list[Send]:
+        return self.outward(self.router.receive(self.monitors, batch))
+
+    def outward(self, sends: Iterable[Send]) -> list[Send]:
         """The messages of the router to peers other than the monitors."""
         pending = deque(sends)
         found = []
         while pending:
             to, message = pending.popleft()
-            if to != self._monitors:
+            if to != self.monitors:
                 found.append(Send(to, message))
             elif isinstance(message, Batch) and message.wave is not None:
                 pending.extend(self.router.receive(to, Settled(message.wave)))
