@@ -37,6 +37,7 @@ from palio.protocol.messages import (
 from palio.protocol.requests import Outcome
 from palio.simulation.agenda import TIMER, US
 from palio.simulation.member import Member, Surroundings
+from palio.simulation.pipes import End
 from tests.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 
 __all__ = ["Actor", "Debt", "HeardEvent", "Interest", "Wish"]
@@ -181,7 +182,7 @@ class Actor(Member):
         self.has_withdrawn = False
         """Whether it has ended what clients of its identity advertise."""
         self._stalled_until_us = 0
-        self._held: list[tuple[int, Message]] = []
+        self._held: list[tuple[End, Message]] = []
         self._newest: dict[int, int] = {}
 
     @property
@@ -356,8 +357,8 @@ class Actor(Member):
     def _wake(self) -> None:
         if self.world.agenda.now_us >= self._stalled_until_us:
             held, self._held = self._held, []
-            for link, message in held:
-                super().receive(link, message)
+            for end, message in held:
+                super().receive(end, message)
 
     def stay_away(self, seconds: float) -> None:
         """Break the connection and come back later."""
@@ -367,12 +368,12 @@ class Actor(Member):
 
     # --- what it is told ---
 
-    def receive(self, link: int, message: Message) -> None:
+    def receive(self, end: End, message: Message) -> None:
         """A stalled client reads nothing."""
         if self._held or self.world.agenda.now_us < self._stalled_until_us:
-            self._held.append((link, message))
+            self._held.append((end, message))
         else:
-            super().receive(link, message)
+            super().receive(end, message)
 
     def answered(self, id: int, outcome: Outcome) -> None:
         """Note since when a filter is in force. What a full disk refused is asked for again."""

@@ -36,6 +36,7 @@ from palio.protocol.messages import (
     Welcome,
 )
 from palio.routing import messages as routing
+from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 from palio.simulation.world import World
 
@@ -55,7 +56,7 @@ class Hostile:
         self._world = world
         self._name = name
         self._broker = broker
-        self._link: int | None = None
+        self._end: End | None = None
         self._is_welcome = False
         self._waiting: list[Message] = []
         self._number = 1
@@ -64,9 +65,9 @@ class Hostile:
         """Say something of a kind, connected anew if need be."""
         world = self._world
         said = HARMS[kind](world.random.branch())
-        if self._link is None:
+        if self._end is None:
             self._is_welcome = False
-            self._link = world.open_client(self._name, self._broker)
+            self._end = world.open_client(self._name, self._broker)
             hello = Hello("client", self._name, PROTOCOL_VERSION, incarnation="1")
             self._waiting = list(said)
             self._say(hello)
@@ -77,10 +78,10 @@ class Hostile:
             self._waiting += said
 
     def _say(self, message: Message) -> None:
-        if self._link is not None:
-            self._world.send(self._name, self._link, message)
+        if self._end is not None:
+            self._end.send(message)
 
-    def receive(self, _number: int, message: Message) -> None:
+    def receive(self, _end: End, message: Message) -> None:
         """It reads nothing but whether it is welcome."""
         if isinstance(message, Welcome):
             self._is_welcome = True
@@ -88,13 +89,13 @@ class Hostile:
             for each in waiting:
                 self._say(each)
 
-    def lost(self, _number: int) -> None:
+    def lost(self, _end: End) -> None:
         """It was thrown out."""
-        self._link = None
+        self._end = None
 
-    def illegal(self, number: int, _error: IllegalMessage) -> None:
+    def illegal(self, end: End, _error: IllegalMessage) -> None:
         """No broker says anything that cannot be read."""
-        self.lost(number)
+        self.lost(end)
 
 
 def _parcel(*events: dict[str, Any]) -> Parcel:

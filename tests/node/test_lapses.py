@@ -262,10 +262,10 @@ def test_a_client_cannot_say_that_something_was_lost() -> None:
     world.run(3.0)
     victim.gaps.clear()
     for message in (Facts((Fact("b1", 1 << 60, LAPSE),)), Gaps((PERHAPS,))):
-        link = world.open_client("mallory", "b1")
-        assert link is not None
-        world.send("mallory", link, Hello("client", "mallory", PROTOCOL_VERSION))
-        world.send("mallory", link, message)
+        end = world.open_client("mallory", "b1")
+        assert end is not None
+        end.send(Hello("client", "mallory", PROTOCOL_VERSION))
+        end.send(message)
         world.run(3.0)
     world.run(COMPLAIN_EVERY_S)
     refused = [each.details["reason"] for who, each in world.reports if each.event == "refused"]

@@ -50,6 +50,7 @@ from palio.routing.algorithms import find_algorithm
 from palio.routing.general import General
 from palio.routing.patterns.messages import SubscribePattern
 from palio.simulation.member import Member
+from palio.simulation.pipes import End
 from palio.simulation.topologies import line
 from palio.simulation.world import EPOCH_US, World
 from tests.conftest import seeds
@@ -68,7 +69,7 @@ class Mallory:
         self.world = world
         self._routes = routes
         """Whether it takes part in live routing: what it says of that may cost it its link."""
-        self.link: int | None = None
+        self.end: End | None = None
         self.identity = identity
         self.is_neighbour = False
         self.told: list[Message] = []
@@ -77,26 +78,26 @@ class Mallory:
         world.clients["mallory"] = self
 
     def connect(self) -> None:
-        if self.link is None:
-            self.link = self.world.open_client("mallory", "b2")
+        if self.end is None:
+            self.end = self.world.open_client("mallory", "b2")
             self.stream, self.is_neighbour = Stream(), False
             self.say(self._hello())
 
-    def lost(self, link: int) -> None:  # noqa: ARG002  # it has but one
-        self.link = None
+    def lost(self, end: End) -> None:  # noqa: ARG002  # it has but one
+        self.end = None
 
-    def illegal(self, link: int, error: PalioError) -> None:  # noqa: ARG002  # it reads all it can
-        self.world.cut_off(link)
+    def illegal(self, end: End, error: PalioError) -> None:  # noqa: ARG002  # it reads all it can
+        end.pipe.break_off()
 
     def say(self, message: Message) -> None:
-        if self.link is not None:
-            self.world.send("mallory", self.link, message)
+        if self.end is not None:
+            self.end.send(message)
 
     def _hello(self) -> Hello:
         return Hello("broker", "mallory", PROTOCOL_VERSION, self.identity.token, nonce="n")
 
-    def receive(self, link: int, message: Message) -> None:
-        if link != self.link:
+    def receive(self, end: End, message: Message) -> None:
+        if end is not self.end:
             return
         self.told.append(message)
         if type(message) not in UNCOUNTED:
@@ -361,7 +362,8 @@ def test_by_a_claim_beyond_its_grant_it_takes_nothing_from_anybody(
         world.run(5.0)
     assert ann.accepted_durable == 10
     assert secrets(bob) == list(range(10))
-    world.cut_off(mallory.link or 0)
+    assert mallory.end is not None
+    mallory.end.pipe.break_off()
     bob.move("b1")
     world.run(5.0)
     ann.publish({"kind": "secret", "x": 10}, durable=True)
@@ -455,4 +457,4 @@ def test_what_it_offers_beyond_its_grant_draws_nothing_to_it(offer: str, tmp_pat
     assert told == ["b2"] * is_beyond
     mallory.say(Route(routing.Batch((routing.Unadvertise(1),))))
     world.run(1.0)
-    assert mallory.link is not None
+    assert mallory.end is not None

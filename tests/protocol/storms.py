@@ -42,6 +42,7 @@ from palio.protocol.messages import (
 from palio.routing.general import General
 from palio.simulation.agenda import TIMER, US
 from palio.simulation.member import Member, Publication, Surroundings
+from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import line
 from palio.simulation.world import World
@@ -120,26 +121,26 @@ class Client(Member):
                 numbers = range(each.first, each.last + 1)
                 self.said_again.update((f"{self.name}/1", number) for number in numbers)
 
-    def receive(self, link: int, message: Message) -> None:
+    def receive(self, end: End, message: Message) -> None:
         """A client that stalls reads nothing."""
         if self.is_stalled:
-            self._held.append(partial(self._read, link, message))
+            self._held.append(partial(self._read, end, message))
         else:
-            self._read(link, message)
+            self._read(end, message)
 
-    def _read(self, link: int, message: Message) -> None:
+    def _read(self, end: End, message: Message) -> None:
         self.heard_now = message
-        super().receive(link, message)
+        super().receive(end, message)
         self.heard_now = None
 
     def published(self, first: int, last: int, *, durable: StoredAt) -> Checked:
         return Checked(self, first, last, durable=durable)
 
-    def illegal(self, link: int, error: IllegalMessage) -> None:
+    def illegal(self, end: End, error: IllegalMessage) -> None:
         if self.is_stalled:
-            self._held.append(partial(super().illegal, link, error))
+            self._held.append(partial(super().illegal, end, error))
         else:
-            super().illegal(link, error)
+            super().illegal(end, error)
 
     def stall(self, seconds: float) -> None:
         """Read nothing for some time."""

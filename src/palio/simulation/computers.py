@@ -15,7 +15,7 @@ from palio.node.operations import Append
 from palio.simulation.agenda import MESSAGE, TIMER, US, at_least
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
-from palio.simulation.pipes import End, NumberedReader, Planner
+from palio.simulation.pipes import End, HeldEnd, Planner
 
 __all__ = ["Computer", "Doors", "Processors"]
 
@@ -144,14 +144,14 @@ class Computer:
         """Someone connected."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = NumberedReader(self.host, number, self._awake)
+            end.reader = HeldEnd(self.host, number, self._awake)
             self._awake(partial(self.host.accept, number, end))
 
     def dial(self, end: End, peer: str, url: str = "") -> None:
         """A connection to another broker was made, at an address if that broker asked for it."""
         if self.host is not None:
             number = self.host.new_link()
-            end.reader = NumberedReader(self.host, number, self._awake)
+            end.reader = HeldEnd(self.host, number, self._awake)
             self._awake(partial(self.host.dial, number, end, peer, url))
 
     def unreachable(self, url: str, reason: str) -> None:

@@ -37,6 +37,7 @@ from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Outcome, Request
 from palio.simulation.agenda import TIMER, US, Agenda, at_least
 from palio.simulation.computers import Doors
+from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 
 __all__ = ["Member", "Publication", "Surroundings"]
@@ -56,20 +57,11 @@ class Surroundings(Protocol):
     def now(self) -> float:
         """The time, in seconds."""
 
-    def open_client(self, name: str, broker: str) -> int | None:
-        """A connection of a client to a broker, if that is running."""
-
-    def send(self, who: str, link: int, message: Message) -> None:
-        """Write a message to a connection."""
-
-    def hang_up(self, who: str, link: int) -> None:
-        """Close a connection, after what was written to it."""
+    def open_client(self, name: str, broker: str) -> End | None:
+        """Connect a client to a broker, if that is running."""
 
     def broker_at(self, url: str) -> str:
         """The broker at an address; empty if there is none."""
-
-    def cut_off(self, link: int) -> None:
-        """A connection breaks."""
 
 
 class Publication:
@@ -110,7 +102,7 @@ class _Line(Connector):
         self, member: Visitor, broker: str, hello: Hello, draw: Callable[[], float]
     ) -> None:
         self.member = member
-        self.link: int | None = None
+        self.end: End | None = None
         self.session = ClientSession(self, member.core, [broker], hello, draw, soon=self._soon)
         self.is_wanted = True
         self._timer_at = inf
@@ -143,20 +135,20 @@ class _Line(Connector):
 
     def dial(self, url: str) -> None:
         world = self.member.world
-        self.link = world.open_client(self.member.name, url)
-        if self.link is None:
+        self.end = world.open_client(self.member.name, url)
+        if self.end is None:
             self.session.lost(ConnectionRefusedError(), world.now)
         else:
             self.session.dialled(world.now)
 
     def send(self, message: Message) -> None:
-        if self.link is not None:
-            self.member.world.send(self.member.name, self.link, message)
+        if self.end is not None:
+            self.end.send(message)
 
     def close(self) -> None:
-        link, self.link = self.link, None
-        if link is not None:
-            self.member.world.hang_up(self.member.name, link)
+        end, self.end = self.end, None
+        if end is not None:
+            end.close()
 
     def opened(self, *, resumed: bool) -> None:
         del resumed
@@ -173,7 +165,7 @@ class _Line(Connector):
             agenda.at(agenda.now_us + AGAIN_US, TIMER, self._connect_again)
 
     def _connect_again(self) -> None:
-        if self.is_wanted and self.link is None:
+        if self.is_wanted and self.end is None:
             self.connect()
 
 
@@ -232,9 +224,9 @@ class Visitor(Application):
 
     def cut(self) -> None:
         """The connection breaks."""
-        link = self._line.link
-        if link is not None:
-            self.world.cut_off(link)
+        end = self._line.end
+        if end is not None:
+            end.pipe.break_off()
 
     def vanish(self) -> None:
         """Break off without a word, and stay away."""
@@ -288,27 +280,27 @@ class Visitor(Application):
             self._other = None
             self.core.moved(self.world.now)
 
-    def _lines(self, link: int) -> list[_Line]:
+    def _lines(self, end: End) -> list[_Line]:
         lines = (self._line, self._other)
-        return [each for each in lines if each is not None and each.link == link]
+        return [each for each in lines if each is not None and each.end is end]
 
-    def receive(self, link: int, message: Message) -> None:
+    def receive(self, end: End, message: Message) -> None:
         """A message came."""
-        for line in self._lines(link):
+        for line in self._lines(end):
             self._hears_left = line is self._other
             line.session.receive(message, self.world.now)
             line.look()
 
-    def lost(self, link: int) -> None:
+    def lost(self, end: End) -> None:
         """The connection broke."""
-        for line in self._lines(link):
-            line.link = None
+        for line in self._lines(end):
+            line.end = None
             line.session.lost(Unreachable("the connection was cut"), self.world.now)
             line.look()
 
-    def illegal(self, link: int, error: IllegalMessage) -> None:
+    def illegal(self, end: End, error: IllegalMessage) -> None:
         """Something came that cannot be read."""
-        for line in self._lines(link):
+        for line in self._lines(end):
             line.session.illegal(error, self.world.now)
             line.look()
 

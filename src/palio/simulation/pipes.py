@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from palio.errors import IllegalMessage
 from palio.protocol.messages import Message
 from palio.protocol.wire import UNREADABLE, Decoder, Encoder
 from palio.simulation.agenda import MESSAGE, Action
 
-__all__ = ["End", "Holder", "NumberedReader", "Pipe", "Planner", "Reader", "Surface"]
+__all__ = ["End", "HeldEnd", "Holder", "Pipe", "Planner", "Reader", "Surface"]
+
+
+Link_contra = TypeVar("Link_contra", contravariant=True)
 
 
 class Planner(Protocol):
@@ -42,40 +45,43 @@ class Reader(Protocol):
         """Something came that cannot be read; nothing more does. In the place of `lost`."""
 
 
-class Holder(Protocol):
-    """Who has many ends, by number: a client, or the host of a broker."""
+class Holder(Protocol[Link_contra]):
+    """Who has several ends: the host of a broker, by number, or a client, by the end itself."""
 
-    def receive(self, number: int, message: Message, /) -> object:
+    def receive(self, link: Link_contra, message: Message, /) -> object:
         """A message came."""
 
-    def lost(self, number: int, /) -> object:
+    def lost(self, link: Link_contra, /) -> object:
         """A connection broke."""
 
-    def illegal(self, number: int, error: IllegalMessage, /) -> object:
+    def illegal(self, link: Link_contra, error: IllegalMessage, /) -> object:
         """Something came that cannot be read."""
 
 
-class NumberedReader:
+class HeldEnd(Generic[Link_contra]):
     """The `Reader` of one of a holder's ends; `do` calls that, at once or when it is awake."""
 
     def __init__(
-        self, holder: Holder, number: int, do: Callable[[Action], object] = lambda action: action()
+        self,
+        holder: Holder[Link_contra],
+        link: Link_contra,
+        do: Callable[[Action], object] = lambda action: action(),
     ) -> None:
         self._holder = holder
-        self._number = number
+        self._link = link
         self._do = do
 
     def arrived(self, message: Message) -> None:
         """See `Reader`."""
-        self._do(partial(self._holder.receive, self._number, message))
+        self._do(partial(self._holder.receive, self._link, message))
 
     def lost(self, _reason: str) -> None:
         """See `Reader`."""
-        self._do(partial(self._holder.lost, self._number))
+        self._do(partial(self._holder.lost, self._link))
 
     def illegal(self, error: IllegalMessage) -> None:
         """See `Reader`."""
-        self._do(partial(self._holder.illegal, self._number, error))
+        self._do(partial(self._holder.illegal, self._link, error))
 
 
 class Surface(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from palio.errors import InvalidInput
@@ -11,14 +10,13 @@ from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.node.effects import Moment
 from palio.node.settings import Outside, Settings
-from palio.protocol.messages import Message
 from palio.routing.acyclic import Acyclic
 from palio.simulation.agenda import US, Agenda
 from palio.simulation.cluster import Cluster, NodeRouter
 from palio.simulation.computers import Doors
 from palio.simulation.disks import Disk
 from palio.simulation.member import Member
-from palio.simulation.pipes import End, Holder, NumberedReader
+from palio.simulation.pipes import End, HeldEnd, Holder
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 
@@ -64,10 +62,7 @@ class World(Cluster):
             seed=seed,
         )
         self.random = Randomness(seed)
-        self.clients: dict[str, Holder] = {}
-        self._client_ends: dict[tuple[str, int], End] = {}
-        """Those that are open, by client and number."""
-        self._next_link = 1
+        self.clients: dict[str, Holder[End]] = {}
 
     @classmethod
     def of(cls, topology: Topology, router: NodeRouter = Acyclic, **options: Any) -> World:
@@ -116,46 +111,9 @@ class World(Cluster):
         member.connect()
         return member
 
-    def open_client(self, name: str, broker: str) -> int | None:
-        """A connection of a client to its broker, if that is running: its number."""
+    def open_client(self, name: str, broker: str) -> End | None:
+        """Connect a client to its broker: its end, if the broker is running."""
         end = self.open_end(name, broker)
-        if end is None:
-            return None
-        link, self._next_link = self._next_link, self._next_link + 1
-        self._client_ends[name, link] = end
-        end.reader = _Reader(self.clients[name], link, partial(self._forget, name, link))
-        return link
-
-    def _forget(self, name: str, link: int) -> None:
-        self._client_ends.pop((name, link), None)
-
-    def send(self, who: str, link: int, message: Message) -> None:
-        """Write a message of a client to its connection; to one that is gone, nothing."""
-        end = self._client_ends.get((who, link))
         if end is not None:
-            end.send(message)
-
-    def hang_up(self, who: str, link: int) -> None:
-        """Close a client's connection, after what was written to it."""
-        end = self._client_ends.pop((who, link), None)
-        if end is not None:
-            end.close()
-
-    def cut_off(self, link: int) -> None:
-        """Break a client's connection."""
-        for (who, number), end in list(self._client_ends.items()):
-            if number == link:
-                self._forget(who, number)
-                end.pipe.break_off()
-
-
-class _Reader(NumberedReader):
-    """A client's; of a connection that broke nothing is kept."""
-
-    def __init__(self, holder: Holder, number: int, forget: Callable[[], None]) -> None:
-        super().__init__(holder, number)
-        self._forget = forget
-
-    def lost(self, reason: str) -> None:
-        self._forget()
-        super().lost(reason)
+            end.reader = HeldEnd(self.clients[name], end)
+        return end
