@@ -13,7 +13,9 @@ brokers had no more to tell each other of the network, and how many messages the
 from __future__ import annotations
 
 import argparse
+from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from benchmarks.healing_network import Hierarchy, hierarchy
@@ -31,9 +33,12 @@ from palio.protocol.messages import (
     Seen,
 )
 from palio.routing.algorithms import find_algorithm
+from palio.simulation.agenda import MESSAGE, US
+from palio.simulation.computers import Action
+from palio.simulation.pipes import Planner
 from palio.simulation.world import World
 
-__all__ = ["ROUTINGS", "Healed", "Shared"]
+__all__ = ["ROUTINGS", "TURN", "Healed", "Processors", "Shared"]
 
 ROUTINGS: Final = ("general", "proxies")
 ABOUT_EVENTS: Final = Accepted | Carry | Deliver | EntriesStored | Forward | Gaps
@@ -44,6 +49,69 @@ UP_S: Final = 60.0
 LINK_S: Final = 0.01
 CLIENTS: Final = 6
 STEP_S: Final = 1.0
+
+TURN: Final = 6
+"""Actions of one computer, after which others have their turn."""
+
+
+class Processors:
+    """Whatever a computer does takes `action_us` of one processor, and waits until one has time.
+
+    >>> from palio.simulation.agenda import Agenda
+    >>> agenda, done = Agenda(), []
+    >>> few = Processors(agenda, count=1, action_us=500)
+    >>> for name in ("b1", "b2"):
+    ...     few.do(name, lambda name=name: done.append((agenda.now_us, name)))
+    >>> _ = agenda.run()
+    >>> done
+    [(500, 'b1'), (1000, 'b2')]
+    """
+
+    def __init__(self, planner: Planner, count: int, action_us: int) -> None:
+        self._planner = planner
+        self._action_us = action_us
+        self._idle = count
+        self._todo: dict[str, deque[Action]] = {}
+        """By computer, those in front whose turn is next. One at work is not among them..."""
+        self._at_work: dict[str, deque[Action]] = {}
+        """...but here, with what has come for it meanwhile."""
+        self.busy_us = 0
+        """What all work has taken so far."""
+
+    def do(self, name: str, action: Action) -> None:
+        """A computer is to do something, after all it has to do already."""
+        queue = self._at_work.get(name)
+        if queue is None:
+            queue = self._todo.setdefault(name, deque())
+        queue.append(action)
+        self._go_on()
+
+    def forget(self, name: str) -> None:
+        """A computer has stopped dead: only the turn that it has just now goes on."""
+        self._todo.pop(name, None)
+        if name in self._at_work:
+            self._at_work[name].clear()
+
+    def _go_on(self) -> None:
+        while self._idle and self._todo:
+            name = next(iter(self._todo))
+            queue = self._at_work[name] = self._todo.pop(name)
+            actions = [queue.popleft() for _ in range(min(TURN, len(queue)))]
+            took_us = len(actions) * self._action_us
+            self._idle -= 1
+            self.busy_us += took_us
+            done = partial(self._done, name, actions)
+            self._planner.at(self._planner.now_us + took_us, MESSAGE, done)
+
+    def _done(self, name: str, actions: list[Action]) -> None:
+        """A turn is over, and what was done in it takes effect."""
+        for action in actions:
+            action()
+        self._idle += 1
+        queue = self._at_work.pop(name)
+        if queue:
+            self._todo[name] = queue
+        self._go_on()
 
 
 class Healed(NamedTuple):
@@ -81,7 +149,8 @@ class Shared:
         for client in self._clients:
             client.subscribe("second >= 0")
         world.run(5.0)
-        self._processors = world.share(processors, action_s)
+        self._processors = Processors(world.agenda, processors, round(action_s * US))
+        world.share(self._processors)
 
     def _count(self, sender: str, message: Message) -> bool:
         if sender in self.world.disks and not isinstance(

@@ -22,7 +22,7 @@ from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import DEFAULT_PORT, Address
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
-from palio.simulation.computers import Computer, Doors, Processors
+from palio.simulation.computers import Computer, Doors, Workers
 from palio.simulation.disks import Disk
 from palio.simulation.lines import Lines
 from palio.simulation.medium import Medium
@@ -148,16 +148,10 @@ class Cluster(Lines):
             matcher=self._matcher,
         )
 
-    def share(self, processors: int, action_s: float) -> Processors:
-        """From now on whatever a broker that there is does takes time of a few processors. What it
-        does after a pause is work that was done in time, and takes none.
-        """
-        if any(each.processors is not None for each in self._computers.values()):
-            raise InvalidInput("brokers share processors already")
-        found = Processors(self.planner, processors, round(action_s * US))
+    def share(self, workers: Workers) -> None:
+        """Let workers do, from now on, all that the brokers here do."""
         for computer in self._computers.values():
-            computer.processors = found
-        return found
+            computer.workers = workers
 
     def pause(self, name: str, seconds: float) -> None:
         """A broker does nothing for a while, and then what it should have done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from palio.node.authority import Authority, OpenAuthority
 from palio.node.effects import Moment, Report
@@ -17,7 +17,7 @@ from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, HeldEnd, Planner
 
-__all__ = ["Computer", "Doors", "Processors"]
+__all__ = ["Action", "Computer", "Doors", "Workers"]
 
 
 class Doors(NamedTuple):
@@ -43,6 +43,19 @@ PROBE_US: Final = US
 Started = TypeVar("Started", bound=Machine)
 
 
+Action: TypeAlias = Callable[[], object]
+
+
+class Workers(Protocol):
+    """Processors that computers share, so that each action takes time and waits its turn."""
+
+    def do(self, name: str, action: Action) -> None:
+        """Run an action of a computer after all those before it."""
+
+    def forget(self, name: str) -> None:
+        """Drop the actions of a computer that was killed."""
+
+
 class Computer:
     """One broker's ports (`node.host.StorePort`, `ClockPort`). They are one host's at a time.
 
@@ -64,8 +77,8 @@ class Computer:
         self.disk = disk
         self.host: Host | None = None
         """None while the broker does not run."""
-        self.processors: Processors | None = None
-        """What does the work; without, work takes no time."""
+        self.workers: Workers | None = None
+        """Without them, work takes no time."""
         self._planner = planner
         self._sync_us = sync_us
         self._epoch_us = epoch_us
@@ -105,8 +118,8 @@ class Computer:
             self._paused.clear()
             self._paused_until_us = 0
             self._is_probing = False  # what waited for the end of a pause is gone
-            if self.processors is not None:
-                self.processors.forget(self.name)
+            if self.workers is not None:
+                self.workers.forget(self.name)
             self.disk.crash()
             if self._medium is not None:
                 self._medium.leave(self.name)
@@ -122,14 +135,14 @@ class Computer:
             self._paused.popleft()()
 
     def _awake(self, action: Callable[[], object]) -> None:
-        """Do something as soon as there is a processor for it."""
-        if self.processors is None:
+        """Do something as soon as there is a worker for it."""
+        if self.workers is None:
             self._do(action)
         else:
-            self.processors.do(self.name, partial(self._do_in, self._life, action))
+            self.workers.do(self.name, partial(self._do_in, self._life, action))
 
     def _do_in(self, life: int, action: Callable[[], object]) -> None:
-        """Do something, unless the broker was killed before there was a processor for it."""
+        """Do something, unless the broker was killed before there was a worker for it."""
         if self.host is not None and self._life == life:
             self._do(action)
 
@@ -208,72 +221,3 @@ class Computer:
         if host is not None:
             rings = partial(self._awake, partial(host.tick, at))
             self._planner.at(max(self._planner.now_us, at_least(at)), TIMER, rings)
-
-
-# --- processors ---
-
-
-Action: TypeAlias = Callable[[], object]
-
-TURN: Final = 6
-"""Actions of one computer, after which others have their turn."""
-
-
-class Processors:
-    """Whatever a computer does takes `action_us` of one processor, and waits until one has time.
-
-    >>> from palio.simulation.agenda import Agenda
-    >>> agenda, done = Agenda(), []
-    >>> few = Processors(agenda, count=1, action_us=500)
-    >>> for name in ("b1", "b2"):
-    ...     few.do(name, lambda name=name: done.append((agenda.now_us, name)))
-    >>> _ = agenda.run()
-    >>> done
-    [(500, 'b1'), (1000, 'b2')]
-    """
-
-    def __init__(self, planner: Planner, count: int, action_us: int) -> None:
-        self._planner = planner
-        self._action_us = action_us
-        self._idle = count
-        self._todo: dict[str, deque[Action]] = {}
-        """By computer, those in front whose turn is next. One at work is not among them..."""
-        self._at_work: dict[str, deque[Action]] = {}
-        """...but here, with what has come for it meanwhile."""
-        self.busy_us = 0
-        """What all work has taken so far."""
-
-    def do(self, name: str, action: Action) -> None:
-        """A computer is to do something, after all it has to do already."""
-        queue = self._at_work.get(name)
-        if queue is None:
-            queue = self._todo.setdefault(name, deque())
-        queue.append(action)
-        self._go_on()
-
-    def forget(self, name: str) -> None:
-        """A computer has stopped dead: only the turn that it has just now goes on."""
-        self._todo.pop(name, None)
-        if name in self._at_work:
-            self._at_work[name].clear()
-
-    def _go_on(self) -> None:
-        while self._idle and self._todo:
-            name = next(iter(self._todo))
-            queue = self._at_work[name] = self._todo.pop(name)
-            actions = [queue.popleft() for _ in range(min(TURN, len(queue)))]
-            took_us = len(actions) * self._action_us
-            self._idle -= 1
-            self.busy_us += took_us
-            done = partial(self._done, name, actions)
-            self._planner.at(self._planner.now_us + took_us, MESSAGE, done)
-
-    def _done(self, name: str, actions: list[Action]) -> None:
-        """A turn is over, and what was done in it takes effect."""
-        for action in actions:
-            action()
-        self._idle += 1
-        queue = self._at_work.pop(name)
-        if queue:
-            self._todo[name] = queue
-        self._go_on()
