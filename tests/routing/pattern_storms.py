@@ -24,7 +24,7 @@ from palio.routing.advertised import Advertised
 from palio.routing.general import General
 from palio.routing.patterns.assembly import is_occurrence
 from palio.routing.patterns.router import Patterned
-from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
+from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_subscription
 from palio.routing.protocol import Peer
 from palio.simulation import Randomness, connected_random, random_tree
 from palio_studies.simulator import Client, Link, Network
@@ -228,7 +228,7 @@ class PatternStorm:
             client.unsubscribe_pattern(subscription[1])
             return
         for each in mine:
-            if covers_pattern(pattern, self.patterns[each]):
+            if covers_subscription(pattern, self.patterns[each]):
                 del self.monitors[each]
         client.cancel_pattern(pattern)
 

@@ -5,7 +5,6 @@ import pytest
 from palio.errors import InvalidInput
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import (
-    Topology,
     connected_random,
     line,
     parse_topology,
@@ -55,13 +54,3 @@ def test_more_shapes_can_be_given() -> None:
     assert topology == line(8)
     with pytest.raises(InvalidInput, match="ring, star, tree, twins and its sizes"):
         parse_topology("blob:3", Randomness(1), {"twins": lambda size, _: line(2 * size)})
-
-
-def test_a_graph_of_networkx_is_taken_as_it_is() -> None:
-    networkx = pytest.importorskip("networkx")
-    assert Topology.from_networkx(networkx.cycle_graph(4)).edges == (
-        ("b1", "b2"),
-        ("b1", "b4"),
-        ("b2", "b3"),
-        ("b3", "b4"),
-    )

@@ -43,13 +43,6 @@ class Topology(msgspec.Struct, frozen=True):
             tuple((_name(one), _name(other)) for one, other in edges),
         )
 
-    @classmethod
-    def from_networkx(cls, graph: object) -> Topology:
-        """Any graph of networkx, its nodes in their order."""
-        nodes = {node: number for number, node in enumerate(graph.nodes)}  # type: ignore[attr-defined]  # duck-typed, so that networkx stays optional
-        edges = [(nodes[one], nodes[other]) for one, other in graph.edges]  # type: ignore[attr-defined]  # likewise
-        return cls.of(len(nodes), edges)
-
     @property
     def is_connected(self) -> bool:
         """Whether there is a way from each broker to each other one."""

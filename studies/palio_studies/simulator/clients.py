@@ -35,7 +35,7 @@ from palio.routing.patterns.messages import (
     SubscribePattern,
     UnsubscribePattern,
 )
-from palio.routing.patterns.standing import covers_pattern
+from palio.routing.patterns.standing import covers_subscription
 from palio.routing.protocol import Peer
 
 __all__ = ["Client", "Delivery", "Found"]
@@ -141,7 +141,7 @@ class Client:
         """End every pattern of this length that is covered position by position."""
         wide = _pattern(pattern)
         for key, narrow in list(self._patterns.items()):
-            if covers_pattern(wide, narrow):
+            if covers_subscription(wide, narrow):
                 del self._patterns[key]
         self._network.control(self, CancelPattern(wide))
 

@@ -7,7 +7,7 @@ import pytest
 import palio
 from palio.model.patterns import Pattern
 from palio.routing.patterns import standing
-from palio.routing.patterns.standing import AssemblyPlace, covers_pattern
+from palio.routing.patterns.standing import AssemblyPlace, covers_subscription
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_covering_is_position_by_position(general: str, specific: str, covers: b
     one, other = palio.parse(general), palio.parse(specific)
     assert isinstance(one, Pattern)
     assert isinstance(other, Pattern)
-    assert covers_pattern(one, other) is covers
+    assert covers_subscription(one, other) is covers
 
 
 def test_the_picture_shows_every_stage() -> None:

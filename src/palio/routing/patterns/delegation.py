@@ -42,7 +42,7 @@ from palio.routing.patterns.messages import (
 )
 from palio.routing.patterns.providers import Providers
 from palio.routing.patterns.reading import Reading
-from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_pattern
+from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, covers_subscription
 from palio.routing.patterns.underlay import Underlay
 from palio.routing.protocol import IllegalMessage, Peer, Send
 
@@ -130,7 +130,7 @@ class Delegation:
         pattern = bound(sender, message)
         sends: list[Send] = []
         for standing in list(self._by_key.get(sender, {}).values()):
-            if covers_pattern(pattern, standing.pattern):
+            if covers_subscription(pattern, standing.pattern):
                 sends += self._give_up(standing)
         return sends
 

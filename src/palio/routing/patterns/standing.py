@@ -31,10 +31,9 @@ from palio.model.limits import Effort
 from palio.model.patterns import Pattern, Place
 from palio.model.relations import covers
 from palio.routing.patterns.assembly import Assembly
-from palio.routing.poset import SUBSCRIPTIONS
 from palio.routing.protocol import Peer
 
-__all__ = ["AssemblyPlace", "PatternSubscription", "covers_pattern", "covers_subscription"]
+__all__ = ["AssemblyPlace", "PatternSubscription", "covers_subscription"]
 
 
 MAX_DELEGATED_CHARS: Final = 16 << 10
@@ -83,32 +82,11 @@ class PatternSubscription:
         """Where the last occurrence handed to a client ended: the next one lies beyond."""
 
 
-def covers_pattern(general: Pattern, specific: Pattern) -> bool:
-    """Whether a pattern covers one of the same length, position by position (siena 3.3).
-
-    >>> import palio
-    >>> covers_pattern(palio.parse("a > 1 THEN b > 1"), palio.parse("a > 1 THEN b > 5 WITHIN 1s"))
-    True
-    """
-    return _are_alike(general, specific) and all(
-        wide == narrow or SUBSCRIPTIONS(wide, narrow)
-        for wide, narrow in zip(general.steps, specific.steps, strict=True)
-    )
-
-
-def _are_alike(general: Pattern, specific: Pattern) -> bool:
-    """Whether they are of one length, and the general one gives its events time enough."""
-    if len(general.steps) != len(specific.steps):
-        return False
-    within = specific.within
-    return general.within is None or (within is not None and within <= general.within)
-
-
 def covers_subscription(
     general: Filter | Pattern, specific: Filter | Pattern, effort: Effort | None = None
 ) -> bool:
-    """Whether a filter covers another one, or a pattern another of the same length; neither of them
-    one of the other kind. Asked once, so nothing is remembered of it.
+    """Tell if a filter covers another one, or a pattern another of the same length, position by
+    position (siena 3.3); neither covers one of the other kind.
 
     >>> import palio
     >>> covers_subscription(palio.parse("a > 1"), palio.parse("a > 5 THEN a > 9"))
@@ -117,11 +95,12 @@ def covers_subscription(
     effort = effort or Effort()
     if isinstance(general, Filter):
         return isinstance(specific, Filter) and covers(general, specific, effort=effort)
-    return (
-        isinstance(specific, Pattern)
-        and _are_alike(general, specific)
-        and all(
-            covers(wide, narrow, effort=effort)
-            for wide, narrow in zip(general.steps, specific.steps, strict=True)
-        )
+    if not isinstance(specific, Pattern) or len(general.steps) != len(specific.steps):
+        return False
+    is_in_time = general.within is None or (
+        specific.within is not None and specific.within <= general.within
+    )
+    return is_in_time and all(
+        covers(wide, narrow, effort=effort)
+        for wide, narrow in zip(general.steps, specific.steps, strict=True)
     )
