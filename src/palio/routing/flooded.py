@@ -17,10 +17,9 @@ from palio.routing.protocol import (
     Destined,
     IllegalMessage,
     Peer,
+    PlainRouter,
     SelectorFactory,
     Send,
-    Steady,
-    WithoutAdvertisements,
 )
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
@@ -28,7 +27,7 @@ from palio.routing.waves import Waves
 __all__ = ["Flooded"]
 
 
-class Flooded(Steady, WithoutAdvertisements, Addressing):
+class Flooded(PlainRouter, Addressing):
     """One broker of an acyclic network in which all know all.
 
     >>> import palio
@@ -40,9 +39,6 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
     >>> broker.destined(Peer.client("bob"), RowParcel("p", [{"x": 2}]))
     Destined(peers={Peer(role=<Role.CLIENT: 0>, name='alice'): array([ True])}, brokers={})
     """
-
-    follows_sources = False
-    ways = 0
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
         self.name = name
@@ -129,11 +125,6 @@ class Flooded(Steady, WithoutAdvertisements, Addressing):
     def unsettle(self) -> None:
         """See `Router`."""
         self._waves.said_to_all()
-
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """See `Router`; on a tree there is one way."""
-        del peer, weight
-        return []
 
     # --- flooding ---
 

@@ -15,10 +15,9 @@ from palio.routing.protocol import (
     MOST_MATCHES,
     IllegalMessage,
     Peer,
+    PlainRouter,
     SelectorFactory,
     Send,
-    Steady,
-    WithoutAdvertisements,
 )
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
@@ -26,14 +25,11 @@ from palio.routing.waves import Waves
 __all__ = ["ForwardingRouter"]
 
 
-class ForwardingRouter(Steady, WithoutAdvertisements):
+class ForwardingRouter(PlainRouter):
     """A broker that keeps subscriptions in a table and tells some peers the frontier of it.
 
     Without `parametric` it is plain siena: it takes no `Update` and sends none.
     """
-
-    follows_sources = False
-    ways = 0
 
     def __init__(
         self, name: str, selector: SelectorFactory = ReferenceSelector, *, parametric: bool = True
@@ -120,11 +116,6 @@ class ForwardingRouter(Steady, WithoutAdvertisements):
             }
         found.pop(sender, None)
         return found
-
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """See `Router`; on a tree there is one way."""
-        del peer, weight
-        return []
 
     def unsettle(self) -> None:
         """See `Router`."""

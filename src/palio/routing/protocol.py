@@ -30,6 +30,7 @@ __all__ = [
     "Hierarchy",
     "IllegalMessage",
     "Peer",
+    "PlainRouter",
     "Ranked",
     "Role",
     "Router",
@@ -37,8 +38,6 @@ __all__ = [
     "Selector",
     "SelectorFactory",
     "Send",
-    "Steady",
-    "WithoutAdvertisements",
     "narrowed",
     "routed",
     "wanting",
@@ -284,50 +283,55 @@ class Hierarchy(Protocol):
         """For each broker but the root, the one above it."""
 
 
-class Steady:
-    """What a router has whose ways never have to be still to change."""
+class PlainRouter:
+    """Answers of a router whose paths never wait to change, and that takes no advertisements."""
 
+    follows_sources = False
+    ways = 0
     is_changing = False
     is_in_order = True
+    is_advertised = False
+    takes_advertisements = False
 
     def goes_round(self, neighbour: Peer) -> bool:
-        """See `Router`."""
+        """Deny it: there is one path to each neighbour."""
         del neighbour
         return False
 
     @property
     def is_behind(self) -> bool:
-        """See `Router`."""
+        """Deny it: this router reports no links."""
         return False
 
     def bide(self) -> None:
-        """See `Router`: it tells of no links."""
+        """Do nothing: this router reports no links."""
 
     def catch_up(self) -> list[Send]:
-        """See `Router`."""
+        """Report no links."""
         return []
 
-    def holds(self, sender: Peer) -> bool:  # noqa: ARG002  # whoever it is
-        """See `Router`."""
+    def holds(self, sender: Peer) -> bool:
+        """Hold nothing, whoever publishes it."""
+        del sender
         return False
 
     def give_up(self) -> list[Send]:
-        """See `Router`."""
+        """Give nothing up: no change is under way."""
         return []
 
+    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+        """Ignore the cost of a link: on a tree there is one path."""
+        del peer, weight
+        return []
 
-class WithoutAdvertisements:
-    """What a router has that lets events count whether they were advertised or not."""
-
-    is_advertised = False
-    takes_advertisements = False
-
-    def sources(self, filter: Filter) -> bool | Peer:  # noqa: ARG002  # whatever it is
-        """See `Router`: anybody may publish anything."""
+    def sources(self, filter: Filter) -> bool | Peer:
+        """Assume sources of every filter: anybody may publish anything."""
+        del filter
         return True
 
-    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:  # noqa: ARG002  # whatever they are
-        """See `Router`."""
+    def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
+        """Let all events count, whether they were advertised or not."""
+        del sender, parcel
         return None
 
 

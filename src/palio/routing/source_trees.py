@@ -38,10 +38,9 @@ from palio.routing.protocol import (
     Destined,
     IllegalMessage,
     Peer,
+    PlainRouter,
     SelectorFactory,
     Send,
-    Steady,
-    WithoutAdvertisements,
     narrowed,
 )
 from palio.routing.reference_selector import ReferenceSelector
@@ -185,7 +184,7 @@ class _Tree:
         return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
 
 
-class SourceTrees(Steady, WithoutAdvertisements, Addressing):
+class SourceTrees(PlainRouter, Addressing):
     """One broker of any graph.
 
     >>> broker = SourceTrees("b1")
