@@ -37,7 +37,7 @@ MAX_BROKERS: Final = 4_096
 
 
 def words_in(brokers: int) -> int:
-    """How many words a set takes.
+    """Return the words that a set takes.
 
     >>> words_in(64), words_in(65)
     (1, 2)
@@ -112,7 +112,7 @@ def named(row: Words, brokers: Sequence[str]) -> tuple[str, ...]:
 
 
 def sizes_of(sets: Words) -> npt.NDArray[np.int64]:
-    """How many brokers are in each set.
+    """Count the brokers in each set.
 
     >>> sizes_of(np.array([[5], [0]], np.uint64)).tolist()
     [2, 0]

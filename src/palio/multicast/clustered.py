@@ -43,7 +43,7 @@ MAX_GROUPS: Final = 1 << 24
 
 
 def groups_needed(members: int, threshold: int | None = None) -> int:
-    """How many groups a cluster has: a closed form.
+    """Count the groups of a cluster: a closed form.
 
     >>> groups_needed(5), groups_needed(5, threshold=2)
     (31, 16)
@@ -96,19 +96,19 @@ class ClusteredGroups:
 
     @property
     def method(self) -> str:
-        """See `GroupPlan`."""
+        """Name of the method."""
         return "clustered" if self.threshold is None else "threshold"
 
     @property
     def joins(self) -> Longs:
-        """See `GroupPlan`."""
+        """Groups that each broker joins."""
         joins = np.zeros(len(self.brokers), np.int64)
         for members in self.clusters:
             joins[members] = self._tables[len(members)].joins
         return joins
 
     def sends(self, sets: Words, publisher: int = 0) -> Sends:
-        """See `GroupPlan`."""
+        """Choose the groups that carry events."""
         del publisher
         masks = masks_of(sets, len(self.brokers))
         chosen = np.full((len(sets), len(self.clusters)), -1, np.int64)
@@ -120,7 +120,7 @@ class ClusteredGroups:
         return sends_to(chosen, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
-        """See `GroupPlan`."""
+        """Return who is in groups."""
         masks = np.zeros((len(groups), len(self.brokers)), np.bool_)
         homes = np.searchsorted(self._first, groups, side="right") - 1
         for cluster in np.unique(homes).tolist():
@@ -132,7 +132,7 @@ class ClusteredGroups:
         return words_of(masks)
 
     def document(self) -> dict[str, Any]:
-        """See `GroupPlan`."""
+        """Return the content of a file."""
         found: dict[str, Any] = {"clusters": self.clusters}
         if self.threshold is not None:
             found["threshold"] = self.threshold
@@ -167,7 +167,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def likeness_by_interest(traffic: GroupTraffic) -> Floats:
-    """How alike two brokers are: of the events that either wants, the share that both want.
+    """Measure how alike brokers are: of the events that either wants, the share that both want.
 
     >>> traffic = GroupTraffic.of(["b1", "b2", "b3"], [(["b1", "b2"], 1), (["b2", "b3"], 3)])
     >>> likeness_by_interest(traffic)[1].tolist()
@@ -181,7 +181,7 @@ def likeness_by_interest(traffic: GroupTraffic) -> Floats:
 
 
 def likeness_by_location(brokers: tuple[str, ...], graph: Graph) -> Floats:
-    """How near brokers are by the shortest way, whose links weigh what `graph` says.
+    """Measure how near brokers are by the shortest way, whose links weigh what `graph` says.
 
     >>> graph = {"b1": {"b2": 1}, "b2": {"b1": 1, "b3": 8}, "b3": {"b2": 8}}
     >>> likeness_by_location(("b1", "b2", "b3"), graph)[0].tolist()
@@ -235,8 +235,9 @@ def clusters_of(likeness: Floats, size: int) -> list[list[int]]:
 
 
 def regionalism(traffic: GroupTraffic, clusters: list[list[int]]) -> float:
-    """How much of what is wanted stays in one cluster: 0 as if brokers were spread by chance over
-    clusters, 1 if each event is wanted in one cluster only. Events for one broker do not count.
+    """Measure how much of what is wanted stays in one cluster: 0 as if brokers were spread by
+    chance over clusters, 1 if each event is wanted in one cluster only. Events for one broker do
+    not count.
 
     >>> traffic = GroupTraffic.of(["b1", "b2", "b3", "b4"], [(["b1", "b2"], 1)])
     >>> regionalism(traffic, [[0, 1], [2, 3]])

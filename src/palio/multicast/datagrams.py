@@ -9,7 +9,7 @@ from palio.model.parcels import Parcel
 __all__ = ["COUNT_BITS", "Datagram"]
 
 COUNT_BITS: Final = 31
-"""Of the numbers of flows datagrams have the low bits; receivers know the others."""
+"""Low bits of the numbers of flows that a datagram has; receivers know the others."""
 
 
 class Datagram(NamedTuple):
@@ -18,12 +18,12 @@ class Datagram(NamedTuple):
     source: str
     """The broker that sends it."""
     life: int
-    """Which life of that broker: a greater one is later."""
+    """The life of that broker: a greater one is later."""
     plan: int
     """The plan (`Epoch.id`) of which the group is one."""
     group: int
     number: int
-    """Of all that this life has sent, by whatever way, counted from 1."""
+    """Number of the event among all that this life has sent, counted from 1."""
     counts: bytes
     """For each member of the group, in the order of the plan, four bytes, little-endian: the number
     of the last event of its flow, twice, and 1 more if that is this event."""

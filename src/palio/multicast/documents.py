@@ -28,7 +28,7 @@ FORMAT: Final = 1
 
 
 _UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
-"""What is raised for content of another shape."""
+"""Errors for content of another shape."""
 
 
 class _Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

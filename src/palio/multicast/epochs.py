@@ -20,7 +20,7 @@ of as many brokers are in each takes 16 MB."""
 
 
 class Carriage(NamedTuple):
-    """What carries an event to some brokers."""
+    """The groups and links that carry an event to some brokers."""
 
     groups: tuple[tuple[int, tuple[str, ...]], ...]
     """Groups, each with those of the brokers that hear by it; each broker is in one of them..."""
@@ -46,7 +46,7 @@ class Epoch:
         self._places = numbered(plan.brokers)
         self._masks = masks_of(plan.members(np.arange(plan.group_count)), len(plan.brokers))
         self._members: dict[int, tuple[str, ...]] = {}
-        """Of the groups that were asked for."""
+        """Members of the groups that were asked for."""
 
     @property
     def brokers(self) -> tuple[str, ...]:
@@ -54,7 +54,7 @@ class Epoch:
         return self.plan.brokers
 
     def members(self, group: int) -> tuple[str, ...]:
-        """Who is in a group, in the order of the plan; nobody if there is no such group."""
+        """Return the members of a group, in the order of the plan; none of an unknown group."""
         if not 0 <= group < len(self._masks):
             return ()
         if group not in self._members:
@@ -75,7 +75,9 @@ class Epoch:
         return () if place is None else tuple(np.flatnonzero(self._masks[:, place]).tolist())
 
     def carriage(self, brokers: Iterable[str]) -> Carriage:
-        """What carries an event to some brokers, those among them that are not of the plan too."""
+        """Choose what carries an event to some brokers, those among them that are not of the plan
+        too.
+        """
         named = list(brokers)
         inside = [each for each in named if each in self._places]
         beyond = [each for each in named if each not in self._places]

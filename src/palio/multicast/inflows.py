@@ -27,7 +27,7 @@ _SPAN: Final = 1 << COUNT_BITS
 
 
 class Hearing(NamedTuple):
-    """How far a receiver has got with a flow, said to its sender by links."""
+    """Progress of a receiver in a flow, sent to its sender by links."""
 
     sender: str
     sender_life: int
@@ -41,7 +41,7 @@ class Hearing(NamedTuple):
 
 
 def count_at(counts: bytes, place: int) -> int:
-    """What a datagram says to the member of a group at a place.
+    """Read what a datagram says to the member of a group at a place.
 
     >>> count_at(bytes([0, 0, 0, 0, 7, 0, 0, 0]), 1)
     7
@@ -86,18 +86,18 @@ class _Inflow:
         self.top = gone
         """The greatest that there is known to be."""
         self.held: dict[int, tuple[Parcel, bool]] = {}
-        """What came before its turn."""
+        """Events that came before their turn."""
         self.held_bytes = 0
         self.news = 0
         """Events that came since the sender was told how far this has got."""
         self.heard_at = inf
-        """When it is to be told."""
+        """Time to report to the sender."""
         self.lack_at = inf
-        """When it is to be asked for what is lacking."""
+        """Time to ask for missing events."""
         self.more_at = inf
-        """When more of what was held is to be handed on."""
+        """Time to hand on more of the held events."""
         self.asked = 0
-        """How often it was asked since something came."""
+        """Number of requests since something came."""
 
     def lacking(self) -> Iterator[tuple[int, int]]:
         """Ranges of numbers that have not come."""
@@ -132,7 +132,7 @@ class Inflows:
     ) -> None:
         self.name = name
         self._share = share
-        """How much of the limits of memory there is."""
+        """Share of the memory limits."""
         self.said: list[Hearing] = []
         self.lost = 0
         """Numbers that the senders could not send any more."""
@@ -141,14 +141,14 @@ class Inflows:
         self.overfull = 0
         """Events that were dropped because too many came before their turn."""
         self.wake_at = inf
-        """When `tick` is next to be called. There may be nothing to do by then: to know that, all
+        """Time of the next call of `tick`. There may be nothing to do by then: to know that, all
         flows would have to be looked at after every event."""
         self._arrived = arrived
         self._flows: dict[str, _Inflow] = {}
         self._held_bytes = 0
 
     def knows(self, sender: str, life: int) -> bool:
-        """Whether a flow from a life of a sender has begun."""
+        """Return whether a flow from a life of a sender has begun."""
         flow = self._flows.get(sender)
         return flow is not None and flow.life == life
 
@@ -250,7 +250,7 @@ class Inflows:
             flow.lack_at = self._due(now + self._patience(flow)) if lacks else inf
 
     def _skip(self, flow: _Inflow, gone: int, now: float) -> None:
-        """What has these numbers can be had no longer, but for what is here already."""
+        """Skip numbers that cannot be had any longer, but for events that are here."""
         for number in sorted(flow.held):
             if number > gone:
                 break
@@ -264,7 +264,7 @@ class Inflows:
         self._go_on(flow, now)
 
     def _patience(self, flow: _Inflow) -> float:
-        """How long to wait before it asks: of those who lack the same some ask later."""
+        """Return the wait before asking: of receivers that lack the same, some ask later."""
         wait_s = min(MOST_LACK_S, LACK_S * 2.0**flow.asked)
         share = crc32(f"{self.name}/{flow.name}/{flow.next}/{flow.asked}".encode()) / (1 << 32)
         return wait_s * (1 + share)

@@ -28,7 +28,7 @@ SLOW_S: Final = 1.0
 """Seconds for which the window may stay shut before whoever keeps it so is moved to links."""
 
 JUDGED: Final = 256
-"""Of so many events a receiver that lacked half is moved to links too."""
+"""Events after which a receiver that lacked half of them is moved to links too."""
 
 AWAY_S: Final = 1.0
 """Seconds before it may come back; twice as long each time..."""
@@ -61,11 +61,11 @@ LACK_S: Final = 0.02
 at most: a datagram may overtake another, and who asks later may find it repaired."""
 
 LINK_S: Final = 0.5
-"""What went by links is not sent again before a receiver has got no further for so many seconds:
-links lose nothing but where they break, and what waits at a slow one would come many times."""
+"""Seconds without progress after which events that went by links are sent again: links lose
+nothing but where they break, and what waits at a slow one would come many times."""
 
 MOST_LACK_S: Final = 1.0
-"""Who asks in vain waits twice as long each time, up to so many seconds."""
+"""Longest wait in seconds; a receiver that asks in vain waits twice as long each time."""
 
 MAX_RANGES: Final = 64
 """Ranges of numbers that are asked for at once."""

@@ -60,11 +60,13 @@ class ListedGroups:
 
     @property
     def group_count(self) -> int:
-        """See `GroupPlan`."""
+        """Number of groups."""
         return len(self.groups)
 
     def sends(self, sets: Words, publisher: int = 0) -> Sends:
-        """See `GroupPlan`. Whom no one group reaches together all get the event by links."""
+        """Choose the groups that carry events. Whom no one group reaches together all get the
+        event by links.
+        """
         del publisher
         if len(sets) <= FEW_SETS:
             found = np.fromiter(map(self._first_with, sets), np.int64, len(sets))
@@ -83,11 +85,11 @@ class ListedGroups:
         return int(holding[0]) if len(holding) else -1
 
     def members(self, groups: Longs) -> Words:
-        """See `GroupPlan`."""
+        """Return who is in groups."""
         return self.groups[groups]
 
     def document(self) -> dict[str, Any]:
-        """See `GroupPlan`: a row of bits for each group, one after the other."""
+        """Return the content of a file. A row of bits for each group, one after the other."""
         rows = np.packbits(masks_of(self.groups, len(self.brokers)), axis=1, bitorder="little")
         found: dict[str, Any] = {"groups": b64encode(rows.tobytes()).decode()}
         if self.prices is not None:
@@ -155,16 +157,16 @@ class HybridGroups:
 
     @property
     def group_count(self) -> int:
-        """See `GroupPlan`."""
+        """Number of groups."""
         return self.edge.group_count + self.across.group_count
 
     @property
     def joins(self) -> Longs:
-        """See `GroupPlan`."""
+        """Groups that each broker joins."""
         return self.edge.joins + self.across.joins
 
     def sends(self, sets: Words, publisher: int = 0) -> Sends:
-        """See `GroupPlan`."""
+        """Choose the groups that carry events."""
         del publisher
         near, far = self.edge.sends(sets), self.across.sends(sets)
         several = np.diff(near.starts)
@@ -182,7 +184,7 @@ class HybridGroups:
         return Sends(starts, groups, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
-        """See `GroupPlan`."""
+        """Return who is in groups."""
         is_broad = groups >= self.edge.group_count
         found = np.zeros((len(groups), self.across.groups.shape[1]), np.uint64)
         found[is_broad] = self.across.members(groups[is_broad] - self.edge.group_count)
@@ -190,7 +192,7 @@ class HybridGroups:
         return found
 
     def document(self) -> dict[str, Any]:
-        """See `GroupPlan`."""
+        """Return the content of a file."""
         return {
             "edge": self.edge.document(),
             "across": self.across.document(),

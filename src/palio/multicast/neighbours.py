@@ -51,12 +51,14 @@ class NeighbourGroups:
 
     @property
     def joins(self) -> Longs:
-        """See `GroupPlan`: half of the groups of each neighbour."""
+        """Groups that each broker joins: half of the groups of each neighbour."""
         degree = np.array([len(each) for each in self._neighbours])
         return np.array([sum(1 << degree[each] - 1 for each in near) for near in self._neighbours])
 
     def sends(self, sets: Words, publisher: int = 0) -> Sends:
-        """See `GroupPlan`. In the order of brokers from the publisher's on, which has the event."""
+        """Choose the groups that carry events. In the order of brokers from the publisher's on,
+        which has the event.
+        """
         wanted = masks_of(sets, len(self.brokers)).copy()
         subsets = np.zeros((len(self.brokers), len(sets)), np.int64)
         ways = self._ways_from(publisher)
@@ -70,7 +72,7 @@ class NeighbourGroups:
         return sends_to(chosen, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
-        """See `GroupPlan`."""
+        """Return who is in groups."""
         masks = np.zeros((len(groups), len(self.brokers)), np.bool_)
         homes = self.senders(groups)
         for home in np.unique(homes).tolist():
@@ -91,7 +93,7 @@ class NeighbourGroups:
         return np.searchsorted(self._first, groups, side="right") - 1
 
     def document(self) -> dict[str, Any]:
-        """See `GroupPlan`."""
+        """Return the content of a file."""
         return {"graph": self.graph}
 
     def _ways_from(self, publisher: int) -> list[tuple[int, int]]:

@@ -34,7 +34,7 @@ class ByLinks(NamedTuple):
 
 
 class FlowState(NamedTuple):
-    """How a flow stands, said to its receiver by links."""
+    """State of a flow, sent to its receiver by links."""
 
     receiver: str
     receiver_life: int
@@ -45,7 +45,7 @@ class FlowState(NamedTuple):
     gone: int
     """Up to this number nothing can be had."""
     is_cast: bool
-    """Whether it is sent by datagrams."""
+    """True if it is sent by datagrams."""
 
 
 class UnheardEvents:
@@ -93,27 +93,27 @@ class Outflow:
         self.life = life
         self.number = self.heard = self.gone = self.released = number
         self.further_at = -inf
-        """When it last got further, or was found to get no further."""
+        """Time at which it last got further, or was found stuck."""
         self.stage = 0
         self.joined: tuple[int, ...] = ()
         """The plans whose groups it hears."""
         self.may_cast = True
-        """Whether it keeps up; it was moved to links if not."""
+        """True if it keeps up; it was moved to links if not."""
         self.back_at = -inf
-        """When that is tried again..."""
+        """Time at which that is tried again..."""
         self.away_s = 0.0
         """...after so many seconds."""
         self.repaired = 0
-        """Of the events since `repaired_from`, those that were sent again."""
+        """Events since `repaired_from` that were sent again."""
         self.repaired_from = number
         self.is_cast = False
-        """Whether it is sent datagrams of the plan in use."""
+        """True if it is sent datagrams of the plan in use."""
         self.unheard: deque[UnheardEvents] = deque()
-        """What it has not heard: the first of them has the number `heard + 1`."""
+        """Events that it has not acknowledged: the first of them has the number `heard + 1`."""
 
     @property
     def state(self) -> FlowState:
-        """What its receiver is told of it."""
+        """The state that its receiver is sent."""
         return FlowState(self.name, self.life, self.stage, self.number, self.gone, self.is_cast)
 
     @property
@@ -123,7 +123,9 @@ class Outflow:
         return next((sent.datagram.number for sent in waited if sent.datagram is not None), inf)
 
     def lacks_most(self) -> bool:
-        """Whether half of some events were sent again, so that links would have done with less."""
+        """Return whether half of some events were sent again, so that links would have done with
+        less.
+        """
         count = self.number - self.repaired_from
         if count < JUDGED:
             return False
@@ -145,7 +147,7 @@ class Outflow:
 
 
 class GroupWay(NamedTuple):
-    """How an event goes to receivers that hear one group."""
+    """Path of an event to receivers of one group."""
 
     group: int
     heard_by: tuple[Outflow, ...]
@@ -154,8 +156,8 @@ class GroupWay(NamedTuple):
     layout: Struct
 
     def counts(self) -> bytes:
-        """What the members are told. Who is sent nothing by datagrams is not told of numbers that
-        are on their way to it by links, or it would ask for them.
+        """Encode what the members are told. Who is sent nothing by datagrams is not told of
+        numbers that are on their way to it by links, or it would ask for them.
         """
         return self.layout.pack(
             *[
@@ -168,7 +170,7 @@ class GroupWay(NamedTuple):
 
 
 class FlowWay(NamedTuple):
-    """How an event goes to a set of receivers."""
+    """Path of an event to a set of receivers."""
 
     flows: tuple[Outflow, ...]
     groups: tuple[GroupWay, ...]

@@ -72,7 +72,7 @@ class Outflows:
         self.name = name
         self.life = life
         self._share = share
-        """How much of the limits of memory there is."""
+        """Share of the memory limits."""
         self.said: list[Said] = []
         self.moved: list[str] = []
         """Receivers that were moved to links. Whoever calls takes them out."""
@@ -101,7 +101,7 @@ class Outflows:
         self._tail_s = TAIL_S
         self._tail_at = inf
         self._back_at = inf
-        """When the next who was moved to links may come back."""
+        """Time at which the next receiver on links may come back."""
 
     # --- receivers ---
 
@@ -140,7 +140,7 @@ class Outflows:
         self._parted.clear()
 
     def parted(self, brokers: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Of some brokers those to which events go by their flows, and the others."""
+        """Divide brokers into those reached by their flows, and the others."""
         found = self._parted.get(brokers)
         if found is None:
             reached = tuple(filter(self.can_reach, brokers))
@@ -149,12 +149,12 @@ class Outflows:
         return found
 
     def can_reach(self, broker: str) -> bool:
-        """Whether events for a broker go by its flow."""
+        """Return whether events for a broker go by its flow."""
         flow = self._flows.get(broker)
         return flow is not None and flow.stage > 0
 
     def carriage(self, brokers: Iterable[str]) -> Carriage:
-        """What carries a small event to receivers now; see `Epoch.carriage`."""
+        """Choose what carries a small event to receivers now; see `Epoch.carriage`."""
         names = list(brokers)
         cast = [name for name in names if name in self._flows and self._flows[name].is_cast]
         found = Carriage((), ()) if self.epoch is None else self.epoch.carriage(cast)
@@ -414,7 +414,7 @@ class Outflows:
 
     @property
     def wake_at(self) -> float:
-        """When `tick` is next to be called."""
+        """Time of the next call of `tick`."""
         return min(self._tail_at, self._more_at, self._shut_since + SLOW_S, self._back_at)
 
     def tick(self, now: float) -> None:

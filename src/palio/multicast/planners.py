@@ -46,7 +46,7 @@ BEST: Final = "best"
 
 @dataclass(frozen=True, kw_only=True)
 class PlanLimits:
-    """What a plan may use, and what there is to plan with."""
+    """Limits of a plan, and what there is to plan with."""
 
     groups: int = 1_000
     """Groups in all."""
@@ -59,9 +59,9 @@ class PlanLimits:
     graph: Graph | None = None
     """Links between brokers and what they weigh: for clusters by location, and for neighbours."""
     prices: tuple[float, ...] | None = None
-    """What it costs that a broker gets an event, in the order of the brokers; else 1 each."""
+    """Costs of an event at a broker, in the order of the brokers; else 1 each."""
     send_price: float = 1.0
-    """What a send costs, measured by a broker that gets an event."""
+    """Cost of a send, where an event at a broker costs 1."""
 
     def __post_init__(self) -> None:
         if self.groups < 1:
@@ -149,7 +149,7 @@ METHODS: Final[dict[str, Callable[[GroupTraffic, PlanLimits], GroupPlan]]] = {
     ),
     "hybrid": _hybrid,
 }
-"""What makes a plan of each method."""
+"""Makers of plans, by method."""
 
 
 def _cost(report: PlanReport, limits: PlanLimits) -> float:
@@ -164,7 +164,7 @@ class Planned(NamedTuple):
 
 
 class PlansCompared(NamedTuple):
-    """What came of all methods."""
+    """The plans of all methods."""
 
     plans: tuple[Planned, ...]
     """The cheapest first. Flooding is always among them."""

@@ -35,7 +35,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Sends(NamedTuple):
-    """What is sent for each of some events."""
+    """The sends of each of some events."""
 
     starts: Longs
     """Event `i` is sent to `groups[starts[i] : starts[i + 1]]`."""
@@ -68,26 +68,26 @@ class GroupPlan(Protocol):
 
     @property
     def group_count(self) -> int:
-        """How many groups there are."""
+        """Number of groups."""
 
     @property
     def joins(self) -> Longs:
-        """How many groups each broker joins."""
+        """Number of groups that each broker joins."""
 
     def sends(self, sets: Words, publisher: int = 0) -> Sends:
-        """What carries events with these destinations from a publisher's broker: each of them is
-        in one of the groups, or gets it by a link.
+        """Choose the groups that carry events with these destinations from a publisher's broker:
+        each of them is in one of the groups, or gets it by a link.
         """
 
     def members(self, groups: Longs) -> Words:
-        """Who is in groups."""
+        """Return the members of groups."""
 
     def document(self) -> dict[str, Any]:
-        """What a file holds of it."""
+        """Return the content of a file."""
 
 
 def priced(sets: Words, prices: Floats | None) -> Floats:
-    """What it costs that these get an event.
+    """Return the cost of an event at these brokers.
 
     >>> priced(np.array([[5]], np.uint64), np.array([1.0, 1.0, 2.5])).tolist()
     [3.5]
@@ -102,13 +102,13 @@ def priced(sets: Words, prices: Floats | None) -> Floats:
 
 
 def received(plan: GroupPlan, sends: Sends) -> Words:
-    """Who gets each event, wanted or not."""
+    """Return the brokers that get each event, wanted or not."""
     return sends.by_link | united(plan.members(sends.groups), sends.events, len(sends.by_link))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanReport:
-    """What a plan costs, on average over the events of some traffic."""
+    """The cost of a plan, on average over the events of some traffic."""
 
     method: str
     groups: int
@@ -135,7 +135,8 @@ class PlanReport:
 
 
 def measure(plan: GroupPlan, traffic: GroupTraffic, prices: Floats | None = None) -> PlanReport:
-    """What a plan costs for some traffic. Every broker publishes as much where that matters.
+    """Measure the cost of a plan for some traffic. Every broker publishes as much where that
+    matters.
 
     >>> from palio.multicast.listed import flooding
     >>> traffic = GroupTraffic.of(["b1", "b2", "b3", "b4"], [(["b1", "b2"], 1)])

@@ -73,12 +73,12 @@ class GroupTraffic:
         return cls(names, rows, weights)
 
     def __len__(self) -> int:
-        """How many distinct sets there are."""
+        """Return the number of distinct sets."""
         return len(self.sets)
 
     @property
     def events(self) -> float:
-        """How many events there were."""
+        """Number of events."""
         return float(self.counts.sum())
 
     @cached_property
@@ -88,7 +88,7 @@ class GroupTraffic:
 
     @property
     def destinations(self) -> float:
-        """How many brokers want an event, on average."""
+        """Number of brokers that want an event, on average."""
         return float(self.shares @ sizes_of(self.sets))
 
 
@@ -182,5 +182,5 @@ class Observed:
         self.tally.add(words_of(masks))
 
     def traffic(self) -> GroupTraffic:
-        """What it is so far."""
+        """Return the traffic so far."""
         return GroupTraffic.counted(self.brokers, *self.tally.counted())

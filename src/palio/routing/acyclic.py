@@ -60,7 +60,7 @@ class Centralized(ForwardingRouter):
     """A server without neighbours: clients connect to it from wherever they are."""
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`; only clients may attach."""
+        """Add a peer that has connected. Only clients may attach."""
         if not peer.is_client:
             raise ValueError(f"a centralized server has no neighbours; {peer} may not attach")
         return super().attach(peer)

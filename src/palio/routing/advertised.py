@@ -50,7 +50,7 @@ class Advertised(ForwardingRouter):
         self.subscriptions.table.retouch(changed)
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Forget a peer that is gone."""
         self._overlaps.drop(peer)
         self._announcing.pop(peer, None)
         return super().detach(peer)
@@ -62,18 +62,22 @@ class Advertised(ForwardingRouter):
         return outgoing
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`. Of a client's events only those count that it advertised."""
+        """Select the peers that events go to. Of a client's events only those count that it
+        advertised.
+        """
         found = super().route(sender, parcel)
         announced = self.announced(sender, parcel) if found else None
         self._whole = None
         return found if announced is None else narrowed(found, announced)
 
     def sources(self, filter: Filter) -> bool:
-        """See `Router`: advertisements of all brokers are here."""
+        """Find out if anybody may publish what a filter wants. Advertisements of all brokers are
+        here.
+        """
         return self.advertisements.offers(filter)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """See `Router`."""
+        """Select the events that count, as advertised."""
         if not sender.is_client:
             return None
         announcements = self._announcing.get(sender)

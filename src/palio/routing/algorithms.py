@@ -35,25 +35,25 @@ class Algorithm:
 
     name: str
     summary: str
-    """What it does, in a line."""
+    """The algorithm in a line."""
     graph: GraphKind
     has_parents: bool = False
-    """Whether each broker but one is told which broker is above it."""
+    """Set if each broker but one is told which broker is above it."""
     finds_parents: bool = False
-    """Whether brokers find out who is above whom. One that is told a parent is not to be the root.
+    """True if brokers find out who is above whom. One that is told a parent is not to be the root.
     """
     is_advertised: bool = False
-    """Whether events count only where their publisher advertised them."""
+    """True if events count only where their publisher advertised them."""
     takes_advertisements: bool = False
-    """Whether it helps to advertise where events count without; else `advertise` is an error."""
+    """True if it helps to advertise where events count without; else `advertise` is an error."""
     assembles: bool = False
-    """Whether brokers can assemble patterns where their events meet."""
+    """True if brokers can assemble patterns where their events meet."""
     router: Callable[[str, SelectorFactory], Router] | None = None
-    """What makes a router, if it is one of your own."""
+    """Makes a router, if it is one of your own."""
     joins: bool = False
-    """Whether a gateway may have it on a side."""
+    """True if a gateway may have it on a side."""
     is_destined: bool = False
-    """Whether a broker knows which others an event is for: groups of them can be sent it."""
+    """True if a broker knows which others an event is for: groups of them can be sent it."""
 
     def new(
         self,
@@ -192,7 +192,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
 
 
 def _routers() -> dict[str, Callable[[str, SelectorFactory], Router]]:
-    """What makes the router of each algorithm of Palio, by name."""
+    """Return the maker of each router algorithm of Palio, by name."""
     from palio.routing.acyclic import Acyclic, Centralized, Hierarchical
     from palio.routing.advertised import Advertised
     from palio.routing.flooded import Flooded

@@ -1,4 +1,4 @@
-"""Which events of a parcel their publisher announced: few of them one by one, many by columns."""
+"""Find the events that their publisher announced: few one by one, many by columns."""
 
 from __future__ import annotations
 
@@ -63,14 +63,14 @@ class Announcements:
         return selector
 
     def among(self, parcel: Parcel) -> RowMask:
-        """Which events of a parcel any of the advertisements announces."""
+        """Select the events of a parcel that any of the advertisements announces."""
         if len(parcel) <= FEW_EVENTS or self._selector is None:
             return np.fromiter(map(self._announces, parcel.rows), np.bool_, len(parcel))
         return np.concatenate([self._of_batch(self._selector, each) for each in parcel.batches])
 
     def _announces(self, event: Mapping[str, Any]) -> bool:
-        """Whether an offer announces an event. It is tried first next time: a publisher says much
-        of the same.
+        """Return whether an offer announces an event. It is tried first next time: a publisher
+        says much of the same.
         """
         for place, offer in enumerate(islice(self._offers, self._most)):
             if offer.announces(event):

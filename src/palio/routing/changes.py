@@ -56,7 +56,7 @@ class Change:
 
     @property
     def is_over(self) -> bool:
-        """Whether all rounds are done."""
+        """True if all rounds are done."""
         return self.round > self._last
 
     def heard(self, message: Reached | None) -> int:
@@ -66,13 +66,13 @@ class Change:
         return message.round
 
     def is_to(self, plan: tuple[str, int]) -> bool:
-        """Whether this is the way to the plan of an origin and version."""
+        """Return whether this is the way to the plan of an origin and version."""
         return plan == (self.plan.origin, self.plan.version)
 
     def leads_to(self, plan: TreePlan) -> bool:
-        """Whether all go this way, though another plan is in force now. It is for later if it only
-        adds links, below the same root, or if who made both has done all rounds, which then all
-        others will do.
+        """Return whether all go this way, though another plan is in force now. It is for later if
+        it only adds links, below the same root, or if who made both has done all rounds, which
+        then all others will do.
         """
         return plan.origin == self.plan.origin or (
             plan.root == self.plan.root and set(plan.links) >= set(self.plan.links)
@@ -87,8 +87,8 @@ class Change:
         self._lost.add(peer)
 
     def go_on(self, heard: Mapping[Peer, int]) -> list[Send]:
-        """What is to be said, given the links of this round and what was heard on each. Once that
-        is said on all and heard on all, the next round begins.
+        """Return what is to be said, given the links of this round and what was heard on each.
+        Once that is said on all and heard on all, the next round begins.
         """
         waiting = {
             peer for peer, said in heard.items() if said < self.round and peer not in self._lost

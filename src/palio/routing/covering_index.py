@@ -76,12 +76,12 @@ class CoveringIndex:
 
     def __init__(self) -> None:
         self._rows: dict[int, list[int]] = {}
-        """Of each filter the rows, one a box. A filter without a box matches nothing."""
+        """By filter its rows, one a box. A filter without a box matches nothing."""
         self._hollow: dict[int, None] = {}
         self._boxes: list[Box] = []
         self._filters: list[int] = []
         self._rarest: list[Key | None] = []
-        """Of each row the box, its filter, and the key that it is filed under alone."""
+        """By row the box, its filter, and the key that it is filed under alone."""
         self._free: list[int] = []
         self._sides = np.zeros((16, _MOST_SIDES, SIDE))
         self._marks = np.zeros(16, np.int64)
@@ -185,7 +185,7 @@ def compare_boxes(
     inside: bool,
     found: Longs,
 ) -> int:
-    """What the kernel does (`kernels/boxes.py`), until it is loaded."""
+    """Do as the kernel does (`kernels/boxes.py`), until it is loaded."""
     rows, lows, highs = filed
     low, high = bounds
     marks, boxes = known
@@ -205,7 +205,7 @@ def compare_boxes(
 
 
 def _hold(outer: Floats, inner: Floats) -> npt.NDArray[np.bool_]:
-    """Which sides hold which."""
+    """Compare sides with sides: which hold which."""
     name, kind, value, low, high = (outer[..., place] for place in range(SIDE))
     held: npt.NDArray[np.bool_] = (
         (name == inner[..., 0])

@@ -88,10 +88,10 @@ class DomainIndex(Generic[T]):
         self._needing = needing
         self._columns: dict[str, dict[int, _Column]] = {}
         self._rows: dict[int, list[tuple[int, tuple[int, ...]]]] = {}
-        """Of each item the rows, a row a box, and its places in the columns."""
+        """By item its rows, a row a box, and its places in the columns."""
         self._free: list[int] = []
         self._names = array("q")
-        """How many attributes the box of a row names; -1 of a row that is free."""
+        """Number of attributes that the box of a row names; -1 of a row that is free."""
         self._items_of = array("q")
 
     def add(self, item: T, boxes: Iterable[ValueBox]) -> int | None:
@@ -201,7 +201,7 @@ class _Column:
 
     @property
     def is_empty(self) -> bool:
-        """Whether all its places are free."""
+        """True if all its places are free."""
         return len(self._free) == len(self._rows)
 
     @property
@@ -267,7 +267,9 @@ class _Column:
         return rows
 
     def _meet(self, known: KindSet | tuple[Any, Any], values: KindSet) -> bool:
-        """Whether two sets have a value in common; what would take long to compare may have."""
+        """Return whether two sets have a value in common; what would take long to compare may
+        have.
+        """
         if isinstance(known, tuple):
             known = KindSet((known,))
         if not _overlap(known.spans, values.spans):
@@ -282,7 +284,7 @@ class _Column:
 
 
 def _overlap(one: Spans, other: Spans) -> bool:
-    """Whether an interval of one set overlaps one of another; both are ascending."""
+    """Return whether an interval of one set overlaps one of another; both are ascending."""
     few, many = (one, other) if len(one) <= len(other) else (other, one)
     for low, high in few:
         at = bisect_right(many, low, key=_end)
@@ -292,7 +294,7 @@ def _overlap(one: Spans, other: Spans) -> bool:
 
 
 def _against(lows: Floats, highs: Floats, starts: Floats, ends: Floats) -> tuple[Mask, Mask, Mask]:
-    """Which intervals touch some others (ascending), which surely meet them, which lie in one."""
+    """Tell intervals that touch others (ascending), that surely meet them, that lie in one."""
     if len(starts) == 1:
         return (
             (lows <= ends) & (highs >= starts),
@@ -310,7 +312,7 @@ def _end(span: tuple[Any, Any]) -> Any:
 
 
 def _is_rounded(place: Any) -> bool:
-    """Whether another place than this may have the same measure."""
+    """Return whether another place than this may have the same measure."""
     if place is TOP:
         return False
     return isinstance(place, str | bytes) or place == math.inf or float(place) != place

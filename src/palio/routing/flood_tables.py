@@ -21,8 +21,8 @@ _EVERYBODY: Final = Peer.broker("")
 
 
 class FloodTables:
-    """What a broker's own clients ask for, and what other brokers flooded. Own subscriptions that
-    others cover are not flooded, unless there is no `covering`.
+    """Keep what a broker's own clients ask for, and what other brokers flooded. Own subscriptions
+    that others cover are not flooded, unless there is no `covering`.
     """
 
     def __init__(self, name: str, selector: SelectorFactory, *, covering: bool = True) -> None:
@@ -38,7 +38,7 @@ class FloodTables:
         self.local.follow(client, self.local.mine(batch.requests), fresh=batch.fresh)
 
     def news(self) -> tuple[Request, ...]:
-        """What changed among the clients here since this was asked, to be flooded."""
+        """Return what changed among the clients here since the last call, to be flooded."""
         return tuple(self.local.outgoing().get(_EVERYBODY, ()))
 
     def standing(self, origin: str) -> tuple[Request, ...]:

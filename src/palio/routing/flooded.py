@@ -57,7 +57,7 @@ class Flooded(PlainRouter, Addressing):
         return [peer for peer in self._peers if not peer.is_client]
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`. A neighbour is sent every origin's subscriptions."""
+        """Add a peer that has connected. A neighbour is sent every origin's subscriptions."""
         if peer in self._peers:
             raise ValueError(f"{peer} is attached already; detach it first")
         self._peers[peer] = None
@@ -68,7 +68,7 @@ class Flooded(PlainRouter, Addressing):
         return [self._say(peer, self._everything(origin)) for origin in (self.name, *self._via)]
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`. What came through a neighbour is forgotten, here and beyond."""
+        """Forget a peer that is gone. What came through a neighbour is forgotten, here and beyond."""
         if peer not in self._peers:
             raise ValueError(f"{peer} is not attached")
         del self._peers[peer]
@@ -84,7 +84,7 @@ class Flooded(PlainRouter, Addressing):
         return sends + self._waves.disconnect(peer)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
+        """Act on a message of a peer."""
         if sender not in self._peers:
             raise IllegalMessage(sender, "it is not attached")
         match message:
@@ -98,7 +98,7 @@ class Flooded(PlainRouter, Addressing):
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`."""
+        """Select the peers that events go to."""
         found = self.local(parcel)
         for name, mask in self._tables.brokers(parcel).items():
             via = self._via[name]
@@ -107,23 +107,25 @@ class Flooded(PlainRouter, Addressing):
         return found
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Addressing`."""
+        """Select the clients here that want addressed events."""
         return self._tables.clients(parcel)
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
-        """See `Addressing`."""
+        """Name the brokers and clients that want events."""
         clients = self.local(parcel)
         clients.pop(sender, None)
         return Destined(clients, self._tables.brokers(parcel))
 
     def hop(self, source: str, broker: str) -> str | None:
-        """See `Addressing`; on a tree there is one way, wherever they come from."""
+        """Return the next neighbour on the path to a broker. On a tree there is one way, wherever
+        they come from.
+        """
         del source
         via = self._via.get(broker)
         return None if via is None else via.name
 
     def unsettle(self) -> None:
-        """See `Router`."""
+        """Have the next wave go to all neighbours."""
         self._waves.said_to_all()
 
     # --- flooding ---

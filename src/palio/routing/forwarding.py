@@ -34,7 +34,7 @@ __all__ = ["Aim", "FilterNode", "Forwarding", "Told"]
 
 
 class Aim(Protocol):
-    """Where filters may go, for an algorithm by which not all may go everywhere."""
+    """Limits where filters may go, for an algorithm by which not all may go everywhere."""
 
     def towards(self, filter: Stated) -> Iterable[Peer]:
         """The neighbours that a filter may go to. When that changes, `retouch` the filter."""
@@ -47,7 +47,7 @@ _REMEMBERED: Final = 1 << 12
 """Peers of whose lone wishes one dictionary tells."""
 
 _NOBODY: Final[dict[Any, Any]] = {}
-"""Of whom most nodes rely on none, and have none: not to be changed."""
+"""The dependents of most nodes: none, and not to be changed."""
 
 
 @lru_cache(_REMEMBERED)
@@ -78,7 +78,7 @@ class FilterNode:
         self.eligible = 0
         self.forwards = 0
         self.told = 0
-        """Of `forwards`, what `changes` has said."""
+        """The part of `forwards` that `changes` has reported."""
         self.relies: dict[FilterNode, int] = _NOBODY
         self.dependents: dict[FilterNode, None] = _NOBODY
 

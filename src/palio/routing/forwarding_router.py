@@ -42,11 +42,11 @@ class ForwardingRouter(PlainRouter):
         self._started: dict[Peer, bool] = {}
 
     def _aim(self) -> Aim | None:
-        """Which neighbours a subscription may go to; None for all."""
+        """Limit the neighbours that a subscription may go to; None for all."""
         return None
 
     def tells(self, peer: Peer) -> bool:
-        """Whether a peer is told what the others want."""
+        """Return whether a peer is told what the others want."""
         return not peer.is_client
 
     @property
@@ -57,7 +57,9 @@ class ForwardingRouter(PlainRouter):
     # --- the Router protocol ---
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`. A neighbour is sent the frontier of what was asked for, marked `fresh`."""
+        """Add a peer that has connected. A neighbour is sent the frontier of what was asked for,
+        marked `fresh`.
+        """
         if peer in self._started:
             raise ValueError(f"{peer} is attached already; detach it first")
         self._started[peer] = False
@@ -71,7 +73,7 @@ class ForwardingRouter(PlainRouter):
         return self._flush(fresh=peer) if tells else []
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Forget a peer that is gone."""
         if peer not in self._started:
             raise ValueError(f"{peer} is not attached")
         del self._started[peer]
@@ -81,7 +83,7 @@ class ForwardingRouter(PlainRouter):
         return self._flush() + answers
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
+        """Act on a message of a peer."""
         if sender not in self._started:
             raise IllegalMessage(sender, "it is not attached")
         if not isinstance(message, Batch):
@@ -101,8 +103,9 @@ class ForwardingRouter(PlainRouter):
         return self._flush(sender, message.wave)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`. An event by itself is matched for sessions' subscriptions, and not only
-        for sessions: a client then need not find out again for which of them it is.
+        """Select the peers that events go to. An event by itself is matched for sessions'
+        subscriptions, and not only for sessions: a client then need not find out again for which
+        of them it is.
         """
         found: dict[Peer, RowMask]
         event = None if parcel.values is None else parcel.event
@@ -118,7 +121,7 @@ class ForwardingRouter(PlainRouter):
         return found
 
     def unsettle(self) -> None:
-        """See `Router`."""
+        """Have the next wave go to all neighbours."""
         self._waves.said_to_all()
 
     def told(self, neighbour: Peer) -> None:

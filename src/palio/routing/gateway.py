@@ -69,80 +69,82 @@ class Gateway:
 
     @property
     def is_advertised(self) -> bool:
-        """See `Router`."""
+        """True if only advertised events count."""
         return self.inside.is_advertised
 
     @property
     def takes_advertisements(self) -> bool:
-        """See `Router`."""
+        """True if advertisements mean anything."""
         return self.inside.takes_advertisements
 
     @property
     def is_below(self) -> bool:
-        """Whether the outside is a hierarchy, which has a master for this broker."""
+        """True if the outside is a hierarchy, which has a master for this broker."""
         return isinstance(self.outside, Hierarchical)
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """See `Router`."""
+        """Find out if anybody may publish what a filter wants."""
         return self.inside.sources(filter)
 
     @property
     def is_changing(self) -> bool:
-        """See `Router`."""
+        """True on the way to another tree."""
         return self.inside.is_changing or self.outside.is_changing
 
     @property
     def is_in_order(self) -> bool:
-        """See `Router`."""
+        """True if the paths are as wanted."""
         return self.inside.is_in_order and self.outside.is_in_order
 
     def goes_round(self, neighbour: Peer) -> bool:
-        """See `Router`."""
+        """Return whether events may take another path to a neighbour."""
         return self._side(neighbour).goes_round(neighbour)
 
     def bide(self) -> None:
-        """See `Router`."""
+        """Keep changes of links for `catch_up`."""
         self.inside.bide()
         self.outside.bide()
 
     @property
     def is_behind(self) -> bool:
-        """See `Router`."""
+        """True if changes of links wait for `catch_up`."""
         return self.inside.is_behind or self.outside.is_behind
 
     def catch_up(self) -> list[Send]:
-        """See `Router`."""
+        """Flood changes of links, and follow them."""
         sides = (self.inside, self.outside)
         return self._settle(deque((side, send) for side in sides for send in side.catch_up()))
 
     def holds(self, sender: Peer) -> bool:
-        """See `Router`. What one side hears enters the other."""
+        """Return whether what a peer publishes must wait. What one side hears enters the other."""
         side = self._side(sender)
         other, door = self._beyond(side)
         return side.holds(sender) or other.holds(door)
 
     def give_up(self) -> list[Send]:
-        """See `Router`."""
+        """End a change of the tree at once."""
         sides = (self.inside, self.outside)
         return self._settle(deque((side, send) for side in sides for send in side.give_up()))
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Add a peer that has connected."""
         side = self._side(peer)
         return self._settle(deque((side, send) for send in side.attach(peer)))
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Forget a peer that is gone."""
         side = self._side(peer)
         return self._settle(deque((side, send) for send in side.detach(peer)))
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
+        """Act on a message of a peer."""
         side = self._side(sender)
         return self._settle(deque((side, send) for send in side.receive(sender, message)))
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`. Events that one side sends to the other are routed there as well."""
+        """Select the peers that events go to. Events that one side sends to the other are routed
+        there as well.
+        """
         side = self._side(sender)
         if sender == self._beyond_it:
             sender = Peer.broker(self.name)
@@ -159,16 +161,16 @@ class Gateway:
         return found
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """See `Router`."""
+        """Select the events that count, as advertised."""
         return self._side(sender).announced(sender, parcel)
 
     def unsettle(self) -> None:
-        """See `Router`."""
+        """Have the next wave go to all neighbours."""
         self.inside.unsettle()
         self.outside.unsettle()
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """See `Router`."""
+        """Set what the link to a neighbour weighs."""
         side = self._side(peer)
         return self._settle(deque((side, send) for send in side.weigh(peer, weight)))
 

@@ -66,7 +66,7 @@ class General:
         self._links: dict[Peer, TreeLink] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
         self._weights: dict[Peer, int] = {}
-        """What links weigh, also those that are down: they come back as they were."""
+        """The weights of links, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._plans = Plans(name, has_ranks=self._ranked is not None)
         self._followed = self._plans.in_force
@@ -79,20 +79,20 @@ class General:
         self._waves: dict[Peer, list[int]] = {}
         """Those that wait, by who asked."""
         self._is_agreed: bool | None = None
-        """Whether all go by the plan in force here; None if that is yet to be found out."""
+        """True if all go by the plan in force here; None if that is yet to be found out."""
         self._is_wanted: bool | None = None
-        """Whether that is the plan that this broker would make; None likewise."""
+        """True if that is the plan that this broker would make; None likewise."""
         self._numbers = LastNumbers()
         self._bides = False
 
     @property
     def is_advertised(self) -> bool:
-        """See `Router`."""
+        """True if only advertised events count."""
         return self.inner.is_advertised
 
     @property
     def takes_advertisements(self) -> bool:
-        """See `Router`."""
+        """True if advertisements mean anything."""
         return self.inner.takes_advertisements
 
     @property
@@ -107,22 +107,24 @@ class General:
 
     @property
     def root(self) -> str:
-        """See `Hierarchy`."""
+        """Name of the broker above all others."""
         return "" if self._ranked is None else self._plans.in_force.root or self.name
 
     @property
     def parent(self) -> str:
-        """See `Hierarchy`."""
+        """Name of the broker above this one."""
         return self._above
 
     def parents(self) -> dict[str, str]:
-        """See `Hierarchy`: as the plan in force has it."""
+        """Return the parent of each broker. As the plan in force has it."""
         plan = self._plans.in_force
         above = parents_below(plan.root, plan.links) if plan.root else {}
         return {below: each for below, each in above.items() if below != each}
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """See `Router`. While it is open who is above there may be some."""
+        """Find out if anybody may publish what a filter wants. While it is open who is above there
+        may be some.
+        """
         found = self.inner.sources(filter)
         if self._ranked is None or found is True:
             return found
@@ -130,7 +132,7 @@ class General:
 
     @property
     def is_changing(self) -> bool:
-        """See `Router`."""
+        """True on the way to another tree."""
         return self._change is not None or bool(self._parted)
 
     @property
@@ -140,7 +142,7 @@ class General:
 
     @property
     def is_in_order(self) -> bool:
-        """See `Router`."""
+        """True if the paths are as wanted."""
         if not self._is_whole():
             return False
         if self._is_wanted is None:
@@ -148,24 +150,24 @@ class General:
         return self._is_wanted
 
     def bide(self) -> None:
-        """See `Router`."""
+        """Keep changes of links for `catch_up`."""
         self._bides = True
 
     @property
     def is_behind(self) -> bool:
-        """See `Router`."""
+        """True if changes of links wait for `catch_up`."""
         return self._states.has_news
 
     def catch_up(self) -> list[Send]:
-        """See `Router`. Until then no wave goes on."""
+        """Flood changes of links, and follow them. Until then no wave goes on."""
         return self._states.news(self._links) + self._look_again()
 
     def holds(self, sender: Peer) -> bool:
-        """See `Router`."""
+        """Return whether what a peer publishes must wait."""
         return self._change is not None and sender in self._local
 
     def give_up(self) -> list[Send]:
-        """See `Router`."""
+        """End a change of the tree at once."""
         if self._change is None:
             return self._let_go() + self._look_again()
         plan = self._change.plan
@@ -173,7 +175,7 @@ class General:
         return self._follow(plan) + self._look_again()
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`. A neighbour is told all plans and link states."""
+        """Add a peer that has connected. A neighbour is told all plans and link states."""
         if peer in self._local or peer in self._links:
             raise ValueError(f"{peer} is attached already; detach it first")
         if peer.is_client or peer.role is Role.SIDE:
@@ -186,7 +188,7 @@ class General:
         return sends + plans + known + self._links_changed()
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Forget a peer that is gone."""
         if peer in self._local:
             del self._local[peer]
             self._waves.pop(peer, None)
@@ -205,7 +207,7 @@ class General:
         return sends + self._told()
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
+        """Act on a message of a peer."""
         if sender in self._local:
             return self._receive(sender, message)
         link = self._links.get(sender)
@@ -268,11 +270,13 @@ class General:
         ]
 
     def unsettle(self) -> None:
-        """See `Router`."""
+        """Have the next wave go to all neighbours."""
         self.inner.unsettle()
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
+        """Select the peers that events go to. It notes their numbers, and selects nothing for the
+        same events again.
+        """
         if sender not in self._local and sender != self._self:
             link = self._links.get(sender)
             if link is None or not link.up:
@@ -285,22 +289,22 @@ class General:
         return narrowed(self._onward(sender, parcel), new)
 
     def _onward(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Where events go of which some are new."""
+        """Select the peers for events of which some are new."""
         return self.inner.route(sender, parcel)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """See `Router`."""
+        """Select the events that count, as advertised."""
         return self.inner.announced(sender, parcel)
 
     def goes_round(self, neighbour: Peer) -> bool:
-        """See `Router`."""
+        """Return whether events may take another path to a neighbour."""
         del neighbour
         return True
 
     # --- link state ---
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """See `Router`."""
+        """Set what the link to a neighbour weighs."""
         if not is_other_weight(self._weights.get(peer, 1), weight):
             return []
         self._weights[peer] = weight
@@ -502,5 +506,5 @@ class General:
 
 
 def _number(plan: TreePlan) -> tuple[str, int]:
-    """What `Reached` calls a plan."""
+    """Return the name of a plan in `Reached`."""
     return plan.origin, plan.version

@@ -56,16 +56,16 @@ class LinkStates:
         self.below: set[str] = set()
         """The brokers that have a parent, by what they say."""
         self._news: dict[str, tuple[LinkState, Peer | None]] = {}
-        """What is yet to be passed on, and who has said it."""
+        """States that are yet to be passed on, and who sent them."""
 
     def is_half_gone(self, edge: Edge) -> bool:
-        """Whether one end lists a link, and the other does not, or no longer."""
+        """Return whether one end lists a link, and the other does not, or no longer."""
         one, other = edge
         return (other in self._said.get(one, ())) != (one in self._said.get(other, ()))
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something in `news`."""
+        """True if there is something in `news`."""
         return bool(self._news)
 
     def others(self) -> list[LinkState | LinkTable]:
@@ -74,8 +74,8 @@ class LinkStates:
         return [*_together([state for origin, state in known if origin != self.name])]
 
     def news(self, peers: Iterable[Peer]) -> list[Send]:
-        """What neighbours have to be told of what was renewed or learned since this was asked. Who
-        has said all of it is not told.
+        """Return messages on what was renewed or learned since the last call. Who has said all of
+        it is not told.
         """
         news, self._news = self._news, {}
         messages = list(_together([state for state, _ in news.values()]))
@@ -138,7 +138,7 @@ def _together(states: list[LinkState]) -> Iterator[LinkState | LinkTable]:
 
 
 def _weights(state: LinkState) -> dict[str, int]:
-    """What each link of a broker weighs, within reason; 1 where it does not say."""
+    """Return the weight of each link of a broker, within reason; 1 where it does not say."""
     if len(state.weights) != len(state.neighbours):
         return dict.fromkeys(state.neighbours, 1)
     return {
@@ -165,7 +165,7 @@ class LastNumbers:
         self._last: dict[str, tuple[int, int]] = {}
 
     def news(self, parcel: Parcel) -> RowMask:
-        """Which of these have a greater number than any before; they are noted."""
+        """Select those with a greater number than any before; they are noted."""
         epoch, last = self._last.pop(parcel.publisher, (parcel.epoch, -1))
         if parcel.epoch < epoch:
             self._last[parcel.publisher] = epoch, last

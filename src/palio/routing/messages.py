@@ -182,7 +182,7 @@ class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     version: int
     neighbours: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_LINKS)]
     weights: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LINKS)] = ()
-    """What the link to each weighs; 1 for all if it does not say."""
+    """The weight of each link; 1 for all if there are none."""
     has_parent: bool = False
     """In a hierarchy, whether it is to be below others: it is the root only if all others are."""
 
@@ -202,7 +202,8 @@ class LinkTable(msgspec.Struct, frozen=True, tag=True):
 
 
 class TreePlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Which links are to be the tree of all brokers that occur in it, as `origin` says; flooded.
+    """Names the links that are to be the tree of all brokers that occur in it, as `origin` says;
+    flooded.
 
     Of the plans in which a broker occurs the one with the highest `version` counts. `calm`: a link
     that is in use makes way for another, or turns round, and no event may be under way then.

@@ -64,7 +64,7 @@ ANY_KIND: Final = -1
 """The kind of a side that says only that the attribute is restrained."""
 
 _MARK_BITS: Final = 63
-"""Of a signed word."""
+"""Bits of a signed word without its sign."""
 
 SIDE: Final = 5
 """Numbers of a side."""
@@ -95,7 +95,9 @@ def measure(place: Any) -> float:
 
 
 class Side(NamedTuple):
-    """What a box admits of one attribute, all that may be between two bounds (measured)."""
+    """The values that a box admits of one attribute, all that may be between two bounds
+    (measured).
+    """
 
     name: str
     kind: int
@@ -182,7 +184,7 @@ class NormalizedFilter:
 
     @cached_property
     def test(self) -> Test:
-        """Whether an event matches, as fast as that can be said."""
+        """Return whether an event matches, as fast as that can be said."""
         if self.plain is None:
             matches: Test = self.filter.matches
             return matches
@@ -190,14 +192,16 @@ class NormalizedFilter:
 
     @cached_property
     def rest(self) -> Test:
-        """Whether an event matches of which it is known that it has the first of the points."""
+        """Return whether an event matches of which it is known that it has the first of the
+        points.
+        """
         first = self.points[0][0]
         return _test_of(
             [(name, *interval) for name, interval in (self.plain or {}).items() if name != first]
         )
 
     def covers(self, other: NormalizedFilter) -> bool | None:
-        """Whether it covers another one; None if that cannot be said by intervals alone."""
+        """Return whether it covers another one; None if that cannot be said by intervals alone."""
         mine, theirs = self.plain, other.plain
         if mine is None or theirs is None:
             return None
@@ -286,7 +290,7 @@ def _test_of(sides: list[tuple[str, Kind, Any, Any]]) -> Test:
 
 
 def _lone_test(name: str, kind: Kind, low: Any, high: Any) -> Test:
-    """What `_test_of` says of one attribute: most events are asked about no more."""
+    """Return the test of one attribute: most filters have only that."""
 
     def inside(event: Mapping[str, Any]) -> bool:
         value = event.get(name)

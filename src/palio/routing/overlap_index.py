@@ -51,12 +51,12 @@ class OverlapIndex:
         self._offers: dict[Peer, dict[Advertisement, int | None]] = {}
         self._counts: dict[Peer, Longs] = {}
         self._unread: Counter[Peer] = Counter()
-        """How many advertisements of each neighbour could not be read: all filters overlap them."""
+        """Advertisements of each neighbour that could not be read: all filters overlap them."""
         self._room = 16
         """Filters that the counts of a neighbour have room for."""
 
     def towards(self, filter: Filter) -> list[Peer]:
-        """See `Aim`."""
+        """List the neighbours that a filter may go to."""
         if filter not in self._numbers:
             self._enter(filter)
         number = self._numbers[filter]
@@ -65,7 +65,7 @@ class OverlapIndex:
         return [peer for peer, counts in self._counts.items() if counts[number]]
 
     def forget(self, filter: Filter) -> None:
-        """See `Aim`."""
+        """Drop a filter that nobody asks for."""
         number = self._numbers.pop(filter, None)
         if number is None:
             return
@@ -146,7 +146,7 @@ class OverlapIndex:
 
 
 def _needs(filter: Filter) -> Iterator[ValueBox]:
-    """Of each alternative of a filter the values that an event must have, by attribute."""
+    """Yield for each alternative of a filter the values that an event must have, by attribute."""
     plain = form_of(filter).plain
     if plain is not None:
         yield {
@@ -165,7 +165,7 @@ def _needs(filter: Filter) -> Iterator[ValueBox]:
 
 
 def _offers(advertisement: Advertisement) -> list[ValueBox]:
-    """Of each alternative of an advertisement the values that an event may have, by attribute."""
+    """Return for each alternative of an advertisement the values that it allows, by attribute."""
     return [
         {name: pieces_of(domains) for name, domains in each.domains.items()}
         for each in advertisement.alternatives

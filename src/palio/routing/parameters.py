@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 _Place: TypeAlias = tuple[bool, int]
-"""Whether a key is that of an advertisement, and the key."""
+"""True if a key is that of an advertisement, and the key."""
 
 _REMEMBERED: Final = 1 << 16
 """Filters whose parts are kept at hand: an update is filled in by every broker it passes."""
@@ -241,7 +241,7 @@ class WaitingBatch:
 
     @property
     def batch(self) -> Batch:
-        """What is to be said."""
+        """The batch to send."""
         requests = tuple([request for request, _ in self._last.values()])
         return Batch(requests, self._fresh, self._wave)
 

@@ -47,9 +47,8 @@ __all__ = ["Ledger", "PeerRequest"]
 
 
 MOST_OVERLAPS: Final = 4 * MAX_COMPARISONS
-"""What it may cost to find out whether anything overlaps a filter: 10 to 30 ms, which is what some
-1,000 advertisements take.
-"""
+"""Cost limit of finding out whether anything overlaps a filter: 10 to 30 ms, which is what some
+1,000 advertisements take."""
 
 LOOK: Final = 64
 """Comparisons that it is worth to look at an advertisement at all."""
@@ -88,7 +87,7 @@ class PeerRequest:
         self.handle = -1
         self.is_lifted = False
         self.is_everything = False
-        """Whether the selector has TRUE in its place."""
+        """True if the selector has TRUE in its place."""
 
 
 class Put(NamedTuple):
@@ -161,7 +160,7 @@ class Ledger:
         self._numbers: dict[Peer, int] = {}
         self._peers: dict[int, Peer] = {}
         self._by_handle: dict[int, PeerRequest] = {}
-        """What the selector has, by its keys for them."""
+        """Requests in the selector, by its keys."""
         self._next_handle = 0
         self._next_number = 0
         self._told: dict[Peer, dict[Stated, int]] = {}
@@ -204,7 +203,9 @@ class Ledger:
         return self._peers[destination]
 
     def routes(self, handles: Iterable[int], *, is_named: bool = True) -> dict[Peer, RowMask]:
-        """Where an event goes that matches so in the selector, named or not by which requests."""
+        """Return where an event goes that matches so in the selector, named or not by which
+        requests.
+        """
         found, by_handle = Routes(), self._by_handle
         if not is_named:
             return dict.fromkeys([by_handle[handle].peer for handle in handles], ONE_ROW)
@@ -214,7 +215,9 @@ class Ledger:
         return found
 
     def offers(self, filter: Filter) -> bool:
-        """Whether an advertisement overlaps a filter; also where that takes long to find out."""
+        """Return whether an advertisement overlaps a filter; also where that takes long to find
+        out.
+        """
         effort = Effort(MOST_OVERLAPS)
         return any(
             not effort.spend(LOOK) or overlaps(each, filter, effort=effort)
@@ -224,7 +227,7 @@ class Ledger:
     # --- reading requests ---
 
     def handles(self, request: Request) -> bool:
-        """Whether a request is for this ledger rather than for the other one."""
+        """Return whether a request is for this ledger rather than for the other one."""
         return type(request) in self._kinds
 
     def mine(self, requests: Iterable[Request]) -> list[Request]:
@@ -293,7 +296,7 @@ class Ledger:
         update: Update,
         known: dict[int, tuple[Filter, Bindings, Filter] | None],
     ) -> Filter | None:
-        """What an update makes of a filter; None if it stays everything."""
+        """Return the filter after an update; None if it stays everything."""
         if update.key in known:
             state = known[update.key]
         else:
@@ -438,7 +441,7 @@ class Ledger:
         return {peer: write(peer, told) for peer, told in self.table.changes().items()}
 
     def sent_count(self, neighbour: Peer) -> int:
-        """How many filters a neighbour has been sent."""
+        """Return how many filters a neighbour has been sent."""
         return len(self._told[neighbour])
 
     def standing(self, neighbour: Peer) -> list[Request]:

@@ -89,14 +89,14 @@ class Plans:
         return frozenset(self.in_force.links)
 
     def is_as_wanted(self, graph: Graph, below: AbstractSet[str] = frozenset()) -> bool:
-        """Whether this broker would make no other plan than that."""
+        """Return whether this broker would make no other plan than that."""
         wanted = spanning_tree(graph, self._used(), self.name)
         return self.tree == wanted and self.in_force.root == self._root(wanted, graph, below)
 
     def is_whole(self, graph: Graph) -> bool:
-        """Whether all whom this broker reaches go by the plan that is in force here, and its links
-        that are there connect them (W3 in `tests.models.waves`). As long as there is none, none of
-        them has a link in use.
+        """Return whether all whom this broker reaches go by the plan that is in force here, and
+        its links that are there connect them (W3 in `tests.models.waves`). As long as there is
+        none, none of them has a link in use.
         """
         mine = self._in_force.get(self.name, _NONE)
         reached = shortest_ways(graph, self.name).distances
@@ -107,13 +107,15 @@ class Plans:
         return is_tree and all(self._in_force.get(each) is mine for each in reached)
 
     def is_past(self, plan: TreePlan, link: Edge, broker: str) -> bool:
-        """Whether a newer plan is in force for a broker, which does not hold a link of that one."""
+        """Return whether a newer plan is in force for a broker, which does not hold a link of that
+        one.
+        """
         newer = self.in_force_for(broker)
         return _rank(newer) < _rank(plan) and link not in newer.links
 
     def holds_on_to(self, plan: TreePlan, link: Edge, outsider: str) -> bool:
-        """Whether a link stays to a broker that does not occur in a plan: of those to its part,
-        which goes by a plan of its own, the first one does.
+        """Return whether a link stays to a broker that does not occur in a plan: of those to its
+        part, which goes by a plan of its own, the first one does.
         """
         inside, theirs = brokers_in(plan), self.in_force_for(outsider).links
         if link not in theirs or inside.isdisjoint(link):
@@ -193,8 +195,8 @@ class Plans:
         return middle(tree, able)
 
     def _may_turn(self, links: Collection[Edge], root: str) -> bool:
-        """Whether a link may lead up the other way so far. Of links between brokers that the plan
-        in force here does not know, nothing may be known yet.
+        """Return whether a link may lead up the other way so far. Of links between brokers that
+        the plan in force here does not know, nothing may be known yet.
         """
         if not root:
             return False
@@ -213,7 +215,7 @@ class Plans:
         return False
 
     def _is_in_force(self, wanted: Collection[Edge], root: str, reached: Collection[str]) -> bool:
-        """Whether all whom this broker reaches go by one plan, which is what it wants."""
+        """Return whether all whom this broker reaches go by one plan, which is what it wants."""
         mine = self._in_force.get(self.name, _NONE)
         if mine is _NONE:
             return not wanted
@@ -232,7 +234,7 @@ class Plans:
         ]
 
     def _look_again(self) -> None:
-        """Which plan is in force for whom; what is in force for nobody is forgotten."""
+        """Find out which plan is in force for whom, and drop plans that are in force for nobody."""
         self._in_force = {}
         room = MAX_PLANNED
         for plan in sorted(self._newest.values(), key=_rank):
@@ -247,13 +249,13 @@ class Plans:
 
 
 def _rank(plan: TreePlan) -> tuple[int, str]:
-    """Which of two plans counts: the lesser."""
+    """Order plans: the lesser one counts."""
     return -plan.version, plan.origin
 
 
 def _has_ranks(plan: TreePlan) -> bool:
-    """Whether the links of a plan are a tree that its root is in, so that each end of a link has a
-    rank. Without links there is no root.
+    """Return whether the links of a plan are a tree that its root is in, so that each end of a
+    link has a rank. Without links there is no root.
     """
     if not plan.links:
         return not plan.root
@@ -292,20 +294,22 @@ class TreeLink:
         self.up = False
         """Both joined, and the inner router knows."""
         self.heard: Reached | None = None
-        """What they said last in this use..."""
+        """The last round they reported in this use..."""
         self.answered = ("", 0)
         """...and of which plan it was answered from outside its change."""
 
     @property
     def is_joined(self) -> bool:
-        """Whether both ends joined, and agree on which is above."""
+        """True if both ends joined, and agree on which is above."""
         mine, theirs = self.mine, self.theirs
         if mine is None or theirs is None:
             return False
         return mine.upward is None or mine.upward != theirs.upward
 
     def to_say(self, *, calm: bool) -> Iterator[Join | Leave]:
-        """What makes the link what the tree wants, as far as the other end allows: that is said."""
+        """Yield the messages that make the link what the tree wants, as far as the other end
+        allows.
+        """
         if self.wanted and self.mine is None and not self.closing:
             self.mine = Join(calm, self.upward)
             yield self.mine

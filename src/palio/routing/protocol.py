@@ -48,18 +48,18 @@ FEW_FILTERS: Final = 8
 """So few are tried one after the other."""
 
 FEW_COMPARISONS: Final = 4
-"""Of each of them."""
+"""Comparisons in each of these filters."""
 
 MOST_NAMED: Final = 64
 """So many subscriptions of a session are named with an event: 512 bytes, which are on no account.
 Of more the session finds out itself."""
 
 MOST_MATCHES: Final = 1_024
-"""Of an event that matches more it is only found out where it goes."""
+"""An event that matches more subscriptions is only routed; its matches are not named."""
 
 
 class Role(IntEnum):
-    """What a peer is to this broker."""
+    """The role of a peer for this broker."""
 
     CLIENT = 0
     """An identity of siena's: whoever subscribes, advertises and publishes under one name."""
@@ -114,7 +114,7 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     @property
     def is_client(self) -> bool:
-        """Whether it is a client rather than a broker."""
+        """True if it is a client rather than a broker."""
         return self.role in _CLIENTS
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 
 class Routes(dict[Peer, RowMask]):
-    """Where an event by itself goes, and for which subscriptions of each session, by their keys.
+    """Destinations of a single event, and for which subscriptions of each session, by their keys.
 
     Whoever routes many events, or has matched them elsewhere, answers with a plain dictionary.
     """
@@ -161,15 +161,15 @@ class Router(Protocol):
 
     @property
     def is_advertised(self) -> bool:
-        """Whether events count only where their publisher advertised them."""
+        """True if events count only where their publisher advertised them."""
 
     @property
     def takes_advertisements(self) -> bool:
-        """Whether advertisements mean anything."""
+        """True if advertisements mean anything."""
 
     @property
     def follows_sources(self) -> bool:
-        """Whether it must know where events were published (`Parcel.source`)."""
+        """True if it must know where events were published (`Parcel.source`)."""
 
     @property
     def ways(self) -> int:
@@ -177,17 +177,19 @@ class Router(Protocol):
 
     @property
     def is_changing(self) -> bool:
-        """Whether it is on its way to another tree, and some events must wait (`holds`)."""
+        """True if it is on its way to another tree, and some events must wait (`holds`)."""
 
     @property
     def is_in_order(self) -> bool:
-        """Whether ways are as they are to be, as far as is known here."""
+        """True if ways are as they are to be, as far as is known here."""
 
     def goes_round(self, neighbour: Peer) -> bool:
-        """Whether events that the link to a neighbour has not carried may come to it by others."""
+        """Return whether events that the link to a neighbour has not carried may come to it by
+        others.
+        """
 
     def holds(self, sender: Peer) -> bool:
-        """Whether what a peer publishes must wait, and not be routed, until this is over."""
+        """Return whether what a peer publishes must wait, and not be routed, until this is over."""
 
     def give_up(self) -> list[Send]:
         """A change takes too long: go over to the other tree at once, whatever is lost."""
@@ -197,7 +199,7 @@ class Router(Protocol):
 
     @property
     def is_behind(self) -> bool:
-        """Whether something waits for that."""
+        """True if something waits for that."""
 
     def catch_up(self) -> list[Send]:
         """Tell of all links that have come and gone, together, and go by them."""
@@ -217,7 +219,7 @@ class Router(Protocol):
         """
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """What the link to a neighbour, attached or not, weighs from now on; at least 1."""
+        """Set the weight of the link to a neighbour, attached or not; at least 1."""
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """To which peers, never back to the sender, which events of a parcel go.
@@ -226,14 +228,16 @@ class Router(Protocol):
         """
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """Whether anybody is known to offer what a filter wants, or may do so; or whom to ask."""
+        """Return whether anybody is known to offer what a filter wants, or may do so; or whom to
+        ask.
+        """
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """Which events of a parcel count, as their publisher advertised them; None if all do."""
+        """Select the events that count, as their publisher advertised them; None if all do."""
 
 
 class Destined(msgspec.Struct, frozen=True):
-    """Whom events are for, as the broker where they are published knows it."""
+    """Recipients of events, as the broker where they are published knows it."""
 
     peers: dict[Peer, RowMask]
     """Peers that are connected here: clients, and neighbours if no brokers are named..."""
@@ -250,10 +254,10 @@ class Addressing(Protocol):
     """
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
-        """Whom events are for that a peer publishes here; asked once, as `route`."""
+        """Name the recipients of events that a peer publishes here; asked once, as `route`."""
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Who here wants events that another broker has addressed to this one; asked once."""
+        """Select the clients here that want events addressed to this broker; asked once."""
 
     def hop(self, source: str, broker: str) -> str | None:
         """The neighbour on the way on which events go from a source to a broker, from here."""
@@ -336,13 +340,13 @@ class PlainRouter:
 
 
 def narrowed(found: Mapping[Peer, RowMask], kept: RowMask) -> dict[Peer, RowMask]:
-    """Where events go of which only some are kept."""
+    """Restrict where events go to those that are kept."""
     masks = {peer: mask & kept for peer, mask in found.items()}
     return {peer: mask for peer, mask in masks.items() if mask.any()}
 
 
 class Selector(Protocol):
-    """What a router needs of matching: which destinations events go to."""
+    """Finds the destinations of events for a router."""
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
         """Add a filter without or with variables for a destination."""
@@ -360,7 +364,7 @@ class Selector(Protocol):
         """The keys of the filters that one event matches."""
 
     def __len__(self) -> int:
-        """How many filters there are."""
+        """Return the number of filters."""
 
 
 SelectorFactory: TypeAlias = Callable[[], Selector]
@@ -382,7 +386,7 @@ class Matching:
         """The same filters, unless they are or were too many."""
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
-        """See `Selector`."""
+        """Add a filter for a destination."""
         self._matcher.add(key, filter, values, destination=destination)
         if self._few is not None:
             self._few.add(key, filter, values, destination)
@@ -390,7 +394,7 @@ class Matching:
                 self._few = None
 
     def remove(self, key: int) -> None:
-        """See `Selector`."""
+        """Forget a filter."""
         self._matcher.remove(key)
         if self._few is not None:
             self._few.remove(key)
@@ -398,17 +402,17 @@ class Matching:
             self._few = ReferenceSelector()
 
     def bind(self, key: int, values: Bindings, filled: Filter) -> None:
-        """See `Selector`."""
+        """Change values of a filter."""
         self._matcher.bind(key, values)
         if self._few is not None:
             self._few.bind(key, values, filled)
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
-        """See `Selector`."""
+        """Select the destinations of events."""
         return routed(self._matcher, parcel)
 
     def match_event(self, event: Mapping[str, Any]) -> list[int]:
-        """See `Selector`."""
+        """Return the keys of the filters that an event matches."""
         if self._few is not None:
             return self._few.match_event(event)
         keys: list[int] = self._matcher.match_event(event).tolist()
@@ -419,7 +423,9 @@ class Matching:
 
 
 def _is_short(filter: Filter) -> bool:
-    """Whether a filter is a few comparisons, which take about as long whatever its author wants."""
+    """Return whether a filter is a few comparisons, which take about as long whatever its author
+    wants.
+    """
     if len(filter.conjunctions) != 1:
         return False
     (only,) = filter.conjunctions

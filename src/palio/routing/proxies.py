@@ -45,9 +45,8 @@ NARROW_AT: Final = 32
 """With fewer it is told each of them again."""
 
 MOST_LOOKED_AT: Final = 64
-"""Of a peer with more offers events are held against those of the last events only, which takes 1
-to 2 ms at the most. What the others announce goes up.
-"""
+"""Offers of a peer that an event is held against at most, those of the last events: it takes 1 to
+2 ms at the most. What the others announce goes up."""
 
 NO_OFFER: Final = 0
 """The number of a wave that asks about none: the first offer is number 1."""
@@ -57,21 +56,21 @@ ITSELF: Final = Peer(Role.SIDE, "")
 
 
 class _Upwards:
-    """Where an advertisement may go (`Aim`): to the master."""
+    """Sends an advertisement (`Aim`) to the master."""
 
     def __init__(self) -> None:
         self.master: Peer | None = None
 
     def towards(self, _: Stated) -> Iterable[Peer]:
-        """See `Aim`."""
+        """List the neighbours that a filter may go to."""
         return () if self.master is None else (self.master,)
 
     def forget(self, filter: Stated) -> None:
-        """See `Aim`."""
+        """Drop a filter that nobody asks for."""
 
 
 class _Ways:
-    """Where a wish may go (`Aim`): up, and down to offers that it overlaps.
+    """Sends a subscription (`Aim`): up, and down to offers that it overlaps.
 
     Those below that are `wide` are told one wish, for all events, which this broker itself has.
     """
@@ -85,7 +84,7 @@ class _Ways:
         self._askers = askers
 
     def towards(self, filter: Filter) -> Iterator[Peer]:
-        """See `Aim`."""
+        """List the neighbours that a filter may go to."""
         if filter == TRUE:
             yield from self.wide
             if list(self._askers(filter)) == [ITSELF]:
@@ -96,7 +95,7 @@ class _Ways:
                 yield peer
 
     def forget(self, filter: Filter) -> None:
-        """See `Aim`."""
+        """Drop a filter that nobody asks for."""
         self.overlaps.forget(filter)
         self.ended += 1
 
@@ -123,10 +122,11 @@ class Proxies(ForwardingRouter):
         self._upwards = _Upwards()
         self._ways = _Ways(self._upwards, self._askers)
         self.above: Peer | None = None
-        """See `Ranked`."""
+        """The peer above this broker."""
         self.advertisements = Ledger(advertising=True, aim=self._upwards)
         self._asked = 0
-        """How often the master was told of offers, and asked when it has them in force."""
+        """Number of times that the master was told of offers, and asked when it has them in force.
+        """
         self._answered = 0
         """To which of these questions it has answered."""
         self._told: dict[Peer, int] = {}
@@ -145,7 +145,7 @@ class Proxies(ForwardingRouter):
     # --- the Router protocol ---
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Add a peer that has connected."""
         if peer == self.above:
             self._upwards.master = peer
             for ledger in self._ledgers:
@@ -156,7 +156,7 @@ class Proxies(ForwardingRouter):
         return sends
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Forget a peer that is gone."""
         if peer == self.above:
             self.above = self._upwards.master = None
         self._told.pop(peer, None)
@@ -166,11 +166,13 @@ class Proxies(ForwardingRouter):
         return self._others(super().detach(peer))
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
+        """Act on a message of a peer."""
         return self._others(super().receive(sender, message))
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`. What the master does not expect from here goes up, whoever wants it."""
+        """Select the peers that events go to. What the master does not expect from here goes up,
+        whoever wants it.
+        """
         found = super().route(sender, parcel)
         master = self._upwards.master
         if master is None or sender == master:
@@ -183,7 +185,9 @@ class Proxies(ForwardingRouter):
         return found
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """See `Router`: what is not offered below may be offered beyond the master."""
+        """Find out if anybody may publish what a filter wants. What is not offered below may be
+        offered beyond the master.
+        """
         return self.advertisements.offers(filter) or self._upwards.master or False
 
     def _sporadic(self, sender: Peer, parcel: Parcel) -> RowMask:
@@ -266,7 +270,7 @@ class Proxies(ForwardingRouter):
                 self._narrow_if_few(peer)
 
     def _wishes_of_others(self, peer: Peer, most: int) -> int:
-        """How many wishes of others overlap what a broker below offers; no more are counted."""
+        """Count subscriptions of others that overlap what a broker below offers, up to a limit."""
         nodes = self.subscriptions.table.nodes
         overlapping = self._ways.overlaps.overlapping(peer)
         wanted = (each for each in overlapping if nodes[each].subscribers.keys() - {peer, ITSELF})

@@ -39,25 +39,25 @@ class RowSelector(ABC):
         self._stale: dict[int, Filter] = {}
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
-        """See `Selector`."""
+        """Add a filter for a destination."""
         self.destinations[key] = destination
         self._stale[key] = bound(filter, values)
 
     def remove(self, key: int) -> None:
-        """See `Selector`."""
+        """Forget a filter."""
         del self.destinations[key]
         self._stale.pop(key, None)
         self._take_out(key)
 
     def bind(self, key: int, values: Bindings, filled: Filter) -> None:  # noqa: ARG002  # all are in it
-        """See `Selector`."""
+        """Change values of a filter."""
         self._stale[key] = filled
 
     def __len__(self) -> int:
         return len(self.destinations)
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
-        """See `Selector`."""
+        """Select the destinations of events."""
         self._refresh()
         if len(parcel) == 1:
             return dict.fromkeys(self._destinations(parcel.rows[0]), ONE_ROW)
@@ -70,7 +70,7 @@ class RowSelector(ABC):
         return found
 
     def match_event(self, event: Mapping[str, Any]) -> list[int]:
-        """See `Selector`."""
+        """Return the keys of the filters that an event matches."""
         if self._stale:
             self._refresh()
         return self._matching(event)
@@ -113,7 +113,7 @@ class ReferenceSelector(RowSelector):
     def __init__(self) -> None:
         super().__init__()
         self._points: dict[int, Point] = {}
-        """Where those filters are filed that are not among the others."""
+        """Value by which a filter is filed, if it is not among the others."""
         self._by_point: dict[Point, _Bucket] = {}
         self._names: dict[str, int] = {}
         """Attributes by which filters are filed, with the number of their buckets."""

@@ -58,7 +58,7 @@ Of more they are taken to be others.
 
 
 class _Begun(NamedTuple):
-    """What has come of a flood in several parts."""
+    """The parts of a flood that have come so far."""
 
     version: int
     fresh: bool
@@ -112,7 +112,7 @@ class _Echo:
         self.waiting = dict.fromkeys(waiting)
         self.unreached: set[str] = set()
         self.is_moot = False
-        """Whether whoever asked is gone."""
+        """True if whoever asked is gone."""
 
     def answer(self) -> Send:
         return Send(self.requester, Settled(self.wave, tuple(sorted(self.unreached))))
@@ -178,7 +178,7 @@ class _Tree:
                 self.hops[broker] = self.hops[parent]
 
     def leads_otherwise(self, later: _Tree) -> bool:
-        """Whether events that took this tree take another way in a later one."""
+        """Return whether events that took this tree take another way in a later one."""
         if self.before is not None and self.before != later.before:
             return True
         return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
@@ -203,13 +203,13 @@ class SourceTrees(PlainRouter, Addressing):
         self._links: dict[Peer, _Parts] = {}
         """Neighbours, and what has come in part from each."""
         self._weights: dict[Peer, int] = {}
-        """What links weigh, also those that are down: they come back as they were."""
+        """The weights of links, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._trees: dict[str, _Tree] = {}
         self._numbers = LastNumbers()
         self._echoes = _Echoes()
         self.ways = 0
-        """See `Router`."""
+        """Grows when known events take other paths."""
         self._bides = False
         self._waiting: list[_Waiting] = []
         """Floods that are to go on after what is to be told of links."""
@@ -230,7 +230,7 @@ class SourceTrees(PlainRouter, Addressing):
     # --- the Router protocol ---
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`. A neighbour is told all link states and all summaries."""
+        """Add a peer that has connected. A neighbour is told all link states and all summaries."""
         if peer in self._clients or peer in self._links:
             raise ValueError(f"{peer} is attached already; detach it first")
         if peer.is_client:
@@ -243,7 +243,7 @@ class SourceTrees(PlainRouter, Addressing):
         return known + self._links_changed() + summaries
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Forget a peer that is gone."""
         if peer in self._clients:
             del self._clients[peer]
             self._tables.local.dismiss(peer)
@@ -254,7 +254,7 @@ class SourceTrees(PlainRouter, Addressing):
         return self._links_changed() + self._forget_waves(peer)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
+        """Act on a message of a peer."""
         if sender not in self._clients and sender not in self._links:
             raise IllegalMessage(sender, "it is not attached")
         match message:
@@ -272,7 +272,9 @@ class SourceTrees(PlainRouter, Addressing):
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`. Notes the numbers: asked again about the same events it gives nothing."""
+        """Select the peers that events go to. It notes their numbers, and selects nothing for the
+        same events again.
+        """
         source = self.name if sender.is_client else parcel.source
         tree = self._tree(source) if source in self._states.known else None
         if tree is None or (not sender.is_client and tree.before != sender.name):
@@ -288,12 +290,14 @@ class SourceTrees(PlainRouter, Addressing):
         return _narrowed(found, new)
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Addressing`. Notes the numbers, as `route` does."""
+        """Select the clients here that want addressed events. It notes their numbers, as `route`
+        does.
+        """
         new = self._numbers.news(parcel)
         return {} if new is NONE_NEW else _narrowed(self._tables.clients(parcel), new)
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
-        """See `Addressing`. Notes the numbers, as `route` does."""
+        """Name the brokers and clients that want events. It notes their numbers, as `route` does."""
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return Destined({}, {})
@@ -305,7 +309,7 @@ class SourceTrees(PlainRouter, Addressing):
         return Destined(_narrowed(clients, new), brokers)
 
     def hop(self, source: str, broker: str) -> str | None:
-        """See `Addressing`."""
+        """Return the next neighbour on the path to a broker."""
         if source not in self._states.known and source != self.name:
             return None
         return self._tree(source).hops.get(broker)
@@ -318,10 +322,10 @@ class SourceTrees(PlainRouter, Addressing):
     # --- trees ---
 
     def unsettle(self) -> None:
-        """See `Router`: waves go to all neighbours."""
+        """Have the next wave go to all neighbours. Waves go to all neighbours."""
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """See `Router`."""
+        """Set what the link to a neighbour weighs."""
         if not is_other_weight(self._weights.get(peer, 1), weight):
             return []
         self._weights[peer] = weight
@@ -363,16 +367,18 @@ class SourceTrees(PlainRouter, Addressing):
     # --- what is new ---
 
     def bide(self) -> None:
-        """See `Router`."""
+        """Keep changes of links for `catch_up`."""
         self._bides = True
 
     @property
     def is_behind(self) -> bool:
-        """See `Router`."""
+        """True if changes of links wait for `catch_up`."""
         return self._states.has_news
 
     def catch_up(self) -> list[Send]:
-        """See `Router`. No wave goes on before, nor an answer: who has answered knows the ways."""
+        """Flood changes of links, and follow them. No wave goes on before, nor an answer: who has
+        answered knows the ways.
+        """
         news = self._states.news(self._links)
         waiting, self._waiting = self._waiting, []
         answers, self._answers = self._answers, []
@@ -411,13 +417,13 @@ class SourceTrees(PlainRouter, Addressing):
         return self._spread(flood, sender, flood.wave)
 
     def _is_news(self, flood: Flood, known: int | None) -> bool:
-        """Whether it is a version that can be, of a broker that can be, and was not known."""
+        """Return whether it is a version that can be, of a broker that can be, and was not known."""
         if known is None:
             return flood.version < MAX_VERSION and len(self._versions) < MAX_ORIGINS
         return known < flood.version < MAX_VERSION
 
     def _outdo(self, flood: Flood) -> list[Send]:
-        """What an earlier life of this broker said, by a clock that was ahead, is said anew."""
+        """Outdo what an earlier life of this broker flooded by a clock that was ahead."""
         mine = self._versions[self.name]
         if flood.origin != self.name or not mine < flood.version < MAX_VERSION - 1:
             return []
@@ -459,5 +465,5 @@ class SourceTrees(PlainRouter, Addressing):
 
 
 def _narrowed(found: dict[Peer, RowMask], new: RowMask) -> dict[Peer, RowMask]:
-    """Where events go of which only the new ones are kept."""
+    """Restrict where events go to those that are new."""
     return found if new is ALL_NEW or new.all() else narrowed(found, new)

@@ -34,9 +34,9 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 Flags: TypeAlias = npt.NDArray[np.int8]
 
 _ODD, _FULL, _POSITIVE, _START, _PREFIX, _END = (1 << bit for bit in range(6))
-"""What is true of a set: it is of no form that is known here; it has all texts but for its tests;
-it has positive tests; its tests want a begin that its interval does not say; its
-interval wants one; its tests want an end."""
+"""Flags of a set: it is of no form that is known here; it has all texts but for its tests; it has
+positive tests; its tests want a begin that its interval does not say; its interval wants one; its
+tests want an end."""
 
 MOST_SPANS: Final = 16
 """Intervals of a set without tests that get a place each; a set of more gets one for all."""
@@ -47,17 +47,17 @@ more count as meeting, so that an advertisement and 100,000 filters do not take 
 
 
 def listed(values: KindSet) -> int:
-    """How many intervals of a set an interval is around: none, if each has a place of its own."""
+    """Return how many intervals of a set share a place: none, if each has its own."""
     return len(values.spans) if values.tests or len(values.spans) > MOST_SPANS else 0
 
 
 def takes_long(tests: Any, intervals: int) -> Any:
-    """Whether to compare two sets of so many tests and `listed` intervals takes too long."""
+    """Return whether to compare two sets of so many tests and `listed` intervals takes too long."""
     return tests * (tests + intervals) > MOST_TRIED
 
 
 class _Form(NamedTuple):
-    """What is known of a set at a glance; the literals and texts without case."""
+    """The form of a set, known at a glance; the literals and texts without case."""
 
     flags: int
     start: Fragment | None = None
@@ -93,7 +93,7 @@ class TextSets:
         self._literals: dict[str, set[int]] = {}
         self._denied: dict[str, set[int]] = {}
         self._lengths: Counter[int] = Counter()
-        """Of the keys of both."""
+        """Lengths of the keys of both."""
 
     def add(self, place: int, values: KindSet) -> None:
         """A set that is not a few intervals has this place."""
@@ -141,8 +141,8 @@ class TextSets:
         return (self._literals, literals), (self._denied, form.denied)
 
     def decide(self, values: KindSet, places: Longs, inside: Mask) -> tuple[Mask, Mask]:
-        """Which places, whose intervals touch those of a set, surely have a value in common with
-        it, and which have to be compared. Those of some are `inside` one of its own.
+        """Tell which places, whose intervals touch those of a set, surely have a value in common
+        with it, and which have to be compared. Those of some are `inside` one of its own.
         """
         flags = np.asarray(self._flags)[places]
         is_full, known = (flags & _FULL) != 0, (flags & _ODD) == 0
@@ -161,16 +161,16 @@ class TextSets:
         return meets, np.where(over, ~is_full, ~known | unsure)
 
     def _against_list(self, members: list[str], places: Longs, flags: Flags) -> tuple[Mask, Mask]:
-        """Of a list those that have a literal of it are compared. Others lack it; or they only deny
-        literals, and then have the first text of the list if it has none of these.
+        """Leave those to compare that require a text of the list. Others lack it; or they only
+        deny literals, and then have the first text of the list if it has none of these.
         """
         folded = [fold(each) for each in members]
         found = self._having(self._literals, folded) | self._having(self._denied, folded[:1])
         return (flags & _POSITIVE) == 0, self._marked(found)[places]
 
     def _against(self, form: _Form, spans: int, places: Longs, flags: Flags) -> tuple[Mask, Mask]:
-        """Of any other set those are compared that deny a literal of it, or that insist on one that
-        it denies. Begins and ends are compared one by one.
+        """Leave those to compare that deny a literal of it, or that insist on one that it denies.
+        Begins and ends are compared one by one.
         """
         apart, unsure = np.zeros(len(places), np.bool_), np.zeros(len(places), np.bool_)
         unsure |= self._marked(self._having(self._denied, [form.text]))[places]
@@ -191,7 +191,7 @@ class TextSets:
         return ~apart, unsure
 
     def _clashing(self, places: Longs, chosen: Flags, pin: Fragment) -> Mask:
-        """Which of the chosen places want another begin or end than this."""
+        """Select the places that want another begin or end than this."""
         apart = np.zeros(len(places), np.bool_)
         chosen_at = np.flatnonzero(chosen)
         pins = self._ends if pin.at_end else self._starts
@@ -221,7 +221,7 @@ class TextSets:
 
 
 def _form_of(values: KindSet) -> _Form:
-    """What is known of a set of texts; that it is odd if it has no such form."""
+    """Return the form of a set of texts; an odd one if it has none."""
     spans = values.spans
     span = spans[0] if len(spans) == 1 else min(spans, key=_prefix_length)
     prefix = common_prefix(*span)
@@ -259,7 +259,7 @@ def _prefix_length(span: tuple[Any, Any]) -> tuple[bool, int]:
 
 
 def _begins(prefix: str, piece: Fragment) -> bool:
-    """Whether what begins with a prefix begins with a piece."""
+    """Return whether what begins with a prefix begins with a piece."""
     return (fold(prefix) if piece.folded else prefix).startswith(piece.text)
 
 

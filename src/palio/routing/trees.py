@@ -41,27 +41,24 @@ DETOUR: Final = 2
 
 
 MAX_WEIGHT: Final = 1_000_000_000
-"""What a link weighs at most, so that a way over all of them is still a number. One that weighs so
-much is to go: it is taken only where there is no other.
-"""
+"""Greatest weight of a link, so that a way over all of them is still a number. One that weighs so
+much is to go: it is taken only where there is no other."""
 
 LEAVING_WEIGHT: Final = MAX_WEIGHT // 4
-"""What a link to a broker weighs that leaves. One that ends by itself weighs more: a broker stays
-until it is needed no longer, so ways may lead through it a while.
-"""
+"""Weight of a link to a broker that leaves. One that ends by itself weighs more: a broker stays
+until it is needed no longer, so ways may lead through it a while."""
 
 STOPPING_WEIGHT: Final = MAX_WEIGHT // 2
-"""What a link to a broker weighs that stops at once. Ways lead rather through one that was drained:
+"""Weight of a link to a broker that stops at once. Ways lead rather through one that was drained:
 that stays until somebody stops it, too. The three differ as much as neighbours tell (`NOTABLE`).
 """
 
 MAX_PRICE: Final = 1_000_000
-"""What a link weighs at most by its price or its round trip, which would be 10,000 s."""
+"""Greatest weight of a link by its price or its round trip, which would be 10,000 s."""
 
 UNMEASURED: Final = MAX_PRICE + 1
-"""What a link weighs of which nothing is known yet. Such a link is taken if there is no other; one
-that is in use is left alone until it is known.
-"""
+"""Weight of a link of which nothing is known yet. Such a link is taken if there is no other; one
+that is in use is left alone until it is known."""
 
 LANDMARKS: Final = 4
 """Brokers whose distances say where the middle is."""
@@ -71,7 +68,7 @@ NOTABLE: Final = 1.5
 
 
 def is_other_weight(said: int, weight: int) -> bool:
-    """Whether a weight differs from what was said of it by as much as matters.
+    """Return whether a weight differs from what was said of it by as much as matters.
 
     >>> is_other_weight(100, 140), is_other_weight(100, 151), is_other_weight(100, 60)
     (False, True, True)
@@ -141,7 +138,7 @@ def spanning_tree(graph: Graph, used: Iterable[Edge], member: str) -> frozenset[
 
 
 def forest(links: Iterable[Edge]) -> frozenset[Edge]:
-    """Of some links, in their order, those that close no circle.
+    """Keep those links, in their order, that close no circle.
 
     >>> sorted(forest([("a", "b"), ("b", "c"), ("a", "c")]))
     [('a', 'b'), ('b', 'c')]
@@ -177,8 +174,8 @@ def parents_below(root: str, links: Iterable[Edge]) -> dict[str, str]:
 
 
 def middle(graph: Graph, among: Iterable[str]) -> str:
-    """Of some brokers of a component, one with no long way to any other, nearly the shortest: all
-    of them compared would take a look at all ways. It has the shortest to a few that are far from
+    """Choose a broker of a component with no long way to any other, nearly the shortest: all of
+    them compared would take a look at all ways. It has the shortest to a few that are far from
     each other.
 
     >>> middle({"a": {"b": 1}, "b": {"a": 1, "c": 1}, "c": {"b": 1}}, "abc")
@@ -203,7 +200,7 @@ def _farthest(landmarks: list[dict[str, int]]) -> str:
 
 
 def _has_detour(graph: Graph, edge: Edge) -> bool:
-    """Whether there is a way round a link that is much lighter than it is."""
+    """Return whether there is a way round a link that is much lighter than it is."""
     one, other = edge
     weight = graph.get(one, {}).get(other)
     if weight is None:

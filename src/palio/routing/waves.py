@@ -141,7 +141,7 @@ class Waves:
         return [] if line is None else self._close(line.everybody, (peer.name,))
 
     def excuse(self, neighbour: Peer) -> list[Send]:
-        """What was said to a neighbour matters no more: whoever waits for its answer has it."""
+        """Answer those who wait for a neighbour that need not answer any more."""
         return self._close(self._lines.pop(neighbour).everybody, ())
 
     def _ask(self, line: _Line, waiting: list[_Waiting]) -> int:

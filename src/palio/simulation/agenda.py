@@ -1,4 +1,4 @@
-"""What happens when: actions ordered by (time, priority, sequence), and the virtual clock."""
+"""`Agenda`: actions ordered by (time, priority, sequence), and the virtual clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ US: Final = 1_000_000
 US_PER_MS: Final = 1_000
 
 FAULT: Final = 0
-"""Of what is due at one time faults come first, then messages, then timers."""
+"""Priority of faults: they come first of what is due at one time, then messages, then timers."""
 MESSAGE: Final = 1
 TIMER: Final = 2
 

@@ -34,14 +34,14 @@ __all__ = ["Cluster", "NodeRouter", "address_of"]
 NodeRouter: TypeAlias = Callable[[str], Router]
 
 REDIAL_US: Final = US // 5
-"""How long a broker waits before it dials a neighbour again."""
+"""Wait of a broker before it dials a neighbour again."""
 
 CALL_AGAIN_US: Final = US
-"""How long it waits before it dials again where its node wants it to."""
+"""Wait before it dials again for its node."""
 
 
 def address_of(broker: str) -> str:
-    """Where a simulated broker can be reached.
+    """Return the URL of a simulated broker.
 
     >>> address_of("b1")
     'palio://b1:7400'
@@ -70,12 +70,12 @@ class Cluster(Lines):
         self.epoch_us = epoch_us
         self.doors = doors
         self.medium = Medium(planner, Randomness(seed).branch(), latency_s=latency_s)
-        """What carries datagrams, where the settings say that there is a multicast way."""
+        """Carries datagrams, where the settings say that there is a multicast way."""
         self.nodes: dict[str, Node] = {}
         """Those that run."""
         self.disks: dict[str, Disk] = {}
         self.reports: list[tuple[str, Report]] = []
-        """What brokers said to people, with who said it."""
+        """Reports of brokers, each with its broker."""
         self.changed: Callable[[], object] = lambda: None
         """Called when a connection is used for the first time, or is open no longer."""
         self._matcher = matcher
@@ -85,9 +85,9 @@ class Cluster(Lines):
         self._wires: dict[tuple[str, str], None] = {}
         """Brokers that are linked: the first dials the second."""
         self.addresses: dict[str, str] = {}
-        """Where each broker says that others can reach it; what it says need not be so."""
+        """URL under which each broker says that it can be reached; it need not be right."""
         self._calls: dict[tuple[str, str], None] = {}
-        """Who dials which address because its node wants it to."""
+        """Brokers and the addresses that their nodes have them dial."""
 
     @property
     def wall_us(self) -> int:
@@ -176,7 +176,7 @@ class Cluster(Lines):
             pipe.break_off()
 
     def host(self, name: str) -> Host:
-        """What stands round a broker that runs."""
+        """Return the host of a broker that runs."""
         host = self._computers[name].host if name in self._computers else None
         if host is None:
             raise InvalidInput(f"the broker {name!r} does not run; start it")
@@ -190,13 +190,13 @@ class Cluster(Lines):
         self._dial_again(one, other)
 
     def disconnect(self, one: str, other: str) -> bool:
-        """When their link breaks, the first dials the second no longer; whether it would have."""
+        """Have the first dial the second no longer when their link breaks; whether it would have."""
         is_dialled = (one, other) in self._wires
         self._wires.pop((one, other), None)
         return is_dialled
 
     def calls(self, one: str, url: str) -> bool:
-        """Whether a broker dials an address because its node wants it to."""
+        """Return whether a broker dials an address because its node wants it to."""
         return (one, url) in self._calls
 
     def call(self, one: str, url: str) -> None:
@@ -281,7 +281,7 @@ class Cluster(Lines):
 
 
 class _Dialing(NamedTuple):
-    """What dials for one node (`palio.node.host.DialPort`)."""
+    """Dials for one node (`palio.node.host.DialPort`)."""
 
     cluster: Cluster
     broker: str

@@ -30,15 +30,15 @@ class Doors(NamedTuple):
     """
 
     authority: Callable[[str], Authority] = lambda _: OpenAuthority()
-    """Whom a broker lets in."""
+    """Decides whom a broker lets in."""
     identity: Callable[[str], Identity] = lambda _: NOBODY
-    """What a broker shows of itself."""
+    """Credentials of a broker."""
     token: Callable[[str], str] = lambda _: ""
-    """What a client shows."""
+    """Token of a client."""
 
 
 PROBE_US: Final = US
-"""How often a disk that refuses is tried."""
+"""Time between trials of a disk that refuses."""
 
 Started = TypeVar("Started", bound=Machine)
 
@@ -86,13 +86,13 @@ class Computer:
         self._dialing = dialing
         self._life = 0
         self.ahead_us = 0
-        """How far its clock on the wall is ahead of the true time."""
+        """Error of its wall clock, ahead of the true time."""
         self._paused_until_us = 0
         self._paused: deque[Callable[[], object]] = deque()
-        """What there is to do after a pause."""
+        """Actions that wait for the end of a pause."""
         self._is_probing = False
         self._answered_us = 0
-        """When the last of the appends is answered."""
+        """Time at which the last of the appends is answered."""
 
     def start(
         self,
@@ -175,7 +175,7 @@ class Computer:
     # --- the host's ports ---
 
     def append(self, append: Append) -> None:
-        """See `StorePort`."""
+        """Write a step, and answer once it is synced."""
         host, is_written = self.host, self.disk.append(append)
 
         def synced() -> None:
@@ -211,12 +211,12 @@ class Computer:
         self._planner.at(self._planner.now_us + PROBE_US, TIMER, partial(self._awake, probe))
 
     def moment(self) -> Moment:
-        """See `ClockPort`."""
+        """Return the time by both clocks."""
         now_us = self._planner.now_us
         return Moment(now_us / US, self._epoch_us + self.ahead_us + now_us)
 
     def wake_at(self, at: float) -> None:
-        """See `ClockPort`; alarms that another has replaced ring in vain."""
+        """Plan a wake-up. Alarms that another has replaced ring in vain."""
         host = self.host
         if host is not None:
             rings = partial(self._awake, partial(host.tick, at))

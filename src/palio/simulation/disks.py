@@ -27,17 +27,17 @@ class Disk:
     def __init__(self, random: Randomness | None = None) -> None:
         self._random = random
         self.synced = MemoryStore()
-        """What is safe."""
+        """Synced content."""
         self._unsynced: list[Append] = []
         self._term = 0
-        """How many refusals there were: a step of an earlier term does not know of the last."""
+        """Number of refusals: a step of an earlier term does not know of the last."""
         self.is_refusing = False
-        """Whether a step was refused, and none has been tried since."""
+        """True if a step was refused, and none has been tried since."""
         self._flipped: dict[int, None] = {}
         self.is_full = False
         self.fails_to_sync = False
         self.refusals: deque[bool] = deque()
-        """Of the next steps that need room, which find none."""
+        """The next steps that need room: true for one that finds none."""
         self.written: Callable[[], object] = lambda: None
         """Called when a step was handed over, before it is safe."""
 
@@ -78,7 +78,7 @@ class Disk:
         return True
 
     def holds(self, append: Append) -> bool:
-        """Whether a step was handed over and waits to be synced."""
+        """Return whether a step was handed over and waits to be synced."""
         return any(each is append for each in self._unsynced)
 
     def takes_writes(self) -> bool:
@@ -105,22 +105,22 @@ class Disk:
         return self.synced.held()
 
     def facts(self) -> list[Fact]:
-        """What is known of all brokers, and safe."""
+        """Return the synced facts of all brokers."""
         return self.synced.facts()
 
     # --- Store ---
 
     def load(self) -> Stored:
-        """See `Store`."""
+        """Return all that is safe."""
         return self.synced.load()
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
-        """See `Store`."""
+        """Return entries by number."""
         for number in numbers:
             if number in self._flipped:
                 raise JournalDamaged(f"entry {number} fails its checksum; restore it from a copy")
         return self.synced.entries(numbers)
 
     def heading(self, entry: int) -> Heading | None:
-        """See `Store`: of an entry only its events turn."""
+        """Return the heading of an entry. Of an entry only its events turn."""
         return self.synced.heading(entry)

@@ -18,7 +18,7 @@ class Lines:
         self.planner = planner
         self.latency_us = round(latency_s * US)
         self.spoils: Callable[[str, Message], bool] = lambda _sender, _message: False
-        """What, of all that a broker or client sends, arrives as bytes that nobody can read."""
+        """Chooses messages that arrive as bytes that nobody can read."""
         self._pipes: dict[Pipe, None] = {}
         """Those that are open, in the order in which they were opened."""
         self._cut: dict[frozenset[str], None] = {}
@@ -51,11 +51,11 @@ class Lines:
         self._delays_us[frozenset((one, other))] = round(seconds * US)
 
     def delay_us(self, one: str, other: str) -> int:
-        """How long everything between two takes."""
+        """Return the delay of everything between two."""
         return self._delays_us.get(frozenset((one, other)), self.latency_us)
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Whether there can be no new connection between two."""
+        """Return whether there can be no new connection between two."""
         held = max(self._held_for(one, other), self._held_for(other, one))
         return frozenset((one, other)) in self._cut or held > 0
 
@@ -66,7 +66,7 @@ class Lines:
         return max(self.delay_us(sender, receiver), self._held_for(sender, receiver))
 
     def is_linked(self, one: str, other: str) -> bool:
-        """Whether each has heard from the other through a connection that is open."""
+        """Return whether each has heard from the other through a connection that is open."""
         return any(pipe.is_open and pipe.is_used for pipe in self._between(one, other))
 
     def _between(self, one: str, other: str) -> list[Pipe]:

@@ -22,7 +22,7 @@ __all__ = ["Medium", "Port", "Weather"]
 
 
 class Weather(NamedTuple):
-    """What chances the copies of a packet have; without any, nothing goes wrong."""
+    """Chances of faults of each copy of a packet; none by default."""
 
     loss: float = 0.0
     """That one is lost."""
@@ -40,19 +40,19 @@ class Port:
         self.groups: dict[int, frozenset[int]] = {}
         """Those that it has joined, by plan."""
         self.listener: Callable[[Datagram], object] = lambda _: None
-        """Who is told what it hears."""
+        """Receives the datagrams."""
         self._medium = medium
         self._sealer = Sealer(UNSHARED, salt=salt)
         self.opener = Opener(UNSHARED, name)
-        """What opens packets, and counts those that it drops."""
+        """Opens packets, and counts those that it drops."""
 
     def cast(self, datagram: Datagram) -> None:
-        """See `MulticastPort`."""
+        """Send a datagram to its group."""
         for packet in self._sealer.seal(datagram):
             self._medium.carry(self.name, (datagram.plan, datagram.group), packet)
 
     def tune(self, plan: int, groups: tuple[int, ...]) -> None:
-        """See `MulticastPort`."""
+        """Join these groups of a plan, and leave the others."""
         self.groups[plan] = frozenset(groups)
         if not groups:
             del self.groups[plan]
@@ -65,7 +65,7 @@ class Port:
 
 
 class Medium:
-    """What carries datagrams between the brokers of a `Cluster`.
+    """Carries datagrams between the brokers of a `Cluster`.
 
     >>> from palio.simulation.agenda import Agenda
     >>> agenda, heard = Agenda(), []
@@ -97,7 +97,7 @@ class Medium:
 
     @property
     def weather(self) -> Weather:
-        """What becomes of what is cast from now on."""
+        """The faults of what is cast from now on."""
         return self._weather
 
     @weather.setter
@@ -149,7 +149,7 @@ class Medium:
                     )
 
     def _delays_us(self, random: Randomness) -> list[int]:
-        """How long each copy of a packet that arrives is on its way."""
+        """Draw the delays of the copies of a packet that arrive."""
         weather, found = self._weather, []
         for _ in range(2 if weather.doubled and random.chance(weather.doubled) else 1):
             if weather.loss and random.chance(weather.loss):

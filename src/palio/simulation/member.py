@@ -43,11 +43,11 @@ from palio.simulation.randomness import Randomness
 __all__ = ["Member", "Publication", "Surroundings"]
 
 AGAIN_US: Final = US // 10
-"""How long a member waits before it tries again to connect for the first time."""
+"""Wait of a member before it tries again to connect for the first time."""
 
 
 class Surroundings(Protocol):
-    """What a member needs of its world."""
+    """The services that a member needs of its world."""
 
     agenda: Agenda
     doors: Doors
@@ -77,20 +77,20 @@ class Publication:
         self.refused: list[Refused] = []
         self.error: PalioError | None = None
         self.levels: list[str] = []
-        """How it was answered: once, if all is well."""
+        """The answers: once, if all is well."""
         self.answered_s = inf
-        """When it was answered first."""
+        """Time of the first answer."""
 
     def refuse(self, refused: Refused) -> None:
-        """See `Receipt`."""
+        """Note events that were refused."""
         self.refused.append(refused)
 
     def fail(self, error: PalioError) -> None:
-        """See `Receipt`."""
+        """Note the error that ended it."""
         self.error = error
 
     def answer(self, level: str) -> None:
-        """See `Receipt`."""
+        """Note an acknowledgement."""
         self.levels.append(level)
         self.answered_s = min(self.answered_s, self._now())
 
@@ -114,7 +114,7 @@ class _Line(Connector):
         self.look()
 
     def look(self) -> None:
-        """See to it that `tick` is called in time."""
+        """Plan a timer so that `tick` is called in time."""
         agenda, at = self.member.world.agenda, self.session.wake_at
         if at < self._timer_at:
             self._timer_at = at
@@ -190,12 +190,12 @@ class Visitor(Application):
         self._other: _Line | None = None
         """While it moves, the session at the other broker."""
         self._hears_left = False
-        """Whether what it is told now comes from the broker that it is leaving."""
+        """True if what it is told now comes from the broker that it is leaving."""
         self.core.session = self._line.session
 
     @property
     def token(self) -> str:
-        """What it shows at the door."""
+        """The token that it shows to its broker."""
         return self._hello.token
 
     @token.setter
@@ -215,7 +215,7 @@ class Visitor(Application):
 
     @property
     def is_connected(self) -> bool:
-        """Whether what it says goes out at once."""
+        """True if what it says goes out at once."""
         return self.core.session.is_connected
 
     def connect(self) -> None:
@@ -320,16 +320,16 @@ class Member(Visitor):
         self.heard: list[tuple[str, int, dict[str, Any]]] = []
         """Publisher, number and attributes of what came, in order."""
         self.assembled: list[Assembled] = []
-        """What brokers have assembled, in order."""
+        """Occurrences that brokers have assembled, in order."""
         self.gaps: list[Gap] = []
         self.answers: dict[int, Done | Failed | Answer] = {}
         self.outcomes: dict[int, list[Outcome]] = {}
         """All that was said of each request; it is one thing, if all is well."""
         self.publications: list[Publication] = []
         self.acknowledges = True
-        """Whether it has dealt with what it hears at once; else with `deal`."""
+        """True if it has dealt with what it hears at once; else with `deal`."""
         self.receipts: dict[int, Receipts] = {}
-        """Of each durable subscription, what it has not acknowledged."""
+        """By durable subscription, what it has not acknowledged."""
         self._next_id = 1
         self._next_key = 1
 
@@ -345,7 +345,7 @@ class Member(Visitor):
 
     @property
     def refused(self) -> list[Refused]:
-        """What its broker did not take of its publications."""
+        """Publications that its broker refused."""
         return [refused for each in self.publications for refused in each.refused]
 
     def _last_at(self, level: str) -> int:
@@ -404,7 +404,7 @@ class Member(Visitor):
         return self.core.publications.next - 1
 
     def published(self, first: int, last: int, *, durable: StoredAt) -> Publication:
-        """What is to be told what becomes of these events."""
+        """Return the receipt of these events."""
         return Publication(first, last, durable=durable, now=lambda: self.world.now)
 
     def ask(self, request: Callable[[int], Request]) -> int:

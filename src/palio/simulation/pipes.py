@@ -33,7 +33,7 @@ class Planner(Protocol):
 
 
 class Reader(Protocol):
-    """Who is told what comes out at an end."""
+    """Receives what comes out at an end."""
 
     def arrived(self, message: Message) -> None:
         """A message came."""
@@ -46,7 +46,7 @@ class Reader(Protocol):
 
 
 class Holder(Protocol[Link_contra]):
-    """Who has several ends: the host of a broker, by number, or a client, by the end itself."""
+    """Owner of several ends: the host of a broker, by number, or a client, by the end itself."""
 
     def receive(self, link: Link_contra, message: Message, /) -> object:
         """A message came."""
@@ -72,26 +72,26 @@ class HeldEnd(Generic[Link_contra]):
         self._do = do
 
     def arrived(self, message: Message) -> None:
-        """See `Reader`."""
+        """Hand a message on."""
         self._do(partial(self._holder.receive, self._link, message))
 
     def lost(self, _reason: str) -> None:
-        """See `Reader`."""
+        """Report the loss of the connection."""
         self._do(partial(self._holder.lost, self._link))
 
     def illegal(self, error: IllegalMessage) -> None:
-        """See `Reader`."""
+        """Report bytes that cannot be read."""
         self._do(partial(self._holder.illegal, self._link, error))
 
 
 class Surface(NamedTuple):
-    """What a pipe needs of the world in which it lies."""
+    """The services that a pipe needs of its world."""
 
     planner: Planner
     delay_us: Callable[[str, str], int]
-    """How long everything takes from one to the other, from now on."""
+    """Gives the delay from one to the other, from now on."""
     spoils: Callable[[str, Message], bool]
-    """Whether what someone sends arrives as bytes that cannot be read."""
+    """True if what someone sends arrives as bytes that cannot be read."""
     changed: Callable[[Pipe], object]
     """Something has come through for the first time, or the pipe is open no longer."""
 
@@ -157,12 +157,12 @@ class Pipe:
         self._is_damaged = [False, False]
 
     def joins(self, one: str, other: str) -> bool:
-        """Whether it lies between these two."""
+        """Return whether it lies between these two."""
         return {*self.names} == {one, other}
 
     @property
     def is_used(self) -> bool:
-        """Whether each end has heard from the other."""
+        """True if each end has heard from the other."""
         return all(self._has_carried)
 
     def carry(self, side: int, data: bytes | None) -> None:
@@ -187,7 +187,7 @@ class Pipe:
             self.ends[side].take(data)
 
     def break_off(self, reason: str = "the connection was cut") -> None:
-        """What is under way is lost, and both ends are told."""
+        """Drop what is under way, and tell both ends."""
         self.over()
         for end in self.ends:
             end.end(reason)

@@ -45,7 +45,7 @@ class Topology(msgspec.Struct, frozen=True):
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a way from each broker to each other one."""
+        """True if there is a way from each broker to each other one."""
         reached = {self.brokers[0]}
         growing = True
         while growing:
@@ -58,7 +58,7 @@ class Topology(msgspec.Struct, frozen=True):
 
     @property
     def is_tree(self) -> bool:
-        """Whether it is connected and has no cycle."""
+        """True if it is connected and has no cycle."""
         return self.is_connected and len(self.edges) == len(self.brokers) - 1
 
 
@@ -113,7 +113,7 @@ def connected_random(size: int, extra: int, random: Randomness) -> Topology:
 
 
 Shapes: TypeAlias = Mapping[str, Callable[..., Topology]]
-"""What makes a topology from sizes, by the name of its shape."""
+"""Makers of topologies from sizes, by the name of its shape."""
 
 _SHAPES: Final[Shapes] = {
     "line": line,

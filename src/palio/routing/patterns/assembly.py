@@ -29,12 +29,12 @@ MAX_UNTOLD: Final = 100
 
 
 def is_occurrence(pattern: Pattern, parts: Parts) -> bool:
-    """Whether these events, in this order, are one occurrence of the pattern."""
+    """Return whether these events, in this order, are one occurrence of the pattern."""
     return Monitor(pattern).push(parts) == [parts]
 
 
 def follows(pattern: Pattern, progress: AssemblyProgress) -> bool:
-    """Whether a monitor of the pattern may be in this state."""
+    """Return whether a monitor of the pattern may be in this state."""
     monitor = Monitor(pattern)
     if monitor.push(progress.taken) or monitor.progress != progress.taken:
         return False
@@ -86,7 +86,7 @@ class Assembly:
 
     @property
     def is_full(self) -> bool:
-        """Whether more is held back than may be, so that the earliest cannot wait any longer."""
+        """True if more is held back than may be, so that the earliest cannot wait any longer."""
         return len(self._order) > MAX_PATTERN_PENDING
 
     def push(self, occurrences: Iterable[Occurrence]) -> None:
@@ -114,11 +114,11 @@ class Assembly:
 
     @property
     def has_missed(self) -> bool:
-        """Whether it is yet to be told that events were late."""
+        """True if it is yet to be told that events were late."""
         return bool(self._untold)
 
     def missed(self, key: int) -> list[TooLate]:
-        """What is to be told of events that were late, under a key; once."""
+        """Return the reports of late events under a key; once."""
         untold, self._untold = self._untold, {}
         return [TooLate(key, publisher, *numbers) for publisher, numbers in untold.items()]
 
@@ -133,14 +133,14 @@ class Assembly:
         return found
 
     def has_due(self, until: datetime) -> bool:
-        """Whether there is something to let go that was published by then."""
+        """Return whether there is something to let go that was published by then."""
         if self.is_waiting or not self._order:
             return False
         return self._order[0][0] <= until or self.is_full
 
     @property
     def held(self) -> int:
-        """How many events it holds back."""
+        """Number of events held back."""
         return len(self._order)
 
     def stop(self) -> AssemblyProgress:

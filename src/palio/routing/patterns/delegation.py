@@ -58,7 +58,7 @@ class Delegation:
         self.standing: dict[int, PatternSubscription] = {}
         """By number, in the order they came."""
         self.reading = Reading(self.standing)
-        """What came for assemblies here."""
+        """Events that came for assemblies here."""
         self._late_before = 0
         self._by_key: dict[Peer, dict[int, PatternSubscription]] = {}
         self._next_number = 0
@@ -155,7 +155,7 @@ class Delegation:
         return []
 
     def _collecting(self, standing: PatternSubscription) -> Assembly:
-        """What takes over: that of a pattern which only passes through is made for it."""
+        """Return the assembly that takes over; make one for a pattern that only passed through."""
         if standing.assembly is None:
             standing.assembly = Assembly(standing.pattern, is_waiting=True)
         return standing.assembly

@@ -1,4 +1,4 @@
-"""What may be said about a pattern when: the checks behind the table of `patterns.messages`."""
+"""Check messages about patterns: the rules behind the table of `patterns.messages`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from palio.routing.protocol import IllegalMessage, Peer
 __all__ = ["FromProvider", "bound", "check_room", "check_times", "check_turn"]
 
 FromProvider: TypeAlias = Ready | Returned | HeldBack | Composite | TooLate
-"""What a provider says about a pattern that it was given."""
+"""Messages of a provider about a pattern that it was given."""
 
 
 def bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:

@@ -82,10 +82,10 @@ class Providers:
     def __init__(self, underlay: Underlay) -> None:
         self._underlay = underlay
         self._entrusted: Counter[Peer] = Counter()
-        """How many patterns each neighbour is the provider of."""
+        """Number of patterns that each neighbour provides."""
 
     def offers(self, subscriber: Peer) -> Offers:
-        """What all but a subscriber advertise; a client is offered its own events, too."""
+        """Return what all but a subscriber advertise; a client is offered its own events, too."""
         return {
             peer: offered
             for peer, offered in self._underlay.offers().items()

@@ -43,13 +43,13 @@ class Reading:
     def __init__(self, standing: Mapping[int, PatternSubscription]) -> None:
         self._standing = standing
         self.times = Timetable()
-        """When assemblies have something to let go."""
+        """The times at which assemblies have events to release."""
         self.unread = Unread()
-        """What came for them and is yet to be read."""
+        """Events that came for them and are yet to be read."""
 
     @property
     def first(self) -> datetime | None:
-        """When the first of what is held back was published; long ago if something is unread."""
+        """Time of publication of the first event held back; long ago if something is unread."""
         return AT_ONCE if self.unread else self.times.first
 
     def take_in(self, parcel: Parcel, needed: dict[int, RowMask]) -> None:
@@ -153,7 +153,7 @@ class Timetable:
         return len(self._times)
 
     def is_due(self, until: datetime) -> bool:
-        """Whether there is a pattern of a time up to this one."""
+        """Return whether there is a pattern of a time up to this one."""
         first = self.first
         return first is not None and first <= until
 

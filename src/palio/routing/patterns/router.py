@@ -33,7 +33,7 @@ from palio.routing.reference_selector import ReferenceSelector
 __all__ = ["REORDER_WINDOW", "Patterned"]
 
 REORDER_WINDOW: Final = timedelta(seconds=1)
-"""How late an event may come and still find its place: a few retransmissions around the
+"""Delay with which an event may come and still find its place: a few retransmissions around the
 world, and what clocks of brokers differ by. Every composite notification waits that long."""
 
 
@@ -79,26 +79,26 @@ class Patterned:
     follows_sources = False
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """See `Router`."""
+        """Find out if anybody may publish what a filter wants."""
         return self.inner.sources(filter)
 
     @property
     def ways(self) -> int:
-        """See `Router`."""
+        """Grows when known events take other paths."""
         return self.inner.ways
 
     @property
     def is_changing(self) -> bool:
-        """See `Router`. Until that is over nothing is assembled."""
+        """True on the way to another tree. Until that is over nothing is assembled."""
         return self.inner.is_changing
 
     def goes_round(self, neighbour: Peer) -> bool:
-        """See `Router`."""
+        """Return whether events may take another path to a neighbour."""
         return self.inner.goes_round(neighbour)
 
     @property
     def is_in_order(self) -> bool:
-        """See `Router`."""
+        """True if the paths are as wanted."""
         return self.inner.is_in_order
 
     @property
@@ -129,44 +129,44 @@ class Patterned:
     # --- the calls of `Router` ---
 
     def attach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Add a peer that has connected."""
         return self._around(lambda: self.inner.attach(peer))
 
     def detach(self, peer: Peer) -> list[Send]:
-        """See `Router`."""
+        """Forget a peer that is gone."""
         return self._around(lambda: self.inner.detach(peer))
 
     def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """See `Router`."""
+        """Set what the link to a neighbour weighs."""
         return self._around(lambda: self.inner.weigh(peer, weight))
 
     def unsettle(self) -> None:
-        """See `Router`."""
+        """Have the next wave go to all neighbours."""
         self.inner.unsettle()
 
     def holds(self, sender: Peer) -> bool:
-        """See `Router`."""
+        """Return whether what a peer publishes must wait."""
         return self.inner.holds(sender)
 
     def bide(self) -> None:
-        """See `Router`."""
+        """Keep changes of links for `catch_up`."""
         self.inner.bide()
 
     @property
     def is_behind(self) -> bool:
-        """See `Router`."""
+        """True if changes of links wait for `catch_up`."""
         return self.inner.is_behind
 
     def catch_up(self) -> list[Send]:
-        """See `Router`."""
+        """Flood changes of links, and follow them."""
         return self._around(self.inner.catch_up)
 
     def give_up(self) -> list[Send]:
-        """See `Router`."""
+        """End a change of the tree at once."""
         return self._around(self.inner.give_up)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
-        """See `Router`."""
+        """Act on a message of a peer."""
         if not isinstance(message, PatternControl):
             if only_subscribes(message) or not self.delegation.standing:
                 return self._underlay.outward(self.inner.receive(sender, message))
@@ -179,7 +179,7 @@ class Patterned:
         return self.delegation.receive(sender, message)
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """See `Router`. What events complete is fetched with `advance`."""
+        """Select the peers that events go to. What events complete is fetched with `advance`."""
         found = self.inner.route(sender, parcel)
         needed = found.pop(self._underlay.monitors, None)
         if needed is not None:
@@ -194,7 +194,7 @@ class Patterned:
         self.delegation.check_room(subscriber, more)
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """See `Router`."""
+        """Select the events that count, as advertised."""
         return self.inner.announced(sender, parcel)
 
     # --- time ---
@@ -215,7 +215,7 @@ class Patterned:
 
     @property
     def wake(self) -> datetime | None:
-        """When `advance` must be called next, if nothing happens before; None for never."""
+        """Time of the next call of `advance`, if nothing happens before; None for never."""
         first = self.delegation.reading.first
         if self.is_changing or first is None:
             return None

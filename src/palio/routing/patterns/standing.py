@@ -72,14 +72,14 @@ class PatternSubscription:
         self.pattern = pattern
         self.number = number
         self.is_long = len(str(pattern)) > MAX_DELEGATED_CHARS
-        """Whether no neighbour reads it."""
+        """True if no neighbour reads it."""
         self.stage = AssemblyPlace.IDLE
         self.provider: Peer | None = None
         self.assembly: Assembly | None = None
         self.is_asked_back = False
         """The subscriber recalled it while this broker was recalling it itself."""
         self.ends_after: Place | None = None
-        """Where the last occurrence handed to a client ended: the next one lies beyond."""
+        """Place at which the last occurrence handed to a client ended: the next one lies beyond."""
 
 
 def covers_subscription(

@@ -70,7 +70,7 @@ class Underlay:
         self.router.receive(self.monitors, Batch((), fresh=True))
 
     def is_in_tree(self, peer: Peer) -> bool:
-        """Whether a peer is a client, or a neighbour by a link of the tree."""
+        """Return whether a peer is a client, or a neighbour by a link of the tree."""
         return peer in self.tree.advertisements.entries
 
     def offers(self, only: Peer | None = None) -> Offers:
@@ -125,7 +125,7 @@ class Underlay:
 
 
 def only_subscribes(message: Control) -> bool:
-    """Whether a message certainly changes no offers and no tree."""
+    """Return whether a message certainly changes no offers and no tree."""
     if isinstance(message, Batch):
         return not message.fresh and not any(
             isinstance(each, Advertise | Unadvertise | Withdraw) for each in message.requests
