@@ -208,7 +208,7 @@ def clusters_of(likeness: Floats, size: int) -> list[list[int]]:
     """Clusters of at most `size` brokers, as alike as a greedy choice finds them.
 
     Each begins with the broker that is least like all others that are left, as one at the edge is,
-    and takes in whoever is most like its members. All have the same size, or one less.
+    and takes in the broker most like its members. All have the same size, or one less.
 
     >>> clusters_of(np.array([[1, 0, 0.9, 0], [0, 1, 0, 0.8], [0.9, 0, 1, 0], [0, 0.8, 0, 1]]), 2)
     [[0, 2], [1, 3]]

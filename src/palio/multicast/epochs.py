@@ -23,7 +23,9 @@ class Carriage(NamedTuple):
     """The groups and links that carry an event to some brokers."""
 
     groups: tuple[tuple[int, tuple[str, ...]], ...]
-    """Groups, each with those of the brokers that hear by it; each broker is in one of them..."""
+    """Groups, each with those of the brokers that receive by it; each broker is in one of
+    them...
+    """
     by_link: tuple[str, ...]
     """...or here."""
 

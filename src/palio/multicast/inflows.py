@@ -1,4 +1,4 @@
-"""`Inflows`: the flows to one broker from others: order, what is lacking, what was heard."""
+"""`Inflows`: the flows to one broker from others: order, what is lacking, what was received."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Inflow:
         """Events that came before their turn."""
         self.held_bytes = 0
         self.news = 0
-        """Events that came since the sender was told how far this has got."""
+        """Events that came since the last report to the sender."""
         self.heard_at = inf
         """Time to report to the sender."""
         self.lack_at = inf
@@ -109,8 +109,8 @@ class _Inflow:
 
 
 class Inflows:
-    """The flows to a broker. Events are handed on in order by `arrived`, and what is to be said is
-    left in `said`; whoever calls takes it out.
+    """The flows to a broker. Events are handed on in order by `arrived`, and what is to be sent is
+    left in `said`; the caller takes it out.
 
     >>> from palio.model.row_parcels import RowParcel
     >>> came = []
@@ -155,7 +155,7 @@ class Inflows:
     def state(
         self, sender: str, life: int, *, stage: int, number: int, gone: int, now: float
     ) -> None:
-        """A sender says how its flow stands."""
+        """Take a sender's report of how its flow stands."""
         flow = self._flows.get(sender)
         if flow is not None and flow.life > life:
             return

@@ -12,20 +12,24 @@ FIRST_WINDOW: Final = 128
 it by default."""
 
 LEAST_WINDOW: Final = 64
-"""Fewer are not sent ahead, whoever lacks some: a thousand a second where each repair takes 60 ms,
-and half of what a socket's buffer holds."""
+"""Fewer are not sent ahead, even if a receiver lacks some: a thousand a second where each repair
+takes 60 ms, and half of what a socket's buffer holds."""
 
 MOST_WINDOW: Final = 4_096
 """More would not make a network faster: 40 ms at 100,000 datagrams a second."""
 
 MAX_WAITING_BYTES: Final = 8 << 20
-"""Events that wait for the window; beyond, whoever keeps it shut is moved to links at once."""
+"""Events that wait for the window; beyond, the receiver that keeps it shut is moved to links at
+once.
+"""
 
 MAX_TOGETHER: Final = 512
-"""Events that waited and go their way together: 15 ms. Others follow in the next turn."""
+"""Events that waited and proceed together: 15 ms. Others follow in the next turn."""
 
 SLOW_S: Final = 1.0
-"""Seconds for which the window may stay shut before whoever keeps it so is moved to links."""
+"""Seconds for which the window may stay shut before the receiver that keeps it so is moved to
+links.
+"""
 
 JUDGED: Final = 256
 """Events after which a receiver that lacked half of them is moved to links too."""
@@ -34,10 +38,10 @@ AWAY_S: Final = 1.0
 """Seconds before it may come back; twice as long each time..."""
 
 MOST_AWAY_S: Final = 60.0
-"""...up to so many. Who keeps up for as long begins anew."""
+"""...up to so many. Who keeps up for as long starts over."""
 
 MAX_HISTORY_BYTES: Final = 64 << 20
-"""Events of all flows that were sent and not heard; beyond, the one whose oldest has waited
+"""Events of all flows that were sent and not received; beyond, the one whose oldest has waited
 longest loses its oldest."""
 
 MAX_LOST: Final = 256
@@ -50,7 +54,7 @@ MAX_ALL_HELD_BYTES: Final = 128 << 20
 """...and of all flows to a broker."""
 
 HEARD_EVENTS: Final = 64
-"""A receiver says how far it has got after so many events, half of the first window..."""
+"""A receiver reports how far it has got after so many events, half of the first window..."""
 
 HEARD_S: Final = 0.2
 """...and seconds after the first of them, or when it is asked: of a hundred events a second each
@@ -74,14 +78,14 @@ MAX_REPAIRED: Final = 256
 """Events that are sent again at once: 3 ms. What else is lacking is asked for again."""
 
 TAIL_S: Final = 0.05
-"""Seconds after its last event that a sender says how far a flow has got, which asks the receiver
-for the same, if that was not said by then; twice as long each time..."""
+"""Seconds after its last event that a sender reports how far a flow has got, which asks the
+receiver for the same, if that was not sent by then; twice as long each time..."""
 
 MOST_TAIL_S: Final = 1.0
 """...up to so many."""
 
 MAX_FLOWS: Final = 4_096
-"""Brokers to which one sends, and from which one hears: as many as a plan has."""
+"""Brokers to which one sends, and from which one receives: as many as a plan has."""
 
 MAX_ROUTES: Final = 65_536
 """Sets of brokers of which a sender remembers which groups carry an event for them."""

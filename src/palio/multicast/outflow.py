@@ -39,7 +39,7 @@ class FlowState(NamedTuple):
     receiver: str
     receiver_life: int
     stage: int
-    """0: are you there? 1: what went before the flow has gone before this. 2: it goes on."""
+    """0: are you there? 1: what went before the flow has gone before this. 2: it continues."""
     number: int
     """The last."""
     gone: int
@@ -58,7 +58,7 @@ class UnheardEvents:
         self.at = now
         self.durable = durable
         self.open = open
-        """Receivers that have not heard it."""
+        """Receivers that have not received it."""
         self.blocks = 0
         """Those among them for whom the window waits."""
         self.datagram: Datagram | None = None
@@ -96,7 +96,7 @@ class Outflow:
         """Time at which it last got further, or was found stuck."""
         self.stage = 0
         self.joined: tuple[int, ...] = ()
-        """The plans whose groups it hears."""
+        """The plans whose groups it receives."""
         self.may_cast = True
         """True if it keeps up; it was moved to links if not."""
         self.back_at = -inf
@@ -156,7 +156,7 @@ class GroupWay(NamedTuple):
     layout: Struct
 
     def counts(self) -> bytes:
-        """Encode what the members are told. Who is sent nothing by datagrams is not told of
+        """Encode the counts of the members. A receiver on links is not informed of
         numbers that are on their way to it by links, or it would ask for them.
         """
         return self.layout.pack(

@@ -1,6 +1,6 @@
 """`Outflows`: the flows from one broker to others: numbers, window, history and repair.
 
-A flow is known by its receiver and has its numbers. What was sent and not heard is kept, in the
+A flow is known by its receiver and has its numbers. What was sent and not received is kept, in the
 order of the numbers, so that the place in that line is the number. A datagram, and what goes by
 links to several, is kept once for all flows that it is of.
 """
@@ -51,7 +51,7 @@ Said: TypeAlias = Datagram | ByLinks | FlowState
 
 
 class Outflows:
-    """The flows from a broker. What is to be said is left in `said`; whoever calls takes it out.
+    """The flows from a broker. What is to be sent is left in `said`; the caller takes it out.
 
     >>> from palio.model.row_parcels import RowParcel
     >>> flows = Outflows("b1", life=1)
@@ -75,9 +75,9 @@ class Outflows:
         """Share of the memory limits."""
         self.said: list[Said] = []
         self.moved: list[str] = []
-        """Receivers that were moved to links. Whoever calls takes them out."""
+        """Receivers that were moved to links. The caller takes them out."""
         self.lost = 0
-        """Events that were forgotten before they were heard."""
+        """Events that were forgotten before they were received."""
         self.epoch: Epoch | None = None
         self.window: float = FIRST_WINDOW
         self.datagrams = 0
@@ -106,7 +106,7 @@ class Outflows:
     # --- receivers ---
 
     def begin(self, broker: str, life: int) -> None:
-        """A broker takes part, in a life of it: its flow begins, or begins anew."""
+        """A broker takes part, in a life of it: its flow begins, or starts over."""
         before = self._flows.get(broker)
         if before is not None and before.life == life:
             return
@@ -118,8 +118,8 @@ class Outflows:
         self._tail_soon(0.0)
 
     def end(self, broker: str) -> None:
-        """A broker takes part no longer. What it has not heard is lost, and so is what waits to be
-        sent to it: that has numbers too, so that the broker is told if it comes back.
+        """A broker takes part no longer. What it has not received is lost, and so is what waits to
+        be sent to it: that has numbers too, so that the broker is informed if it comes back.
         """
         flow = self._flows.pop(broker, None)
         if flow is None:
@@ -168,11 +168,11 @@ class Outflows:
 
     @property
     def slow(self) -> list[str]:
-        """Those that were moved to links, and have not heard all since."""
+        """Those that were moved to links, and have not received all since."""
         return [name for name, flow in self._flows.items() if not flow.may_cast]
 
     def join(self, broker: str, plans: tuple[int, ...]) -> None:
-        """A broker hears the groups of these plans."""
+        """A broker receives the groups of these plans."""
         flow = self._flows.get(broker)
         if flow is not None and flow.joined != plans:
             flow.joined = plans
@@ -310,7 +310,7 @@ class Outflows:
         lacking: Sequence[tuple[int, int]],
         now: float,
     ) -> None:
-        """A receiver says how far it has got, and what it lacks of what came after."""
+        """Take a receiver's report of how far it has got, and what it lacks of what came after."""
         flow = self._flows.get(broker)
         if flow is None or flow.life != life or number > flow.number:
             return
@@ -339,7 +339,7 @@ class Outflows:
         self._go_on(now)
 
     def _forget(self, flow: Outflow, count: int) -> None:
-        """The first of what a receiver has not heard need not be kept for it any longer."""
+        """The first of what a receiver has not received need not be kept for it any longer."""
         unheard = flow.unheard
         for number in range(flow.heard + 1, flow.heard + count + 1):
             sent = unheard.popleft()
@@ -396,7 +396,7 @@ class Outflows:
 
     def _repeat(self, flow: Outflow, number: int, sent: UnheardEvents, now: float) -> None:
         """Send events again: by links to the first who asks, to the group if another does, and by
-        links again to who does not hear that either.
+        links again to who does not receive that either.
         """
         if now - sent.repeated_at < LACK_S:
             return  # it is on its way to all
@@ -443,8 +443,8 @@ class Outflows:
         self._tail_at = min(self._tail_at, at)
 
     def _tell_tails(self, now: float, after_s: float = TAIL_S) -> None:
-        """Say how far flows have got of which not all was heard, and to which nothing was sent
-        after: by the group, and by links to who has not heard something for long.
+        """Say how far flows have got of which not all was received, and to which nothing was sent
+        after: by the group, and by links to who has not received something for long.
         """
         groups: dict[int, GroupWay] = {}
         plan = None if self.epoch is None else self.epoch.id
@@ -468,7 +468,7 @@ class Outflows:
         self._tail_s = min(MOST_TAIL_S, 2 * self._tail_s)
 
     def flush(self, now: float) -> None:
-        """Nobody will be here to be asked: what was not heard and what waits goes by links."""
+        """Nobody will be here to be asked: what was not received and what waits goes by links."""
         to: dict[UnheardEvents, list[tuple[str, int]]] = {}
         for flow in self._flows.values():
             for number, sent in enumerate(flow.unheard, flow.heard + 1):
@@ -480,7 +480,9 @@ class Outflows:
             self._go_on(now)
 
     def _move_slowest(self, now: float) -> None:
-        """Whoever has not heard the oldest datagram is moved to links: the window waits for it."""
+        """A receiver that has not received the oldest datagram is moved to links: the window waits
+        for it.
+        """
         cast = self._flows.values() if self._under_way >= self.window else ()
         oldest = {flow.name: flow.oldest for flow in cast if flow.is_cast}
         first = min(oldest.values(), default=inf)
@@ -501,7 +503,7 @@ class Outflows:
         self.said.append(flow.state)
 
     def _relieve(self, sent_to: Collection[Outflow]) -> None:
-        """Too much is kept: flows lose of the older half of what was not heard, that first which
+        """Too much is kept: flows lose of the older half of what was not received, that first which
         has waited longest. What was sent just now is kept, however large it is.
         """
         while self._history_bytes > MAX_HISTORY_BYTES * self._share:
@@ -515,7 +517,7 @@ class Outflows:
         self._more_at = 0.0  # not from here: what is sent then may call for this again
 
     def _lose(self, flow: Outflow, count: int) -> None:
-        """The first of what a receiver has not heard cannot be had any longer."""
+        """The first of what a receiver has not received cannot be had any longer."""
         self._forget(flow, count)
         self.lost += count
         flow.gone = flow.heard

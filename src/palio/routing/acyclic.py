@@ -4,7 +4,7 @@
 that covers it went there already; events go back along the paths of the subscriptions they match.
 The topology must be acyclic; `general` makes one of any graph.
 
-`Hierarchical` (siena 5.1): each broker but the root has a master, which is told the roots of the
+`Hierarchical` (siena 5.1): each broker but the root has a master, which is sent the roots of the
 poset and receives every event; to the brokers below it a server is what it is to clients.
 Advertisements are dropped.
 
@@ -44,7 +44,7 @@ class Hierarchical(ForwardingRouter):
     """One server of a hierarchy. Its master is the peer with role `MASTER`, if one is attached."""
 
     def tells(self, peer: Peer) -> bool:
-        """Only the master is told anything."""
+        """Only the master is sent anything."""
         return peer.role is Role.MASTER
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:

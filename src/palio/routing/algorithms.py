@@ -38,9 +38,9 @@ class Algorithm:
     """The algorithm in a line."""
     graph: GraphKind
     has_parents: bool = False
-    """Set if each broker but one is told which broker is above it."""
+    """Set if each broker but one is informed which broker is above it."""
     finds_parents: bool = False
-    """True if brokers find out who is above whom. One that is told a parent is not to be the root.
+    """True if brokers find out who is above whom. One with a parent is not to be the root.
     """
     is_advertised: bool = False
     """True if events count only where their publisher advertised them."""

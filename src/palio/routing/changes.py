@@ -1,20 +1,20 @@
 """`Change`: the tree gives up a link for another, or turns one, while no event is under way.
 
 An event that is on its way when the tree changes under it is lost, or comes by two ways out of
-order. So those who hear of a plan that exchanges links (`TreePlan.calm`) go through rounds. A
-broker says `Reached` on a link once all its *other* links have said it, so that the word goes from
+order. So brokers that learn of a plan that exchanges links (`TreePlan.calm`) go through rounds. A
+broker sends `Reached` on a link once all its *other* links have sent it, so that the word goes from
 the leaves through the tree and back, one for each direction of each link:
 
 0. *Still*, on the links in use: what enters the network here waits, and nothing comes from beyond.
-   As links keep order, a broker that has heard it on all its links has all events behind it. Then
-   it leaves the links that the plan does not hold, or not this way up, and joins those that it
+   As links keep order, a broker that has received it on all its links has all events behind it.
+   Then it leaves the links that the plan does not hold, or not this way up, and joins those that it
    does.
-1. *Told*, on the links of the plan: what is wanted beyond has been said on this link.
+1. *Done*, on the links of the plan: what is wanted beyond has been sent on this link.
 2. Where there are advertisements, told again: subscriptions have followed what was advertised.
 
-After the last round what had to wait goes its way. A link that breaks is one less to wait for, and
+After the last round what had to wait proceeds. A link that breaks is one less to wait for, and
 who is not on the way to that plan, or no longer, says at once that it has reached all. Who decides
-by itself meanwhile, since it has begun anew, joins no link of that plan, and is not waited for.
+by itself meanwhile, since it has started over, joins no link of that plan, and is not waited for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from palio.routing.protocol import Peer, Send
 __all__ = ["NOT_IN_USE", "Change"]
 
 NOTHING: Final = -1
-"""A neighbour has said no round yet..."""
+"""A neighbour has sent no round yet..."""
 
 NOT_IN_USE: Final = -2
 """...or cannot, as the link is yet to be joined."""
@@ -60,7 +60,7 @@ class Change:
         return self.round > self._last
 
     def heard(self, message: Reached | None) -> int:
-        """The round of this change that a neighbour has said."""
+        """Return the round of this change that a neighbour has sent."""
         if message is None or not self.is_to((message.origin, message.version)):
             return NOTHING
         return message.round
@@ -79,7 +79,7 @@ class Change:
         )
 
     def forget(self, peer: Peer) -> None:
-        """A link is in use no longer: in its next use all is said anew."""
+        """A link is in use no longer: in its next use all is sent again."""
         self._said.pop(peer, None)
 
     def lose(self, peer: Peer) -> None:
@@ -87,8 +87,8 @@ class Change:
         self._lost.add(peer)
 
     def go_on(self, heard: Mapping[Peer, int]) -> list[Send]:
-        """Return what is to be said, given the links of this round and what was heard on each.
-        Once that is said on all and heard on all, the next round begins.
+        """Return what is to be sent, given the links of this round and what was received on each.
+        Once that is sent on all and received on all, the next round begins.
         """
         waiting = {
             peer for peer, said in heard.items() if said < self.round and peer not in self._lost

@@ -17,7 +17,7 @@ from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory
 __all__ = ["FloodTables"]
 
 _EVERYBODY: Final = Peer.broker("")
-"""The one neighbour of the local table: what it is told is flooded."""
+"""The one neighbour of the local table: what it is sent is flooded."""
 
 
 class FloodTables:
@@ -65,7 +65,7 @@ class FloodTables:
             if not is_known:
                 self.world.dismiss(origin)
             raise
-        self.world.outgoing()  # nobody is told, but the table lets go of what ended
+        self.world.outgoing()  # nothing is sent, but the table lets go of what ended
 
     def clients(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """The clients here that some events are for."""

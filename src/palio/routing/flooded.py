@@ -68,7 +68,7 @@ class Flooded(PlainRouter, Addressing):
         return [self._say(peer, self._everything(origin)) for origin in (self.name, *self._via)]
 
     def detach(self, peer: Peer) -> list[Send]:
-        """Forget a peer that is gone. What came through a neighbour is forgotten, here and beyond."""
+        """Forget a peer that is gone, and what came through it, here and beyond."""
         if peer not in self._peers:
             raise ValueError(f"{peer} is not attached")
         del self._peers[peer]

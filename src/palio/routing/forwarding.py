@@ -1,4 +1,4 @@
-"""The table behind the algorithms: who asked for what, and what of it each neighbour must be told.
+"""The table behind the algorithms: who asked for what, and what each neighbour must be sent of it.
 
 Equal filters are one *node*. In the terms of siena 5.2, for a node `s` and a neighbour `Y`,
 
@@ -44,7 +44,7 @@ class Aim(Protocol):
 
 
 _REMEMBERED: Final = 1 << 12
-"""Peers of whose lone wishes one dictionary tells."""
+"""Peers of whose single requests one dictionary tells."""
 
 _NOBODY: Final[dict[Any, Any]] = {}
 """The dependents of most nodes: none, and not to be changed."""
@@ -99,7 +99,7 @@ class Told(NamedTuple):
 
 
 class Forwarding:
-    """Filters by subscriber, and the frontier of those that each neighbour is told.
+    """Filters by subscriber, and the frontier of those that each neighbour is sent.
 
     >>> import palio
     >>> table = Forwarding()
@@ -125,7 +125,7 @@ class Forwarding:
 
     @property
     def neighbours(self) -> list[Peer]:
-        """The peers that are told, in the order they connected."""
+        """The peers that are sent filters, in the order they connected."""
         return list(self._bits)
 
     def bit(self, neighbour: Peer) -> int:
@@ -133,7 +133,7 @@ class Forwarding:
         return self._bits.get(neighbour, 0)
 
     def connect(self, neighbour: Peer) -> None:
-        """From now on this peer is told what the others want. What may go to it by its `aim` is to
+        """From now on this peer is sent what the others want. What may go to it by its `aim` is to
         be touched again.
         """
         free = ~self._everyone & (self._everyone + 1)  # the lowest bit not in use
@@ -143,7 +143,7 @@ class Forwarding:
             self._touched.update(dict.fromkeys(self.nodes.values()))
 
     def disconnect(self, neighbour: Peer) -> None:
-        """The peer is told nothing any more. What it asked for is the caller's to `remove`."""
+        """The peer is sent nothing any more. What it asked for is the caller's to `remove`."""
         bit = self._bits.pop(neighbour, 0)
         if not bit:
             return
@@ -194,7 +194,7 @@ class Forwarding:
         return self._peers(self.nodes[filter].forwards)
 
     def sent(self, neighbour: Peer) -> list[Stated]:
-        """All that a neighbour has been told."""
+        """All that a neighbour has been sent."""
         bit = self._bits[neighbour]
         return [node.filter for node in self.nodes.values() if node.told & bit]
 

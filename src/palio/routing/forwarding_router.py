@@ -46,7 +46,7 @@ class ForwardingRouter(PlainRouter):
         return None
 
     def tells(self, peer: Peer) -> bool:
-        """Return whether a peer is told what the others want."""
+        """Return whether a peer is sent what the others want."""
         return not peer.is_client
 
     @property
@@ -90,7 +90,7 @@ class ForwardingRouter(PlainRouter):
             if isinstance(message, Settled):
                 return self._waves.echo(sender, message)
             raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
-        is_bare = not message.requests  # a wave to whom nothing is told
+        is_bare = not message.requests  # a wave by itself
         if not (self._started[sender] or message.fresh or sender.is_client or is_bare):
             raise IllegalMessage(sender, "a broker's first batch must be fresh")
         plans = self._plan(sender, message)
@@ -125,7 +125,7 @@ class ForwardingRouter(PlainRouter):
         self._waves.said_to_all()
 
     def told(self, neighbour: Peer) -> None:
-        """A neighbour was told something by whoever is above this router: waves answer for it."""
+        """A neighbour was sent something by the layer above this router: waves answer for it."""
         self._waves.said(neighbour)
 
     # --- what follows from a change ---
@@ -137,7 +137,7 @@ class ForwardingRouter(PlainRouter):
         ]
 
     def _applied(self, sender: Peer) -> None:
-        """A batch was applied; what follows from it is told next."""
+        """A batch was applied; what follows from it is sent next."""
 
     def _outgoing(self) -> dict[Peer, list[Request]]:
         return self.subscriptions.outgoing()
@@ -145,7 +145,9 @@ class ForwardingRouter(PlainRouter):
     def _flush(
         self, requester: Peer | None = None, wave: int | None = None, fresh: Peer | None = None
     ) -> list[Send]:
-        """A batch for each neighbour with changes to hear of, and with the waves that it is due."""
+        """A batch for each neighbour with changes to learn of, and with the waves that it is
+        due.
+        """
         outgoing = self._outgoing()
         if fresh is not None:
             outgoing.setdefault(fresh, [])

@@ -116,7 +116,9 @@ class Gateway:
         return self._settle(deque((side, send) for side in sides for send in side.catch_up()))
 
     def holds(self, sender: Peer) -> bool:
-        """Return whether what a peer publishes must wait. What one side hears enters the other."""
+        """Return whether what a peer publishes must wait. What one side receives enters the
+        other.
+        """
         side = self._side(sender)
         other, door = self._beyond(side)
         return side.holds(sender) or other.holds(door)

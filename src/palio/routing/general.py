@@ -3,7 +3,7 @@
 Of the two sound designs for graphs this is the one with a single tree. Every broker floods the list
 of its live links and what they weigh; one of them decides which are the tree, and changes none that
 is in use without need (`plans`); and the algorithm within sees the links of the tree and no others.
-A hierarchy within (`Ranked`) is told besides which link leads up to the root of the plan.
+A hierarchy within (`Ranked`) also learns which link leads up to the root of the plan.
 
 Why this one and not a tree for every source: routing state stays that of a tree however many
 origins there are, covering prunes across origins, and advertisements, parameters, patterns and
@@ -159,7 +159,7 @@ class General:
         return self._states.has_news
 
     def catch_up(self) -> list[Send]:
-        """Flood changes of links, and follow them. Until then no wave goes on."""
+        """Flood changes of links, and follow them. Until then no wave continues."""
         return self._states.news(self._links) + self._look_again()
 
     def holds(self, sender: Peer) -> bool:
@@ -175,7 +175,7 @@ class General:
         return self._follow(plan) + self._look_again()
 
     def attach(self, peer: Peer) -> list[Send]:
-        """Add a peer that has connected. A neighbour is told all plans and link states."""
+        """Add a peer that has connected. A neighbour is sent all plans and link states."""
         if peer in self._local or peer in self._links:
             raise ValueError(f"{peer} is attached already; detach it first")
         if peer.is_client or peer.role is Role.SIDE:
@@ -258,7 +258,7 @@ class General:
         )
 
     def _go_on(self) -> list[Send]:
-        """Waves that waited go their way, if the tree is whole now."""
+        """Waves that waited proceed, if the tree is whole now."""
         if not self._waves or not self._is_whole():
             return []
         waiting, self._waves = self._waves, {}
@@ -379,13 +379,13 @@ class General:
         return sends
 
     def _break_off(self) -> None:
-        """A change comes to nothing. What was held may be lost, now that it goes its way."""
+        """A change comes to nothing. What was held may be lost, now that it proceeds."""
         self._change = None
         self.ways += 1
 
     def _excuses(self) -> list[Send]:
         """Neighbours that are on the way to a plan that is not in force here wait in vain for this
-        broker: it says that it has reached all, before they ask, as some never would.
+        broker: it reports that it has reached all, before they ask, as some never would.
         """
         sends, mine, change = [], self._plans.in_force, self._change
         for peer, link in self._links.items():
@@ -414,8 +414,8 @@ class General:
         return sends
 
     def _heard_in(self, change: Change) -> dict[Peer, int]:
-        """The links that count in this round of a change, and the round that each has said. Who has
-        begun anew and decided by itself meanwhile does not join, and is not waited for.
+        """The links that count in this round of a change, and the round that each has sent. Who has
+        started over and decided by itself meanwhile does not join, and is not waited for.
         """
         tree, brokers = frozenset(change.plan.links), brokers_in(change.plan)
         found: dict[Peer, int] = {}
@@ -495,7 +495,7 @@ class General:
         return [send for peer in gone for send in self._down(peer)]
 
     def _down(self, peer: Peer) -> list[Send]:
-        """The tree does without a link, and whoever asked over it begins anew."""
+        """The tree does without a link, and a requester beyond it starts over."""
         self._waves.pop(peer, None)
         link = self._links.get(peer)
         if link is not None:

@@ -17,7 +17,7 @@ from palio.routing.trees import MAX_WEIGHT, Edge
 __all__ = ["LastNumbers", "LinkNews", "LinkStates"]
 
 MAX_PUBLISHERS: Final = 1 << 20
-"""Publishers whose last number is remembered; beyond, the one heard of longest ago is forgotten."""
+"""Publishers whose last number is remembered; beyond, the one seen longest ago is forgotten."""
 
 MAX_ORIGINS: Final = 10_000
 """Brokers of a network; who tells of more has made some up."""
@@ -39,7 +39,7 @@ class LinkNews(Enum):
 
 
 class LinkStates:
-    """The newest list of links of every broker that was heard of, and what of it is to be told on.
+    """The newest list of links of every broker that is known, and what of it is to be passed on.
 
     >>> states = LinkStates("b1")
     >>> states.learn(LinkState("b2", 1, ("b1",))), states.learn(LinkState("b2", 1, ("b1",)))
@@ -50,7 +50,7 @@ class LinkStates:
         self.name = name
         self.known = {name: LinkState(name, 0, ())}
         self._said: dict[str, dict[str, int]] = {name: {}}
-        """By broker, what it says that its links weigh."""
+        """By broker, the weights of its links as it reports them."""
         self.graph: dict[str, dict[str, int]] = {name: {}}
         """The links that both ends list, and what each weighs: as much as the heavier end says."""
         self.below: set[str] = set()
@@ -74,7 +74,7 @@ class LinkStates:
         return [*_together([state for origin, state in known if origin != self.name])]
 
     def news(self, peers: Iterable[Peer]) -> list[Send]:
-        """Return messages on what was renewed or learned since the last call. Who has said all of
+        """Return messages on what was renewed or learned since the last call. Who has sent all of
         it is not told.
         """
         news, self._news = self._news, {}
@@ -150,7 +150,7 @@ def _weights(state: LinkState) -> dict[str, int]:
 class LastNumbers:
     """The last number seen of each publisher: what does not grow is a duplicate or out of order.
 
-    A publisher that starts anew, and so numbers from 0 again, does so in a greater `epoch`.
+    A publisher that starts over, and so numbers from 0 again, does so in a greater `epoch`.
 
     >>> numbers = LastNumbers()
     >>> from palio.model.row_parcels import RowParcel

@@ -24,7 +24,7 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
 | `Reached`       | brokers  | general routing, on links of the tree                             |
 
-Those about patterns are told in `palio.routing.patterns.messages`.
+Those about patterns are described in `palio.routing.patterns.messages`.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ class TreePlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 class Join(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """By the plan of the tree that the sender goes by, it holds this link.
 
-    `calm`: no event is under way, and none will be until all is told. `upward`: whether it takes
+    `calm`: no event is under way, and none will be until all is sent. `upward`: whether it takes
     the receiver to be above itself; None where no broker is above another.
     """
 

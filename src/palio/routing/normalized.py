@@ -184,7 +184,7 @@ class NormalizedFilter:
 
     @cached_property
     def test(self) -> Test:
-        """Return whether an event matches, as fast as that can be said."""
+        """Return whether an event matches, as fast as possible."""
         if self.plain is None:
             matches: Test = self.filter.matches
             return matches
@@ -201,7 +201,7 @@ class NormalizedFilter:
         )
 
     def covers(self, other: NormalizedFilter) -> bool | None:
-        """Return whether it covers another one; None if that cannot be said by intervals alone."""
+        """Return whether it covers another one; None if intervals alone do not decide it."""
         mine, theirs = self.plain, other.plain
         if mine is None or theirs is None:
             return None

@@ -2,8 +2,8 @@
 
 Every constant of a filter is a variable too, named by its place: `0`, `1`, ..., also within an
 expression, as in `p > q * 2`. The *skeleton* of a filter is what is left, so that two filters of
-one skeleton differ by values only, and a broker whose summary changes from one to the other says so
-in one UPD. Together with the key that a subscription has on a link these names are the paper's
+one skeleton differ by values only, and a broker whose summary changes from one to the other reports
+so in one UPD. Together with the key that a subscription has on a link these names are the paper's
 *broker variables*: they mean something between two neighbours only.
 
 Where updates come faster than a link takes them, those that wait are joined (`WaitingBatch`): of a
@@ -176,7 +176,7 @@ def _without_constant(
 def _without_constants(
     residual: Residual, values: dict[str, Value | tuple[Value, ...]]
 ) -> Residual:
-    """A residual is told by its text, so the names of slots say what kind they are of."""
+    """A residual is identified by its text, so the names of slots say what kind they are of."""
 
     def without(expression: Scalar) -> Scalar:
         match expression:

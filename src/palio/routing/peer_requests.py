@@ -136,7 +136,7 @@ _OWN: Final[dict[bool, frozenset[type]]] = {
 class Ledger:
     """The subscriptions of all peers, or (with `advertising`) their advertisements.
 
-    Without `covering` neighbours are told everything; without `parametric` changes are told as
+    Without `covering` neighbours are sent everything; without `parametric` changes are sent as
     siena does, by SUB and USUB only (what parametric subscriptions are compared with).
     """
 
@@ -179,7 +179,7 @@ class Ledger:
             self._own[peer] = (Poset(self._relation), {})
 
     def tell(self, neighbour: Peer) -> None:
-        """A peer that must be told what others ask for."""
+        """A peer that must be sent what others ask for."""
         self.table.connect(neighbour)
         self._told[neighbour] = {}
         self._versions[neighbour] = {}

@@ -2,9 +2,9 @@
 
 Trees that every broker computes by itself would be others whenever one joins. So one broker of
 those that can reach each other decides, the one with the least name: it makes a plan, which is
-flooded, and which keeps the links that are in use as far as that is possible (`trees`). Whoever
-decides next, since it joined or the other is gone, goes on from the plans that there are. That a
-name is the least makes no other tree.
+flooded, and which keeps the links that are in use as far as that is possible (`trees`). The broker
+that decides next, since it joined or the other is gone, continues from the plans that there are.
+That a name is the least makes no other tree.
 
 1. A broker *occurs* in a plan as its origin, or at an end of one of its links. Of the plans in
    which it occurs, the one with the highest version is *in force* for it (of two of a version, that
@@ -263,11 +263,11 @@ def _has_ranks(plan: TreePlan) -> bool:
 
 
 class TreeLink:
-    """One end of a link: what the tree wants of it, and what was said.
+    """One end of a link: what the tree wants of it, and what was sent.
 
-    A link is in use from when both ends said `Join`, and agreed on which is above, until one says
+    A link is in use from when both ends sent `Join`, and agreed on which is above, until one says
     `Leave`. A `Leave` is answered by `Leave`, and only then may the link be joined again, so what
-    is said within one use never meets the next. A link that turns is left and joined anew.
+    is sent within one use never meets the next. A link that turns is left and joined again.
 
     >>> link = TreeLink()
     >>> link.wanted = True
@@ -318,5 +318,5 @@ class TreeLink:
             yield Leave(calm)
 
     def forget(self) -> None:
-        """A use of the link is over, and what was said of plans in it."""
+        """A use of the link is over, and what was sent of plans in it."""
         self.heard, self.answered = None, ("", 0)

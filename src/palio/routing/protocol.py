@@ -62,7 +62,7 @@ class Role(IntEnum):
     """The role of a peer for this broker."""
 
     CLIENT = 0
-    """An identity of siena's: whoever subscribes, advertises and publishes under one name."""
+    """An identity of siena's: it subscribes, advertises and publishes under one name."""
     BROKER = 1
     """A neighbouring broker (in a hierarchy: one whose master this broker is)."""
     MASTER = 2
@@ -104,7 +104,9 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     @classmethod
     def beyond(cls, name: str) -> Peer:
-        """A gateway as its outside sees it: what came round to it there goes on under this name."""
+        """A gateway as its outside sees it: what came round to it there continues under this
+        name.
+        """
         return cls(Role.SIDE, f"{name} beyond")
 
     @classmethod
@@ -124,7 +126,7 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 class Routes(dict[Peer, RowMask]):
     """Destinations of a single event, and for which subscriptions of each session, by their keys.
 
-    Whoever routes many events, or has matched them elsewhere, answers with a plain dictionary.
+    A router of many events, or of events matched elsewhere, answers with a plain dictionary.
     """
 
     def __init__(self) -> None:
@@ -195,7 +197,7 @@ class Router(Protocol):
         """A change takes too long: go over to the other tree at once, whatever is lost."""
 
     def bide(self) -> None:
-        """From now on what is to be told of links that come and go waits for `catch_up`."""
+        """Keep reports of links that come and go for `catch_up`."""
 
     @property
     def is_behind(self) -> bool:
@@ -265,7 +267,7 @@ class Addressing(Protocol):
 
 @runtime_checkable
 class Ranked(Router, Protocol):
-    """A router of a hierarchy that is told of each peer whether it is above."""
+    """A router of a hierarchy that is informed which peer is above it."""
 
     above: Peer | None
     """The peer above, from before it is attached until it is detached."""
@@ -315,7 +317,7 @@ class PlainRouter:
         return []
 
     def holds(self, sender: Peer) -> bool:
-        """Hold nothing, whoever publishes it."""
+        """Hold nothing of any publisher."""
         del sender
         return False
 

@@ -1,7 +1,7 @@
 """A hierarchy of proxies (proxy IV): what is wanted goes up, and down to where it is offered.
 
-Each broker but the root has a master, which `general` finds out. The master is told what is offered
-and wanted below; a broker below is told what others want as far as that overlaps what is offered
+Each broker but the root has a master, which `general` finds out. The master is sent what is offered
+and wanted below; a broker below is sent what others want as far as that overlaps what is offered
 there. An event follows what is wanted. It goes up besides unless the master knows that such events
 come from here: it may be a *sporadic* one (proxy IV-D), and only above is it known who wants those.
 So clients may advertise, and need not.
@@ -37,12 +37,12 @@ from palio.routing.reference_selector import ReferenceSelector
 __all__ = ["ITSELF", "NO_OFFER", "Proxies"]
 
 WIDE_AT: Final = 64
-"""A broker below whose offers overlap more wishes of others is asked for all events instead. Of n
-brokers that all offer and want the same kind each would be told n wishes, one by one.
+"""A broker below whose offers overlap more subscriptions of others is asked for all events instead.
+Of n brokers that all offer and want the same kind each would be sent n subscriptions, one by one.
 """
 
 NARROW_AT: Final = 32
-"""With fewer it is told each of them again."""
+"""With fewer it is sent each of them again."""
 
 MOST_LOOKED_AT: Final = 64
 """Offers of a peer that an event is held against at most, those of the last events: it takes 1 to
@@ -72,7 +72,8 @@ class _Upwards:
 class _Ways:
     """Sends a subscription (`Aim`): up, and down to offers that it overlaps.
 
-    Those below that are `wide` are told one wish, for all events, which this broker itself has.
+    Those below that are `wide` are sent one subscription, for all events, which this broker itself
+    has.
     """
 
     def __init__(self, upwards: _Upwards, askers: Callable[[Filter], Iterable[Peer]]) -> None:
@@ -125,7 +126,8 @@ class Proxies(ForwardingRouter):
         """The peer above this broker."""
         self.advertisements = Ledger(advertising=True, aim=self._upwards)
         self._asked = 0
-        """Number of times that the master was told of offers, and asked when it has them in force.
+        """Number of times that the master was informed of offers, and asked when it has them in
+        force.
         """
         self._answered = 0
         """To which of these questions it has answered."""
@@ -171,7 +173,7 @@ class Proxies(ForwardingRouter):
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select the peers that events go to. What the master does not expect from here goes up,
-        whoever wants it.
+        even if nobody wants it.
         """
         found = super().route(sender, parcel)
         master = self._upwards.master
@@ -225,7 +227,7 @@ class Proxies(ForwardingRouter):
 
     def _outgoing(self) -> dict[Peer, list[Request]]:
         outgoing = self.advertisements.outgoing()
-        self._asked += bool(outgoing)  # only the master is told of offers
+        self._asked += bool(outgoing)  # only the master is informed of offers
         wishes = self.subscriptions.outgoing()
         self._look_again(wishes)
         for found in (wishes, self.subscriptions.outgoing()):
@@ -236,7 +238,9 @@ class Proxies(ForwardingRouter):
     def _flush(
         self, requester: Peer | None = None, wave: int | None = None, fresh: Peer | None = None
     ) -> list[Send]:
-        """With an offer to the master goes a wave: its answer says that wishes for it are here."""
+        """With an offer to the master goes a wave: its answer reports that subscriptions for it are
+        here.
+        """
         asked = self._asked
         sends = super()._flush(requester, wave, fresh)
         if requester is not None:
@@ -260,7 +264,9 @@ class Proxies(ForwardingRouter):
     # --- who is asked for all events ---
 
     def _look_again(self, told: Iterable[Peer]) -> None:
-        """At those who were just told of wishes, and now and then at those who are wide."""
+        """Look at those who were just sent subscriptions, and now and then at those who are
+        wide.
+        """
         for peer in told:
             if self._is_told_much(peer):
                 self._widen(peer, self._ways.overlaps.overlapping(peer))

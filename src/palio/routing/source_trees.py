@@ -4,8 +4,9 @@ The other sound design for graphs beside `general`. Every broker knows all link 
 broker's tree: shortest ways from it, ties to the lesser name. It also knows every broker's
 *summary*, the roots of what that one's own clients ask for, flooded under the origin's name and
 version. An event published at `s` is accepted from the neighbour before this broker in tree(s) only
-(reverse path) and goes on to a child `c` if some origin below `c` in tree(s) asks for it. Covering
-prunes within an origin, never across: what hides one origin's wish may lie in another direction.
+(reverse path) and continues to a child `c` if some origin below `c` in tree(s) asks for it.
+Covering prunes within an origin, never across: what hides one origin's subscription may lie in
+another direction.
 
 Against one spanning tree: no detours, no broker or link that all events must cross, and as in
 `flooded` the broker of a publisher can name all destinations. The price is state, the summaries of
@@ -112,7 +113,7 @@ class _Echo:
         self.waiting = dict.fromkeys(waiting)
         self.unreached: set[str] = set()
         self.is_moot = False
-        """True if whoever asked is gone."""
+        """True if the requester is gone."""
 
     def answer(self) -> Send:
         return Send(self.requester, Settled(self.wave, tuple(sorted(self.unreached))))
@@ -212,7 +213,7 @@ class SourceTrees(PlainRouter, Addressing):
         """Grows when known events take other paths."""
         self._bides = False
         self._waiting: list[_Waiting] = []
-        """Floods that are to go on after what is to be told of links."""
+        """Floods that are to continue after the reports of links."""
         self._answers: list[Send] = []
         """Answers to waves, likewise."""
 
@@ -222,7 +223,7 @@ class SourceTrees(PlainRouter, Addressing):
         return [*self._clients, *self._links]
 
     def begin(self, version: int) -> None:
-        """Count versions from here: above those of earlier lives, so that what was said in one is
+        """Count versions from here: above those of earlier lives, so that what was sent in one is
         outdone. The time in microseconds will do, or anything else that grows faster than changes.
         """
         self._versions = {self.name: version}
@@ -230,7 +231,7 @@ class SourceTrees(PlainRouter, Addressing):
     # --- the Router protocol ---
 
     def attach(self, peer: Peer) -> list[Send]:
-        """Add a peer that has connected. A neighbour is told all link states and all summaries."""
+        """Add a peer that has connected. A neighbour is sent all link states and all summaries."""
         if peer in self._clients or peer in self._links:
             raise ValueError(f"{peer} is attached already; detach it first")
         if peer.is_client:
@@ -297,7 +298,7 @@ class SourceTrees(PlainRouter, Addressing):
         return {} if new is NONE_NEW else _narrowed(self._tables.clients(parcel), new)
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
-        """Name the brokers and clients that want events. It notes their numbers, as `route` does."""
+        """Name the brokers and clients that want events; note numbers, as `route` does."""
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return Destined({}, {})
@@ -376,7 +377,7 @@ class SourceTrees(PlainRouter, Addressing):
         return self._states.has_news
 
     def catch_up(self) -> list[Send]:
-        """Flood changes of links, and follow them. No wave goes on before, nor an answer: who has
+        """Flood changes of links, and follow them. No wave continues before, nor an answer: who has
         answered knows the ways.
         """
         news = self._states.news(self._links)
@@ -417,7 +418,7 @@ class SourceTrees(PlainRouter, Addressing):
         return self._spread(flood, sender, flood.wave)
 
     def _is_news(self, flood: Flood, known: int | None) -> bool:
-        """Return whether it is a version that can be, of a broker that can be, and was not known."""
+        """Return whether it is a possible version of a possible broker, and was not known."""
         if known is None:
             return flood.version < MAX_VERSION and len(self._versions) < MAX_ORIGINS
         return known < flood.version < MAX_VERSION

@@ -64,11 +64,11 @@ LANDMARKS: Final = 4
 """Brokers whose distances say where the middle is."""
 
 NOTABLE: Final = 1.5
-"""A weight is told anew when it has grown or shrunk by so much."""
+"""A weight is sent again when it has grown or shrunk by so much."""
 
 
 def is_other_weight(said: int, weight: int) -> bool:
-    """Return whether a weight differs from what was said of it by as much as matters.
+    """Return whether a weight differs enough from the weight that was sent.
 
     >>> is_other_weight(100, 140), is_other_weight(100, 151), is_other_weight(100, 60)
     (False, True, True)

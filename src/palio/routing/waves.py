@@ -1,6 +1,6 @@
 """The echo wave behind `settled()`: when is a change in force wherever a publisher may be?
 
-A request with a wave is answered once everything this broker has said to its other neighbours, up
+A request with a wave is answered once everything this broker has sent to its other neighbours, up
 to and including what the request led to, is answered for. Links keep order, so one wave answers
 for all that went before it on the link; and what is known to be answered for needs no wave at all.
 So a subscription that is covered by a settled one settles on the spot, and one covered by a
@@ -9,7 +9,7 @@ subscription still on its way waits for that one's wave.
 Brokers tell each other facts besides, over links that are in no tree as well. A wave answers for
 these, too, if it goes behind them on each link and to all neighbours (`Router.unsettle`).
 
-A neighbour that goes away closes its part as *unreached*. The requester is told its name, and
+A neighbour that goes away closes its part as *unreached*. The requester is sent its name, and
 nothing is taken for settled on that answer.
 """
 
@@ -43,7 +43,7 @@ class _Waiting:
 
 
 class _Line:
-    """One neighbour: batches said to it, how many are answered for, and the wave on its way."""
+    """One neighbour: batches sent to it, how many are answered for, and the wave on its way."""
 
     __slots__ = ("answered", "asked", "later", "said", "waiting", "wave")
 
@@ -87,7 +87,7 @@ class Waves:
         self._lines[neighbour].said += 1
 
     def said_to_all(self) -> None:
-        """All neighbours are about to be told something, or have told it to each other."""
+        """All neighbours are about to be sent something, or have sent it to each other."""
         for neighbour in self._lines:
             self.said(neighbour)
 
@@ -145,7 +145,7 @@ class Waves:
         return self._close(self._lines.pop(neighbour).everybody, ())
 
     def _ask(self, line: _Line, waiting: list[_Waiting]) -> int:
-        """The number of a wave that asks about all that was said."""
+        """The number of a wave that asks about all that was sent."""
         line.wave, line.asked, line.waiting = self._next, line.said, waiting
         self._next += 1
         return line.wave

@@ -85,7 +85,7 @@ class Cluster(Lines):
         self._wires: dict[tuple[str, str], None] = {}
         """Brokers that are linked: the first dials the second."""
         self.addresses: dict[str, str] = {}
-        """URL under which each broker says that it can be reached; it need not be right."""
+        """URL under which each broker reports that it can be reached; it need not be right."""
         self._calls: dict[tuple[str, str], None] = {}
         """Brokers and the addresses that their nodes have them dial."""
 
@@ -190,7 +190,7 @@ class Cluster(Lines):
         self._dial_again(one, other)
 
     def disconnect(self, one: str, other: str) -> bool:
-        """Have the first dial the second no longer when their link breaks; whether it would have."""
+        """Stop the first from dialling the second again; return whether it would have."""
         is_dialled = (one, other) in self._wires
         self._wires.pop((one, other), None)
         return is_dialled

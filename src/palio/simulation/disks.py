@@ -48,7 +48,7 @@ class Disk:
     def append(self, append: Append) -> bool:
         """Hand a step over; whether there is room for it. A full disk has room for what is over."""
         if append.term < self._term:
-            self.is_refusing = True  # its broker is told once more that this is over
+            self.is_refusing = True  # its broker learns once more that this is over
             return False
         if append.operations and not self._has_room():
             self._refuse()

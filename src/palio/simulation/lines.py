@@ -37,7 +37,7 @@ class Lines:
             pipe.break_off()
 
     def half_open(self, one: str, other: str) -> None:
-        """Their connection breaks, but only the first is told."""
+        """Their connection breaks, but only the first is notified."""
         for pipe in self._between(one, other):
             pipe.half_open(pipe.names.index(one))
 
@@ -66,7 +66,7 @@ class Lines:
         return max(self.delay_us(sender, receiver), self._held_for(sender, receiver))
 
     def is_linked(self, one: str, other: str) -> bool:
-        """Return whether each has heard from the other through a connection that is open."""
+        """Return whether each has received from the other through a connection that is open."""
         return any(pipe.is_open and pipe.is_used for pipe in self._between(one, other))
 
     def _between(self, one: str, other: str) -> list[Pipe]:

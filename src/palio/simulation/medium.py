@@ -106,7 +106,7 @@ class Medium:
         self._ways.clear()
 
     def port(self, name: str) -> Port:
-        """A broker starts: its port. One of a life before hears nothing more."""
+        """A broker starts: its port. One of a life before receives nothing more."""
         salt = bytes([self._random.below(256) for _ in range(SALT_BYTES)])
         self._ports[name] = Port(self, name, salt)
         return self._ports[name]
@@ -118,15 +118,15 @@ class Medium:
     # --- faults ---
 
     def deafen(self, name: str) -> None:
-        """A broker hears nothing more, though it still casts."""
+        """A broker receives nothing more, though it still casts."""
         self._deaf[name] = None
 
     def undeafen(self, name: str) -> None:
-        """It hears again."""
+        """It receives again."""
         self._deaf.pop(name, None)
 
     def cut(self, one: str, other: str) -> None:
-        """Two brokers do not hear each other, until `heal`."""
+        """Two brokers do not receive each other, until `heal`."""
         self._cut[frozenset((one, other))] = None
 
     def heal(self, one: str, other: str) -> None:
@@ -136,7 +136,7 @@ class Medium:
     # --- packets ---
 
     def carry(self, sender: str, group: tuple[int, int], packet: bytes) -> None:
-        """Bring a packet to all who hear the group of a plan; its sender does not."""
+        """Bring a packet to all who receive the group of a plan; its sender does not."""
         for name, port in self._ports.items():
             if name != sender and self._hears(port, sender, group):
                 way = self._ways.get((sender, name))

@@ -1,4 +1,4 @@
-"""`Member`: a client of a world: the client's end that all clients have, and what it heard."""
+"""`Member`: a client of a world: the client's end that all clients have, and what it received."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class _Line(Connector):
             agenda.at(max(agenda.now_us, at_least(at)), TIMER, partial(self._tick, at))
 
     def _soon(self) -> None:
-        """Once all that is due now has happened, what waits to be said is said."""
+        """Once all that is due now has happened, what waits to be sent is sent."""
         agenda = self.member.world.agenda
         agenda.at(agenda.now_us, TIMER, self.session.go_on)
 
@@ -190,7 +190,7 @@ class Visitor(Application):
         self._other: _Line | None = None
         """While it moves, the session at the other broker."""
         self._hears_left = False
-        """True if what it is told now comes from the broker that it is leaving."""
+        """True if what it is sent now comes from the broker that it is leaving."""
         self.core.session = self._line.session
 
     @property
@@ -264,7 +264,7 @@ class Visitor(Application):
             self.core.table.ask(Settle(0), lambda _outcome: self._cross(other))
 
     def _cross(self, other: _Line) -> None:
-        """All is in force at the new broker: the old one is heard for a moment more."""
+        """All is in force at the new broker: the old one is read for a moment more."""
 
         def crossed() -> None:
             if self._other is not None and self._line is other:
@@ -313,7 +313,7 @@ class Visitor(Application):
 
 
 class Member(Visitor):
-    """A client that remembers what it heard, and how all it asked for was answered."""
+    """A client that remembers what it received, and how all its requests were answered."""
 
     def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
         super().__init__(world, name, broker, identity)
@@ -324,10 +324,10 @@ class Member(Visitor):
         self.gaps: list[Gap] = []
         self.answers: dict[int, Done | Failed | Answer] = {}
         self.outcomes: dict[int, list[Outcome]] = {}
-        """All that was said of each request; it is one thing, if all is well."""
+        """Answers to each request: one, if all is well."""
         self.publications: list[Publication] = []
         self.acknowledges = True
-        """True if it has dealt with what it hears at once; else with `deal`."""
+        """True if it has dealt with what it receives at once; else with `deal`."""
         self.receipts: dict[int, Receipts] = {}
         """By durable subscription, what it has not acknowledged."""
         self._next_id = 1
@@ -414,7 +414,7 @@ class Member(Visitor):
         return id
 
     def deal(self) -> None:
-        """It has dealt with all it heard."""
+        """It has dealt with all it received."""
         for receipts in self.receipts.values():
             receipts.finish()
 
@@ -431,7 +431,7 @@ class Member(Visitor):
     # --- what its core tells (`client.Application`) ---
 
     def deliver(self, message: Deliver) -> None:
-        """Events for whoever wants them."""
+        """Deliver events to the subscriptions that match."""
         self.hear(message, unpack_mask(message.rows, len(message.parcel)))
 
     def deliver_durable(self, message: Deliver) -> None:

@@ -162,7 +162,7 @@ class Pipe:
 
     @property
     def is_used(self) -> bool:
-        """True if each end has heard from the other."""
+        """True if each end has received from the other."""
         return all(self._has_carried)
 
     def carry(self, side: int, data: bytes | None) -> None:
@@ -193,7 +193,9 @@ class Pipe:
             end.end(reason)
 
     def half_open(self, side: int) -> None:
-        """One end is told that it broke. The other is not: it hears nothing, and speaks in vain."""
+        """One end is notified that it broke. The other is not: it receives nothing, and sends in
+        vain.
+        """
         self.over()
         self.ends[side].end("the connection was reset")
 

@@ -49,8 +49,8 @@ def merge(sets: Words, shares: Floats, wanted: int) -> tuple[Longs, float]:
     """Merge the pair of groups that adds least waste, until `wanted` are left.
 
     Gives by group the one it is merged into, itself if none, and the waste. `sets` and `shares` are
-    changed. Of each group its best partner is kept: after a merge it is sought anew for those whose
-    partner was of the pair, and all others are compared with the pair alone.
+    changed. Of each group its best partner is kept: after a merge it is sought again for those
+    whose partner was of the pair, and all others are compared with the pair alone.
     """
     count = len(sets)
     owners = np.arange(count)

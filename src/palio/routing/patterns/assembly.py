@@ -4,7 +4,7 @@ Events wait here until the reorder window has passed them, then they reach the m
 the order of publication. A broker has the only assembly of a subscription or none, so holding back
 happens once between publisher and subscriber, and one window bounds it.
 
-A *waiting* assembly only collects: the state it is to go on from is still under way.
+A *waiting* assembly only collects: the state it is to continue from is still under way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALL: Final = 1 << 62
 """More than there ever are."""
 
 MAX_UNTOLD: Final = 100
-"""Publishers whose late events are told of one by one; those of others are told of together."""
+"""Publishers whose late events are reported one by one; those of others together."""
 
 
 def is_occurrence(pattern: Pattern, parts: Parts) -> bool:
@@ -43,7 +43,7 @@ def follows(pattern: Pattern, progress: AssemblyProgress) -> bool:
 
 
 class Assembly:
-    """A monitor that is told when the window has passed.
+    """A monitor that is informed when the window has passed.
 
     >>> import palio
     >>> from datetime import UTC, timedelta
@@ -114,7 +114,7 @@ class Assembly:
 
     @property
     def has_missed(self) -> bool:
-        """True if it is yet to be told that events were late."""
+        """True if it lateness of events is yet to be reported."""
         return bool(self._untold)
 
     def missed(self, key: int) -> list[TooLate]:

@@ -9,11 +9,11 @@ an occurrence, passed on as it is.
 When the table of available patterns changes, the assembly moves by one link, and its state with it,
 so that no occurrence is lost or doubled:
 
-    down   subscribe the steps; `Recall`; what comes is collected; `Returned` says where to go on
-    up     `SubscribePattern(running)`; the provider collects and says `Ready`; `Resume` says
-           where to go on; unsubscribe the steps
+    down   subscribe the steps; `Recall`; what comes is collected; `Returned` says where to continue
+    up     `SubscribePattern(running)`; the provider collects and sends `Ready`; `Resume` says
+           where to continue; unsubscribe the steps
 
-Since a link keeps order, the broker that takes over has collected, or is told, each event that the
+Since a link keeps order, the broker that takes over has collected, or is sent, each event that the
 other one has not yet let go. docs/concepts/routing-patterns.md has the proof, and why no shorter
 part of a sequence is delegated.
 """
@@ -92,7 +92,7 @@ class Delegation:
                 return self._from_provider(sender, message)
 
     def missed(self, standing: PatternSubscription) -> list[Send]:
-        """The subscriber is told of events that were late."""
+        """The subscriber is informed of events that were late."""
         assembly = standing.assembly
         told = () if assembly is None else assembly.missed(standing.key)
         return [Send(standing.subscriber, each) for each in told]
@@ -297,7 +297,7 @@ class Delegation:
     # --- what follows when a peer goes ---
 
     def lose(self, peer: Peer) -> list[Send]:
-        """A peer is gone: so is what it wanted, and what it assembled starts anew."""
+        """A peer is gone: so is what it wanted, and what it assembled starts over."""
         sends: list[Send] = []
         for standing in list(self._by_key.get(peer, {}).values()):
             sends += self._give_up(standing)
@@ -307,7 +307,7 @@ class Delegation:
         return sends
 
     def _restart(self, standing: PatternSubscription) -> list[Send]:
-        """The provider is gone, and what it knew: go on here with what is known here."""
+        """The provider is gone, and what it knew: continue here with what is known here."""
         self.providers.entrust(standing, None)
         if standing.is_asked_back:
             return self._return(standing)

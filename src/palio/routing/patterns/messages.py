@@ -61,7 +61,7 @@ HeldEvents: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_lengt
 
 
 class AssemblyProgress(msgspec.Struct, frozen=True):
-    """All that a monitor knows, so that another one can go on from there.
+    """All that a monitor knows, so that another one can continue from there.
 
     `taken` is the partial match; `held` are events that still wait out the reorder window; whatever
     stands at `after` or before has had its chance.
@@ -108,15 +108,15 @@ class Ready(msgspec.Struct, frozen=True, tag=True):
 
 
 class Resume(msgspec.Struct, frozen=True, tag=True):
-    """The subscriber's monitor, which has stopped: the provider's goes on from there."""
+    """The subscriber's monitor, which has stopped: the provider's continues from there."""
 
     key: int
     progress: AssemblyProgress
 
 
 class HeldBack(msgspec.Struct, frozen=True, tag=True):
-    """Events that the sender's monitor holds back, ahead of what says where to go on: of `Returned`
-    if `is_back`, else of `Resume`.
+    """Events that the sender's monitor holds back, ahead of what says where to continue: of
+    `Returned` if `is_back`, else of `Resume`.
     """
 
     key: int
@@ -131,7 +131,7 @@ class Recall(msgspec.Struct, frozen=True, tag=True):
 
 
 class Returned(msgspec.Struct, frozen=True, tag=True):
-    """The provider's monitor, which has stopped: the subscriber's goes on from there."""
+    """The provider's monitor, which has stopped: the subscriber's continues from there."""
 
     key: int
     progress: AssemblyProgress

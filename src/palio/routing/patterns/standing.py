@@ -1,6 +1,6 @@
 """`PatternSubscription`: a subscription to a pattern at one broker, and where its assembly is.
 
-| stage      | what happens                           | what is said                  | then       |
+| stage      | what happens                           | what is sent                  | then       |
 |------------|----------------------------------------|-------------------------------|------------|
 | `IDLE`     | the first offers, of one neighbour     | `SubscribePattern`            | `THERE`    |
 |            | the first offers, of others            | the steps are subscribed      | `HERE`     |
@@ -51,7 +51,7 @@ class AssemblyPlace(Enum):
     MOVING = auto()
     """At this broker, and a provider was asked to take it over."""
     AWAITED = auto()
-    """Still at the subscriber, a broker; this one has said `Ready` and collects."""
+    """Still at the subscriber, a broker; this one has sent `Ready` and collects."""
     THERE = auto()
     """At the provider, or beyond it."""
     RECALLED = auto()

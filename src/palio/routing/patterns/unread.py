@@ -22,7 +22,7 @@ __all__ = ["MAX_UNREAD", "MAX_UNREAD_BYTES", "Unread"]
 
 MAX_UNREAD: Final = 1_000_000
 """Events that the patterns of one subscriber may have yet to read, counted for each pattern: they
-are read in about 3 s. Of more the subscriber is told that they were missed."""
+are read in about 3 s. Of more the subscriber is informed that they were missed."""
 
 MAX_UNREAD_BYTES: Final = 64 << 20
 """Bytes of all such events."""
