@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from palio.model.parcels import Parcel, Shape
-from palio.multicast import inflows, outflows
+from palio.multicast import flow_paths, inflows, outflows
 from palio.multicast.broker_sets import numbered, rows_of
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
@@ -47,8 +47,8 @@ LITTLE: Final[dict[ModuleType, dict[str, int]]] = {
         "MAX_LOST": 20,
         "MAX_TOGETHER": 5,
         "MAX_REPAIRED": 5,
-        "MAX_ROUTES": 2,
     },
+    flow_paths: {"MAX_ROUTES": 2},
     inflows: {
         "MAX_HELD_BYTES": 10_000,
         "MAX_RANGES": 3,

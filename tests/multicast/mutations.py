@@ -73,9 +73,9 @@ def _old_ways(right: Callable[..., Any]) -> Callable[..., Any]:
     """After a change of plans events take the groups that they took before."""
 
     def wrong(self: Outflows, epoch: Any) -> None:
-        ways = dict(self._ways)
+        ways = dict(self.paths._ways)
         right(self, epoch)
-        self._ways.update(ways)
+        self.paths._ways.update(ways)
 
     return wrong
 
@@ -92,7 +92,7 @@ def _plan_of_before(right: Callable[..., Any]) -> Callable[..., Any]:
     """Datagrams are those of the plan in use, under the number of the one before."""
 
     def wrong(self: Outflows, *args: Any, **named: Any) -> None:
-        epoch = self.epoch
+        epoch = self.paths.epoch
         assert epoch is not None
         id, epoch.id = epoch.id, max(1, epoch.id - 1)
         right(self, *args, **named)

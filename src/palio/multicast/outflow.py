@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections import deque
 from itertools import islice
 from math import inf
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from palio.model.parcels import Parcel
-from palio.multicast.datagrams import COUNT_BITS, Datagram
+from palio.multicast.datagrams import Datagram
 from palio.multicast.limits import AWAY_S, JUDGED, MOST_AWAY_S
 
 __all__ = [
     "ByLinks",
     "FlowState",
-    "FlowWay",
-    "GroupWay",
     "Outflow",
     "UnheardEvents",
     "WaitingEvents",
 ]
-
-_MASK: Final = (1 << COUNT_BITS) - 1
 
 
 class ByLinks(NamedTuple):
@@ -144,37 +139,6 @@ class Outflow:
         """It is tried again, and judged by what comes then."""
         self.repaired, self.repaired_from = 0, self.number
         self.may_cast = True
-
-
-class GroupWay(NamedTuple):
-    """Path of an event to receivers of one group."""
-
-    group: int
-    heard_by: tuple[Outflow, ...]
-    members: tuple[tuple[Outflow | None, int], ...]
-    """All members, each with 1 if the event is of its flow."""
-    layout: Struct
-
-    def counts(self) -> bytes:
-        """Encode the counts of the members. A receiver on links is not informed of
-        numbers that are on their way to it by links, or it would ask for them.
-        """
-        return self.layout.pack(
-            *[
-                0
-                if flow is None
-                else ((flow.number if flow.is_cast else flow.heard) & _MASK) << 1 | is_of
-                for flow, is_of in self.members
-            ]
-        )
-
-
-class FlowWay(NamedTuple):
-    """Path of an event to a set of receivers."""
-
-    flows: tuple[Outflow, ...]
-    groups: tuple[GroupWay, ...]
-    by_links: tuple[Outflow, ...]
 
 
 class WaitingEvents(NamedTuple):

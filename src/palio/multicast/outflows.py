@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 from math import inf
-from struct import Struct
 from typing import TypeAlias
 
 from palio.bounded import Bounded
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
-from palio.multicast.epochs import Carriage, Epoch
+from palio.multicast.epochs import Epoch
+from palio.multicast.flow_paths import FlowPaths, GroupWay
 from palio.multicast.limits import (
     FIRST_WINDOW,
     LACK_S,
@@ -27,7 +27,6 @@ from palio.multicast.limits import (
     MAX_HISTORY_BYTES,
     MAX_LOST,
     MAX_REPAIRED,
-    MAX_ROUTES,
     MAX_TOGETHER,
     MAX_WAITING_BYTES,
     MOST_TAIL_S,
@@ -38,8 +37,6 @@ from palio.multicast.limits import (
 from palio.multicast.outflow import (
     ByLinks,
     FlowState,
-    FlowWay,
-    GroupWay,
     Outflow,
     UnheardEvents,
     WaitingEvents,
@@ -78,17 +75,15 @@ class Outflows:
         """Receivers that were moved to links. The caller takes them out."""
         self.lost = 0
         """Events that were forgotten before they were received."""
-        self.epoch: Epoch | None = None
         self.window: float = FIRST_WINDOW
         self.datagrams = 0
         """Sent so far."""
         self.repaired = 0
         """Events sent again."""
         self._flows: dict[str, Outflow] = {}
+        self.paths = FlowPaths(self._flows)
         self._ended = Bounded[str, int](MAX_FLOWS)
         """The last numbers of flows that ended: receivers may come back in the same life."""
-        self._ways = Bounded[tuple[str, ...], FlowWay](MAX_ROUTES)
-        self._parted = Bounded[tuple[str, ...], tuple[tuple[str, ...], tuple[str, ...]]](MAX_ROUTES)
         self._waiting: deque[WaitingEvents] = deque()
         self._waiting_bytes = 0
         self._under_way = 0
@@ -113,7 +108,7 @@ class Outflows:
         if before is not None:
             self.end(broker)
         flow = self._flows[broker] = Outflow(broker, life, self._ended.pop(broker, 0))
-        self._forget_ways()
+        self.paths.forget()
         self.said.append(flow.state)
         self._tail_soon(0.0)
 
@@ -132,35 +127,21 @@ class Outflows:
             flow.number += len(each.brokers) - len(others)
         self.lost += flow.number - flow.gone
         self._ended[broker] = flow.number
-        self._forget_ways()
-
-    def _forget_ways(self) -> None:
-        """Events may go to the same receivers in other ways from now on."""
-        self._ways.clear()
-        self._parted.clear()
+        self.paths.forget()
 
     def parted(self, brokers: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Divide brokers into those reached by their flows, and the others."""
-        found = self._parted.get(brokers)
+        found = self.paths.parted.get(brokers)
         if found is None:
             reached = tuple(filter(self.can_reach, brokers))
             others = tuple(name for name in brokers if not self.can_reach(name))
-            found = self._parted[brokers] = reached, others
+            found = self.paths.parted[brokers] = reached, others
         return found
 
     def can_reach(self, broker: str) -> bool:
         """Return whether events for a broker go by its flow."""
         flow = self._flows.get(broker)
         return flow is not None and flow.stage > 0
-
-    def carriage(self, brokers: Iterable[str]) -> Carriage:
-        """Choose what carries a small event to receivers now; see `Epoch.carriage`."""
-        names = list(brokers)
-        cast = [name for name in names if name in self._flows and self._flows[name].is_cast]
-        found = Carriage((), ()) if self.epoch is None else self.epoch.carriage(cast)
-        groups = tuple(each for each in found.groups if len(each[1]) > 1)
-        by_group = {name for _, heard in groups for name in heard}
-        return Carriage(groups, tuple(name for name in names if name not in by_group))
 
     def receivers(self) -> dict[str, bool]:
         """Those of all flows, each with whether it is sent datagrams."""
@@ -180,19 +161,19 @@ class Outflows:
 
     def use(self, epoch: Epoch | None) -> None:
         """Send to the groups of this plan from now on, or to none."""
-        self.epoch = epoch
+        self.paths.epoch = epoch
         for flow in self._flows.values():
             self._look(flow)
-        self._forget_ways()
+        self.paths.forget()
 
     def _look(self, flow: Outflow) -> None:
         """Find out whether a receiver is sent datagrams from now on."""
-        is_in = self.epoch is not None and self.epoch.id in flow.joined
+        is_in = self.paths.epoch is not None and self.paths.epoch.id in flow.joined
         is_cast = is_in and flow.may_cast and flow.stage > 1
         if is_cast == flow.is_cast:
             return
         flow.is_cast = is_cast
-        self._forget_ways()
+        self.paths.forget()
         if not is_cast:  # the window does not wait for it any longer
             for sent in islice(flow.unheard, flow.released - flow.heard, None):
                 self._unblock(sent)
@@ -231,9 +212,7 @@ class Outflows:
         self._tail_soon(now + TAIL_S)
 
     def _send(self, what: WaitingEvents, now: float) -> None:
-        way = self._ways.get(what.brokers)
-        if way is None:
-            way = self._way(what.brokers)
+        way = self.paths.to(what.brokers)
         parcel, flows = what.parcel, way.flows
         if not flows:
             return
@@ -273,29 +252,11 @@ class Outflows:
         self, way: GroupWay, parcel: Parcel | None = None, *, durable: bool = False
     ) -> Datagram:
         """The next: events for a group, or how far the flows of its members have got."""
-        assert self.epoch is not None
+        assert self.paths.epoch is not None
         self.datagrams += 1
-        plan, counts = self.epoch.id, way.counts()
+        plan, counts = self.paths.epoch.id, way.counts()
         return Datagram(
             self.name, self.life, plan, way.group, self.datagrams, counts, parcel, durable
-        )
-
-    def _way(self, brokers: tuple[str, ...]) -> FlowWay:
-        """Find out how an event goes to some receivers, and remember it."""
-        flows = [flow for flow in map(self._flows.get, brokers) if flow is not None and flow.stage]
-        carried = self.carriage(flow.name for flow in flows)
-        groups = tuple(self._group_way(group, names) for group, names in carried.groups)
-        by_links = tuple(self._flows[name] for name in carried.by_link)
-        way = self._ways[brokers] = FlowWay(tuple(flows), groups, by_links)
-        return way
-
-    def _group_way(self, group: int, names: Collection[str]) -> GroupWay:
-        members = () if self.epoch is None else self.epoch.members(group)
-        return GroupWay(
-            group,
-            tuple(self._flows[name] for name in names),
-            tuple((self._flows.get(name), int(name in names)) for name in members),
-            Struct(f"<{len(members)}I"),
         )
 
     # --- what receivers say ---
@@ -316,7 +277,7 @@ class Outflows:
             return
         if stage == flow.stage < 2:  # it is there; from now on events go by its flow
             flow.stage += 1
-            self._forget_ways()
+            self.paths.forget()
             self.said.append(flow.state)
             self._look(flow)
         done = number - flow.heard
@@ -447,7 +408,7 @@ class Outflows:
         after: by the group, and by links to who has not received something for long.
         """
         groups: dict[int, GroupWay] = {}
-        plan = None if self.epoch is None else self.epoch.id
+        plan = None if self.paths.epoch is None else self.paths.epoch.id
         is_open = False
         for flow in self._flows.values():
             if flow.stage > 1 and not flow.unheard:
@@ -460,7 +421,7 @@ class Outflows:
             if flow.is_cast and datagram is not None and datagram.plan == plan:
                 group = datagram.group
                 if group not in groups:
-                    groups[group] = self._group_way(group, ())
+                    groups[group] = self.paths.to_group(group, ())
             else:
                 self.said.append(flow.state)
         self.said += map(self._datagram, groups.values())

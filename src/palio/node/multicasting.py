@@ -420,7 +420,7 @@ class Multicasting:
         wanted = self.destined(sender, parcel).brokers
         if wanted and self._small(parcel, wanted, tuple(wanted)) is None:
             return {"groups": [], "by_links": sorted(wanted)}
-        carried = self._out.carriage(sorted(wanted))
+        carried = self._out.paths.carriage(sorted(wanted))
         epoch = self._epochs[self._used]
         groups = [
             {

@@ -9,10 +9,9 @@ Why this one and not a tree for every source: routing state stays that of a tree
 origins there are, covering prunes across origins, and advertisements, parameters, patterns and
 waves work unchanged, with one proof for all. The price is a longer way for some events.
 
-A link of the tree is in use from when both ends joined it until one leaves it (`tree_links`). Where
-a link makes way for another, or turns, no event is under way (`changes`). While trees change
-otherwise, a publisher's numbers must grow: what does not is a duplicate or out of order, and goes
-nowhere.
+A link of the tree is in use from when both ends joined it until one leaves it (`TreeLink`). Where a
+link makes way for another, or turns, no event is under way (`changes`). While trees change
+otherwise, an event whose number does not grow is a duplicate, or out of order, and goes nowhere.
 """
 
 from __future__ import annotations
