@@ -38,8 +38,6 @@ from palio.simulation.computers import Action
 from palio.simulation.pipes import Planner
 from palio.simulation.world import World
 
-__all__ = ["ROUTINGS", "TURN", "Healed", "Processors", "Shared"]
-
 ROUTINGS: Final = ("general", "proxies")
 ABOUT_EVENTS: Final = Accepted | Carry | Deliver | EntriesStored | Forward | Gaps
 SETTLE_S: Final = 40.0

@@ -39,8 +39,6 @@ from benchmarks.matching_results import replace
 from palio.routing.algorithms import find_algorithm
 from palio_studies.namespaces import why_not
 
-__all__ = ["FAULTS", "Fault", "load_of", "run"]
-
 Row = dict[str, Any]
 
 FAULT_S: Final = 16.0

@@ -16,8 +16,6 @@ from palio.client.connection import Client, connect
 from palio.client.events import Gap
 from palio.client.subscription import Subscription
 
-__all__ = ["LATE_S", "Listener", "Load", "Outage", "Pair", "Publisher"]
-
 LATE_S: Final = 1.0
 """An event that takes longer was held up: ways of ten links take 0.1 s, and machines are busy."""
 

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 
 from palio_studies.parametric_brokers import FarFleet
 
-__all__ = ["Hierarchy", "HierarchyFleet", "hierarchy", "within_reach"]
-
 FANOUT: Final = 4
 MANY: Final = 30
 BEHIND_LINES: Final = ("nice", "-n", "19")

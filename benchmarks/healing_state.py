@@ -30,8 +30,6 @@ from palio.simulation.topologies import Topology, tree
 from palio_studies.proxy_network import state_of
 from palio_studies.simulator import Network
 
-__all__ = ["BrokerState", "Scenario", "rows_of", "scenario", "states"]
-
 Row = dict[str, Any]
 
 SEED: Final = 16

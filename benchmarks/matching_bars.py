@@ -30,18 +30,6 @@ from palio.matching.protocol import Matches
 from palio.matching.subscriptions import Table
 from palio.model.filters import Filter
 
-__all__ = [
-    "against_others",
-    "churn",
-    "files",
-    "from_text",
-    "index_of",
-    "route",
-    "shapes_cost",
-    "threads",
-    "throughput",
-]
-
 BY_HAND: Final = ("podc10", "podc1000", "mixed")
 """Workloads that `ByHand` can do: one conjunction of comparisons."""
 

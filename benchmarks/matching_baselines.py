@@ -18,8 +18,6 @@ from palio.matching import Reference
 from palio.matching.protocol import Matches
 from palio.model.constraints import Constraint
 
-__all__ = ["OTHERS", "Baseline", "ByHand"]
-
 CHUNK: Final = 4096
 """Filters whose vectors are ANDed in one numpy call."""
 

@@ -7,18 +7,6 @@ from typing import Final
 
 import msgspec
 
-__all__ = [
-    "Bar",
-    "Other",
-    "Results",
-    "Throughput",
-    "markdown",
-    "plot",
-    "replace",
-    "rewrite",
-    "text",
-]
-
 BEGIN: Final = "<!-- measured: python -m benchmarks.matching --full --docs docs/measured -->"
 END: Final = "<!-- end of measured -->"
 

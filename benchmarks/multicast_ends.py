@@ -30,8 +30,6 @@ from palio.server.local_client import KEY, InternalClient
 from palio.server.run import running
 from palio.server.settings import Configuration
 
-__all__ = ["Heard"]
-
 HEARD_S: Final = 60.0
 """How long a subscriber waits for the last event."""
 

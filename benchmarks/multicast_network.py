@@ -48,8 +48,6 @@ from tests.node.signing import Keyring
 from tests.server.bridges import INTERFACE, Bridge, why_no_bridge
 from tests.server.certificates import certificate
 
-__all__ = ["Measured", "MulticastNetwork", "Ways", "measure"]
-
 READY_S: Final = 60.0
 """Seconds that a broker may take to start, and all to know of each other, on a busy machine."""
 GROUPS: Final = {4: "239.195.0.0/16", 6: "ff18::/112"}

@@ -39,17 +39,6 @@ from palio.protocol.messages import (
 from palio.protocol.streams import Stream
 from palio.protocol.wire import Decoder, Encoder
 
-__all__ = [
-    "BrokerProcess",
-    "EchoClient",
-    "Frames",
-    "Wire",
-    "broker",
-    "echo",
-    "echo_process",
-    "warm",
-]
-
 _COMMAND: Final = "from palio.cli.main import run; run()"
 
 _ECHO: Final = """

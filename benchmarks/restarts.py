@@ -23,8 +23,6 @@ from palio.routing.messages import LinkState, LinkTable, TreePlan
 from palio.simulation.topologies import Topology, line, star
 from palio.simulation.world import World
 
-__all__ = ["Cost", "Restarts", "victims_of"]
-
 ROUTINGS: Final = (
     "general",
     "general-advertised",

@@ -25,8 +25,6 @@ from palio_studies.matchings import MATCHINGS, selectors_of
 from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.simulator.scenario import simulate
 
-__all__ = ["Workload", "algorithms", "as_markdown", "matchings", "thresholds"]
-
 Row = dict[str, Any]
 
 TREE: Final = "tree:15x2"

@@ -14,8 +14,6 @@ from palio.protocol.messages import Done, Hello, Message, Ping, Pong, Subscribe,
 from palio.protocol.streams import Stream
 from palio.protocol.wire import Decoder, Encoder
 
-__all__ = ["BULK_ROWS", "GROUPS", "Idle", "Stranger", "connect", "resident_bytes"]
-
 End = TypeVar("End", bound="Stranger")
 
 GROUPS: Final = 50

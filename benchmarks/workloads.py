@@ -20,8 +20,6 @@ import pyarrow as pa
 import palio
 from palio.model import Filter
 
-__all__ = ["WORKLOADS", "Workload", "workload"]
-
 EVENTS: Final = 4096
 SEED: Final = 1
 

@@ -21,8 +21,6 @@ from palio.errors import PalioError
 from palio.language.parsing import parse_filter
 from palio.parquet import matching_groups, opened, pieces
 
-__all__ = ["TABLE", "WRITTEN", "header_bytes"]
-
 MEMORY_BYTES: Final = 6 << 30
 """A file of some kilobytes needs no more, mapped libraries included."""
 

@@ -54,8 +54,6 @@ from tests.protocol.test_legal_parcels import MIXED, stream
 from tests.server.helpers import append, put
 from tests.spark import test_versions
 
-__all__ = ["DOORS", "mutated"]
-
 MEMORY_BYTES: Final = 4 << 30
 """What is altered has some kilobytes, and needs no more; mapped libraries are in it."""
 

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["modes_below", "umask"]
-
 
 @contextmanager
 def umask(mask: int) -> Iterator[None]:

@@ -15,8 +15,6 @@ from unittest.mock import patch
 
 import numpy as np
 
-__all__ = ["Method", "Mutation", "Trial", "all_fresh", "nothing", "picked"]
-
 Method: TypeAlias = Callable[..., Any]
 
 Trial: TypeAlias = Callable[[int], object]

@@ -16,8 +16,6 @@ from palio.node.operations import Claim
 from palio.protocol import wire
 from palio.simulation.pipes import End
 
-__all__ = ["NEWER", "older_brokers"]
-
 NEWER: Final = "666"
 """What is in a filter that they cannot read."""
 

@@ -21,8 +21,6 @@ from benchmarks.peer_systems.system import (
     free_port,
 )
 
-__all__ = ["ActiveMQ"]
-
 JAR: Final = Path("/usr/share/activemq/bin/activemq.jar")
 
 HOME: Final = JAR.parents[1]

@@ -14,8 +14,6 @@ import msgspec
 
 from benchmarks.peer_systems.system import Client, Running, System
 
-__all__ = ["PATIENCE_S", "Bench", "Figures", "Job", "Window", "cpu_s", "resident_mb"]
-
 Figures = dict[str, float]
 
 PATIENCE_S: Final = 120.0

@@ -13,8 +13,6 @@ from typing import Any, Final
 from benchmarks.network_ends import Frames, echo_process
 from benchmarks.peer_systems.system import Client, Hear, Move, Running, System, Wanted, encoded
 
-__all__ = ["Echo"]
-
 _LENGTH: Final = struct.Struct("<I")
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from benchmarks.peer_systems.system import Wanted
 
-__all__ = ["Fanout", "event_of"]
-
 SEED: Final = 1
 KINDS_OF_A: Final = 20
 LARGEST: Final = 100

@@ -23,8 +23,6 @@ from benchmarks.peer_systems.system import (
     free_port,
 )
 
-__all__ = ["Mosquitto"]
-
 CONFIGURATION: Final = """\
 listener {port} 127.0.0.1
 allow_anonymous true

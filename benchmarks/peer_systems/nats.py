@@ -21,8 +21,6 @@ from benchmarks.peer_systems.system import (
     free_port,
 )
 
-__all__ = ["Nats"]
-
 
 class NatsClient(Client):
     """A subject for each pair of equalities; `c < x` is tested here."""

@@ -15,8 +15,6 @@ from palio.client.connection import connect
 from palio.client.subscription import Subscription
 from palio.matching.warming import warm as load_kernels
 
-__all__ = ["Palio"]
-
 
 class PalioClient(Client):
     """Each filter is a subscription, and each subscription has a task that takes its events."""

@@ -23,8 +23,6 @@ from benchmarks.peer_systems.system import (
     free_port,
 )
 
-__all__ = ["RabbitMQ"]
-
 SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 """Debian's command of that name in the path starts it as a user of its own, at a fixed place."""
 

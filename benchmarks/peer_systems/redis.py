@@ -22,8 +22,6 @@ from benchmarks.peer_systems.system import (
     free_port,
 )
 
-__all__ = ["Redis"]
-
 KEPT: Final = "kept"
 """The stream of durable events, and the group that hears them."""
 

@@ -13,8 +13,6 @@ from benchmarks.peer_systems.rabbitmq import RabbitMQ
 from benchmarks.peer_systems.redis import Redis
 from benchmarks.peer_systems.system import System
 
-__all__ = ["SYSTEMS"]
-
 SYSTEMS: Final[dict[str, type[System]]] = {
     "echo": Echo,
     "palio": Palio,

@@ -13,8 +13,6 @@ from benchmarks.peer_systems.bench import PATIENCE_S, Bench, Figures, Window
 from benchmarks.peer_systems.fanout import EVENTS, Fanout, event_of
 from benchmarks.peer_systems.system import Client, Hear, Wanted
 
-__all__ = ["Durable", "Many", "OneSubscriber"]
-
 ON_THEIR_WAY: Final = 4_000
 """Events that were published and not yet heard, where as many as possible are to pass: few enough
 that no system drops any.

@@ -22,19 +22,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 import msgspec
 
-__all__ = [
-    "Client",
-    "Hear",
-    "Move",
-    "Running",
-    "System",
-    "Wanted",
-    "child",
-    "decoded",
-    "encoded",
-    "free_port",
-]
-
 READY_S: Final = 60.0
 """More than any of the brokers takes to start."""
 

@@ -9,8 +9,6 @@ import msgspec
 
 from benchmarks.peer_systems.bench import Figures
 
-__all__ = ["Report", "markdown", "text"]
-
 
 class Report(msgspec.Struct):
     """A run."""

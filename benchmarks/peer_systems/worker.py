@@ -16,8 +16,6 @@ from benchmarks.peer_systems.bench import Bench, Figures, Job
 from benchmarks.peer_systems.registry import SYSTEMS
 from benchmarks.peer_systems.rows import Durable, Many, OneSubscriber, moved
 
-__all__ = ["main"]
-
 
 async def run(job: Job) -> dict[str, Figures]:
     """The rows of a job."""

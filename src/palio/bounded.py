@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-__all__ = ["Bounded"]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

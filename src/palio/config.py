@@ -15,8 +15,6 @@ import msgspec
 
 from palio.errors import InvalidConfiguration, InvalidInput
 
-__all__ = ["Document", "bare", "duration", "explain", "hint"]
-
 _HEADER: Final = re.compile(r"(\[{1,2})([^\[\]]+)\]")
 
 _DURATION: Final = re.compile(r"(\d{1,8}(?:\.\d+)?)\s*(ms|s|m|h|d)")

@@ -27,23 +27,6 @@ from typing import Final
 
 from palio.errors import UnsafeFile
 
-__all__ = [
-    "append",
-    "check_directory",
-    "create",
-    "file_mode_in",
-    "fresh_directory",
-    "held",
-    "is_open_to_others",
-    "locked",
-    "make_directory",
-    "make_inside",
-    "open_new",
-    "open_own",
-    "read_secret",
-    "replaced",
-]
-
 _OWNER: Final = 0o700
 _READERS: Final = 0o055
 """Of a directory's mode, what others may be given: to enter and to list."""

@@ -34,18 +34,6 @@ from palio.model.constraints import Constraint
 from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
 
-__all__ = [
-    "MAX_COLUMN_BYTES",
-    "MAX_ROW_BYTES",
-    "PIECE_BYTES",
-    "PIECE_ROWS",
-    "check_header",
-    "matching_groups",
-    "named_errors",
-    "opened",
-    "pieces",
-]
-
 PIECE_ROWS: Final = 1 << 16
 """Rows of a piece, if they are small."""
 

@@ -24,18 +24,6 @@ from palio_studies.names import Value
 from palio_studies.results import Results
 from palio_studies.study import Evidence, TooLittle
 
-__all__ = [
-    "Check",
-    "all_hold",
-    "at_most",
-    "check",
-    "falls",
-    "listed",
-    "needed",
-    "ratios",
-    "rises",
-]
-
 Check: TypeAlias = Callable[[Results], Evidence]
 
 AT: Final = "{1:,.3g} at {0:,}"

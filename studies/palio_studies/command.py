@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from palio_studies.study import Study
     from palio_studies.sweeping import Swept
 
-__all__ = ["commands"]
-
 commands: Final = typer.Typer(
     help="Repeat the evaluations of the papers behind Palio.",
     no_args_is_help=True,

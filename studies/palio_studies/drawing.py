@@ -19,8 +19,6 @@ from palio_studies.study import Figure, Value
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["Looks", "Series", "draw", "drawn_numbers", "series_of"]
-
 COLOURS: Final = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
     *("#E69F00", "#56B4E9", "#000000", "#999999"),

@@ -23,8 +23,6 @@ from palio_studies.study import (
     with_seeds,
 )
 
-__all__ = ["STUDY"]
-
 MATCHES: Final = 5.0
 """Subscriptions that an event matches, however many there are."""
 

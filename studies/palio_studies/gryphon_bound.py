@@ -25,8 +25,6 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from math import comb, log, prod
 
-__all__ = ["exponent", "range_exponent", "range_visits_at_most", "visits_at_most"]
-
 
 def visits_at_most(attributes: int, values: int | Sequence[float], subscriptions: int) -> float:
     """The most nodes, leaves included, that a search visits on average over all events: of so many

@@ -18,8 +18,6 @@ from palio_studies.gryphon_bound import exponent
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence, Row
 
-__all__ = ["ATTRIBUTES", "CLAIMS", "FEW_MS", "MANY", "VALUES"]
-
 ATTRIBUTES: Final = 30
 VALUES: Final = 10
 

@@ -26,16 +26,6 @@ from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row
 from palio_studies.tree.tree import Tree
 
-__all__ = [
-    "EVENTS",
-    "TREES",
-    "Drawn",
-    "count_places",
-    "count_worst_case",
-    "drawn_for",
-    "time_events",
-]
-
 EVENTS: Final = 200
 """Drawn for each run."""
 

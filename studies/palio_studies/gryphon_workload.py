@@ -19,8 +19,6 @@ import pyarrow as pa
 from palio.errors import InvalidInput
 from palio.model import Conjunction, Constraint, Filter
 
-__all__ = ["FIRST", "LOOSEST", "MatchingWorkload", "held_decay", "zipf"]
-
 FIRST: Final = 0.98
 """How likely the most popular attribute is tested: nearly always, so that it can be factored."""
 

@@ -12,8 +12,6 @@ from palio.errors import InvalidInput
 if TYPE_CHECKING:
     from palio.routing.protocol import SelectorFactory
 
-__all__ = ["MATCHINGS", "selectors_of"]
-
 MATCHINGS: Final = {
     "index": "the compiled engine",
     "poset": "a walk from wider to narrower filters",

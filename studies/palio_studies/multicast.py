@@ -41,8 +41,6 @@ from palio_studies.multicast_scenes import (
 from palio_studies.names import Scale
 from palio_studies.study import Axis, Choice, Figure, Study
 
-__all__ = ["STUDY"]
-
 
 def _list(numbers: Iterable[object]) -> str:
     return ", ".join(map(str, numbers))

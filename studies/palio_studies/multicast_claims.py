@@ -25,8 +25,6 @@ from palio_studies.multicast_scenes import (
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence, Row, Value
 
-__all__ = ["CLAIMS"]
-
 Check: TypeAlias = Callable[[Results], Evidence]
 Numbers: TypeAlias = Mapping[Any, float]
 """By method, or by method and what else differs."""

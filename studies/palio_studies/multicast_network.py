@@ -18,8 +18,6 @@ from palio.routing.trees import Edge, edge_of, forest, shortest_ways
 from palio.simulation.randomness import Randomness
 from palio_studies.simulator.site_networks import transit_stub
 
-__all__ = ["Extent", "Floats", "Longs", "Wan", "WanTree", "neighbour_graph"]
-
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 

@@ -14,8 +14,6 @@ from palio_studies.multicast_network import BACKBONE, FRINGE, Floats, Longs, Wan
 from palio_studies.multicast_scenes import Scene, nearest, scene_of
 from palio_studies.study import Point, Row
 
-__all__ = ["PRICES", "Optimum", "priced_limits", "run_prices"]
-
 Prices = tuple[float, float, float]
 """By class of links what it costs that an event crosses one."""
 

@@ -18,8 +18,6 @@ from palio_studies.multicast_network import Floats, Longs, Wan
 from palio_studies.multicast_scenes import Multicasts, multicasts, scene_of
 from palio_studies.study import Point, Row
 
-__all__ = ["EventTimes", "Journeys", "LinkQueue", "QueuedWan", "run_latency"]
-
 EVENT_BYTES: Final = 1_000
 MEGABITS: Final = (622.0, 155.0, 100.0)
 """A second and class of links: OC-12, OC-3, and a local network."""

@@ -29,16 +29,6 @@ from palio_studies.multicast_scenes import (
 from palio_studies.names import Scale
 from palio_studies.study import SEEDS, Experiment, Point, Row, Value, grid, with_seeds
 
-__all__ = [
-    "EXPERIMENTS",
-    "renewed",
-    "run_approximation",
-    "run_drift",
-    "run_groups",
-    "run_links",
-    "upkeep_of",
-]
-
 # --- links ---
 
 

@@ -24,22 +24,6 @@ from palio.simulation.randomness import Randomness
 from palio_studies.multicast_network import CLASSES, Extent, Floats, Longs, Wan, neighbour_graph
 from palio_studies.study import Row, Value
 
-__all__ = [
-    "Clientele",
-    "Delivered",
-    "Multicasts",
-    "Scene",
-    "decay_for",
-    "delivered",
-    "drawn_events",
-    "drawn_interests",
-    "indexed",
-    "multicasts",
-    "nearest",
-    "plans_for",
-    "scene_of",
-]
-
 NON_REGIONAL: Final = "non-regional"
 REGIONAL: Final = "regional"
 PUBLISHER_REGIONAL: Final = "publisher-regional"

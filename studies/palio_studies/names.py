@@ -5,8 +5,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-__all__ = ["STUDIES", "Row", "Scale", "Value"]
-
 Value: TypeAlias = bool | int | float | str
 Row: TypeAlias = dict[str, Value]
 """One line of results: its parameters, the seed, and what was measured."""

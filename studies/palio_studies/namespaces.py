@@ -17,8 +17,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, Self
 
-__all__ = ["Namespace", "why_not"]
-
 _CLONE_NEWNET: Final = 0x40000000
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP: Final = 0x1

@@ -23,8 +23,6 @@ from palio_studies.study import (
     with_seeds,
 )
 
-__all__ = ["STUDY"]
-
 SEEDS: Final[Mapping[Scale, int]] = {Scale.SMALL: 2, Scale.PAPER: 5, Scale.BEYOND: 5}
 PAPER_EVENTS_PER_S: Final = 9_600
 """More than the 9,000 that the paper delivers to each subscriber; in tens, as one message."""

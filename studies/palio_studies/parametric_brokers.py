@@ -34,8 +34,6 @@ from palio_studies.relay import Relay
 from palio_studies.simulator import Delivery
 from palio_studies.study import Point, Row
 
-__all__ = ["TIMED", "FarFleet", "RealClient", "run_brokers"]
-
 LINK_S: Final = 0.01
 AT_ONCE: Final = 2
 """Brokers that start at the same time: as many as there are processors, or all start slowly."""

@@ -12,8 +12,6 @@ from palio_studies.parametric_runs import RESUBSCRIPTIONS, UPD
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence
 
-__all__ = ["CLAIMS", "TimesWorse", "factors"]
-
 PLACE: Final = ("workload", "engine", "joined", "service_ms", "updates_per_s", "events_per_s")
 """What two runs that are compared have in common."""
 

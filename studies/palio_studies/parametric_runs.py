@@ -28,27 +28,6 @@ from palio_studies.simulator.network import RouterFactory
 from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row
 
-__all__ = [
-    "BROKERS",
-    "EVENTS_PER_S",
-    "RESUBSCRIPTIONS",
-    "SIENA_FILTER_US",
-    "SWING_MS",
-    "UPD",
-    "US_PER_MS",
-    "US_PER_S",
-    "WAYS",
-    "WINDOW_S",
-    "AdaptationStage",
-    "SienaService",
-    "SteadyWork",
-    "Swinger",
-    "broking",
-    "delay_row",
-    "run",
-    "workload",
-]
-
 BROKERS: Final = 20
 
 # --- ways to change a value ---

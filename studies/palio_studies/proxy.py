@@ -19,8 +19,6 @@ from palio_studies.proxy_runs import (
 )
 from palio_studies.study import Axis, Choice, Experiment, Figure, Point, Study, grid, points_at
 
-__all__ = ["STUDY"]
-
 WISHES: Final = 2
 """Types that the receiver at each site wants."""
 

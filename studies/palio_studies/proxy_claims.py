@@ -11,8 +11,6 @@ from palio_studies.proxy_runs import SHORTENED
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence
 
-__all__ = ["CLAIMS"]
-
 LINEAR_FROM: Final = 0.9
 """An exponent from here on, over the number of receivers, is called linear."""
 

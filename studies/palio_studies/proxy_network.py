@@ -26,18 +26,6 @@ from palio_studies.simulator.shortened import Shortened
 from palio_studies.simulator.site_networks import draw_sites
 from palio_studies.study import Point
 
-__all__ = [
-    "KINDS",
-    "Distances",
-    "FloodedState",
-    "ProxyNetwork",
-    "ProxyScenario",
-    "TableState",
-    "draw_scenario",
-    "proxy_network",
-    "state_of",
-]
-
 EVEN_MS: Final = 10
 """How long every link takes where the network has no lengths."""
 

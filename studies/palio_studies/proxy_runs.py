@@ -41,17 +41,6 @@ from palio_studies.simulator.shortcuts import Price
 from palio_studies.simulator.shortened import Shortened
 from palio_studies.study import Point, Row
 
-__all__ = [
-    "FAULTS",
-    "FAULT_S",
-    "LATE_S",
-    "SHORTENED",
-    "compare_designs",
-    "compare_organizations",
-    "compare_prices",
-    "mend_group",
-]
-
 # --- mesh and hierarchy ---
 
 SHORTENED: Final = "hierarchy with shortcuts"

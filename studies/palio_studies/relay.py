@@ -15,8 +15,6 @@ from typing import Final, Self
 
 from palio_studies.namespaces import Namespace
 
-__all__ = ["Relay"]
-
 LOOPBACK: Final = "127.0.0.1"
 CHUNK_BYTES: Final = 1 << 16
 CHUNKS: Final = 256

@@ -17,8 +17,6 @@ from palio_studies.results import Results, read_results
 from palio_studies.study import Claim, Evidence, Study, study_named
 from palio_studies.sweeping import PLAN, SweepPlan
 
-__all__ = ["Judged", "StudyReport", "report_of", "write_report"]
-
 FIGURES: Final = "figures"
 
 HELD: Final = {True: "holds", False: "**fails**", None: "not decided"}

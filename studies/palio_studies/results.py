@@ -13,8 +13,6 @@ from palio.errors import InvalidInput
 from palio_studies.averages import Mean, mean_of
 from palio_studies.names import Row, Value
 
-__all__ = ["Results", "read_results", "table_of"]
-
 
 class Results:
     """The rows of a study, by experiment.

@@ -9,8 +9,6 @@ from palio_studies.siena_claims import CLAIMS
 from palio_studies.siena_runs import CAPACITY, EXPERIMENTS
 from palio_studies.study import Axis, Choice, Figure, Study
 
-__all__ = ["STUDY"]
-
 _METHOD: Final = """\
 100 sites, drawn anew for each seed by the transit-stub model, have a server each. Servers are
 linked as their sites. A message costs the sum of the lengths of the site links that it crosses;

@@ -14,8 +14,6 @@ from palio_studies.results import Results
 from palio_studies.siena_runs import MODEL_DEGREE
 from palio_studies.study import Claim, Evidence, Value
 
-__all__ = ["CLAIMS"]
-
 SITES: Final = 100
 """So many parties are the saturation point..."""
 

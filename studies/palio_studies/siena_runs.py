@@ -28,8 +28,6 @@ from palio_studies.siena_sites import Architecture, CostClass
 from palio_studies.simulator.clients import Client
 from palio_studies.study import SEEDS, Experiment, Point, Row, grid, points_at
 
-__all__ = ["BEHAVIOUR", "CAPACITY", "EXPERIMENTS", "MODEL_DEGREE"]
-
 BEHAVIOUR: Final = {"m": 4, "n": 5, "p": 2, "q": 5}
 """Of all runs but those that say otherwise: an object publishes 20, a party takes 10 of them."""
 

@@ -29,22 +29,6 @@ from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import START, Network, size_of
 from palio_studies.simulator.site_networks import draw_sites
 
-__all__ = [
-    "NOTIFICATION_BYTES",
-    "BusiestLink",
-    "Flow",
-    "Interests",
-    "ManyKinds",
-    "ManySequences",
-    "Played",
-    "SitePlan",
-    "SteadyPlan",
-    "flow",
-    "found_by_parties",
-    "play",
-    "sites_of",
-]
-
 SIZES: Final[Mapping[int, tuple[int, int]]] = {100: (1, 4), 1_000: (4, 10), 10_000: (20, 20)}
 """By the number of sites, the transit domains and the sites of each; a transit site has three stubs
 of eight sites, as in the generator's example of 100."""

@@ -39,8 +39,6 @@ from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import Network, RouterFactory
 from palio_studies.simulator.site_networks import SiteNetwork
 
-__all__ = ["LATENCY_MS", "Architecture", "CostClass", "CostTally", "Ignored", "Sites", "lay"]
-
 LATENCY_MS: Final = 10.0
 """Of each link: the paper makes it constant and does not say how long it is."""
 

@@ -19,8 +19,6 @@ from palio_studies.matchings import MATCHINGS
 if TYPE_CHECKING:
     from palio_studies.simulator.scenario import Progress
 
-__all__ = ["command", "table"]
-
 command: Final = typer.Typer(rich_markup_mode=None, add_completion=False)  # as `palio`
 
 _CLASSES: Final = {

@@ -33,19 +33,6 @@ from palio_studies.study import Point, Row, Study, points_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "PLAN",
-    "FailedRun",
-    "SweepPlan",
-    "Swept",
-    "digest_of",
-    "keep_plan",
-    "own_code",
-    "put_together",
-    "sweep",
-    "write_run",
-]
-
 PLAN: Final = "plan.json"
 RUNS: Final = "runs"
 LOCK: Final = ".lock"

@@ -40,8 +40,6 @@ from palio.simulation.member import Member, Surroundings
 from palio.simulation.pipes import End
 from tests.campaign.quests import EVERY_EVENT, FoundSequence, Quest
 
-__all__ = ["Actor", "Debt", "HeardEvent", "Interest", "Wish"]
-
 AGAIN_US: Final = US
 """How long an actor waits before it asks again for what was refused."""
 

@@ -10,8 +10,6 @@ from palio.multicast.documents import pack
 from palio.multicast.listed import ListedGroups
 from palio.node.node import Node
 
-__all__ = ["out_of_use", "packed_plan"]
-
 
 def packed_plan(members: tuple[str, ...], groups: tuple[tuple[str, ...], ...]) -> str:
     """A plan with these groups of these brokers; without groups, that there is to be none.

@@ -23,8 +23,6 @@ from tests.campaign.hostile import HARMS, HOSTILE
 from tests.campaign.operators import AFTERWARDS
 from tests.campaign.scripts import Border, Script, Step
 
-__all__ = ["APART", "GATEWAY", "ROUTINGS", "STOPS", "draw"]
-
 GATEWAY: Final = "gateway"
 """The name under which two networks that a gateway joins are drawn."""
 

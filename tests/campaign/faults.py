@@ -22,17 +22,6 @@ from tests.campaign.on_disks import ends_only_on, events_in, events_on, lacks_cl
 from tests.campaign.operators import Operators
 from tests.older import NEWER
 
-__all__ = [
-    "CAST_FAULTS",
-    "CLIENT_FAULTS",
-    "DISK_FAULTS",
-    "FAULTS",
-    "REFUSALS",
-    "UNREADABLE_FILTER",
-    "UPKEEP",
-    "Faults",
-]
-
 UNREADABLE_FILTER: Final = f"x != {NEWER}"
 """What no other broker can read. It matches most events, and covers some other filters..."""
 

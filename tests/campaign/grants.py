@@ -11,8 +11,6 @@ from palio.simulation.computers import Doors
 from tests.campaign.operators import OPERATOR
 from tests.node.badges import Badge, Names, broker
 
-__all__ = ["MAY_HEAR", "MAY_PUBLISH", "TEAM", "doors_with"]
-
 TEAM: Final = "team"
 """The identity under which several clients act."""
 

@@ -40,8 +40,6 @@ from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 from palio.simulation.world import World
 
-__all__ = ["HARMS", "HOSTILE", "Hostile"]
-
 HOSTILE: Final = "mallory"
 """What such clients are called, with a number."""
 

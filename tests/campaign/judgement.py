@@ -18,8 +18,6 @@ from tests.campaign.plays import Play
 from tests.campaign.scripts import Breach, Script
 from tests.campaign.verdicts import verdicts
 
-__all__ = ["PHASES", "Ending", "play"]
-
 PHASES: Final = ("subscribing", "broken", "healing", "changing", "carrying", "calm")
 """When a fault may come, as the table has it."""
 

@@ -9,8 +9,6 @@ from palio.node.vouching import is_subscription
 from palio.protocol.messages import Fact
 from palio.simulation.disks import Disk
 
-__all__ = ["ends_only_on", "events_in", "events_on", "lacks_claims"]
-
 
 def is_end(fact: Fact) -> bool:
     """Whether a broker says that a durable subscription is over."""

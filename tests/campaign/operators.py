@@ -22,8 +22,6 @@ from tests.campaign.actors import Actor
 if TYPE_CHECKING:
     from tests.campaign.faults import Faults
 
-__all__ = ["AFTERWARDS", "OPERATOR", "Operators"]
-
 OPERATOR: Final = "operator"
 """What those are called who do it, with a number. They may do everything."""
 

@@ -23,8 +23,6 @@ from tests.campaign.hostile import HOSTILE, Hostile
 from tests.campaign.scripts import Script, Step
 from tests.older import older_brokers
 
-__all__ = ["CONVERGES_S", "Play", "PublishedEvent"]
-
 CONVERGES_S: Final = 60.0
 """So long after the last fault all is as if nothing had happened: clients are connected, what they
 want is in force everywhere, brokers are linked, and nothing durable waits. The longest of it is a

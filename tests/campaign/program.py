@@ -27,8 +27,6 @@ from tests.campaign.judgement import PHASES, Ending, play
 from tests.campaign.scripts import Breach, Script
 from tests.campaign.shrinking import as_test, shrink
 
-__all__ = ["Tally", "main", "run"]
-
 PROGRESS_S: Final = 60.0
 """How often a line tells the progress where there is no terminal."""
 

@@ -14,8 +14,6 @@ from palio.language.parsing import parse_pattern
 from palio.model.filters import Filter
 from palio.model.patterns import Monitor, Occurrence, place_of
 
-__all__ = ["EVERY_EVENT", "FoundSequence", "Quest"]
-
 EVERY_EVENT: Final[tuple[Mapping[str, Any], ...]] = tuple(
     {"kind": kind, "x": x, **({} if s is None else {"s": s})}
     for kind, x, s in product(range(3), range(6), (None, "a", "b", "ab"))

@@ -13,8 +13,6 @@ import msgspec
 
 from tests.campaign.faults import FAULTS
 
-__all__ = ["Border", "Breach", "Script", "Step"]
-
 
 class Step(NamedTuple):
     """One thing that happens: when, what, and the words that say more, such as who and how long."""

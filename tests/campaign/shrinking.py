@@ -12,8 +12,6 @@ from palio.routing.algorithms import GraphKind, find_algorithm
 from palio.simulation.topologies import Topology
 from tests.campaign.scripts import Breach, Script, Step
 
-__all__ = ["as_test", "shrink"]
-
 MOST_TRIES: Final = 400
 """Runs that shrinking may take: at about 0.1 s each, less than a minute."""
 

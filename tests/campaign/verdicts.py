@@ -43,8 +43,6 @@ from tests.campaign.hostile import HOSTILE
 from tests.campaign.plays import Play, PublishedEvent
 from tests.campaign.scripts import Breach
 
-__all__ = ["PROBES", "verdicts"]
-
 TELL_ALL: Final = frozenset({"acyclic", "general", "flooded"})
 """Algorithms by which a neighbour is told what is wanted, whatever it offers itself."""
 

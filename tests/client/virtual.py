@@ -9,8 +9,6 @@ from typing import Any, ParamSpec
 
 from palio.testing import run
 
-__all__ = ["in_virtual_time"]
-
 Arguments = ParamSpec("Arguments")
 
 PATIENCE_S = 600.0

@@ -45,8 +45,6 @@ from palio.model.functions import FUNCTIONS
 from palio.model.operators import Op
 from palio.model.values import Kind
 
-__all__ = ["read_by_grammar"]
-
 Node: TypeAlias = Any
 
 TRUE: Final = All(())

@@ -13,8 +13,6 @@ from typing import Any, Final
 from palio.errors import InvalidInput
 from palio.model.limits import MAX_TEXT_CHARS
 
-__all__ = ["documents", "outcome", "texts"]
-
 
 def _chain(joint: str, part: Callable[[int], str], most: int = MAX_TEXT_CHARS) -> str:
     """Parts joined until the text is as long as it may be."""

@@ -27,8 +27,6 @@ from palio.matching.index import Index
 from palio.model.events import to_batches
 from palio.model.filters import Filter
 
-__all__ = ["alterations", "answers", "events", "forged", "saved"]
-
 MANIFEST: Final = "index.msgpack"
 TWISTS: Final = 2_000
 

@@ -14,8 +14,6 @@ from palio.errors import InvalidInput
 from palio.model.filters import Filter
 from tests import strategies as our
 
-__all__ = ["NAMES", "some_filter", "some_values"]
-
 NAMES: Final = ("x", "y")
 SCALARS: Final = (
     *(":x", "-:x", "a", "1", "'t'", ":x + 1", ":x * a", ":y", "a + :x", "10 / :x", "a / :x"),

@@ -97,8 +97,6 @@ from tests.models.log import (
     waiting,
 )
 
-__all__ = ["Durable", "State"]
-
 MOST_UNDER_WAY: Final = 2
 """Appends of a broker that are not stored yet: that one is behind another is all that matters."""
 

@@ -13,8 +13,6 @@ from collections.abc import Hashable, Iterable
 from itertools import pairwise
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-__all__ = ["Model", "Outcome", "explore"]
-
 S = TypeVar("S", bound=tuple[Hashable, ...])
 
 MOST_STATES: Final = 4_000_000

@@ -21,8 +21,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tests.models.log import changed
 
-__all__ = ["ERRORS", "FactWaves", "State"]
-
 ASKER: Final = 0
 FACT: Final = "the fact"
 NAMES: Final = "abcd"

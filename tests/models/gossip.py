@@ -31,8 +31,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tests.models.log import BROKERS, NAMES, changed
 
-__all__ = ["ERRORS", "Gossip", "State"]
-
 ORIGIN: Final = 0
 HOME: Final = "home"
 LOAD: Final = "load"

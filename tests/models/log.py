@@ -10,32 +10,6 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-__all__ = [
-    "BROKERS",
-    "ERRORS",
-    "NAMES",
-    "OTHER",
-    "UNKNOWN",
-    "Ack",
-    "CatchUp",
-    "Claim",
-    "Cursor",
-    "CursorAlone",
-    "Disk",
-    "Entry",
-    "Log",
-    "Open",
-    "Operation",
-    "Put",
-    "Release",
-    "Take",
-    "changed",
-    "empty_disk",
-    "fold",
-    "fold_all",
-    "waiting",
-]
-
 T = TypeVar("T")
 
 BROKERS: Final = range(3)

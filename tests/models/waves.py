@@ -30,8 +30,6 @@ from typing import Final, NamedTuple, TypeAlias
 
 from tests.models.log import BROKERS, NAMES, changed
 
-__all__ = ["ERRORS", "State", "Waves"]
-
 ASKER: Final = 0
 ALL: Final = frozenset(BROKERS)
 

@@ -30,8 +30,6 @@ from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US, Agenda, at_least
 from palio.simulation.medium import Medium, Weather
 from palio.simulation.randomness import Randomness
 
-__all__ = ["FlowStorm", "little_room"]
-
 CALM_S: Final = 30.0
 """In so long after the last fault everything comes, and silence falls."""
 

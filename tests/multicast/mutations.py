@@ -11,8 +11,6 @@ from palio.multicast.inflows import Inflows
 from palio.multicast.outflows import Outflows
 from tests.mutations import Mutation, nothing
 
-__all__ = ["MUTATIONS"]
-
 
 def _tails_untold(_: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: Outflows, _now: float, _after_s: float = 0.0) -> None:

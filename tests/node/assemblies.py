@@ -18,8 +18,6 @@ from palio.simulation import Randomness, connected_random, random_tree
 from palio.testing import Network
 from tests.client.helpers import drain
 
-__all__ = ["Life", "expected", "found_in"]
-
 LONGEST_S: Final = 0.03
 """The longest that anything takes over a link."""
 

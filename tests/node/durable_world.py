@@ -36,8 +36,6 @@ from palio.node.operations import (
 from palio.protocol.messages import Carry, EntriesStored, Parcel
 from tests.node.events import parcel
 
-__all__ = ["Broker", "Disk", "Owner", "World"]
-
 STEP_S: Final = 0.004
 
 ROUNDS: Final = 12

@@ -12,8 +12,6 @@ from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
 from palio.simulation.world import World
 
-__all__ = ["Life", "Listener", "Publisher"]
-
 
 class Listener(Member):
     """A client as ours are: it notes a gap when its session is new, and once all is in force."""

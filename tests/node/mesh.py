@@ -11,8 +11,6 @@ from palio.node.vouching import Vouching
 from palio.protocol.messages import Facts
 from palio.simulation.randomness import Randomness
 
-__all__ = ["AT", "Mesh", "VouchingFor", "full"]
-
 AT = Moment(0.0, 0)
 
 VouchingFor = Callable[[str], Vouching]

@@ -15,8 +15,6 @@ from palio.node.sessions import Neighbour
 from palio.simulation.medium import Port
 from tests.mutations import Mutation
 
-__all__ = ["MUTATIONS"]
-
 
 def _numbers_go_on(right: Callable[..., Any]) -> Callable[..., Any]:
     """A sender that starts anew is thought to count on where it was."""

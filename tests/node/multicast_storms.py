@@ -31,8 +31,6 @@ from palio.simulation.topologies import Topology, connected_random, line, random
 from palio.simulation.world import US, World
 from tests.node.lives import Listener, Publisher
 
-__all__ = ["MulticastStorm"]
-
 SETTINGS: Final = Settings(multicast=True, heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0)
 
 CALM_S: Final = 40.0

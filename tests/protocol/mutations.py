@@ -14,8 +14,6 @@ from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Requests, Table
 from tests.mutations import Mutation, all_fresh, nothing
 
-__all__ = ["MUTATIONS"]
-
 
 def _nothing_again(right: Callable[..., Any]) -> Callable[..., Any]:
     """A session that is resumed sends nothing again."""

@@ -47,8 +47,6 @@ from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
-__all__ = ["Client", "Storm"]
-
 CALM_S: Final = 60.0
 """After this everything that was under way has come to rest: pauses grow to 7.5 s."""
 

@@ -28,9 +28,6 @@ from palio.routing.source_trees import SourceTrees
 from palio_studies.simulator.network import RouterFactory
 from tests import mutations
 
-__all__ = ["HIERARCHY", "MUTATIONS", "Mutation"]
-
-
 HIERARCHY: Final = partial(General, inner=Proxies)
 
 

@@ -13,8 +13,6 @@ from palio.routing.patterns.router import Patterned
 from palio.routing.patterns.standing import AssemblyPlace
 from tests.routing.mutations import Mutation
 
-__all__ = ["PATTERN_MUTATIONS"]
-
 Method = Callable[..., Any]
 
 

@@ -11,8 +11,6 @@ from typing import Final, Self
 
 from palio_studies.namespaces import Namespace, why_not
 
-__all__ = ["INTERFACE", "Bridge", "why_no_bridge"]
-
 INTERFACE: Final = "eth0"
 """What the interface of each is called."""
 

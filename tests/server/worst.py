@@ -50,8 +50,6 @@ from palio.protocol.messages import (
 from palio.protocol.wire import Decoder, Encoder
 from palio.server.http.access import MAX_BODY_BYTES
 
-__all__ = ["INPUTS", "UPGRADE", "Held", "Target", "frames", "target"]
-
 PATIENCE_S: Final = 300.0
 CHUNK_BYTES: Final = 1 << 16
 

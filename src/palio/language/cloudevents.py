@@ -28,8 +28,6 @@ from palio.model.limits import MAX_TOKENS, check_limit
 from palio.model.operators import Op
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = ["DIALECTS", "load_parts", "loads"]
-
 
 def loads(document: str | list[Any] | Mapping[str, Any]) -> Filter:
     """The filter that a CloudEvents filter is, or a list of them, which must all be true.

@@ -28,18 +28,6 @@ from palio.model.limits import (
 )
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = [
-    "Json",
-    "at",
-    "attribute_name",
-    "check_parts",
-    "constant",
-    "read_document",
-    "read_json",
-    "shown",
-    "wrong",
-]
-
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A JSON value as `read_document` returns it."""
 

@@ -31,8 +31,6 @@ from palio.model.limits import MAX_IN_VALUES, check_limit
 from palio.model.operators import Op
 from palio.model.values import Kind
 
-__all__ = ["loads"]
-
 _OR: Final = "$or"
 _RESERVED: Final = frozenset(
     {"exactly", "prefix", "suffix", "equals-ignore-case", "wildcard", "anything-but", "numeric"}

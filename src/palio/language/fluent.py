@@ -32,8 +32,6 @@ from palio.model.limits import MAX_IN_VALUES, check_limit
 from palio.model.operators import Op
 from palio.model.values import Kind, check_name
 
-__all__ = ["Term", "attr", "call", "param"]
-
 
 class Term:
     """A value in an expression: an attribute, a parameter, or something computed from them.

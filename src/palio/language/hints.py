@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["SPELLED", "of_function", "of_place"]
-
 SPELLED: Final = {
     **dict.fromkeys(("NUMBER", "STRING", "BYTES", "TIMESTAMP"), "a value"),
     **dict.fromkeys(("INFINITY", "TRUE", "FALSE"), "a value"),

@@ -20,20 +20,6 @@ from palio.errors import InvalidEvent, LimitExceeded
 from palio.language.documents import read_json
 from palio.model.events import SEQ, TIME, attribute, flatten
 
-__all__ = [
-    "BATCH_TYPE",
-    "CURSOR",
-    "GAP_TYPE",
-    "JSON_TYPE",
-    "NATIVE_TYPE",
-    "from_binary",
-    "from_json",
-    "gap_event",
-    "json_value",
-    "to_binary",
-    "to_json",
-]
-
 JSON_TYPE: Final = "application/cloudevents+json"
 BATCH_TYPE: Final = "application/cloudevents-batch+json"
 NATIVE_TYPE: Final = "palio.event"

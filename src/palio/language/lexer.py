@@ -25,8 +25,6 @@ from palio.model.limits import (
 from palio.model.sizes import LONG_LIST
 from palio.model.values import RESERVED, check_name
 
-__all__ = ["LITERALS", "Token", "position", "tokens"]
-
 
 class Token(NamedTuple):
     """A token: its terminal in the grammar, its value, and where it starts in the text."""

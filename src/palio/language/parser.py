@@ -41,8 +41,6 @@ from palio.model.functions import FUNCTIONS
 from palio.model.operators import Op
 from palio.model.values import Kind
 
-__all__ = ["Whole", "syntax_tree"]
-
 Node: TypeAlias = Any
 """A value, a condition, or a chain of conditions that may still grow."""
 

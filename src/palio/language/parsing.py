@@ -22,17 +22,6 @@ from palio.model.filters import Filter, reduce
 from palio.model.patterns import Pattern
 from palio.model.values import NO_VALUES, Bindings, Value
 
-__all__ = [
-    "Bulk",
-    "Group",
-    "parse",
-    "parse_advertisement",
-    "parse_filter",
-    "parse_many",
-    "parse_pattern",
-    "read_advertisement",
-]
-
 
 def parse(text: str) -> Filter | Pattern:
     """A filter, or a pattern if the text has a THEN.

@@ -38,8 +38,6 @@ from palio.model.operators import Op, like_shape
 from palio.model.patterns import Pattern
 from palio.model.values import Value, kind_of
 
-__all__ = ["MAX_TEMPLATES", "SplitText", "Template", "learn", "recalled", "split", "template_of"]
-
 MAX_TEMPLATES: Final = 4_096
 """Templates kept; when there are more, texts are not of a few shapes, and all are forgotten."""
 

@@ -29,8 +29,6 @@ from palio.model.limits import MAX_IN_VALUES, check_limit
 from palio.model.operators import PRESENCE, Op
 from palio.model.values import Kind
 
-__all__ = ["not_true"]
-
 
 def not_true(name: str, checks: Iterable[Test], *, present: bool = False) -> Boolean:
     """True exactly where none of some tests of one attribute is true; never unknown.

@@ -21,17 +21,6 @@ from typing import Any, Final
 from palio.errors import InvalidInput
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE
 
-__all__ = [
-    "LONGEST_DELAY_S",
-    "SECRET_BYTES",
-    "Delay",
-    "Verdict",
-    "secret_of",
-    "signature",
-    "structured",
-    "verdict",
-]
-
 FIRST_DELAY_S: Final = 0.5
 LONGEST_DELAY_S: Final = 300.0
 

@@ -20,8 +20,6 @@ from palio.model.constraints import domain_of
 from palio.model.domains import Domain
 from palio.model.texts import TextTest
 
-__all__ = ["MAX_SCANS", "MAX_SCANS_TRIED", "Admission", "Scan", "Scans", "admission_of", "scans_of"]
-
 Scan: TypeAlias = tuple[str, TextTest]
 """A text test that is tried on every text of an attribute."""
 

@@ -16,8 +16,6 @@ from palio.matching.guarded import GuardedLayer
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Longs
 
-__all__ = ["joined", "layer_of", "merged_layers", "size_of", "tiered"]
-
 FAN_OUT: Final = 4
 """This many layers of about one size are joined: each change is compiled again a few times, and
 there are a few layers of each size."""

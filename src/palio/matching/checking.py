@@ -18,17 +18,6 @@ from palio.matching.compile.rows import PREFIX_DEPTH, CompiledRows, runs
 from palio.matching.kernels.records import BITMAP_ROWS
 from palio.matching.layers import Longs
 
-__all__ = [
-    "Problem",
-    "bounds",
-    "compiled_problems",
-    "cut_problems",
-    "layout_problems",
-    "length",
-    "offsets",
-    "order",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 
 MAX_SHIFT: Final = 62

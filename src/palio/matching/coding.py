@@ -26,8 +26,6 @@ from palio.matching.layers import Codes, Longs
 from palio.model.events import attribute, check_width
 from palio.model.values import INT64_MAX, INT64_MIN, Kind, check_name
 
-__all__ = ["Coder", "Columns", "check_event", "code_batch"]
-
 MAX_KNOWN_NAMES: Final = 10_000
 """Names are checked once, but no more of them are remembered."""
 

@@ -26,8 +26,6 @@ from palio.matching.recent import NOTHING_RECENT, RecentLayer
 from palio.matching.segment import Segment
 from palio.matching.snapshots import EventView, Snapshot
 
-__all__ = ["Combiner", "coded", "match_event", "route", "route_event"]
-
 Integers: TypeAlias = npt.NDArray[np.int32]
 Coded: TypeAlias = tuple[Layer, CodedBatch]
 

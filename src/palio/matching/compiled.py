@@ -19,8 +19,6 @@ from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import CodedBatch, Codes, Counts, Found, Longs, Routed, Words
 from palio.matching.segment import Segment
 
-__all__ = ["CompiledLayer"]
-
 
 @dataclass(frozen=True)
 class CompiledLayer:

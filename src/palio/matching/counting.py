@@ -17,8 +17,6 @@ from palio.matching.kernels.records import CHUNK, Pivots
 from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Longs
 
-__all__ = ["Counting"]
-
 Codes = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 

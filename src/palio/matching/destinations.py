@@ -20,8 +20,6 @@ from palio.matching.kernels.registry import Kernels
 from palio.matching.layers import Codes, Found, Longs, Routed, Words
 from palio.matching.segment import Segment
 
-__all__ = ["LEAST_ROWS", "Destinations", "in_pieces"]
-
 Masks: TypeAlias = npt.NDArray[np.bool_]
 
 LEAST_ROWS: Final = 16

@@ -27,8 +27,6 @@ from palio.matching.segment import Segment
 from palio.model.events import rows as rows_of
 from palio.model.values import NO_VALUES
 
-__all__ = ["GuardedLayer"]
-
 
 @dataclass(frozen=True)
 class GuardedLayer(CompiledLayer):

@@ -24,8 +24,6 @@ from palio.model.filters import Conjunction
 from palio.model.operators import Op
 from palio.model.values import Bindings, Value, checked
 
-__all__ = ["MAX_HELD", "Change", "Held", "work_of"]
-
 Change: TypeAlias = tuple[int, Subscription | None]
 """A key, and what it has from now on; None if nothing."""
 

@@ -60,8 +60,6 @@ from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import INT64_MAX, INT64_MIN, NO_VALUES, Bindings
 
-__all__ = ["Index"]
-
 
 class Index:
     """Filters by key, compiled.

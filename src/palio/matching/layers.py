@@ -15,19 +15,6 @@ import pyarrow as pa
 
 from palio.matching.kernels.records import EVENTS
 
-__all__ = [
-    "CodedBatch",
-    "Codes",
-    "Counts",
-    "Found",
-    "Layer",
-    "Longs",
-    "Routed",
-    "Words",
-    "by_event",
-    "in_room",
-]
-
 Codes: TypeAlias = npt.NDArray[np.int32]
 """A code for each slot of a layer and each event."""
 

@@ -30,17 +30,6 @@ from palio.model.filters import Filter
 from palio.model.untrusted import read_stream
 from palio.model.values import Bindings
 
-__all__ = [
-    "Loading",
-    "Saving",
-    "Written",
-    "filters_batch",
-    "filters_of",
-    "one_batch",
-    "read_arrow",
-    "write_arrow",
-]
-
 _MAGIC: Final = "palio"
 
 _STREAM_AT: Final = 8

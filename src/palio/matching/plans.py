@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from palio.matching.compiled import CompiledLayer
 
-__all__ = ["LayerPlan", "Plan"]
-
 PLANS = {
     "few": "event by event: bucketed bitmaps, then exact tests",
     "many": "blocks of 512 events: a vector for each predicate, ANDed along shared prefixes",

@@ -44,8 +44,6 @@ from palio.model.events import attribute
 from palio.model.operators import Op
 from palio.model.values import Kind
 
-__all__ = ["ChangeLog", "RecentLayer", "is_recent"]
-
 FEW_EVENTS: Final = 16
 """Up to this many events are tried on each row one by one; of more, blocks are made."""
 

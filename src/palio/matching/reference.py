@@ -21,8 +21,6 @@ from palio.model.explaining import Explanation
 from palio.model.filters import Filter
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["Reference"]
-
 
 class Reference:
     """Filters by key, matched one event and one filter at a time.

@@ -29,8 +29,6 @@ from palio.model.expressions import (
 from palio.model.operators import Op
 from palio.model.values import Bindings, Kind
 
-__all__ = ["Columns", "cost_of_rows", "holds_on"]
-
 Mask = npt.NDArray[np.bool_]
 
 _COMPARISONS: Final[dict[Op, Callable[[Any, Any], Any]]] = {

@@ -32,9 +32,6 @@ from palio.matching.layers import Codes, Found, Longs, Words, in_room
 from palio.matching.texts import TextTests
 from palio.model.texts import TextTest
 
-__all__ = ["LAYOUT", "Costs", "Segment"]
-
-
 BUCKETS: Final = 32
 UPPER_BUCKETS: Final = 64
 LEAST_ROWS: Final = 32

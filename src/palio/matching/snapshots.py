@@ -24,15 +24,6 @@ from palio.matching.layers import Layer
 from palio.matching.recent import ChangeLog, RecentLayer, is_recent
 from palio.matching.subscriptions import Subscription
 
-__all__ = [
-    "SLICE_JOINED",
-    "EventView",
-    "MergeJob",
-    "Snapshot",
-    "State",
-]
-
-
 MAX_RECENT_ROWS: Final = 32_768
 """A recent layer with more rows is compiled: each row is tried, one by one, on single events."""
 

@@ -37,8 +37,6 @@ from palio.model.constraints import Constraint, Residual
 from palio.model.operators import Op
 from palio.model.texts import TextTest
 
-__all__ = ["load", "save"]
-
 FORMAT: Final = 1
 """Raised when an index of the format before would be misread."""
 

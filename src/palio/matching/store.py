@@ -19,8 +19,6 @@ from palio.matching.snapshots import SLICE_JOINED, EventView, MergeJob, Snapshot
 from palio.matching.subscriptions import Subscription
 from palio.matching.warming import Submit
 
-__all__ = ["LayerStore"]
-
 MERGE_SHARE: Final = 8
 """Changes are merged into the large layer when they are an eighth of its rows..."""
 

@@ -28,18 +28,6 @@ from palio.model.operators import ORDER, Op
 from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, Bindings
 
-__all__ = [
-    "RANGES",
-    "Comparisons",
-    "Subscription",
-    "Subscriptions",
-    "Table",
-    "Use",
-    "is_number",
-    "may_scan",
-    "recipe_of",
-]
-
 Use: TypeAlias = tuple[str, Op]
 """An attribute, and how it is compared with a number."""
 

@@ -33,8 +33,6 @@ from palio.model.events import attribute
 from palio.model.operators import AFFIX, Op, fold, like_parts
 from palio.model.texts import Fragment, TextTest, fragments
 
-__all__ = ["ColumnTests", "TextTests", "scans"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_ANCHOR: Final = 16

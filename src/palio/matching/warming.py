@@ -27,8 +27,6 @@ from palio.model.filters import Conjunction, Filter
 from palio.model.operators import Op
 from palio.model.texts import TextTest
 
-__all__ = ["Load", "Submit", "WarmUp", "warm", "warm_unless_busy"]
-
 Submit: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Runs a job in another thread, such as the `submit` of an executor."""
 

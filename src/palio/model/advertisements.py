@@ -46,14 +46,6 @@ from palio.model.printing import show_name, show_scalar
 from palio.model.sizes import check_growth, check_size
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = [
-    "Advertisement",
-    "Alternative",
-    "UnreadAdvertisement",
-    "advertisement_of",
-    "checked_advertisement",
-]
-
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 

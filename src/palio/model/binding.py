@@ -31,18 +31,6 @@ from palio.model.values import (
     kind_of,
 )
 
-__all__ = [
-    "check_bound",
-    "check_one_kind",
-    "collection",
-    "scalar_value",
-    "substitute",
-    "substitute_operand",
-    "unbound",
-    "unusable",
-    "usable",
-]
-
 
 def scalar_value(name: str, values: Bindings) -> Value:
     """The current value of a variable that stands for one value."""

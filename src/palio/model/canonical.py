@@ -16,8 +16,6 @@ from palio.model.limits import MAX_IN_VALUES
 from palio.model.operators import Op
 from palio.model.values import Kind
 
-__all__ = ["Clause", "Leaf", "absorbed", "conjunction_key", "constraint_key", "gathered", "spread"]
-
 Leaf: TypeAlias = Constraint | Residual
 Clause: TypeAlias = frozenset[Leaf]
 """The parts of one alternative."""

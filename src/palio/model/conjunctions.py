@@ -14,8 +14,6 @@ from palio.model.normal_form import settled
 from palio.model.operators import Op
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["Conjunction"]
-
 _NO_NAMES: Final[frozenset[str]] = frozenset()
 
 

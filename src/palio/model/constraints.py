@@ -38,8 +38,6 @@ from palio.model.values import (
     checked,
 )
 
-__all__ = ["Constraint", "Residual", "domain_of"]
-
 COMPARISONS: Final = ORDER | {Op.EQ, Op.NE}
 """Operators that take a number or a text as it is."""
 

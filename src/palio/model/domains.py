@@ -38,19 +38,6 @@ from palio.model.values import (
     successor,
 )
 
-__all__ = [
-    "ABSENT",
-    "ANYTHING",
-    "EMPTY",
-    "PRESENT",
-    "Domain",
-    "KindSet",
-    "Spans",
-    "of_operator",
-    "point",
-    "points",
-]
-
 Spans: TypeAlias = tuple[tuple[Any, Any], ...]
 """Half-open intervals of coordinates, ascending, never empty, never touching."""
 

@@ -37,14 +37,6 @@ from palio.model.operators import (
 )
 from palio.model.values import NO_VALUES, Bindings, Kind, Value, checked, is_nan, kind_of
 
-__all__ = [
-    "compare",
-    "computed_truth",
-    "decide",
-    "evaluate",
-    "test_truth",
-]
-
 
 def test_truth(check: Test, event: Mapping[str, Any], values: Bindings = NO_VALUES) -> bool | None:
     """The truth of one test."""

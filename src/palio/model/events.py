@@ -20,29 +20,6 @@ from palio.errors import InvalidEvent, LimitExceeded
 from palio.model.limits import MAX_ATTRIBUTES, MAX_DEPTH, check_limit
 from palio.model.values import FIRST_TIME, LAST_TIME, Value, check_name, checked
 
-__all__ = [
-    "PUBLISHER",
-    "SEQ",
-    "STAMP_BYTES",
-    "SYSTEM_PREFIX",
-    "TIME",
-    "RowMask",
-    "check_times",
-    "check_width",
-    "conform",
-    "conform_values",
-    "flatten",
-    "in_python",
-    "is_system_name",
-    "refuse_system_names",
-    "rows",
-    "schema_of",
-    "stamped",
-    "to_batch",
-    "to_batches",
-    "without_nulls",
-]
-
 SYSTEM_PREFIX: Final = "$"
 """Names that begin so belong to the system: no publisher gives an attribute such a name."""
 

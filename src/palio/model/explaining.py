@@ -16,8 +16,6 @@ from palio.model.operators import Op
 from palio.model.printing import show_value
 from palio.model.values import Bindings, checked, is_nan, kind_of
 
-__all__ = ["ExplainedConjunction", "Explanation", "Finding", "explain"]
-
 
 class Finding(msgspec.Struct, frozen=True):
     """One constraint or residual: its text, its truth (None: unknown) and the reason."""

@@ -44,25 +44,6 @@ from palio.model.values import (
     kind_of,
 )
 
-__all__ = [
-    "All",
-    "AnyOf",
-    "Arithmetic",
-    "Attribute",
-    "Between",
-    "Boolean",
-    "Call",
-    "Exclusive",
-    "Literal",
-    "Not",
-    "Scalar",
-    "Slot",
-    "Test",
-    "Variable",
-    "is_plain",
-    "literal",
-]
-
 
 class Literal(msgspec.Struct, frozen=True, cache_hash=True, gc=False):
     """A constant. The kind is part of its identity, so that `1` and `true` differ.

@@ -18,8 +18,6 @@ from palio.errors import InvalidFilter
 from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.values import INT64_MAX, INT64_MIN, Kind, Value, kind_of
 
-__all__ = ["CASE_COST", "FUNCTIONS", "Function", "TextTooLong", "arithmetic", "is_too_long"]
-
 
 class TextTooLong(Exception):
     """A text on the way is too long to compute with: the result is unknown."""

@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 
 from palio.model.limits import MAX_ATTRIBUTES, check_limit
 
-__all__ = ["BATCH", "DICTIONARY", "SCHEMA", "SYSTEM_COLUMNS", "CheckedMessage", "check_message"]
-
 SYSTEM_COLUMNS: Final = 2
 """Number and time, which a broker adds to what was published."""
 

@@ -25,8 +25,6 @@ from palio.model.limits import MAX_IN_VALUES, Effort
 from palio.model.operators import Op
 from palio.model.values import TOP, Kind, from_coordinate, lowest, successor
 
-__all__ = ["merge", "merged"]
-
 
 def merge(filters: Iterable[Filter]) -> Filter:
     """One filter that matches exactly what any of these matches, as small as merging gets it.

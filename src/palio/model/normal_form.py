@@ -45,8 +45,6 @@ from palio.model.operators import Op
 from palio.model.printing import show_scalar
 from palio.model.values import NO_VALUES, Bindings, is_nan
 
-__all__ = ["clauses_of", "leaf_of", "product", "settled"]
-
 _MAX_WORK: Final = 256 * MAX_CONJUNCTIONS
 """Leaves of all clauses that one normalization may form: 50 milliseconds at the worst."""
 

@@ -18,18 +18,6 @@ from palio.errors import InvalidFilter, InvalidInput
 from palio.model.limits import MAX_LIKE_CHARS, check_limit
 from palio.model.values import Value
 
-__all__ = [
-    "Op",
-    "find_cost",
-    "fold",
-    "holds",
-    "is_like",
-    "like_cost",
-    "like_shape",
-    "network",
-    "simplest",
-]
-
 
 class Op(StrEnum):
     """An operator of a constraint; its value is its canonical spelling."""

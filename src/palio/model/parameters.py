@@ -20,8 +20,6 @@ from palio.model.operators import MEMBERSHIP, ORDER, Op
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings, Kind, kind_of
 
-__all__ = ["check_given", "check_kept"]
-
 _NUMBER: Final = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*", re.ASCII | re.IGNORECASE)
 
 _NUMBER_CHARS: Final = 40

@@ -30,17 +30,6 @@ from palio.model.events import rows as rows_of
 from palio.model.limits import MAX_LONE_BYTES
 from palio.model.values import INT64_MAX, INT64_MIN
 
-__all__ = [
-    "ONE_ROW",
-    "Parcel",
-    "Shape",
-    "event_bytes",
-    "pack_mask",
-    "runs",
-    "unpack_mask",
-    "worth_copying",
-]
-
 ONE_ROW: Final = np.ones(1, np.bool_)
 """The mask of a single event."""
 ONE_ROW.flags.writeable = False

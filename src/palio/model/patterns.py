@@ -37,8 +37,6 @@ from palio.model.limits import (
 from palio.model.printing import show_duration
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["Monitor", "Occurrence", "Pattern", "Place", "place_of"]
-
 _NO_WINDOW: Final = timedelta(0)
 
 

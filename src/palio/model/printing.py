@@ -17,8 +17,6 @@ from palio.model.values import RESERVED
 if TYPE_CHECKING:
     from palio.model.expressions import Scalar, Test
 
-__all__ = ["show_name", "show_value", "shown_without"]
-
 _BARE_NAME: Final = re.compile(r"[^\W\d][\w$]*(?:\.\w[\w$]*)*|\$\w+")
 _UNITS: Final = (
     ("d", timedelta(days=1)),

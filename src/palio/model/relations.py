@@ -29,8 +29,6 @@ from palio.model.limits import Effort
 from palio.model.merging import merged
 from palio.model.values import NO_VALUES, Bindings
 
-__all__ = ["covers", "covers_advertisement", "overlaps", "roots"]
-
 
 def covers(
     general: Filter,

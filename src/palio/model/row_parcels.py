@@ -16,8 +16,6 @@ import pyarrow as pa
 from palio.model.events import RowMask, to_batches
 from palio.model.parcels import ONE_ROW, Parcel, event_bytes
 
-__all__ = ["RowParcel"]
-
 
 class RowParcel(Parcel):
     """Events of one publisher as mappings without system columns, numbered from `first_seq` on.

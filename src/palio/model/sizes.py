@@ -40,8 +40,6 @@ from palio.model.limits import (
 from palio.model.operators import NEGATIVE, TEXT_TESTS, Op
 from palio.model.values import Bindings
 
-__all__ = ["LONG_LIST", "Meter", "check_growth", "check_size", "longest"]
-
 LONG_LIST: Final = 32
 """Constants of a list beyond which the lexer takes the list as one token."""
 

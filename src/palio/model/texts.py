@@ -15,17 +15,6 @@ import msgspec
 
 from palio.model.operators import AFFIX, Op, fold, holds, like_parts, network_of
 
-__all__ = [
-    "Fragment",
-    "TextTest",
-    "clash",
-    "contradict",
-    "excludes",
-    "fragments",
-    "fragments_of_prefix",
-    "implies",
-]
-
 
 class TextTest(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """A positive operator and operand, perhaps ignoring case, perhaps negated.

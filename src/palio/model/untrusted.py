@@ -26,15 +26,6 @@ from palio.errors import LimitExceeded
 from palio.model.ipc import check_message
 from palio.model.limits import MAX_STREAM_MESSAGES
 
-__all__ = [
-    "Check",
-    "decoded_bytes",
-    "read_batch",
-    "read_schema",
-    "read_stream",
-    "text_bytes",
-]
-
 Check: TypeAlias = Callable[[int, int, int], None]
 """Refuses (`ValueError`) too many rows, columns, or bytes once they are events."""
 

@@ -21,26 +21,6 @@ from typing import Final, TypeAlias
 from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
 from palio.model.limits import MAX_NAME_CHARS, MAX_STRING_CHARS, check_limit
 
-__all__ = [
-    "FIRST_TIME",
-    "LAST_TIME",
-    "NO_VALUES",
-    "RESERVED",
-    "TOP",
-    "Bindings",
-    "Coordinate",
-    "Kind",
-    "Value",
-    "canonical",
-    "checked",
-    "coordinate",
-    "from_coordinate",
-    "kind_of",
-    "lowest",
-    "past_prefix",
-    "successor",
-]
-
 Value: TypeAlias = bool | int | float | str | bytes | datetime
 """The values that an attribute may have. `None` means absence and is not one."""
 

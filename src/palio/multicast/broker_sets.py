@@ -11,21 +11,6 @@ import numpy.typing as npt
 from palio.errors import InvalidInput
 from palio.model.limits import check_limit
 
-__all__ = [
-    "MAX_BROKERS",
-    "Masks",
-    "Words",
-    "distinct",
-    "masks_of",
-    "named",
-    "numbered",
-    "rows_of",
-    "sizes_of",
-    "united",
-    "words_in",
-    "words_of",
-]
-
 Words: TypeAlias = npt.NDArray[np.uint64]
 """Sets of brokers, one a row."""
 

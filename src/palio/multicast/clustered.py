@@ -22,17 +22,6 @@ from palio.multicast.plans import Sends, sends_to
 from palio.multicast.traffic import GroupTraffic
 from palio.routing.trees import Graph, shortest_ways
 
-__all__ = [
-    "MAX_CLUSTER",
-    "MAX_GROUPS",
-    "ClusteredGroups",
-    "clusters_of",
-    "groups_needed",
-    "likeness_by_interest",
-    "likeness_by_location",
-    "regionalism",
-]
-
 Longs = npt.NDArray[np.int64]
 
 MAX_CLUSTER: Final = 20

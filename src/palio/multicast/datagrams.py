@@ -6,8 +6,6 @@ from typing import Final, NamedTuple
 
 from palio.model.parcels import Parcel
 
-__all__ = ["COUNT_BITS", "Datagram"]
-
 COUNT_BITS: Final = 31
 """Low bits of the numbers of flows that a datagram has; receivers know the others."""
 

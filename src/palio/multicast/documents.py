@@ -21,8 +21,6 @@ from palio.multicast.listed import HybridGroups, listed
 from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.plans import GroupPlan
 
-__all__ = ["FORMAT", "decode", "encode", "pack", "unpack"]
-
 FORMAT: Final = 1
 """Grows when what is written changes."""
 

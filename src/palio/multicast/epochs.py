@@ -12,8 +12,6 @@ from palio.model.limits import check_limit
 from palio.multicast.broker_sets import masks_of, numbered, rows_of
 from palio.multicast.plans import GroupPlan
 
-__all__ = ["MAX_GROUPS_IN_USE", "Carriage", "Epoch", "check_usable"]
-
 MAX_GROUPS_IN_USE: Final = 4_096
 """Groups of a plan that brokers use: each is a membership of hosts and switches, and to read which
 of as many brokers are in each takes 16 MB."""

@@ -12,8 +12,6 @@ from palio.multicast.epochs import Carriage, Epoch
 from palio.multicast.limits import MAX_ROUTES
 from palio.multicast.outflow import Outflow
 
-__all__ = ["FlowPaths", "FlowWay", "GroupWay"]
-
 _MASK: Final = (1 << COUNT_BITS) - 1
 
 

@@ -21,8 +21,6 @@ from palio.multicast.limits import (
     MOST_LACK_S,
 )
 
-__all__ = ["Hearing", "Inflows", "count_at", "number_near"]
-
 _SPAN: Final = 1 << COUNT_BITS
 
 

@@ -20,8 +20,6 @@ from palio.multicast.clustered import MAX_GROUPS, ClusteredGroups
 from palio.multicast.plans import Sends, priced, received, sends_to
 from palio.multicast.traffic import GroupTraffic
 
-__all__ = ["HybridGroups", "ListedGroups", "flooding", "ideal", "listed"]
-
 FEW_SETS: Final = 8
 """So few are compared with all groups, in 2 ms at the most. For more the compiled code is loaded,
 which takes a second, and no event of a broker waits for that."""

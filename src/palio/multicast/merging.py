@@ -27,8 +27,6 @@ from palio.multicast.listed import ListedGroups
 from palio.multicast.plans import priced
 from palio.multicast.traffic import GroupTraffic
 
-__all__ = ["EXACT", "approximated", "replanned"]
-
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 

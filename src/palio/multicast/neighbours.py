@@ -15,8 +15,6 @@ from palio.multicast.broker_sets import Words, masks_of, numbered, words_of
 from palio.multicast.plans import Sends, sends_to
 from palio.routing.trees import Graph, shortest_ways
 
-__all__ = ["MAX_NEIGHBOURS", "NeighbourGroups"]
-
 Longs = npt.NDArray[np.int64]
 
 MAX_NEIGHBOURS: Final = 20

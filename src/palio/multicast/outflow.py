@@ -11,14 +11,6 @@ from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.limits import AWAY_S, JUDGED, MOST_AWAY_S
 
-__all__ = [
-    "ByLinks",
-    "FlowState",
-    "Outflow",
-    "UnheardEvents",
-    "WaitingEvents",
-]
-
 
 class ByLinks(NamedTuple):
     """Events to be sent by links, with the number that they have in each receiver's flow."""

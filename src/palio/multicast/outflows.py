@@ -42,8 +42,6 @@ from palio.multicast.outflow import (
     WaitingEvents,
 )
 
-__all__ = ["Outflows", "Said"]
-
 Said: TypeAlias = Datagram | ByLinks | FlowState
 
 

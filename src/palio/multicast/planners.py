@@ -27,17 +27,6 @@ from palio.multicast.plans import GroupPlan, PlanReport, judged, measure
 from palio.multicast.traffic import GroupTraffic
 from palio.routing.trees import Graph
 
-__all__ = [
-    "BEST",
-    "METHODS",
-    "PlanLimits",
-    "Planned",
-    "PlansCompared",
-    "compare",
-    "plan",
-    "planned",
-]
-
 Floats = npt.NDArray[np.float64]
 
 BEST: Final = "best"

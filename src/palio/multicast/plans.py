@@ -12,21 +12,6 @@ import numpy.typing as npt
 from palio.multicast.broker_sets import Words, masks_of, named, rows_of, sizes_of, united, words_of
 from palio.multicast.traffic import GroupTraffic
 
-__all__ = [
-    "LEAST_HELD_OUT",
-    "GroupPlan",
-    "Halves",
-    "PlanReport",
-    "Sends",
-    "explain",
-    "halves",
-    "judged",
-    "measure",
-    "priced",
-    "received",
-    "sends_to",
-]
-
 _AT_ONCE: Final = 65_536
 """Sets that are spread out to a byte a broker at once."""
 

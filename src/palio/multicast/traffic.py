@@ -25,8 +25,6 @@ from palio.multicast.broker_sets import (
     words_of,
 )
 
-__all__ = ["GroupTraffic", "Observed", "SetTally"]
-
 
 @dataclass(frozen=True, eq=False)
 class GroupTraffic:

@@ -15,8 +15,6 @@ from palio.node.sessions import Neighbour
 from palio.protocol.messages import Addressed, FlowStands, Forward, Heard
 from palio.routing.protocol import Addressing
 
-__all__ = ["AddressedWays"]
-
 
 class AddressedWays:
     """The ways from one broker. What has no way is lost: flows repair that."""

@@ -7,8 +7,6 @@ from typing import Final
 from palio.node.authority import ANYONE, Limits, Principal
 from palio.node.limits import MAX_ALLOWANCES
 
-__all__ = ["Allowance", "Allowances"]
-
 
 class Allowance:
     """What one principal has at this broker, over all its sessions. The limits are those of the

@@ -48,8 +48,6 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send
 
-__all__ = ["NO_DURABLE", "Assembling", "narrowed"]
-
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 

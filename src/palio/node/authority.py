@@ -43,23 +43,6 @@ from palio.node.effects import Moment
 from palio.protocol.names import check_name
 from palio.routing.protocol import routed
 
-__all__ = [
-    "ANYONE",
-    "NO_BROKER",
-    "NO_LIMITS",
-    "NO_MONITOR",
-    "NO_OPERATE",
-    "Authority",
-    "Limits",
-    "NamedAuthority",
-    "OpenAuthority",
-    "Principal",
-    "check_advertisement",
-    "hearable",
-    "narrow",
-    "publishable",
-]
-
 _SHOWN_CHARS: Final = 200
 """Characters of a filter that an error shows."""
 

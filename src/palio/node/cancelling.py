@@ -25,8 +25,6 @@ from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.patterns.messages import UnsubscribePattern
 from palio.routing.patterns.standing import covers_subscription
 
-__all__ = ["Cancelling"]
-
 _LOOK: Final = 64
 """Comparisons that it is worth to look at one alternative of a subscription at all."""
 

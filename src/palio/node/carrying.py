@@ -18,8 +18,6 @@ from palio.node.streams import UNREAD, without
 from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import Carry, EntriesStored, Parcel, pack_mask
 
-__all__ = ["Carrying"]
-
 
 class Carrying:
     """One broker on the ways of durable events."""

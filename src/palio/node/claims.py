@@ -15,8 +15,6 @@ from palio.node.log import Overlay
 from palio.node.operations import Claim
 from palio.protocol.messages import Fact
 
-__all__ = ["KnownClaims", "claim_of", "is_later", "is_outdated"]
-
 
 def claim_of(fact: Fact) -> Claim:
     """The claim that a broker has stated: it lives at that broker, or is over.

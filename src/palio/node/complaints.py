@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["COMPLAIN_EVERY_S", "Complaints"]
-
 COMPLAIN_EVERY_S: Final = 10.0
 """Of one kind and one culprit, people read a line at once and then one in so many seconds."""
 

@@ -70,8 +70,6 @@ from palio.routing.messages import Batch, Control, Flood, Leave, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
-__all__ = ["Core", "Waiter"]
-
 _FAULTS: Final = ("cannot_take", "journal_failed")
 """Complaints of what no sound broker says."""
 

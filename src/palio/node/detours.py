@@ -23,8 +23,6 @@ from palio.protocol.limits import MAX_DETOUR
 from palio.protocol.messages import Detour, Forward, unpack_mask
 from palio.routing.protocol import Peer
 
-__all__ = ["Detours"]
-
 
 class _Parted(NamedTuple):
     session: str

@@ -26,9 +26,6 @@ from palio.node.sessions import Durable
 from palio.node.vouching import Vouching, is_subscription
 from palio.protocol.messages import ClaimNumbers, Fact, Parcel, Visit, pack_mask
 
-__all__ = ["NO_DISK", "Bookmarks", "Durability", "MatcherFactory", "packed"]
-
-
 NO_DISK: Final = "this broker has no disk; set broker.data_dir (--data) to make it so"
 
 MatcherFactory: TypeAlias = Callable[[], Matcher]

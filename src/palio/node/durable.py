@@ -62,8 +62,6 @@ from palio.node.streams import EntryReader, Streams
 from palio.protocol.limits import MAX_PUBLISHERS, MAX_SUBJECTS
 from palio.protocol.messages import Carry, EntriesStored, Parcel, Share
 
-__all__ = ["AtHomes", "DurableEvents"]
-
 UNREADY: Final = "this broker has yet to hear from its network; try again soon"
 
 

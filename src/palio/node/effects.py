@@ -16,24 +16,6 @@ from palio.multicast.datagrams import Datagram
 from palio.node.operations import Append, Operation, PutSubscription
 from palio.protocol.messages import Fact, Message, Parcel
 
-__all__ = [
-    "ANYBODY",
-    "Answered",
-    "Cast",
-    "Close",
-    "Dial",
-    "Effect",
-    "Entry",
-    "Heading",
-    "Moment",
-    "Report",
-    "Send",
-    "Store",
-    "Stored",
-    "Tune",
-    "Undial",
-]
-
 
 class Moment(NamedTuple):
     """When something happened: by the clock that only ever goes forward, and by that of the wall.

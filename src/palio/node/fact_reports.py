@@ -25,8 +25,6 @@ from palio.node.vouching import is_subscription
 from palio.protocol.limits import PORTION_FACTS
 from palio.protocol.messages import Fact, Facts
 
-__all__ = ["FactReports", "FactWriter"]
-
 
 class _Appending(Protocol):
     """Writes, and does something once it is on the disk, or if it cannot be (`Core.append`)."""

@@ -41,17 +41,6 @@ from palio.protocol.messages import Bye
 from palio.routing.algorithms import GraphKind
 from palio.routing.trees import edge_of
 
-__all__ = [
-    "CALLS",
-    "CALL_BEATS",
-    "FAST_CALLS",
-    "MAX_REST_S",
-    "REST_S",
-    "TAKEN",
-    "TRIES",
-    "Finder",
-]
-
 CALLS: Final = 2
 """Addresses that are dialled at a time, until one answers."""
 

@@ -23,8 +23,6 @@ from palio.protocol.messages import Bye, Challenge, Hello, Welcome
 from palio.protocol.names import check_name
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 
-__all__ = ["Greetings"]
-
 
 class Greetings:
     """Greetings of clients and brokers, on connections of either side's making."""

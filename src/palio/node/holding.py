@@ -17,8 +17,6 @@ from palio.node.core import Core
 from palio.node.limits import HELD_AT_ONCE, HELD_BEATS, HELD_BYTES
 from palio.routing.protocol import Peer
 
-__all__ = ["Holding"]
-
 
 class _Held(NamedTuple):
     sender: Peer

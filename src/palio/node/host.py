@@ -43,17 +43,6 @@ from palio.node.effects import (
 from palio.node.operations import Append, Record
 from palio.protocol.messages import Message
 
-__all__ = [
-    "ClockPort",
-    "DialPort",
-    "Host",
-    "LinkPort",
-    "Machine",
-    "MulticastPort",
-    "StorePort",
-    "numbered_ids",
-]
-
 
 class Machine(Protocol):
     """A node, as its host sees it (`palio.node.node.Node`)."""

@@ -13,8 +13,6 @@ import msgspec
 
 from palio.protocol.messages import Fact
 
-__all__ = ["NOBODY", "Identity", "Nobody", "fact_text", "introduction_text"]
-
 
 class Identity(Protocol):
     """A broker's bound token, and the key that it is bound to."""

@@ -18,8 +18,6 @@ from palio.node.notices import Notice
 from palio.node.operations import Claim
 from palio.routing.protocol import routed
 
-__all__ = ["Interests", "filter_of"]
-
 _TRUE: Final = str(TRUE)
 
 

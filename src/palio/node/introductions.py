@@ -26,8 +26,6 @@ from palio.node.identity import introduction_text
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Challenge, Hello, Welcome
 
-__all__ = ["Introduction"]
-
 
 class Introduction:
     """One greeting between this broker and another, on one connection."""

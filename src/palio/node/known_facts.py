@@ -13,8 +13,6 @@ from palio.node.limits import MAX_BROKERS, MAX_FACTS
 from palio.node.vouching import LEAVING, LINKS, RETIRED, is_subscription
 from palio.protocol.messages import Fact
 
-__all__ = ["KnownFacts", "ShortestWays"]
-
 
 class KnownFacts:
     """The facts that one broker knows, its own among them."""

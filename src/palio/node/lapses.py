@@ -28,8 +28,6 @@ from typing import Final, TypeAlias
 
 from palio.node.limits import SHOWN_CHARS
 
-__all__ = ["PATIENT_LOOKS", "QUIET_LOOKS", "WAVES", "Absences", "Lapses", "Missed"]
-
 WAVES: Final = 2
 """With advertisements a subscription goes where an advertisement has come from: the first wave is
 answered when those on the other side are known here, the second when what they call for is there.

@@ -33,8 +33,6 @@ from palio.protocol.limits import MAX_URLS
 from palio.protocol.messages import NO_VISIT, Adopt, Answer, Drain, Redirect, Visit
 from palio.routing.trees import LEAVING_WEIGHT, STOPPING_WEIGHT
 
-__all__ = ["Leaving"]
-
 
 class Leaving:
     """What one broker does before it goes, and what it takes over of others that go."""

@@ -16,8 +16,6 @@ from palio.node.core import Core
 from palio.node.limits import MAX_PAUSE_S, NEWS_AT_ONCE, NEWS_S
 from palio.node.throttle import Throttle
 
-__all__ = ["LinkReports"]
-
 
 class LinkReports:
     """When one broker tells of links."""

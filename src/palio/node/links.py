@@ -12,8 +12,6 @@ from palio.node.sessions import PeerSession
 from palio.protocol.messages import Bye
 from palio.protocol.transitions import ALLOWED, Speaker, State
 
-__all__ = ["Link", "Links"]
-
 _CALLS: Final = ALLOWED[Speaker.CALLER, State.GREETING]
 _ANSWERS: Final = ALLOWED[Speaker.NEIGHBOUR, State.GREETING]
 

@@ -40,8 +40,6 @@ from palio.node.operations import (
     Retarget,
 )
 
-__all__ = ["Log", "Overlay", "Pending"]
-
 
 class Pending(NamedTuple):
     """An append that is under way."""

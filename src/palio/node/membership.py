@@ -33,8 +33,6 @@ from palio.protocol.addresses import parse_address
 from palio.protocol.failures import error_of, failure
 from palio.protocol.messages import AddPeer, Answer, Bye, Failed, Failure, RemovePeer
 
-__all__ = ["ADD_BEATS", "Membership"]
-
 ADD_BEATS: Final = 10
 """Heartbeats for which a broker that takes connections may keep silent until it is given up."""
 

@@ -23,8 +23,6 @@ from palio.node.operations import (
 )
 from palio.protocol.messages import Fact
 
-__all__ = ["MemoryStore"]
-
 
 class MemoryStore:
     """A `Store` that keeps everything in dictionaries, and durable state as the operations of which

@@ -28,8 +28,6 @@ from palio.protocol.messages import (
 from palio.protocol.names import check_name
 from palio.routing.messages import Control, Flood, LinkState, LinkTable, Reached, Settled, TreePlan
 
-__all__ = ["check_names"]
-
 _BROKER: Final = "a broker"
 
 _NAMING: Final = frozenset(

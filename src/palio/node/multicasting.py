@@ -32,8 +32,6 @@ from palio.protocol.datagrams import fits
 from palio.protocol.messages import Addressed, Fact, FlowStands, Forward, Heard
 from palio.routing.protocol import Addressing, Destined, Peer
 
-__all__ = ["Multicasting"]
-
 EARLY_S: Final = 1e-6
 """Times are added up in different orders: what is due so soon is due."""
 

@@ -55,8 +55,6 @@ from palio.protocol.names import check_name
 from palio.protocol.streams import Stream
 from palio.routing.protocol import Router
 
-__all__ = ["Node"]
-
 _FREQUENT: Final = (Publish, Forward, Ping, Pong)
 """The messages that come often. If one leads to more than effects, `Core.has_follow_up` says so."""
 

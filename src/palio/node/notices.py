@@ -18,8 +18,6 @@ from palio.node.effects import ANYBODY, Heading
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.protocol.messages import Deliver, Gap, Gaps
 
-__all__ = ["Notice", "heading_of"]
-
 _PUBLISHER: Final = "$publisher"
 _FIRST: Final = "$first_seq"
 _LAST: Final = "$last_seq"

@@ -10,44 +10,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 from palio.protocol.messages import Carry, EntriesStored, Fact, Parcel, Share
 
-__all__ = [
-    "Ack",
-    "Append",
-    "CaughtUp",
-    "Claim",
-    "ClaimCounts",
-    "Close",
-    "Cursor",
-    "Damaged",
-    "Delivery",
-    "Discard",
-    "DropRecord",
-    "DropSubscription",
-    "Follow",
-    "Forgotten",
-    "Impossible",
-    "Kept",
-    "NotKept",
-    "Numbered",
-    "Open",
-    "Operation",
-    "Place",
-    "Put",
-    "PutFacts",
-    "PutRecord",
-    "PutSubscription",
-    "PutTime",
-    "QueueReady",
-    "Record",
-    "Release",
-    "Releasing",
-    "Renew",
-    "Retarget",
-    "Say",
-    "Target",
-    "last_offset_of",
-]
-
 
 class Target(NamedTuple):
     """An entry in the stream to a home; if that is this broker, in the queues here."""

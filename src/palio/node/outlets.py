@@ -19,8 +19,6 @@ from palio.node.sessions import Session
 from palio.routing.messages import Advertise, Batch, Request, Unadvertise
 from palio.routing.protocol import Peer, Router, Send
 
-__all__ = ["Outlets"]
-
 _Key: TypeAlias = tuple[str, int]
 """A session, and its number for an advertisement."""
 

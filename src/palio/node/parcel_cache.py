@@ -10,8 +10,6 @@ from palio.errors import JournalDamaged
 from palio.node.effects import Store
 from palio.protocol.messages import Parcel
 
-__all__ = ["ParcelCache"]
-
 CACHE_BYTES: Final = 64 << 20
 """Parcels kept in memory; others are read from the journal when their turn comes."""
 

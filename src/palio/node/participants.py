@@ -14,8 +14,6 @@ from palio.node.vouching import PART
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Fact
 
-__all__ = ["Participant", "Participants", "text_of"]
-
 
 class Participant(NamedTuple):
     """A broker that takes part."""

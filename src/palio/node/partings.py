@@ -12,8 +12,6 @@ from palio.node.links import Links
 from palio.node.peers import Peers
 from palio.protocol.messages import Bye
 
-__all__ = ["PATIENCE_BEATS", "Partings"]
-
 PATIENCE_BEATS: Final = 5
 """Heartbeats after which a link ends though ways may still lead over it: then there are no others,
 or the network has no rest."""

@@ -25,8 +25,6 @@ from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
 from palio.routing.trees import MAX_WEIGHT, UNMEASURED, edge_of, forest
 
-__all__ = ["STEPS", "WEIGHT_PACE_S", "Peers", "circle"]
-
 STEPS: Final = 1_000
 """What is done at once of what may be much: about 10 ms, then other inputs have their turn."""
 

@@ -19,8 +19,6 @@ from palio.node.registry import Registry
 from palio.node.vouching import PLAN, RETIRED
 from palio.protocol.messages import Fact
 
-__all__ = ["NetworkPlan", "Plans", "epoch_id"]
-
 _ID_BITS: Final = 62
 """So that it is a `MAX_NUMBER` at most."""
 

@@ -49,9 +49,6 @@ from palio.protocol.messages import (
 )
 from palio.routing.protocol import Destined, Peer, wanting
 
-__all__ = ["Publishing", "Times"]
-
-
 _NO_WAYS: Final = Destined({}, {})
 """Nobody listens."""
 

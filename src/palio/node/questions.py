@@ -39,9 +39,6 @@ from palio.protocol.legal_parcels import check_numbered
 from palio.protocol.messages import Answer, Parcel, Probe, Probed
 from palio.routing.protocol import Hierarchy, Peer
 
-__all__ = ["Questions"]
-
-
 CATALOGUE_ROWS: Final = 1_000
 """Subscriptions of one answer, which are written in 10 ms..."""
 

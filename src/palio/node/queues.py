@@ -33,8 +33,6 @@ from palio.node.operations import (
 )
 from palio.protocol.messages import Share
 
-__all__ = ["HomeStream", "Line", "Outgoing", "Queued", "Queues", "T"]
-
 STALE: Final = 64
 """Places of what is gone that a line may have beside as many as it holds."""
 

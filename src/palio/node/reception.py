@@ -49,8 +49,6 @@ from palio.protocol.messages import (
 )
 from palio.routing.messages import Batch, Control, Flood
 
-__all__ = ["Reception"]
-
 _Answered: Final = AnsweredRequest | Settle | Ask | Drain | AddPeer | RemovePeer
 """Requests of clients that each have an answer of their own."""
 

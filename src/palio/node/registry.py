@@ -49,8 +49,6 @@ from palio.protocol.addresses import Address, parse_address
 from palio.protocol.limits import MAX_URL_CHARS, PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import Fact, Facts, Known, Message
 
-__all__ = ["Registry", "Whereabouts"]
-
 
 class _Neighbour:
     """What a neighbour has, and what it said that is not believed."""

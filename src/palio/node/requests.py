@@ -70,8 +70,6 @@ from palio.routing.algorithms import ALGORITHMS
 from palio.routing.patterns.messages import SubscribePattern, UnsubscribePattern
 from palio.routing.protocol import Addressing, Peer
 
-__all__ = ["AnsweredRequest", "ClientRequest", "RequestHandler"]
-
 AnsweredRequest = (
     Subscribe
     | Replace

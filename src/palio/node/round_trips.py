@@ -13,8 +13,6 @@ from typing import Final
 
 from palio.routing.trees import MAX_PRICE, UNMEASURED
 
-__all__ = ["SAMPLES", "UNIT_S", "RoundTrips"]
-
 SAMPLES: Final = 5
 """Of so many round trips the shortest counts..."""
 

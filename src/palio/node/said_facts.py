@@ -30,8 +30,6 @@ from palio.node.vouching import (
 )
 from palio.protocol.messages import NO_CLAIM, NO_VISIT, ClaimNumbers, Fact, Visit
 
-__all__ = ["SaidFacts", "Untold"]
-
 _SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, LOG, PART, PEERS, PLAN))
 """What counts no longer of a broker that is gone for good, with its durable subscriptions."""
 

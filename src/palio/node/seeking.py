@@ -19,8 +19,6 @@ from palio.node.sessions import Neighbour, Session
 from palio.protocol.messages import Answer, Seek, Sought
 from palio.routing.protocol import Peer
 
-__all__ = ["Seeking"]
-
 
 class _Open(NamedTuple):
     """A question that a neighbour has yet to answer."""

@@ -43,8 +43,6 @@ from palio.routing.parameters import WaitingBatch
 from palio.routing.patterns.messages import Composite, Ready, TooLate
 from palio.routing.protocol import Peer
 
-__all__ = ["Budget", "Durable", "Neighbour", "PeerSession", "Session", "Subscription"]
-
 _LAST: Final = (Reached, Ready)
 """What a router says after all events that it has sent."""
 

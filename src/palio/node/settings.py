@@ -21,8 +21,6 @@ from palio.protocol.limits import GREETING_S, HEARTBEAT_S, WINDOW_BYTES
 from palio.routing.algorithms import ALGORITHMS, GraphKind
 from palio.routing.protocol import Peer
 
-__all__ = ["Outside", "Settings"]
-
 
 class Outside(msgspec.Struct, frozen=True):
     """The network on the other side of a gateway."""

@@ -19,8 +19,6 @@ from palio.node.registry import Registry
 from palio.node.sessions import Session
 from palio.routing.protocol import Peer
 
-__all__ = ["Settling"]
-
 Then: TypeAlias = Callable[[tuple[str, ...]], None]
 """What is done once all have answered: it is told who was not reached."""
 

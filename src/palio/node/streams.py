@@ -37,8 +37,6 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 
-__all__ = ["AGAIN_S", "UNREAD", "EntryReader", "Streams", "without"]
-
 AGAIN_S: Final = 1.0
 """Seconds after which an origin sends again what a home has not answered for: several times what it
 takes to cross a network and to sync a disk; doubled each time..."""

@@ -20,8 +20,6 @@ from palio.protocol.messages import Facts, Message, Route
 from palio.protocol.portions import portions
 from palio.routing.messages import PORTION, Batch, Flood, Settled
 
-__all__ = ["Telling"]
-
 
 class Telling:
     """Neighbours to whom something is untold.

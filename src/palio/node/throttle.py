@@ -14,8 +14,6 @@ from typing import Final
 
 from palio.node.limits import BEHIND_S, MANY_BROKERS, ON_TIME_S
 
-__all__ = ["Lag", "Throttle"]
-
 HALF_S: Final = 4.0
 """After so long without another, a delay counts half: who is short of time is late now and then."""
 

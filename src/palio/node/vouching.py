@@ -28,24 +28,6 @@ from palio.node.limits import AHEAD_US, MAX_BROKERS, MAX_FACT_CHARS
 from palio.protocol.limits import MAX_NAME_BYTES
 from palio.protocol.messages import Fact
 
-__all__ = [
-    "ADDRESS",
-    "FOUND",
-    "LAPSE",
-    "LEAVING",
-    "LINKS",
-    "LOG",
-    "OF_A_LIFE",
-    "PART",
-    "PEERS",
-    "PLAN",
-    "RETIRED",
-    "TOKEN",
-    "Vouching",
-    "is_subscription",
-    "lives",
-]
-
 ADDRESS: Final = "/address"
 """The subject under which a broker says where others can reach it (`Whereabouts`)."""
 

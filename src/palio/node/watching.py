@@ -23,8 +23,6 @@ from palio.protocol.limits import ANSWER_S, SILENT_BEATS
 from palio.protocol.messages import Bye, Ping
 from palio.routing.protocol import Hierarchy
 
-__all__ = ["TICKS_A_HEARTBEAT", "Watch"]
-
 TICKS_A_HEARTBEAT: Final = 5
 """So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs..."""
 

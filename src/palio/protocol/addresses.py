@@ -8,9 +8,6 @@ from urllib.parse import urlsplit
 
 from palio.errors import InvalidConfiguration
 
-__all__ = ["CLOSED", "DEFAULT_PORT", "Address", "bracketed", "parse_address", "why_not"]
-
-
 DEFAULT_PORT: Final = 7400
 
 

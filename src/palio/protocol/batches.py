@@ -27,19 +27,6 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import Forward, Message, Publish, pack_mask, unpack_mask
 
-__all__ = [
-    "PART_BYTES",
-    "Divisible",
-    "check_chunk",
-    "check_size",
-    "check_texts",
-    "is_divisible",
-    "mark_of",
-    "part_of",
-    "parts",
-]
-
-
 PART_BYTES: Final = MAX_FRAME_BYTES // 4
 """A batch of more leaves in parts, so that one message does not fill a frame."""
 

@@ -47,8 +47,6 @@ from palio.protocol.publications import Publications, Receipt
 from palio.protocol.requests import DONE, Table
 from palio.protocol.seen_numbers import SeenNumbers
 
-__all__ = ["Application", "ClientCore", "Crossing"]
-
 
 class Application:
     """Whom a client serves: a shell of `ClientCore` overrides what matters to it."""

@@ -61,8 +61,6 @@ from palio.protocol.portions import chars_together
 from palio.protocol.streams import Stream
 from palio.protocol.transitions import ALLOWED, Speaker, State
 
-__all__ = ["ClientSession", "Connector", "Owner"]
-
 _GREETS: Final = ALLOWED[Speaker.BROKER, State.GREETING]
 _SAYS: Final = ALLOWED[Speaker.BROKER, State.ESTABLISHED]
 

@@ -17,8 +17,6 @@ from palio.errors import (
 )
 from palio.protocol.messages import Bye, Failure
 
-__all__ = ["class_of", "error_of", "failure", "farewell", "is_final"]
-
 
 def failure(error: Exception) -> Failure:
     """An error as data."""

@@ -21,8 +21,6 @@ from palio.errors import InvalidInput
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = ["SALT_BYTES", "STREAM_BYTES", "UNSHARED", "Ciphers", "GroupKey"]
-
 _SECRET_BYTES: Final = 32
 SALT_BYTES: Final = 16
 """Of randomness in the name of a stream."""

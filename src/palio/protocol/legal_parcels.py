@@ -24,16 +24,6 @@ from palio.protocol.limits import (
     MAX_PUBLISHER_CHARS,
 )
 
-__all__ = [
-    "batch_parcel",
-    "check_numbered",
-    "check_stamps",
-    "legal_shape",
-    "lone_parcel",
-    "read_shape",
-    "stream_batches",
-]
-
 
 def read_shape(message: bytes) -> Shape:
     """The shape of an Arrow schema message; `ValueError` as for `legal_shape`.

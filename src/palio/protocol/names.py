@@ -12,8 +12,6 @@ from typing import Final
 from palio.errors import InvalidInput, LimitExceeded
 from palio.protocol.limits import MAX_NAME_BYTES
 
-__all__ = ["check_name"]
-
 _RULE: Final = (
     f"a name has 1 to {MAX_NAME_BYTES} bytes, all printing, no / and no \\, no blank at its ends, "
     "and is neither . nor .."

@@ -15,8 +15,6 @@ from palio.protocol.limits import (
     PIECES_S,
 )
 
-__all__ = ["Pieces"]
-
 _PIECE_BYTES: Final = 200
 """About what a piece takes beside its bytes: it bounds how many there are."""
 

@@ -21,8 +21,6 @@ from palio.protocol.messages import Fact, Facts, Message, Route, Subscribe
 from palio.routing.messages import PORTION, Batch, Flood, Request
 from palio.routing.patterns.messages import MOST_HELD, HeldBack, Resume, Returned
 
-__all__ = ["chars_together", "cut", "portions", "weight"]
-
 _Item = TypeVar("_Item", Fact, Request, Occurrence)
 
 _PLAIN_CHARS: Final = 16

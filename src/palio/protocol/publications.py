@@ -26,9 +26,6 @@ from palio.protocol.messages import (
     StoredAt,
 )
 
-__all__ = ["Publications", "Receipt"]
-
-
 _UNKNOWN: Final = (
     "the session was lost before the broker answered: the events may or may not have been "
     "published; publish them durably where that matters"

@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 from palio.protocol.seen_numbers import SeenNumbers
 
-__all__ = ["NO_RECEIPTS", "Entry", "Receipt", "Receipts"]
-
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -40,8 +40,6 @@ from palio.protocol.messages import (
     Withdraw,
 )
 
-__all__ = ["Outcome", "Request", "Requests", "Table", "Waiter"]
-
 Request: TypeAlias = (
     Subscribe
     | Replace

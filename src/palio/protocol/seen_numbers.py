@@ -15,8 +15,6 @@ from palio.model.events import RowMask
 from palio.model.parcels import ONE_ROW, runs
 from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
-__all__ = ["BLOCK", "SeenNumbers"]
-
 BLOCK: Final = 1 << 12
 """Numbers of one block."""
 

@@ -39,8 +39,6 @@ from palio.protocol.messages import (
 )
 from palio.routing.patterns.messages import WithEvents, events_of
 
-__all__ = ["EVENTS", "Stream", "size_of"]
-
 _WITH_PARCEL: Final = frozenset(get_args(EventMessage))
 
 EVENTS: Final = _WITH_PARCEL | {Assembled}

@@ -65,8 +65,6 @@ from palio.protocol.messages import (
     Withdrawn,
 )
 
-__all__ = ["ALLOWED", "RULES", "Rule", "Speaker", "State"]
-
 
 class State(Enum):
     """How far a connection is."""

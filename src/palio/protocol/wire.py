@@ -42,20 +42,6 @@ from palio.protocol.limits import (
 )
 from palio.protocol.messages import Carry, Deliver, Forward, Message, Parcel, Probe, Publish
 
-__all__ = [
-    "CONTROL",
-    "EVENTS",
-    "HEAD",
-    "SHAPE",
-    "UNREADABLE",
-    "Decoder",
-    "Encoder",
-    "Transport",
-    "framed",
-    "write",
-]
-
-
 HEAD: Final = struct.Struct("<IBI")
 _LOW: Final = (1 << 32) - 1
 _NUMBER: Final = struct.Struct("<I")

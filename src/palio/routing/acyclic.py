@@ -20,8 +20,6 @@ from palio.model.parcels import Parcel
 from palio.routing.forwarding_router import ForwardingRouter
 from palio.routing.protocol import Peer, Role, Send
 
-__all__ = ["Acyclic", "Centralized", "Hierarchical"]
-
 
 class Acyclic(ForwardingRouter):
     """One broker of an acyclic peer-to-peer network.

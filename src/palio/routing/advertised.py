@@ -18,8 +18,6 @@ from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Peer, SelectorFactory, Send, narrowed
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["Advertised"]
-
 
 class Advertised(ForwardingRouter):
     """One broker of an acyclic network with advertisement-based semantics (siena 3.3)."""

@@ -18,8 +18,6 @@ from palio.errors import InvalidInput
 if TYPE_CHECKING:
     from palio.routing.protocol import Router, SelectorFactory
 
-__all__ = ["ALGORITHMS", "Algorithm", "GraphKind", "find_algorithm"]
-
 
 class GraphKind(Enum):
     """The network that an algorithm is for."""

@@ -19,8 +19,6 @@ from palio.model.parcels import Parcel
 from palio.model.values import NO_VALUES
 from palio.routing.protocol import Selector, SelectorFactory
 
-__all__ = ["Announcements"]
-
 FEW_EVENTS: Final = 16
 """So few are held against the advertisements one by one."""
 

@@ -25,8 +25,6 @@ from typing import Final
 from palio.routing.messages import LAST_ROUND, Reached, TreePlan
 from palio.routing.protocol import Peer, Send
 
-__all__ = ["NOT_IN_USE", "Change"]
-
 NOTHING: Final = -1
 """A neighbour has sent no round yet..."""
 

@@ -25,8 +25,6 @@ import numpy.typing as npt
 from palio.matching.kernels import registry
 from palio.routing.normalized import SIDE, Bounds, Box, Key, NormalizedFilter
 
-__all__ = ["CoveringIndex"]
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 Longs: TypeAlias = npt.NDArray[np.int64]
 

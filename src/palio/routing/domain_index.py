@@ -30,8 +30,6 @@ from palio.model.values import TOP, Kind
 from palio.routing.normalized import ANY_KIND, measure
 from palio.routing.text_sets import TextSets, listed, takes_long
 
-__all__ = ["DomainIndex", "ValueBox", "ValueSet", "pieces_of"]
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 Longs: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]

@@ -14,8 +14,6 @@ from palio.routing.messages import Batch, Flood, Request
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import IllegalMessage, Peer, SelectorFactory
 
-__all__ = ["FloodTables"]
-
 _EVERYBODY: Final = Peer.broker("")
 """The one neighbour of the local table: what it is sent is flooded."""
 

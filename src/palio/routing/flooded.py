@@ -24,8 +24,6 @@ from palio.routing.protocol import (
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
-__all__ = ["Flooded"]
-
 
 class Flooded(PlainRouter, Addressing):
     """One broker of an acyclic network in which all know all.

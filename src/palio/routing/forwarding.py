@@ -30,8 +30,6 @@ from palio.routing.normalized import Stated, form_of
 from palio.routing.poset import SUBSCRIPTIONS, Poset, Relation
 from palio.routing.protocol import Peer
 
-__all__ = ["Aim", "FilterNode", "Forwarding", "Told"]
-
 
 class Aim(Protocol):
     """Limits where filters may go, for an algorithm by which not all may go everywhere."""

@@ -22,8 +22,6 @@ from palio.routing.protocol import (
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.waves import Waves
 
-__all__ = ["ForwardingRouter"]
-
 
 class ForwardingRouter(PlainRouter):
     """A broker that keeps subscriptions in a table and tells some peers the frontier of it.

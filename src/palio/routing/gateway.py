@@ -22,8 +22,6 @@ from palio.routing.acyclic import Hierarchical
 from palio.routing.messages import Batch, Control, Subscribe
 from palio.routing.protocol import Peer, Role, Router, Send
 
-__all__ = ["Gateway"]
-
 
 class Gateway:
     """One broker with a router `inside` and a router `outside`.

@@ -41,8 +41,6 @@ from palio.routing.plans import Plans, TreeLink, brokers_in
 from palio.routing.protocol import IllegalMessage, Peer, Ranked, Role, Router, Send, narrowed
 from palio.routing.trees import edge_of, is_other_weight, parents_below, shortest_ways
 
-__all__ = ["General"]
-
 
 class General:
     """One broker of any graph, with a router for trees inside.

@@ -14,8 +14,6 @@ from palio.routing.messages import MOST_LINKS, MOST_STATES, LinkState, LinkTable
 from palio.routing.protocol import Peer, Send
 from palio.routing.trees import MAX_WEIGHT, Edge
 
-__all__ = ["LastNumbers", "LinkNews", "LinkStates"]
-
 MAX_PUBLISHERS: Final = 1 << 20
 """Publishers whose last number is remembered; beyond, the one seen longest ago is forgotten."""
 

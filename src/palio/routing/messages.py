@@ -39,31 +39,6 @@ from palio.model.filters import Filter
 from palio.model.values import NO_VALUES
 from palio.routing.patterns.messages import PatternControl
 
-__all__ = [
-    "LAST_ROUND",
-    "PORTION",
-    "Advertise",
-    "Batch",
-    "Cancel",
-    "Control",
-    "Flood",
-    "Join",
-    "Leave",
-    "LinkState",
-    "LinkTable",
-    "Reached",
-    "Request",
-    "Settled",
-    "Subscribe",
-    "TreePlan",
-    "Unadvertise",
-    "Unsubscribe",
-    "Update",
-    "Values",
-    "Withdraw",
-]
-
-
 Values: TypeAlias = Mapping[str, Any]
 """`Bindings` as they come off the wire, where their types are not yet known."""
 

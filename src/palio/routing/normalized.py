@@ -24,22 +24,6 @@ from palio.model.limits import Effort
 from palio.model.merging import merged
 from palio.model.values import TOP, Kind, coordinate, kind_of, successor
 
-__all__ = [
-    "ANY_KIND",
-    "SIDE",
-    "Bounds",
-    "Box",
-    "Key",
-    "NormalizedFilter",
-    "Plain",
-    "Point",
-    "Side",
-    "Stated",
-    "Test",
-    "form_of",
-    "measure",
-]
-
 Interval: TypeAlias = tuple[Kind, Any, Any]
 """A kind and a half-open interval of its coordinates."""
 

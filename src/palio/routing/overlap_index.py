@@ -24,8 +24,6 @@ from palio.routing.domain_index import DomainIndex, ValueBox, ValueSet, pieces_o
 from palio.routing.normalized import form_of
 from palio.routing.protocol import Peer
 
-__all__ = ["OverlapIndex"]
-
 Longs: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -40,16 +40,6 @@ from palio.routing.messages import (
     Withdraw,
 )
 
-__all__ = [
-    "LiftedFilter",
-    "WaitingBatch",
-    "bound",
-    "changes",
-    "interned",
-    "lift",
-    "refilled",
-]
-
 _Place: TypeAlias = tuple[bool, int]
 """True if a key is that of an advertisement, and the key."""
 

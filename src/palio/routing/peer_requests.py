@@ -43,9 +43,6 @@ from palio.routing.parameters import bound, changes, lift, refilled
 from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
 from palio.routing.protocol import IllegalMessage, Peer, Role, Routes, Selector
 
-__all__ = ["Ledger", "PeerRequest"]
-
-
 MOST_OVERLAPS: Final = 4 * MAX_COMPARISONS
 """Cost limit of finding out whether anything overlaps a filter: 10 to 30 ms, which is what some
 1,000 advertisements take."""

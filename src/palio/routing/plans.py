@@ -38,8 +38,6 @@ from palio.routing.trees import (
     spanning_tree,
 )
 
-__all__ = ["Plans", "TreeLink", "brokers_in"]
-
 MAX_PLANNED: Final = 50_000
 """Links and origins of all plans that are kept: those with the lesser versions are forgotten. In a
 network few plans are in force at a time; who sends more has made some up."""

@@ -22,8 +22,6 @@ from palio.model.relations import covers, covers_advertisement, overlaps
 from palio.routing.covering_index import CoveringIndex
 from palio.routing.normalized import NormalizedFilter, Stated, form_of
 
-__all__ = ["ADVERTISEMENTS", "SUBSCRIPTIONS", "Poset", "Relation", "overlap"]
-
 _REMEMBERED: Final = 1 << 16
 """Verdicts kept by each relation: a broker asks again and again about the same summaries."""
 

@@ -34,8 +34,6 @@ from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import Peer, Role, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["ITSELF", "NO_OFFER", "Proxies"]
-
 WIDE_AT: Final = 64
 """A broker below whose offers overlap more subscriptions of others is asked for all events instead.
 Of n brokers that all offer and want the same kind each would be sent n subscriptions, one by one.

@@ -21,8 +21,6 @@ from palio.model.values import Bindings, coordinate, kind_of
 from palio.routing.normalized import NormalizedFilter, Point, Test, form_of
 from palio.routing.parameters import bound
 
-__all__ = ["ReferenceSelector", "RowSelector"]
-
 _Bucket: TypeAlias = dict[int, Test]
 """Tests by key."""
 

@@ -47,8 +47,6 @@ from palio.routing.protocol import (
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.trees import is_other_weight, shortest_ways
 
-__all__ = ["SourceTrees"]
-
 MAX_BEGUN: Final = 1_000_000
 """Requests that a neighbour has begun to tell, and not yet told to the end."""
 

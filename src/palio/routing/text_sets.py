@@ -27,8 +27,6 @@ from palio.model.operators import AFFIX, Op, fold
 from palio.model.texts import Fragment, clash, fragments
 from palio.model.values import Kind, successor
 
-__all__ = ["MOST_SPANS", "MOST_TRIED", "TextSets", "listed", "takes_long"]
-
 Longs: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Flags: TypeAlias = npt.NDArray[np.int8]

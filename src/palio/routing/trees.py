@@ -11,25 +11,6 @@ from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
-__all__ = [
-    "DETOUR",
-    "LEAVING_WEIGHT",
-    "MAX_PRICE",
-    "MAX_WEIGHT",
-    "STOPPING_WEIGHT",
-    "UNMEASURED",
-    "Edge",
-    "Graph",
-    "Ways",
-    "edge_of",
-    "forest",
-    "is_other_weight",
-    "middle",
-    "parents_below",
-    "shortest_ways",
-    "spanning_tree",
-]
-
 Graph: TypeAlias = Mapping[str, Mapping[str, int]]
 """For each broker its neighbours, and what the link to each weighs."""
 

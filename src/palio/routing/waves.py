@@ -20,8 +20,6 @@ from collections.abc import Callable, Iterable
 from palio.routing.messages import Batch, Control, Settled
 from palio.routing.protocol import IllegalMessage, Peer, Send
 
-__all__ = ["Waves"]
-
 
 def _bare(wave: int) -> Batch:
     return Batch((), wave=wave)

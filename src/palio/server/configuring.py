@@ -23,18 +23,6 @@ from palio.server.hosts import Hosts
 from palio.server.multicast.interfaces import GroupAddresses
 from palio.server.settings import Auth, Broker, Configuration, Gateway, Tls
 
-__all__ = [
-    "PREFIX",
-    "Configured",
-    "Setting",
-    "check",
-    "configure",
-    "described",
-    "is_any",
-    "is_loopback",
-    "known_settings",
-]
-
 PREFIX: Final = "PALIO__"
 """How variables of the environment begin that set something: `PALIO__LISTEN__PORT`."""
 

@@ -40,8 +40,6 @@ from palio.server.limits import (
     YIELD_S,
 )
 
-__all__ = ["ConnectionLimiter", "ConnectionSlot"]
-
 _AGAIN: Final = "try again, or send smaller messages"
 
 

@@ -21,17 +21,6 @@ from palio.protocol.addresses import parse_address
 from palio.server.counters import Traffic
 from palio.server.transport import Connection
 
-__all__ = [
-    "BACKOFF_MAX_S",
-    "BACKOFF_MIN_S",
-    "DIAL_S",
-    "DUPLICATE_S",
-    "STEADY_S",
-    "Dialer",
-    "Dialers",
-    "backoff",
-]
-
 logger: Final = logging.getLogger("palio.server")
 
 BACKOFF_MIN_S: Final = 0.1

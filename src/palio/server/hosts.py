@@ -19,8 +19,6 @@ from typing import Final, TypeAlias
 
 from palio.errors import InvalidConfiguration
 
-__all__ = ["PUBLIC", "Hosts", "address_of", "is_public"]
-
 Address: TypeAlias = IPv4Address | IPv6Address
 
 PUBLIC: Final = "public"

@@ -12,16 +12,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from palio import files
 from palio.errors import InvalidInput
 
-__all__ = [
-    "create_key",
-    "key_files",
-    "key_id",
-    "load_private_key",
-    "load_public_keys",
-    "public_key_of",
-    "public_key_text",
-]
-
 
 def key_id(key: Ed25519PublicKey) -> str:
     """The name by which a token refers to its signing key: a hash of the public key."""

@@ -47,17 +47,6 @@ from palio.protocol.requests import DONE, Outcome, Request
 from palio.protocol.streams import size_of
 from palio.server.scheduler import Pace
 
-__all__ = [
-    "KEY",
-    "RESUME_BYTES",
-    "Connect",
-    "Declined",
-    "InternalClient",
-    "Link",
-    "News",
-    "Receipt",
-]
-
 RESUME_BYTES: Final = 1 << 20
 """How much of what was sent to a consumer can be sent again after a break: more than the buffers of
 a connection hold, and well below the node's window."""

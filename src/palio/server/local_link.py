@@ -11,8 +11,6 @@ from palio.protocol.messages import Message
 from palio.server.scheduler import LoopScheduler
 from palio.server.transport import Parts, is_large
 
-__all__ = ["LocalLink", "NodeEnd", "Owner"]
-
 logger: Final = logging.getLogger("palio.server")
 
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import IO, Any
 
-__all__ = ["JsonLines", "TextLines", "configure_logs"]
-
 
 def _details(record: logging.LogRecord) -> dict[str, Any]:
     found = getattr(record, "details", None)

@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 
 from palio.server.limits import HELD_EVERY_S, HELD_S, IDLE_LAG_CHECK_S, LAG_CHECK_S
 
-__all__ = ["BOUNDS_S", "Delays", "LoopLagMonitor", "Worst"]
-
 logger: Final = logging.getLogger("palio.server")
 
 BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

@@ -23,8 +23,6 @@ from palio.server.counters import Datagrams, JournalCounters
 from palio.server.loop_lag import BOUNDS_S, Delays, Worst
 from palio.server.server import Server
 
-__all__ = ["METRICS", "Measure", "exposition"]
-
 Labelled = Mapping[str, float]
 
 

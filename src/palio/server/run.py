@@ -54,18 +54,6 @@ from palio.server.settings import Configuration, Tls
 if TYPE_CHECKING:
     from palio.server.http.app import HttpFront
 
-__all__ = [
-    "Engines",
-    "Running",
-    "load_kernels",
-    "new_authority",
-    "new_identity",
-    "new_journal",
-    "new_router",
-    "run",
-    "running",
-]
-
 logger: Final = logging.getLogger("palio.server")
 
 

@@ -26,16 +26,6 @@ from typing import Final, Protocol
 
 from palio.server.limits import SLICE_S, TURN_S
 
-__all__ = [
-    "WRITABLE",
-    "Completion",
-    "CompletionQueue",
-    "FairScheduler",
-    "LoopScheduler",
-    "Pace",
-    "Waiting",
-]
-
 
 class Waiting(Protocol):
     """Has messages to hand over."""

@@ -44,8 +44,6 @@ from palio.server.multicast.sockets import GroupSockets
 from palio.server.scheduler import WRITABLE, CompletionQueue, LoopScheduler
 from palio.server.transport import Connection
 
-__all__ = ["Server"]
-
 logger: Final = logging.getLogger("palio.server")
 
 

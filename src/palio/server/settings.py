@@ -50,21 +50,6 @@ from palio.server.limits import (
 )
 from palio.server.multicast.interfaces import DEFAULT_GROUP_PORT
 
-__all__ = [
-    "Auth",
-    "Broker",
-    "Configuration",
-    "Gateway",
-    "Grant",
-    "Limits",
-    "Listen",
-    "Log",
-    "Multicast",
-    "Peers",
-    "Tls",
-    "Webhooks",
-]
-
 Port: TypeAlias = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=MIN_SECONDS, le=MAX_SECONDS)]
 Count: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_COUNT)]

@@ -44,19 +44,6 @@ from palio.server.keyfiles import (
 )
 from palio.server.settings import Grant
 
-__all__ = [
-    "MAX_JTI_CHARS",
-    "MAX_TOKEN_CHARS",
-    "BoundToken",
-    "Claims",
-    "Header",
-    "TokenAuthority",
-    "inspect",
-    "revoke",
-    "sign",
-    "verify",
-]
-
 logger: Final = logging.getLogger("palio.server")
 
 ALGORITHM: Final = "EdDSA"

@@ -36,8 +36,6 @@ from palio.server.counters import Traffic
 from palio.server.limits import CLOSE_S, LINGER_S, WRITE_HIGH_BYTES
 from palio.server.scheduler import LoopScheduler
 
-__all__ = ["Connection", "Owner", "Parts", "is_large"]
-
 
 class Owner(Protocol):
     """The receiver of a connection's events."""

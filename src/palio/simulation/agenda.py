@@ -7,8 +7,6 @@ from heapq import heappop, heappush
 from math import ceil
 from typing import Any, Final, TypeAlias
 
-__all__ = ["FAULT", "MESSAGE", "TIMER", "US", "US_PER_MS", "Agenda", "at_least"]
-
 Action: TypeAlias = Callable[..., object]
 
 US: Final = 1_000_000

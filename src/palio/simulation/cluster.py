@@ -29,8 +29,6 @@ from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, Pipe, Planner, Surface
 from palio.simulation.randomness import Randomness
 
-__all__ = ["Cluster", "NodeRouter", "address_of"]
-
 NodeRouter: TypeAlias = Callable[[str], Router]
 
 REDIAL_US: Final = US // 5

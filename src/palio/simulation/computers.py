@@ -17,8 +17,6 @@ from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
 from palio.simulation.pipes import End, HeldEnd, Planner
 
-__all__ = ["Action", "Computer", "Doors", "Workers"]
-
 
 class Doors(NamedTuple):
     """The authority of a broker, and what a broker or client shows of itself, by its name.

@@ -18,8 +18,6 @@ from palio.node.operations import Append, Operation
 from palio.protocol.messages import Fact
 from palio.simulation.randomness import Randomness
 
-__all__ = ["Disk"]
-
 
 class Disk:
     """The store of one simulated broker. Without randomness, a crash keeps only what was synced."""

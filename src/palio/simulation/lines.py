@@ -8,8 +8,6 @@ from palio.protocol.messages import Message
 from palio.simulation.agenda import US
 from palio.simulation.pipes import Pipe, Planner
 
-__all__ = ["Lines"]
-
 
 class Lines:
     """Open connections, and the delays and faults of the ways that they take."""

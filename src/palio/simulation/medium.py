@@ -18,8 +18,6 @@ from palio.simulation.agenda import MESSAGE, US
 from palio.simulation.pipes import Planner
 from palio.simulation.randomness import Randomness
 
-__all__ = ["Medium", "Port", "Weather"]
-
 
 class Weather(NamedTuple):
     """Chances of faults of each copy of a packet; none by default."""

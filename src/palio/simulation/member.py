@@ -40,8 +40,6 @@ from palio.simulation.computers import Doors
 from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 
-__all__ = ["Member", "Publication", "Surroundings"]
-
 AGAIN_US: Final = US // 10
 """Wait of a member before it tries again to connect for the first time."""
 

@@ -15,9 +15,6 @@ from palio.protocol.messages import Message
 from palio.protocol.wire import UNREADABLE, Decoder, Encoder
 from palio.simulation.agenda import MESSAGE, Action
 
-__all__ = ["End", "HeldEnd", "Holder", "Pipe", "Planner", "Reader", "Surface"]
-
-
 Link_contra = TypeVar("Link_contra", contravariant=True)
 
 

@@ -7,8 +7,6 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-__all__ = ["Randomness"]
-
 T = TypeVar("T")
 
 _BLOCK: Final = 1024

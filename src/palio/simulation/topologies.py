@@ -15,19 +15,6 @@ import msgspec
 from palio.errors import InvalidInput
 from palio.simulation.randomness import Randomness
 
-__all__ = [
-    "Shapes",
-    "Topology",
-    "connected_random",
-    "grid",
-    "line",
-    "parse_topology",
-    "random_tree",
-    "ring",
-    "star",
-    "tree",
-]
-
 
 class Topology(msgspec.Struct, frozen=True):
     """Brokers and their links."""

@@ -16,8 +16,6 @@ from typing import Final, Self
 from palio.client.connection import connect
 from palio.errors import Unreachable
 
-__all__ = ["Fleet"]
-
 SOON: Final[Mapping[str, float]] = MappingProxyType({"peer_grace_s": 1.0})
 """A short grace, so that a broker that has gone is missed soon."""
 

@@ -46,8 +46,6 @@ from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
 
-__all__ = ["Network", "VirtualLoop", "run"]
-
 Result = TypeVar("Result")
 
 DAWN_US: Final = 1_767_225_600_000_000

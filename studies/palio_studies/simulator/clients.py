@@ -38,8 +38,6 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.standing import covers_subscription
 from palio.routing.protocol import Peer
 
-__all__ = ["Client", "Delivery", "Found"]
-
 
 class Delivery(NamedTuple):
     """An event that a client took, and when."""

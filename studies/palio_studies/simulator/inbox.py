@@ -9,8 +9,6 @@ from palio.routing.messages import Batch, Control, Flood
 from palio.routing.parameters import WaitingBatch
 from palio.routing.protocol import Peer
 
-__all__ = ["Inbox", "Letter", "work_of"]
-
 
 class Letter:
     """A message and where it came from: `epoch` tells a link from the same one before a failure."""

@@ -11,8 +11,6 @@ from palio.routing.messages import Control
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.randomness import Randomness
 
-__all__ = ["Direction", "Link"]
-
 _RETRANSMIT_LATENCIES: Final = 3
 """A reliable link sends what was lost again after this many latencies: 1.5 round trips."""
 

@@ -49,8 +49,6 @@ from palio_studies.simulator.services import Service
 from palio_studies.simulator.shortened import Shortened
 from palio_studies.simulator.trace import Costs, Trace
 
-__all__ = ["Crossing", "Network", "RouterFactory"]
-
 RouterFactory: TypeAlias = Callable[[str], Router]
 
 Message: TypeAlias = Control | RowParcel

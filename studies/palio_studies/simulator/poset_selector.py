@@ -24,8 +24,6 @@ from palio.routing.normalized import NormalizedFilter
 from palio.routing.poset import Poset
 from palio.routing.reference_selector import RowSelector
 
-__all__ = ["MOST_LEVELS", "MOST_TAKEN", "PosetSelector"]
-
 MOST_LEVELS: Final = 32
 """A filter sinks no deeper when it comes: in a long chain each level holds one filter."""
 

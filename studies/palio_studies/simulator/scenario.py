@@ -21,8 +21,6 @@ from palio_studies.simulator.links import Link
 from palio_studies.simulator.network import Network
 from palio_studies.simulator.site_networks import transit_stub
 
-__all__ = ["simulate"]
-
 _GROUPS: Final = 10
 """Topics of the scenario: each client asks for a part of one."""
 

@@ -6,8 +6,6 @@ from typing import Protocol
 
 from palio_studies.simulator.inbox import Letter, work_of
 
-__all__ = ["Service", "SteadyService"]
-
 
 class Service(Protocol):
     """What a network asks when a message comes to a broker."""

@@ -20,20 +20,6 @@ from palio.routing.messages import Batch, Control, Settled
 from palio.routing.peer_requests import Ledger
 from palio.routing.protocol import IllegalMessage, Peer, Selector, Send
 
-__all__ = [
-    "ASK",
-    "END_SERVED",
-    "END_TAKEN",
-    "AskShortcut",
-    "Copies",
-    "EndShortcut",
-    "Price",
-    "Rates",
-    "Served",
-    "ShortcutControl",
-    "ways_between",
-]
-
 MOST_WATCHED: Final = 10_000
 """Publishers of one shortcut that are told apart; of one that was forgotten a copy is refused."""
 

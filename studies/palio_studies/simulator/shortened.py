@@ -43,8 +43,6 @@ from palio_studies.simulator.shortcuts import (
     ways_between,
 )
 
-__all__ = ["Shortened"]
-
 MOST_TAKEN: Final = 16
 """Shortcuts that bring copies to one broker."""
 

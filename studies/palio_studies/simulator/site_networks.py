@@ -18,15 +18,6 @@ import msgspec
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 
-__all__ = [
-    "STUB_LINKED",
-    "TRANSIT_LINKED",
-    "SiteNetwork",
-    "draw_sites",
-    "transit_chance",
-    "transit_stub",
-]
-
 Place: TypeAlias = tuple[float, float]
 Pair: TypeAlias = tuple[int, int]
 

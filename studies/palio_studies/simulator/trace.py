@@ -13,8 +13,6 @@ from palio.model.filters import Filter
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Flood
 
-__all__ = ["Costs", "Trace", "describe"]
-
 
 @lru_cache(1 << 14)
 def _text(filter: Filter) -> str:

@@ -32,27 +32,6 @@ from palio.model.printing import show_name, show_value
 from palio.model.texts import TextTest
 from palio.model.values import TOP, Kind, from_coordinate, is_nan, lowest, successor
 
-__all__ = [
-    "STAR",
-    "UNBOUNDED",
-    "Bounds",
-    "Cut",
-    "ElementaryTest",
-    "Path",
-    "PathStep",
-    "Present",
-    "Result",
-    "Star",
-    "Text",
-    "TotalOrder",
-    "Value",
-    "ValueSource",
-    "Within",
-    "label",
-    "of_label",
-    "show_label",
-]
-
 MAX_BRANCHES: Final = 16
 """Paths that one conjunction may become: `x IN (1, 2, 3)` is three, a long list one `Within`."""
 

@@ -11,8 +11,6 @@ import pyarrow as pa
 from palio.model.values import Kind
 from palio_studies.tree.attribute_tests import ValueSource, label
 
-__all__ = ["Row", "SourceSlots", "TreeEvents"]
-
 Row: TypeAlias = tuple[Any, ...]
 """What each slot reads of one event; None where there is nothing of the kind."""
 

@@ -22,8 +22,6 @@ from palio_studies.tree.attribute_tests import Path, Result, TotalOrder, Value
 from palio_studies.tree.events import SourceSlots
 from palio_studies.tree.nodes import Leaf, MatchingTree, TreeSubscriber
 
-__all__ = ["MAX_TREES", "OTHERS", "Forest"]
-
 MAX_TREES: Final = 4_096
 """Trees of one forest: the product over the index attributes of their number of values plus one."""
 

@@ -38,8 +38,6 @@ from palio_studies.tree.attribute_tests import (
 )
 from palio_studies.tree.events import SourceSlots
 
-__all__ = ["Leaf", "MatchingTree", "TreeNode", "TreePlace", "TreeSubscriber"]
-
 
 class TreeSubscriber(NamedTuple):
     """A filter's key, with the residuals of the conjunction that led to the leaf."""

@@ -34,8 +34,6 @@ from palio_studies.tree.attribute_tests import (
 )
 from palio_studies.tree.nodes import TreeNode, TreePlace
 
-__all__ = ["Knowledge", "successors"]
-
 UNDECIDED: Final = STAR
 """What `Knowledge` says of a test it cannot decide: any result may come, or none."""
 

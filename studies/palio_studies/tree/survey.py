@@ -11,8 +11,6 @@ from palio_studies.tree.attribute_tests import ElementaryTest, show_label
 from palio_studies.tree.factoring import OTHERS, Forest
 from palio_studies.tree.nodes import Leaf, MatchingTree, TreeNode, TreePlace
 
-__all__ = ["Space", "draw", "space", "weigh"]
-
 
 class Space(msgspec.Struct, frozen=True):
     """How large a forest is, in the paper's units."""

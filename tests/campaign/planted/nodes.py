@@ -23,8 +23,6 @@ from palio.protocol.messages import Facts
 from palio.protocol.wire import Decoder
 from tests.mutations import Mutation, nothing
 
-__all__ = ["IN_NODES"]
-
 
 def _nobody_is_missed(_right: Callable[..., Any]) -> Callable[..., Any]:
     return lambda _self: (Missed.NOBODY, [])

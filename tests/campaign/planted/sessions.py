@@ -12,8 +12,6 @@ from palio.simulation.pipes import Pipe
 from tests.mutations import Mutation, all_fresh, picked
 from tests.protocol.mutations import MUTATIONS as OF_CLIENTS
 
-__all__ = ["IN_SESSIONS"]
-
 
 def _keeps_the_last(right: Callable[..., Any]) -> Callable[..., Any]:
     """Of what the other end has seen the last is kept, and goes again on the next connection."""

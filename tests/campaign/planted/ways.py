@@ -16,9 +16,6 @@ from tests.multicast.mutations import MUTATIONS as OF_FLOWS
 from tests.mutations import Mutation, picked
 from tests.routing.mutations import MUTATIONS as OF_ROUTERS
 
-__all__ = ["ON_WAYS"]
-
-
 # --- trees ---
 
 

@@ -26,8 +26,6 @@ from palio.language.cesql.syntax import (
 )
 from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN
 
-__all__ = ["read"]
-
 _KEYWORDS: Final = ("AND", "OR", "XOR", "NOT", "LIKE", "EXISTS", "IN", "TRUE", "FALSE")
 _ENDS: Final = "(?![A-Za-z0-9_])"
 _NO_KEYWORD: Final = f"(?!(?ai:{'|'.join(_KEYWORDS)}){_ENDS})"

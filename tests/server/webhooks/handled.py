@@ -8,8 +8,6 @@ from inspect import isawaitable
 import httpcore
 import httpx
 
-__all__ = ["Handled"]
-
 Handler = Callable[[httpx.Request], httpx.Response | Awaitable[httpx.Response]]
 
 

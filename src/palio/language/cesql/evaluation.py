@@ -42,8 +42,6 @@ from palio.language.cesql.values import (
 from palio.model.functions import is_too_long
 from palio.model.operators import is_like
 
-__all__ = ["evaluate", "type_of"]
-
 _REMEMBERED_TEXTS: Final = 256
 _REMEMBERED_CHARS: Final = 2_000
 """Texts up to this length are remembered parsed: what is in use is short, and memory is bounded."""

@@ -37,8 +37,6 @@ from palio.model.operators import PRESENCE, Op, check_like_size, like_cost
 from palio.model.printing import show_value
 from palio.model.values import Value
 
-__all__ = ["Condition", "condition", "is_boolean", "loads", "names_in", "nodes_in"]
-
 
 def loads(text: str) -> Filter:
     """The filter that a CESQL expression is: tests of one attribute as constraints, the rest whole.

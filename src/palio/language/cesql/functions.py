@@ -23,8 +23,6 @@ from palio.language.cesql.values import (
 )
 from palio.model.limits import MAX_COMPUTED_CHARS
 
-__all__ = ["FUNCTIONS", "Function", "find", "missing"]
-
 _WHITESPACE: Final = (
     "\t\n\v\f\r \x85\xa0\u1680"
     "\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"

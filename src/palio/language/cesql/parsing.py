@@ -22,8 +22,6 @@ from palio.language.cesql.values import INTEGER_MAX, INTEGER_MIN
 from palio.language.lexer import error_at
 from palio.model.limits import MAX_DEPTH, MAX_TEXT_CHARS, MAX_TOKENS, check_limit
 
-__all__ = ["parse"]
-
 _ENDS: Final = "(?![A-Za-z0-9_])"
 _KEYWORD: Final = f"(?ai:AND|OR|XOR|NOT|LIKE|EXISTS|IN|TRUE|FALSE){_ENDS}"
 """Case is ignored within ASCII only: in Unicode the long s of `EXI\u017fTS` is an S, too."""

@@ -21,26 +21,6 @@ from typing import Final, TypeAlias
 from palio.language.cesql.values import Value
 from palio.model.limits import MAX_TOKENS
 
-__all__ = [
-    "Arithmetic",
-    "Attribute",
-    "Call",
-    "Comparison",
-    "Exists",
-    "Expression",
-    "In",
-    "Like",
-    "Literal",
-    "Logical",
-    "Negate",
-    "Not",
-    "Rest",
-    "children",
-    "our_pattern",
-    "string_value",
-    "weight",
-]
-
 
 class Expression:
     """Any node of the tree."""

@@ -25,24 +25,6 @@ from palio.model.limits import MAX_COMPUTED_CHARS
 from palio.model.values import Value as AttributeValue
 from palio.model.values import checked
 
-__all__ = [
-    "INTEGER_MAX",
-    "INTEGER_MIN",
-    "REQUIRED_ATTRIBUTES",
-    "STRING_ATTRIBUTES",
-    "Error",
-    "ErrorKind",
-    "Failed",
-    "Result",
-    "Type",
-    "Value",
-    "attribute",
-    "cast",
-    "exists",
-    "text_of",
-    "too_long",
-]
-
 Value: TypeAlias = bool | int | str
 """The three types of CESQL: Boolean, Integer (32 bits, signed) and String."""
 

@@ -30,17 +30,6 @@ from palio.matching.layers import Longs
 from palio.model.texts import TextTest
 from palio.model.values import INT64_MAX, INT64_MIN, Kind, coordinate, is_nan, kind_of
 
-__all__ = [
-    "CutCollector",
-    "Numbers",
-    "SlotCuts",
-    "Universe",
-    "cuts_at",
-    "number_cut",
-    "number_cuts",
-    "past_numbers",
-]
-
 Integers: TypeAlias = npt.NDArray[np.int32]
 Floats: TypeAlias = npt.NDArray[np.float64]
 

@@ -17,8 +17,6 @@ from palio.matching.compile.rows import CompiledRows, IntervalTable, assembled
 from palio.matching.layers import Longs
 from palio.model.values import Kind
 
-__all__ = ["merged"]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 
 

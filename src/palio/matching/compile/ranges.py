@@ -32,8 +32,6 @@ from palio.model.operators import Op
 from palio.model.texts import TextTest
 from palio.model.values import TOP, Kind, lowest
 
-__all__ = ["DomainChoice", "Range", "RowTemplate", "compile_templates", "ranges_of"]
-
 
 @dataclass(frozen=True)
 class Range:

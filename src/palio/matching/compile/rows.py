@@ -17,17 +17,6 @@ import numpy.typing as npt
 from palio.matching.compile.cuts import Universe
 from palio.matching.layers import Longs
 
-__all__ = [
-    "PREFIX_DEPTH",
-    "CompiledRows",
-    "IntervalTable",
-    "Span",
-    "assembled",
-    "prefixes_of",
-    "runs",
-    "shared_prefixes",
-]
-
 Integers: TypeAlias = npt.NDArray[np.int32]
 Intervals: TypeAlias = tuple[Longs, Longs, Longs]
 """Slots, lows and highs."""

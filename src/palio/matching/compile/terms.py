@@ -38,8 +38,6 @@ from palio.model.expressions import Literal, Variable
 from palio.model.filters import Conjunction
 from palio.model.values import Bindings
 
-__all__ = ["Guard", "bound_residuals", "single_templates", "table_templates"]
-
 
 @dataclass(frozen=True)
 class Guard:

@@ -18,8 +18,6 @@ import numpy.typing as npt
 from palio.matching.kernels.jit import compiled
 from palio.matching.kernels.records import FIRST_NUMBER, OPEN, NumberCuts, NumberTables, RecentRows
 
-__all__ = ["advance", "code_numbers", "common_ranks"]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 

@@ -15,8 +15,6 @@ from numba import uint64 as word
 from palio.matching.kernels.jit import compiled, inlined
 from palio.matching.kernels.simd import array_at, load_byte, load_half, load_word, release
 
-__all__ = ["code_batch", "release_batch"]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

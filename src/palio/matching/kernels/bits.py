@@ -35,19 +35,6 @@ from palio.matching.kernels.simd import (
     with_bit_into,
 )
 
-__all__ = [
-    "FEW_CODES",
-    "all_events",
-    "begin_block",
-    "bits_of",
-    "count_blocks",
-    "match_blocks",
-    "route_blocks",
-    "run_by_code",
-    "run_by_event",
-    "walk",
-]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

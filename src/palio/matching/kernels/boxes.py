@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from palio.matching.kernels.jit import compiled
 
-__all__ = ["compare_boxes"]
-
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from palio.matching.kernels.jit import compiled
 from palio.matching.kernels.records import BITMAP_ROWS
 
-__all__ = ["blocks_of", "level_of", "program_of"]
-
 Integers = npt.NDArray[np.int32]
 Words = npt.NDArray[np.uint64]
 

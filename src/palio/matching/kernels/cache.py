@@ -29,8 +29,6 @@ from typing import Any, Final, TypeVar
 from palio import files
 from palio.errors import UnsafeFile
 
-__all__ = ["KernelCache"]
-
 Loaded = TypeVar("Loaded")
 
 LOCK: Final = "palio.lock"

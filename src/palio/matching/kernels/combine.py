@@ -23,8 +23,6 @@ from palio.matching.kernels.jit import compiled
 from palio.matching.kernels.recent import note_recent, padded_rows_of, prefix_vectors_of
 from palio.matching.kernels.records import EVENTS, Predicates, RecentBatch, Scratch
 
-__all__ = ["match_with_notes", "note_blocks"]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

@@ -20,8 +20,6 @@ from palio.matching.kernels.jit import compiled, inlined
 from palio.matching.kernels.records import CHUNK, Pivots
 from palio.matching.kernels.simd import ones_in, within
 
-__all__ = ["LANES", "count_ranges"]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

@@ -25,8 +25,6 @@ from palio.matching.kernels.simd import (
     vector_at,
 )
 
-__all__ = ["merge_found", "order", "unite", "write_block"]
-
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 

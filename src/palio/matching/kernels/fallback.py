@@ -14,8 +14,6 @@ import pyarrow as pa
 from palio.matching.compile.cuts import ABSENT_CODE, Universe
 from palio.matching.compile.rows import CompiledRows
 
-__all__ = ["code_batch", "match_rows"]
-
 _NUMBERS: Final = (pa.int64(), pa.float64())
 
 CELLS: Final = 1 << 20

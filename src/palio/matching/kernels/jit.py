@@ -17,8 +17,6 @@ from llvmlite import binding as llvm  # type: ignore[import-untyped]  # llvmlite
 from numba.core import config
 from numba.extending import intrinsic
 
-__all__ = ["cache_path", "compiled", "inlined", "instruction", "target"]
-
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 

@@ -28,16 +28,6 @@ from palio.matching.kernels.simd import (
     vector_at,
 )
 
-__all__ = [
-    "match_recent",
-    "match_recent_event",
-    "note_recent",
-    "padded_rows_of",
-    "prefix_vectors_of",
-    "route_recent",
-    "scan_recent",
-]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

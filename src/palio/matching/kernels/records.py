@@ -8,23 +8,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "ARROW_WORDS",
-    "BITMAP_ROWS",
-    "CHUNK",
-    "EVENTS",
-    "FIRST_NUMBER",
-    "OPEN",
-    "NumberCuts",
-    "NumberTables",
-    "Pivots",
-    "Predicates",
-    "RecentBatch",
-    "RecentRows",
-    "Scratch",
-    "addresses_of",
-]
-
 Integers: TypeAlias = npt.NDArray[np.int32]
 Words: TypeAlias = npt.NDArray[np.uint64]
 

@@ -12,8 +12,6 @@ from typing import Any, Final, TypeAlias
 
 from palio.matching.kernels.cache import KernelCache
 
-__all__ = ["Kernels", "Progress", "are_on_disk", "is_due", "load", "ready"]
-
 Progress: TypeAlias = Callable[[int, int], None]
 """Receives the number of kernels that are compiled or loaded, and the number of all."""
 

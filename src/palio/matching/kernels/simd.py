@@ -16,28 +16,6 @@ from numba.np.numpy_support import carray
 
 from palio.matching.kernels.jit import inlined, instruction
 
-__all__ = [
-    "and_differences_into",
-    "and_into",
-    "and_not_into",
-    "array_at",
-    "has_common",
-    "load_byte",
-    "load_half",
-    "load_word",
-    "lowest_bit",
-    "ones_in",
-    "or_difference_into",
-    "or_into",
-    "pointer_to",
-    "prefetch",
-    "release",
-    "sum_fifteen",
-    "vector_at",
-    "with_bit_into",
-    "within",
-]
-
 _BIT: Final = ir.IntType(1)
 _BYTE: Final = ir.IntType(8)
 _SHORT: Final = ir.IntType(16)

@@ -23,8 +23,6 @@ from palio.matching.kernels.jit import compiled, inlined
 from palio.matching.kernels.records import BITMAP_ROWS
 from palio.matching.kernels.simd import and_into, array_at, lowest_bit, vector_at
 
-__all__ = ["match_events"]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]

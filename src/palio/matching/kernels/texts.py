@@ -30,8 +30,6 @@ from palio.matching.kernels.records import (
 )
 from palio.matching.kernels.simd import array_at, pointer_to
 
-__all__ = ["automaton_of", "code_text", "code_texts"]
-
 Integers = npt.NDArray[np.int32]
 Longs = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -12,8 +12,6 @@ import numpy.typing as npt
 from palio.matching.kernels.jit import compiled, inlined
 from palio.matching.kernels.simd import ones_in
 
-__all__ = ["absorb", "merge", "supersets"]
-
 Words = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]

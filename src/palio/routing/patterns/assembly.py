@@ -18,9 +18,6 @@ from palio.model.limits import MAX_PATTERN_PENDING
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place, place_of
 from palio.routing.patterns.messages import AssemblyProgress, Parts, TooLate
 
-__all__ = ["MAX_UNTOLD", "Assembly", "follows", "is_occurrence"]
-
-
 ALL: Final = 1 << 62
 """More than there ever are."""
 

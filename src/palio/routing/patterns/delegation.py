@@ -46,8 +46,6 @@ from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription, 
 from palio.routing.patterns.underlay import Underlay
 from palio.routing.protocol import IllegalMessage, Peer, Send
 
-__all__ = ["Delegation"]
-
 
 class Delegation:
     """The pattern subscriptions of one broker, and what it says of them to its peers."""

@@ -24,8 +24,6 @@ from palio.routing.patterns.providers import MAX_DELEGATED
 from palio.routing.patterns.standing import AssemblyPlace, PatternSubscription
 from palio.routing.protocol import IllegalMessage, Peer
 
-__all__ = ["FromProvider", "bound", "check_room", "check_times", "check_turn"]
-
 FromProvider: TypeAlias = Ready | Returned | HeldBack | Composite | TooLate
 """Messages of a provider about a pattern that it was given."""
 

@@ -31,25 +31,6 @@ from palio.model.limits import MAX_PATTERN_STEPS
 from palio.model.patterns import Occurrence, Pattern, Place
 from palio.model.values import NO_VALUES
 
-__all__ = [
-    "MOST_HELD",
-    "AssemblyProgress",
-    "CancelPattern",
-    "Composite",
-    "HeldBack",
-    "Parts",
-    "PatternControl",
-    "Ready",
-    "Recall",
-    "Resume",
-    "Returned",
-    "SubscribePattern",
-    "TooLate",
-    "UnsubscribePattern",
-    "WithEvents",
-    "events_of",
-]
-
 Parts: TypeAlias = Annotated[tuple[Occurrence, ...], msgspec.Meta(max_length=MAX_PATTERN_STEPS)]
 """Events of one occurrence of a pattern, or of the beginning of one."""
 

@@ -18,8 +18,6 @@ from palio.routing.patterns.underlay import Offers, Underlay
 from palio.routing.poset import overlap
 from palio.routing.protocol import Peer
 
-__all__ = ["MAX_DELEGATED", "Factor", "Providers", "differences", "factored"]
-
 MAX_DELEGATED: Final = 400
 """Patterns that one session or neighbour may have a broker see to. Each change of what is
 advertised looks at all of them: 22 ms for one advertisement, 54 ms for 256 in a message."""

@@ -21,8 +21,6 @@ from palio.routing.patterns.messages import Parts
 from palio.routing.patterns.standing import PatternSubscription
 from palio.routing.patterns.unread import Unread
 
-__all__ = ["AT_ONCE", "FEW", "MOST_AT_ONCE", "Reading", "Timetable"]
-
 AT_ONCE: Final = datetime(1, 1, 1, tzinfo=UTC)
 """A time that any window has passed."""
 

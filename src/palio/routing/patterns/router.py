@@ -30,8 +30,6 @@ from palio.routing.poset import overlap
 from palio.routing.protocol import IllegalMessage, Peer, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["REORDER_WINDOW", "Patterned"]
-
 REORDER_WINDOW: Final = timedelta(seconds=1)
 """Delay with which an event may come and still find its place: a few retransmissions around the
 world, and what clocks of brokers differ by. Every composite notification waits that long."""

@@ -33,9 +33,6 @@ from palio.model.relations import covers
 from palio.routing.patterns.assembly import Assembly
 from palio.routing.protocol import Peer
 
-__all__ = ["AssemblyPlace", "PatternSubscription", "covers_subscription"]
-
-
 MAX_DELEGATED_CHARS: Final = 16 << 10
 """Text of a pattern that is given to a neighbour to see to: others have their turn between two
 frames, and to read filters takes up to 3 ms a kilobyte."""

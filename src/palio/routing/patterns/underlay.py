@@ -31,8 +31,6 @@ from palio.routing.messages import (
 from palio.routing.protocol import Peer, Role, Router, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
-__all__ = ["Offers", "Underlay", "only_subscribes"]
-
 Offers: TypeAlias = Mapping[Peer, Collection[Advertisement]]
 """The table of available patterns: by peer, what it advertises."""
 

@@ -18,8 +18,6 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.protocol import Peer
 
-__all__ = ["MAX_UNREAD", "MAX_UNREAD_BYTES", "Unread"]
-
 MAX_UNREAD: Final = 1_000_000
 """Events that the patterns of one subscriber may have yet to read, counted for each pattern: they
 are read in about 3 s. Of more the subscriber is informed that they were missed."""

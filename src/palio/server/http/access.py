@@ -18,21 +18,6 @@ from palio.node.effects import Moment
 from palio.protocol.names import check_name
 from palio.server.connection_limiter import ConnectionSlot
 
-__all__ = [
-    "MAX_BODY_BYTES",
-    "NAME",
-    "SLOT",
-    "TOKEN",
-    "Access",
-    "Encoded",
-    "HttpCaller",
-    "accounted",
-    "body_of",
-    "identity_of",
-    "json_of",
-    "read",
-]
-
 MAX_BODY_BYTES: Final = 4 << 20
 """A request's body: some thousand events of a kilobyte."""
 

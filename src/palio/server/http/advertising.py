@@ -29,8 +29,6 @@ from palio.server.http.publishing import HttpPublishers, is_usable
 from palio.server.http.subscriptions import check_names, parameters
 from palio.server.local_client import Connect, InternalClient
 
-__all__ = ["LEASE_S", "MAX_ADVERTISERS", "HttpAdvertisers"]
-
 LEASE_S: Final = 3_600.0
 """How long an advertisement lasts unless it has a lease of its own."""
 

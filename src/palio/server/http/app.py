@@ -49,8 +49,6 @@ from palio.server.server import Server
 from palio.server.settings import Configuration
 from palio.server.webhooks.sinks import Sinks, allowed_pool
 
-__all__ = ["HostCheck", "HttpFront", "application", "own_names", "serve"]
-
 logger: Final = logging.getLogger("palio.server")
 
 CLOSE_S: Final = 5

@@ -28,17 +28,6 @@ from palio.server.http.cursors import CursorFeed, FeedBatch
 from palio.server.http.sse import PING_S, with_pings
 from palio.server.scheduler import Pace
 
-__all__ = [
-    "ARROW_TYPE",
-    "COLUMN",
-    "TYPES",
-    "Columns",
-    "columns_of",
-    "is_wanted",
-    "messages",
-    "whole",
-]
-
 ARROW_TYPE: Final = "application/vnd.apache.arrow.stream"
 
 CURSOR: Final = "$cursor"

@@ -30,8 +30,6 @@ from palio.server.http.access import SLOT
 from palio.server.limits import MAX_COMMAND_BYTES, PIECE_BYTES
 from palio.server.scheduler import FairScheduler
 
-__all__ = ["FrontDoor", "HttpConnection", "PacedSocket", "SocketConnection"]
-
 
 class PacedSocket(asyncio.Protocol):
     """A socket whose reads are parsed in pieces, with others' turns between: the protocol to the

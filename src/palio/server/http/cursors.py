@@ -39,13 +39,6 @@ from palio.protocol.streams import size_of
 from palio.server.http.subscriptions import HttpSubscription
 from palio.server.local_client import KEY, RESUME_BYTES, Connect, InternalClient, News
 
-__all__ = [
-    "CursorFeed",
-    "FeedBatch",
-    "Feeds",
-    "Item",
-]
-
 MAX_CHUNK: Final = 1_000
 """Events that are given at once."""
 

@@ -23,8 +23,6 @@ from palio.protocol.messages import Failure
 from palio.server.http.access import Encoded
 from palio.server.local_client import Declined
 
-__all__ = ["MethodNotAllowed", "Misdirected", "NotFound", "answer", "described", "status_of"]
-
 
 class NotFound(PalioError):
     """There is nothing at this address, or nothing of the caller's."""

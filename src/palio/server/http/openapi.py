@@ -15,8 +15,6 @@ from palio.server.http.sse import EVENT_STREAM_TYPE
 from palio.server.http.subscriptions import Request
 from palio.server.limits import MAX_TAKEN, MAX_WAIT_S
 
-__all__ = ["document"]
-
 _ERRORS: Final = {
     "400": "what was given is not as it should be",
     "401": "it was not shown who calls",

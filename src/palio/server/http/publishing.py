@@ -32,8 +32,6 @@ from palio.server.http.errors import described, status_of
 from palio.server.local_client import Connect, Declined, InternalClient, Receipt
 from palio.server.scheduler import Pace
 
-__all__ = ["MAX_BATCH_EVENTS", "MAX_PUBLISHERS", "HttpPublishers", "is_usable"]
-
 MAX_BATCH_EVENTS: Final = 10_000
 """Events of one request."""
 

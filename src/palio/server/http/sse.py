@@ -11,8 +11,6 @@ from typing import Final, TypeVar
 from palio.errors import PalioError
 from palio.server.http.cursors import CursorFeed, Item
 
-__all__ = ["EVENT_STREAM_TYPE", "PING_S", "frame", "frames", "with_pings"]
-
 _Any = TypeVar("_Any")
 
 EVENT_STREAM_TYPE: Final = "text/event-stream"

@@ -28,8 +28,6 @@ from palio.server.local_client import RESUME_BYTES, Connect
 from palio.server.webhooks import webhook
 from palio.server.webhooks.sinks import Sinks
 
-__all__ = ["HttpSubscribers"]
-
 STREAM_HEADERS: Final = {"cache-control": "no-store", "x-accel-buffering": "no"}
 """Neither browsers nor proxies may hold back events."""
 

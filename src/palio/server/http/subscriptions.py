@@ -39,20 +39,6 @@ from palio.node.operations import DropRecord, PutRecord, Record
 from palio.protocol.limits import check_seconds
 from palio.server.limits import MAX_SINK_CHARS, MAX_SINK_HEADERS, MAX_SINK_HEADERS_BYTES
 
-__all__ = [
-    "MAX_SUBSCRIPTIONS",
-    "MAX_SUBSCRIPTIONS_OF_ONE",
-    "PREFIX",
-    "Config",
-    "Directory",
-    "HttpSubscription",
-    "Keep",
-    "Request",
-    "check_names",
-    "parameters",
-    "sink_secret",
-]
-
 MAX_SUBSCRIPTIONS: Final = 10_000
 """Subscriptions that the HTTP front keeps: a webhook's task and session are tens of kilobytes."""
 

@@ -18,8 +18,6 @@ from palio.language.http_events import CURSOR
 from palio.server.http.cursors import CursorFeed
 from palio.server.http.errors import described
 
-__all__ = ["SUBPROTOCOL", "accept", "deliver", "refuse"]
-
 SUBPROTOCOL: Final = "cloudevents.json"
 
 ENDED: Final = 1001

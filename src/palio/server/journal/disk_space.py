@@ -19,8 +19,6 @@ from typing import Final
 
 from palio import files
 
-__all__ = ["FILE", "RESERVE_BYTES", "SLACK_BYTES", "DiskSpace", "FileIdentity"]
-
 FILE: Final = "journal.reserve"
 """The name of the reserve in the data directory."""
 

@@ -37,22 +37,6 @@ from palio.model.parcels import Parcel, Shape
 from palio.node.notices import Notice
 from palio.protocol.legal_parcels import batch_parcel, check_stamps, lone_parcel
 
-__all__ = [
-    "FORMAT",
-    "ROWS",
-    "about",
-    "checksum",
-    "connect",
-    "create_or_check",
-    "parcel_of",
-    "payload_checksum",
-    "payload_of",
-    "put_about",
-    "put_row",
-    "sound",
-    "sound_rows",
-]
-
 FORMAT: Final = 3
 """Raised when a journal of the format before would be misread."""
 

@@ -36,8 +36,6 @@ from palio.server.journal.watermark import FILE as MARK
 from palio.server.journal.watermark import Note, Watermark
 from palio.server.journal.writer import IDLE_S, OnFailed, OnStored, OnWritable, Writer
 
-__all__ = ["FILE", "LOG_PAGES", "Diskless", "Journal", "begin_epoch", "lock"]
-
 logger: Final = logging.getLogger("palio.server")
 losses: Final = logging.getLogger("palio.journal")
 

@@ -31,8 +31,6 @@ from palio.server.journal.reading import JournalReader, check_log, translated_da
 from palio.server.journal.watermark import FILE as MARK
 from palio.server.journal.watermark import Note, Watermark
 
-__all__ = ["Findings", "backup", "check", "salvage"]
-
 MAX_LISTED: Final = 20
 """Problems that are listed of each table, and of the structure."""
 

@@ -36,8 +36,6 @@ from palio.protocol.messages import Fact, Share
 from palio.server.counters import JournalCounters
 from palio.server.journal.format import about, checksum, parcel_of, payload_checksum, sound_rows
 
-__all__ = ["BROKEN", "JournalReader", "check_log", "load_log", "translated_damage"]
-
 BROKEN: Final = (msgspec.MsgspecError, ValueError, TypeError, OverflowError)
 """What is raised for a row that is none: SQLite keeps values of any type in a column."""
 

@@ -48,8 +48,6 @@ from palio.server.journal.format import (
 )
 from palio.server.journal.watermark import Note, Span
 
-__all__ = ["LogTables", "Scribe"]
-
 
 class LogTables:
     """The tables of one journal, on the connection of the one that writes."""

@@ -31,8 +31,6 @@ from palio.errors import InvalidConfiguration
 from palio.model.values import LAST_TIME
 from palio.server.limits import MAX_MARKED_NAMES, WATERMARK_BYTES
 
-__all__ = ["FILE", "SYNC_S", "Note", "Span", "Watermark"]
-
 logger: Final = logging.getLogger("palio.journal")
 
 FILE: Final = "journal.mark"

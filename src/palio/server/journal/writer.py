@@ -29,8 +29,6 @@ from palio.server.journal.disk_space import DiskSpace, FileIdentity
 from palio.server.journal.scribe import Scribe
 from palio.server.journal.watermark import Watermark
 
-__all__ = ["IDLE_S", "MAX_GROUP", "PROBE_S", "OnFailed", "OnStored", "OnWritable", "Writer"]
-
 logger: Final = logging.getLogger("palio.journal")
 
 MAX_GROUP: Final = 512

@@ -16,14 +16,6 @@ from typing import Final
 
 from palio.errors import InvalidConfiguration
 
-__all__ = [
-    "DEFAULT_GROUP_PORT",
-    "GroupAddresses",
-    "Interface",
-    "find_interface",
-    "multicast_sender",
-]
-
 _SIOCGIFCONF: Final = 0x8912
 _SIOCGIFFLAGS: Final = 0x8913
 _SIOCGIFMTU: Final = 0x8921

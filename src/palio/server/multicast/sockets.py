@@ -41,8 +41,6 @@ from palio.server.multicast.interfaces import (
 from palio.server.scheduler import LoopScheduler
 from palio.server.settings import Multicast
 
-__all__ = ["GroupSockets", "Memberships", "Owner", "open_groups"]
-
 _SO_MEMINFO: Final = 55
 _DROPS: Final = struct.Struct("=32xI")
 """Of what `SO_MEMINFO` tells, the ninth number."""

@@ -23,8 +23,6 @@ from palio.errors import PalioError
 from palio.server.hosts import PUBLIC, Hosts
 from palio.server.limits import CALL_S, MAX_ANSWER_BYTES, MAX_CALLS, MAX_CALLS_OF_ONE
 
-__all__ = ["SinkAnswer", "SinkFailed", "Sinks", "allowed_pool"]
-
 READ_OFF_BYTES: Final = 4_096
 """A longer body than this costs the connection: a new one is cheaper than to read it."""
 

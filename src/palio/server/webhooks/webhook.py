@@ -25,8 +25,6 @@ from palio.server.http.cursors import CursorFeed, Feeds, Item
 from palio.server.http.subscriptions import Directory, HttpSubscription, sink_secret
 from palio.server.webhooks.sinks import SinkAnswer, SinkFailed, Sinks
 
-__all__ = ["Callers", "Gone", "NotTaken", "Webhook", "ask_leave"]
-
 logger: Final = logging.getLogger("palio.server")
 
 AGAIN_S: Final = 5.0
