@@ -13,6 +13,7 @@ from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.errors import InvalidFilter, InvalidInput, SubscriptionEnded
 from palio.node import publishing
+from palio.node.settings import Settings
 from palio.testing import Network
 from tests.client.helpers import drain
 from tests.client.virtual import in_virtual_time
@@ -318,7 +319,7 @@ async def test_a_client_hears_a_durable_subscription_once() -> None:
 
 @in_virtual_time
 async def test_a_publisher_may_wait_until_all_homes_have_its_events() -> None:
-    async with Network("line:3") as net:
+    async with Network("line:3", settings=Settings(find=False)) as net:
         ann = await net.connect("b3", name="ann")
         orders = await ann.subscribe("x > 0", durable="orders")
         await orders.settled()

@@ -85,6 +85,10 @@ class _Jumping(selectors.DefaultSelector):
         return found
 
 
+DEFAULTS: Final = Settings(find=True)
+"""Those of `palio serve`: a broker that loses a neighbour looks for others."""
+
+
 def run(main: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine in virtual time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -132,7 +136,7 @@ class Network:
         self._agenda = _LoopAgenda()
         self._cluster = Cluster(
             self._agenda,
-            settings=replace(settings or Settings(), routing=algorithm.name),
+            settings=replace(settings or DEFAULTS, routing=algorithm.name),
             latency_s=delay_s,
             sync_s=disk_s,
             epoch_us=DAWN_US,
