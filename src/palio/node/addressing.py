@@ -76,7 +76,7 @@ class AddressedWays:
         return None if hop == before else hop
 
     def relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
-        """What is said of a flow, to the neighbour on the way to a broker."""
+        """Take a message about a flow to the neighbour on the way to a broker."""
         hop = self._hop(source, to, before)
         neighbour = None if hop is None else self._core.neighbours.get(hop)
         if neighbour is None or message.hops >= MAX_HOPS:

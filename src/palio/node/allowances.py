@@ -9,8 +9,8 @@ from palio.node.limits import MAX_ALLOWANCES
 
 
 class Allowance:
-    """What one principal has at this broker, over all its sessions. The limits are those of the
-    newest grant, and given each time.
+    """The use that one principal makes of this broker, over all its sessions. The limits are those
+    of the newest grant, and given each time.
 
     A bucket of a rate holds one second's worth. It may be overdrawn once, so that no batch is too
     large to pass at all; whoever comes next waits until that is paid back.
@@ -27,7 +27,7 @@ class Allowance:
         self.sessions: dict[str, None] = {}
         """Their numbers, changed by `Allowances` alone."""
         self.subscriptions = 0
-        """Of all these sessions, changed by `Session` alone..."""
+        """The cost of the residuals of all these sessions, changed by `Session` alone..."""
         self.cost = 0
         """...and so is the cost of all their residuals."""
         self._events = _Bucket()
@@ -88,11 +88,11 @@ class Allowances:
 
 
 _MOMENT_S: Final = 1e-6
-"""What floating point leaves of a wait that is over is no wait."""
+"""A wait shorter than this is a rounding error of floating point."""
 
 
 class _Bucket:
-    """What was spent at a rate, and not paid back by the time that has passed."""
+    """An account of what was spent at a rate, which the time that passes pays back."""
 
     def __init__(self) -> None:
         self._spent = 0.0

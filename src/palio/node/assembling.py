@@ -82,7 +82,7 @@ class Assembling:
         return inf if wake is None else at.now + max(0.0, (wake - _wall(at)) / _SECOND)
 
     def advance(self, at: Moment) -> list[Send] | None:
-        """What follows from the time; None if nothing is due."""
+        """Return what follows from the time; None if nothing is due."""
         if self.router is None or self.due_at(at) > at.now + EARLY_S:
             return None
         return self.router.advance(_wall(at))
@@ -92,7 +92,9 @@ class Assembling:
     def wish(
         self, key: int, what: Filter | Pattern, values: Bindings, principal: Principal
     ) -> SubscribePattern:
-        """What the router is asked for a client's pattern, each step narrowed by its grants."""
+        """Return a client's pattern with each step narrowed by its grants, as the router is asked
+        for it.
+        """
         if isinstance(what, Filter):
             raise InvalidInput("brokers assemble patterns, such as a THEN b; this is one filter")
         if self.router is None:
@@ -112,8 +114,8 @@ class Assembling:
 
     @staticmethod
     def heard(principal: Principal, control: Control) -> tuple[Control | None, int]:
-        """What counts of what a neighbour says, and how many events it may not bring. What they
-        are is `IllegalMessage` if no publisher's broker made them.
+        """Return what counts of a neighbour's words, and how many events it may not bring. What
+        they are is `IllegalMessage` if no publisher's broker made them.
         """
         if isinstance(control, TooLate):
             numbers = (control.first_seq, control.last_seq, control.count)
@@ -138,7 +140,7 @@ class Assembling:
 
     @staticmethod
     def told(principal: Principal, control: Control) -> Control | None:
-        """What a neighbour is told of what the router says."""
+        """Return what a neighbour gets of a message of the router."""
         if principal.hears_all or not isinstance(control, WithEvents):
             return control
         return _permitted(control, hearable, principal)[0]
@@ -149,7 +151,8 @@ def _wall(at: Moment) -> datetime:
 
 
 def narrowed(pattern: Pattern, values: Bindings, principal: Principal) -> Pattern:
-    """What a principal may hear of a pattern: each step by itself (see `narrow`).
+    """Return the part of a pattern that a principal may receive: each step by itself (see
+    `narrow`).
 
     >>> import palio
     >>> reader = Principal("reader", may_hear=palio.parse("EXISTS a"))

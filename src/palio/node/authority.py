@@ -93,30 +93,30 @@ NO_MONITOR: Final = (
     "what concerns others needs the grant `monitor` (palio token create --monitor, or "
     "monitor = true in [auth.grants.NAME])"
 )
-"""What is missing, and how it is granted."""
+"""The permission that is missing, and how it is granted."""
 
 NO_OPERATE: Final = (
     "to change the network needs the grant `operate` (palio token create --operate, or "
     "operate = true in [auth.grants.NAME])"
 )
-"""What is missing, and how it is granted."""
+"""The permission that is missing, and how it is granted."""
 
 NO_IDENTITY: Final = (
     "to act under another name than its own is a grant (palio token create --identity NAME, or "
     "identities in [auth.grants.NAME])"
 )
-"""What is missing, and how it is granted."""
+"""The permission that is missing, and how it is granted."""
 
 NO_BROKER: Final = (
     "brokers know each other by keys: palio keys create NAME, palio token create NAME --broker "
     "NAME.pub, and there auth.keys, auth.token_file and auth.broker_key"
 )
-"""What is missing, and how it is granted."""
+"""The permission that is missing, and how it is granted."""
 
 
 @dataclass(frozen=True)
 class Principal:
-    """Who someone is, and what is granted to them. By default: nothing.
+    """A client or broker, and what is granted to it. By default: nothing.
 
     >>> import palio
     >>> alice = Principal("alice", may_hear=palio.parse("symbol = 'IBM'"))
@@ -131,9 +131,9 @@ class Principal:
     deny_hear: Filter = FALSE
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
-    """Whether it is told about others: who they are, what they hear, how much there is of it."""
+    """True if it is told about others: who they are, what they hear, how much there is of it."""
     may_operate: bool = False
-    """Whether it may change the network: add, remove, drain and retire brokers, apply plans. Of a
+    """True if it may change the network: add, remove, drain and retire brokers, apply plans. Of a
     broker, whether others act on its word that one is retired or a plan applies."""
     identities: frozenset[str] = frozenset()
     """Under which names it may act besides its own."""
@@ -167,17 +167,17 @@ class Principal:
 
     @cached_property
     def hears_all(self) -> bool:
-        """Whether nothing is withheld from it."""
+        """True if nothing is withheld from it."""
         return self.may_hear == TRUE and self.deny_hear == FALSE
 
     @cached_property
     def publishes_all(self) -> bool:
-        """Whether it may publish anything."""
+        """True if it may publish anything."""
         return self.may_publish == TRUE and self.deny_publish == FALSE
 
     @cached_property
     def publishes(self) -> Filter:
-        """What it may publish, denials taken out."""
+        """The filter of what it may publish, denials taken out."""
         publisher = Principal(self.name, may_hear=self.may_publish, deny_hear=self.deny_publish)
         try:
             return narrow(TRUE, NO_VALUES, publisher)
@@ -186,17 +186,17 @@ class Principal:
 
     @property
     def hears_something(self) -> bool:
-        """Whether not all is withheld from it, as far as can be told from its grant alone."""
+        """True if not all is withheld from it, as far as can be told from its grant alone."""
         return self.may_hear != FALSE and self.deny_hear != TRUE
 
     @property
     def publishes_something(self) -> bool:
-        """Whether it may publish any event, as far as can be told from its grant alone."""
+        """True if it may publish any event, as far as can be told from its grant alone."""
         return self.may_publish != FALSE and self.deny_publish != TRUE
 
     @property
     def grants(self) -> tuple[Filter, ...]:
-        """What it may do, apart from who it is and for how long."""
+        """Its permissions, apart from its name and their time."""
         return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)
 
     def check_identity(self, identity: str) -> None:
@@ -240,7 +240,8 @@ class Authority(Protocol):
     """Says who connects, and what they were granted."""
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
-        """Who this is, by a token or by what the transport has shown (a certificate's subject).
+        """Return the principal, by a token or by what the transport has shown (a certificate's
+        subject).
 
         `NotAuthenticated` if neither shows anything, and for a token that is a broker's.
         """
@@ -339,7 +340,7 @@ class NamedAuthority:
 
 
 def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
-    """What a broker runs for a principal's subscription: never more than it may hear.
+    """Return the filter that a broker runs for a principal: never more than it may receive.
 
     `NotPermitted` if nothing is left whatever values its parameters take.
 
@@ -387,7 +388,7 @@ def check_advertisement(advertisement: Advertisement, principal: Principal) -> N
 
 
 def _fixed(conjunction: Conjunction) -> Conjunction:
-    """What holds whatever values the parameters take."""
+    """Return the part of a filter that holds whatever values the parameters take."""
     if not conjunction.variables:
         return conjunction
     return Conjunction.of(each for each in conjunction.parts if not each.variables)
@@ -399,7 +400,7 @@ def _possible(filter: Filter) -> list[Conjunction]:
 
 
 def _less(permitted: Conjunction, denied: Filter) -> list[Conjunction]:
-    """What is left of an alternative without the events that `denied` matches."""
+    """Return an alternative without the events that `denied` matches."""
     fixed = _fixed(permitted)
     met = [each for each in denied.conjunctions if _meet(each, fixed)]
     if not met:
@@ -410,7 +411,7 @@ def _less(permitted: Conjunction, denied: Filter) -> list[Conjunction]:
 
 
 def _meet(one: Conjunction, other: Conjunction) -> bool:
-    """Whether their constraints, attribute by attribute, may hold of one event."""
+    """Return whether their constraints, attribute by attribute, may hold of one event."""
     mine, theirs = one.domains, other.domains
     return not any(mine[name].disjoint(theirs[name]) for name in mine.keys() & theirs.keys())
 

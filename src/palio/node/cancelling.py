@@ -42,7 +42,7 @@ class Cancelling:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.unfinished: deque[_Unfinished] = deque()
-        """What `go_on` has yet to do."""
+        """The work that `go_on` has yet to do."""
 
     def end(self, session: Session, keys: Sequence[int], *, forget: bool) -> int:
         """A session hears nothing more under these keys; how many of them were in use."""
@@ -139,7 +139,7 @@ class Cancelling:
 
 
 def _alternatives(known: Subscription) -> int:
-    """What it takes to put values into a subscription goes by these."""
+    """Count alternatives and listed values: by these goes the cost of putting values into it."""
     what = known.what
     steps = (what,) if isinstance(what, Filter) else what.steps
     listed = sum(len(each) for each in known.values.values() if isinstance(each, tuple | list))

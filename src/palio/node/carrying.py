@@ -50,7 +50,7 @@ class Carrying:
             core.perform(core.durability.events.has_stored(core.at.now, message))
 
     def admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
-        """Of live events what the neighbour may bring here."""
+        """Return the live events that the neighbour may bring here."""
         mask = publishable(neighbour.principal, parcel)
         self._complain(neighbour, parcel, len(mask) - int(mask.sum()))
         return parcel.select(mask)
@@ -101,7 +101,9 @@ class Carrying:
             self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
 
     def _knows(self, neighbour: Neighbour, *brokers: str) -> bool:
-        """Whether there are such brokers: word of a new one may be late, then it is sent again."""
+        """Return whether there are such brokers: word of a new one may be late, then it is sent
+        again.
+        """
         registry = self._core.durability.registry
         unknown = [each for each in brokers if not registry.has_heard_of(each)]
         if unknown:

@@ -32,13 +32,15 @@ def claim_of(fact: Fact) -> Claim:
 
 
 def is_later(one: Claim, other: Claim) -> bool:
-    """Whether a client has said one after the other, in a later session; not if nobody knows."""
+    """Return whether a client has said one after the other, in a later session; not if nobody
+    knows.
+    """
     return one.client == other.client and one.visit > other.visit > 0
 
 
 def is_outdated(claim: Claim, before: Claim) -> bool:
-    """Whether a claim that outdoes another was made before it: then the owner is still there, and
-    is to be claimed once more.
+    """Return whether a claim that outdoes another was made before it: then the owner is still
+    there, and is to be claimed once more.
 
     >>> before = Claim("ann/d", 3, "b1", "ann/1", 7, claimed_us=20)
     >>> is_outdated(Claim("ann/d", 4, "b2", "ann/1", 6, claimed_us=30), before)
@@ -76,17 +78,17 @@ class KnownClaims:
         return dict.fromkeys([*self._stored, *overlay.claimed])
 
     def is_here(self, subject: str, overlay: Overlay) -> bool:
-        """Whether a durable subscription lives here, and is not about to leave."""
+        """Return whether a durable subscription lives here, and is not about to leave."""
         claim = self.newest(subject, overlay)
         return claim is not None and claim.home == self.name
 
     def is_news(self, claim: Claim, overlay: Overlay) -> bool:
-        """Whether a claim outdoes the newest that is known."""
+        """Return whether a claim outdoes the newest that is known."""
         known = self.newest(claim.subject, overlay)
         return known is None or claim.rank > known.rank
 
     def next(self, asked: Claim, overlay: Overlay) -> Claim:
-        """What to claim for an owner who is here: above all that is known here or (`asked.number`)
+        """Make a claim for an owner who is here: above all that is known here or (`asked.number`)
         to the owner.
 
         `Closed` if that was said in a session that the client has left, and is back here since. A
@@ -112,7 +114,7 @@ class KnownClaims:
         return known._replace(filter=filter, revision=known.revision + 1)
 
     def over(self, asked: Claim, overlay: Overlay) -> Claim | None:
-        """What ends a durable subscription; None if nobody knows of it, or it is over."""
+        """Return the fact that ends a durable subscription; None if it is unknown, or over."""
         known = self.newest(asked.subject, overlay)
         if known is None or known.is_over:
             return None
@@ -120,9 +122,9 @@ class KnownClaims:
         return known._replace(number=number, home="", client=asked.client, visit=asked.visit)
 
     def believed(self, claim: Claim, overlay: Overlay) -> Claim:
-        """What a claim of another broker means here. What an owner said before it ended a durable
-        subscription is over with it; an end that it said before it came back ends nothing. Each has
-        a number of its own, as others have yet to hear of it.
+        """Decide what another broker's claim means here. What an owner said before it ended a
+        durable subscription is over with it; an end that it said before it came back ends nothing.
+        Each has a number of its own, as others have yet to hear of it.
         """
         known = self.newest(claim.subject, overlay)
         if known is None or not is_later(known, claim):

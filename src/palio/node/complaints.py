@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 COMPLAIN_EVERY_S: Final = 10.0
-"""Of one kind and one culprit, people read a line at once and then one in so many seconds."""
+"""Of one kind and one culprit, one line is logged at once and then one in so many seconds."""
 
 
 class _Kind:
@@ -50,7 +50,7 @@ class Complaints:
         return None
 
     def due(self, now: float) -> list[tuple[str, dict[str, Any]]]:
-        """What has come together since it was told of last; with the newest details."""
+        """Return what came since the last line, with the newest details."""
         told = []
         for (event, culprit), kind in list(self._kinds.items()):
             if now - kind.told_at < COMPLAIN_EVERY_S:

@@ -75,7 +75,7 @@ _FAULTS: Final = ("cannot_take", "journal_failed")
 
 
 class Waiter(NamedTuple):
-    """Who waits for an append."""
+    """An append, and those that wait for it."""
 
     then: Callable[[], None]
     """Called when it is on the disk..."""
@@ -110,7 +110,7 @@ class Core:
         self.whereabouts = Whereabouts(self.durability.registry)
         self.at = Moment(0.0, 0)
         self.has_follow_up = True
-        """Whether the current input may have led to more than `out` holds, or to a timer. Live
+        """True if the current input may have led to more than `out` holds, or to a timer. Live
         events mostly do not, and then nobody is asked: see `Node.receive`."""
         self.out: list[Effect] = []
         self.budget = Budget(settings.memory_bytes)
@@ -124,12 +124,12 @@ class Core:
             self.durability.registry, self._ask_tables, self._ask_disk, self.when_written
         )
         self._after_facts: list[Callable[[], None]] = []
-        """What waits for facts of this broker that are yet to be written."""
+        """Calls that wait for facts of this broker to be written."""
         self._ways = router.ways
         self.caught_up_at = inf
         """Until then a broker that has lost its disk waits to hear from its network."""
         self._early: list[Callable[[], None]] = []
-        """What waits for that."""
+        """Calls that wait for that."""
         self._ways_at = -1
         """The state of the map when durable events were last told of it."""
         self._asker: Peer | None = None
@@ -139,7 +139,7 @@ class Core:
         self.absences = Absences(registry.together)
         self.lapses = Lapses(name, self._sound, self._are_joined, self.absences.judge)
         self.has_published = False
-        """Whether clients have published anything here."""
+        """True if clients have published anything here."""
         self.telling = Telling(self._say, self.flow)
         self.lag = Lag()
         self.fact_reports = FactReports(self._tell_facts, self.lag)
@@ -665,7 +665,7 @@ class Core:
     # --- towards other brokers ---
 
     def _way_to(self, broker: str) -> object:
-        """What tells the way to a broker from others: its first link, in this session."""
+        """Return what tells the way to a broker from others: its first link, in this session."""
         hop = self.durability.registry.next_hop(broker)
         neighbour = None if hop is None else self.neighbours.get(hop)
         return None if neighbour is None else neighbour.id
@@ -684,8 +684,9 @@ class Core:
             neighbour.say(self.out, message)
 
     def _hearable(self, neighbour: Neighbour, carry: Carry) -> Carry:
-        """What a neighbour may hear of what is carried: the rest has no way to its homes that its
-        grant allows. The entry goes on without it, as those behind it are to follow it.
+        """Return the part of carried events that a neighbour may receive: the rest has no way to
+        its homes that its grant allows. The entry goes on without it, as those behind it are to
+        follow it.
         """
         if neighbour.principal.hears_all:
             return carry

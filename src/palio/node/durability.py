@@ -32,7 +32,7 @@ MatcherFactory: TypeAlias = Callable[[], Matcher]
 
 
 class Durability:
-    """What a broker has on its disk: facts, durable events, and what lives here."""
+    """A broker's disk: facts, durable events, and the durable subscriptions that live here."""
 
     def __init__(
         self, name: str, store: Store, matcher: MatcherFactory, vouching: Vouching
@@ -63,7 +63,7 @@ class Durability:
     # --- the subscriptions of this broker ---
 
     def lives_here(self, subject: str) -> bool:
-        """Whether a durable subscription lives here, by what is under way."""
+        """Return whether a durable subscription lives here, by what is under way."""
         return self.events.claims.is_here(subject, self.events.overlay)
 
     def newest(self, subject: str) -> Claim | None:
@@ -86,7 +86,7 @@ class Durability:
         return durable
 
     def restore(self, subject: str, lease_s: float, now: float) -> None:
-        """What was to be written of a durable subscription was not: it is as the disk has it."""
+        """Reset a durable subscription whose write was refused to what the disk has."""
         self.remove(subject)
         claim = self.events.claims.stored(subject)
         if claim is not None and claim.home == self.name:
@@ -110,7 +110,7 @@ class Durability:
 
     @staticmethod
     def record(durable: Durable) -> PutSubscription:
-        """What the disk is to have of a durable subscription that lives here."""
+        """Return what the disk is to have of a durable subscription that lives here."""
         packed = msgspec.msgpack.encode(durable.values)
         filter = str(durable.filter)
         return PutSubscription(durable.subject, durable.owner, filter, packed, durable.lease_s)
@@ -165,7 +165,7 @@ class Durability:
 
 
 def packed(parcel: Parcel, wanted: Mapping[str, RowMask]) -> tuple[Parcel, dict[str, bytes | None]]:
-    """Of some events those that somebody wants, and which of them each gets; None for all."""
+    """Select the events that somebody wants, and which of them each gets; None for all."""
     if len(parcel) == 1 or not wanted:
         return parcel, dict.fromkeys(wanted)
     rows: RowMask = np.logical_or.reduce(list(wanted.values()))

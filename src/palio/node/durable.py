@@ -66,18 +66,18 @@ UNREADY: Final = "this broker has yet to hear from its network; try again soon"
 
 
 class AtHomes:
-    """Who waits until every home has stored what was published, too."""
+    """A publication whose publisher waits until every home has stored it, too."""
 
     def __init__(self, token: Any, *, is_again: bool = False) -> None:
         self.token = token
         self.is_again = is_again
-        """Whether it was published before: what waits for any home by now may be of it."""
+        """True if it was published before: what waits for any home by now may be of it."""
         self.open: dict[str, int] = {}
         """By home, up to which offset it is yet to store its stream."""
 
 
 class _Loss(NamedTuple):
-    """What is told as lost, until that is on the disk."""
+    """Entries reported as lost, until that is on the disk."""
 
     parcel: Parcel
     wall_us: int
@@ -114,7 +114,7 @@ class DurableEvents:
         self._unrenewed: dict[str, int] = {}
         """Logs of others that it refused."""
         self._losses: list[_Loss] = []
-        """What it refused of that which is told as lost."""
+        """Reports of lost entries that the disk refused."""
         self._gone: dict[str, None] = {}
         """Brokers that are gone for good."""
         self._at_homes: dict[str, deque[AtHomes]] = {}
@@ -122,7 +122,7 @@ class DurableEvents:
         self._refusal = ""
         """Why the disk refused the last time."""
         self.is_ready = False
-        """Whether it knows what durable subscriptions there are: a broker without its disk does not
+        """True if it knows what durable subscriptions there are: a broker without its disk does not
         before it has caught up, and takes nothing durable until then."""
         left_over: dict[int, None] = {}
         for operation in operations:
@@ -156,7 +156,7 @@ class DurableEvents:
 
     @property
     def overlay(self) -> Overlay:
-        """What is under way."""
+        """The operations under way to the disk."""
         return self.log.overlay
 
     # --- publishing ---
@@ -202,7 +202,7 @@ class DurableEvents:
     def _shares(
         self, wanted: Mapping[str, bytes | None], opening: Mapping[str, Claim]
     ) -> list[Share]:
-        """What those get that are not over, by their newest claims."""
+        """Return the shares that are not over, by their newest claims."""
         shares = []
         for subject, rows in wanted.items():
             claim = opening.get(subject) or self.claims.newest(subject, self.overlay)
@@ -418,7 +418,9 @@ class DurableEvents:
         return opening, operations
 
     def _is_for(self, share: Share, opening: Mapping[str, Claim]) -> bool:
-        """Whether what was put for a claim is for the newest one: another may have begun since."""
+        """Return whether what was put for a claim is for the newest one: another may have begun
+        since.
+        """
         claim = opening.get(share.subject) or self.claims.newest(share.subject, self.overlay)
         return claim is not None and share.number >= claim.since
 
@@ -448,7 +450,7 @@ class DurableEvents:
     # --- queues here ---
 
     def delivery(self, subject: str, after: int) -> Delivery | None:
-        """What comes first behind an offset in the queue of a durable subscription."""
+        """Return the first entry behind an offset in the queue of a durable subscription."""
         claim, line = self.claims.stored(subject), self.queues.here.get(subject)
         found = None if line is None else line.next(after)
         if line is None or found is None or claim is None or claim.home != self.name:
@@ -465,7 +467,7 @@ class DurableEvents:
         return self._reader.heading(entry)
 
     def waits(self, subject: str) -> Line[Queued]:
-        """What waits for a durable subscription that lives here, in order."""
+        """Return the entries that wait for a durable subscription that lives here, in order."""
         return self.queues.here.get(subject) or Line()
 
     def acknowledge(
@@ -547,7 +549,9 @@ class DurableEvents:
                 del self._at_homes[home]
 
     def _follow_elsewhere(self, what: Retarget) -> None:
-        """What waited for some homes waits for another now: so do those who wait for these."""
+        """Move the publishers that wait for some homes along with the entries, which wait for
+        another now.
+        """
         if what.to == self.name or not what.reserved:
             return
         last = what.first + what.reserved - 1
@@ -559,7 +563,7 @@ class DurableEvents:
 
     @staticmethod
     def _has_moved(pending: Pending) -> bool:
-        """Whether what was held back in any stream may go on."""
+        """Return whether what was held back in any stream may go on."""
         return any(isinstance(each, Retarget | Close) for each in pending.operations)
 
     def _apply(

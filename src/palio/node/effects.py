@@ -1,4 +1,4 @@
-"""What a node asks of the shell round it, and what the shell must give it.
+"""Effects that a node asks of the shell round it, and the ports that the shell must give it.
 
 A node does nothing itself: it is handed what happened, and when, and answers with effects, to be
 carried out in their order. The simulator and the server carry out the very same ones.
@@ -65,7 +65,7 @@ class Dial(NamedTuple):
 
     url: str
     name: str
-    """Who is to answer; empty if anybody may."""
+    """The principal that is to answer; empty if anybody may."""
 
 
 class Undial(NamedTuple):
@@ -120,7 +120,7 @@ class Stored(NamedTuple):
     epoch: int
     """How often the journal was opened before."""
     operations: Iterable[Operation] = ()
-    """Of which durable state is the fold (`palio.node.queues`)."""
+    """The operations, of which durable state is the fold (`palio.node.queues`)."""
     last_offset: int = 0
     """The last that was used, also of what is over."""
     subscriptions: Sequence[PutSubscription] = ()
@@ -142,4 +142,4 @@ class Store(Protocol):
         """Entries by number, those that exist, in order. `JournalDamaged` names a bad one."""
 
     def heading(self, entry: int) -> Heading | None:
-        """What is known of an entry whose events are damaged; None if that is so little."""
+        """Return what is known of an entry whose events are damaged; None if that is too little."""

@@ -55,7 +55,7 @@ class FactWriter:
         self._registry = registry
         self._append = append
         self._refused: dict[tuple[str, str], Fact] = {}
-        """Of each subject of others the newest that the disk did not take."""
+        """The newest fact of each subject of others that the disk did not take."""
         self._under_way = 0
         """Writes that the disk has neither taken nor refused."""
 
@@ -98,12 +98,12 @@ class FactWriter:
 
     @property
     def is_writing(self) -> bool:
-        """Whether the disk has yet to take or refuse something."""
+        """True if the disk has yet to take or refuse something."""
         return self._under_way > 0
 
 
 class FactReports:
-    """What waits to be told on: `tell` is called with it."""
+    """Facts that wait to be passed on: `tell` is called with them."""
 
     def __init__(self, tell: Callable[[Neighbour, Facts], None], lag: Lag) -> None:
         self._tell = tell

@@ -74,7 +74,7 @@ STEADY_BEATS: Final = 3
 LOOKS_A_HEARTBEAT: Final = 5
 
 FEW: Final = 3
-"""Of many that are lost at once these say whose turn it is."""
+"""Among many that are lost at once, the neighbours whose turn it is."""
 
 NO_REST: Final = (0.0, 0.0)
 
@@ -96,7 +96,7 @@ class _Call:
 
 
 class Finder:
-    """What one broker has lost, and where it looks."""
+    """The brokers that one broker has lost, and where it looks for them."""
 
     def __init__(self, core: Core, links: Links, partings: Partings) -> None:
         self._core = core
@@ -133,7 +133,7 @@ class Finder:
         self._look_at = 0.0
         self._state: object = None
         self._within_reach: Collection[str] = ()
-        """What was found for that state of the links."""
+        """The result for that state of the links."""
 
     @property
     def wake_at(self) -> float:
@@ -147,7 +147,7 @@ class Finder:
         return [call.url for call in self._calls.values()]
 
     def seeks(self, url: str) -> bool:
-        """Whether an address is dialled for no other reason than that somebody is missed."""
+        """Return whether an address is dialled for no other reason than that somebody is missed."""
         return url not in self.kept and url in self.urls
 
     def begin(self) -> None:
@@ -196,8 +196,8 @@ class Finder:
                 raise IllegalMessage(name, f"{call.name!r} is said to be there, at {url}")
 
     def takes(self, name: str) -> bool:
-        """Whether to take the call of a broker that looks for a way: one that is unreached, unless
-        there were many just now.
+        """Return whether to take the call of a broker that looks for a way: one that is unreached,
+        unless there were many just now.
         """
         now = self._core.at.now
         is_many = len(self._taken) == TAKEN and now - self._taken[0] < self._beat_s
@@ -269,7 +269,7 @@ class Finder:
                 self._give_up(call)
 
     def _note(self, up: Collection[str]) -> None:
-        """Who is there, and who is missed."""
+        """Work out which brokers are there, and which are missed."""
         registry, now = self._registry, self._core.at.now
         for name in up:
             # One that dials this broker by its configuration may be found first: what was found
@@ -323,9 +323,9 @@ class Finder:
             self._core.report(level, "finding", broker=name, url=str(address), missed=missed)
 
     def _is_spared(self, name: str, up: list[str]) -> bool:
-        """Whether one that is missed, and can be reached, need not come back: it was a stand-in, or
-        one of ours is not needed for it, so that it would keep that for nothing. That it was a
-        stand-in is perhaps not known here.
+        """Return whether one that is missed, and can be reached, need not come back: it was a
+        stand-in, or one of ours is not needed for it, so that it would keep that for nothing. That
+        it was a stand-in is perhaps not known here.
         """
         found = [each for each in self._found if each in up]
         if self._had[name] or not found:
@@ -343,7 +343,9 @@ class Finder:
         return self._within_reach
 
     def _is_for_others(self, lacking: list[str], reached: Collection[str]) -> bool:
-        """Whether another that misses the same neighbour is to begin, and there is yet time."""
+        """Return whether another that misses the same neighbour is to begin, and there is yet
+        time.
+        """
         now, beat = self._core.at.now, self._beat_s
         waits = []
         for lost in lacking[:FEW]:
@@ -469,11 +471,11 @@ class Finder:
         self._registry.say_links(FOUND, tuple(sorted(found)))
 
     def _is_found(self, name: str) -> bool:
-        """Whether this broker has found it, and it is there."""
+        """Return whether this broker has found it, and it is there."""
         call = self._calls.get(name)
         return call is not None and call.is_up
 
 
 def _draw(one: str, other: str) -> bytes:
-    """What orders others for each broker in a way of its own."""
+    """Return a key that orders others for each broker in a way of its own."""
     return blake2b(f"{len(one)} {one} {other}".encode(), digest_size=8).digest()

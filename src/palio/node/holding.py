@@ -26,7 +26,7 @@ class _Held(NamedTuple):
 
 
 class Holding:
-    """What waits at one broker; `send` is called with the events of each publication in turn."""
+    """Events that wait at one broker; `send` is called with those of each publication in turn."""
 
     def __init__(self, core: Core, send: Callable[[Peer, Parcel, bool], None]) -> None:
         self._core = core
@@ -43,11 +43,13 @@ class Holding:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is something that waits no longer."""
+        """True if there is something that waits no longer."""
         return bool(self.waiting) and not self._core.router.is_changing
 
     def must_wait(self, sender: Peer) -> bool:
-        """Whether events that come now have to wait, or others of their sender do already."""
+        """Return whether events that come now have to wait, or others of their sender do
+        already.
+        """
         return sender in self._senders or self._core.router.holds(sender)
 
     def put(

@@ -107,17 +107,17 @@ class Machine(Protocol):
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is about to go, and takes no clients of fronts."""
+        """True if it is about to go, and takes no clients of fronts."""
 
     @property
     def is_free_to_go(self) -> bool:
-        """Whether they do."""
+        """True if they do."""
 
     def close(self, at: Moment) -> Sequence[Effect]:
         """Say goodbye to everybody."""
 
     def status(self) -> dict[str, Any]:
-        """What people and metrics want to know."""
+        """Return counts for people and metrics."""
 
 
 class LinkPort(Protocol):
@@ -150,7 +150,7 @@ class MulticastPort(Protocol):
 
 
 class DialPort(Protocol):
-    """Who connects to other brokers."""
+    """A port that connects to other brokers."""
 
     def dial(self, url: str, name: str, /) -> None:
         """Connect, and again whenever that fails or the connection is lost, until `undial`."""
@@ -330,7 +330,7 @@ class Host:
             raise fault
 
     def _to_ports(self, effect: Effect) -> None:
-        """What only some hosts have a port for."""
+        """Carry out an effect that only some hosts have a port for."""
         multicast, dialing = self._multicast, self._dialing
         if multicast is not None and isinstance(effect, Cast):
             multicast.cast(effect.datagram)

@@ -19,7 +19,7 @@ class Identity(Protocol):
 
     @property
     def token(self) -> str:
-        """What it shows; empty if it has none."""
+        """The key that it shows; empty if it has none."""
 
     def sign(self, data: bytes) -> bytes:
         """Its signature, by which `Authority.verified` knows that it has the key."""
@@ -43,7 +43,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 def introduction_text(
     signer: str, dialer: str, listener: str, dialer_nonce: str, listener_nonce: str
 ) -> bytes:
-    """What proves, once, that `signer`, one of the two, has its key.
+    """Return a text that proves, once signed, that `signer`, one of the two, has its key.
 
     >>> introduction_text("a", "a", "b", "1", "2") == introduction_text("b", "a", "b", "1", "2")
     False
@@ -53,6 +53,6 @@ def introduction_text(
 
 
 def fact_text(fact: Fact) -> bytes:
-    """What the origin of a fact signs: all that it says."""
+    """Return the text that the origin of a fact signs: all of its content."""
     said = (fact.origin, fact.version, fact.subject, fact.links, fact.filter, fact.claimed_us)
     return _encode(("palio fact 2", *said, *fact.visit, *fact.claim))

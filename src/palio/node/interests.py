@@ -57,7 +57,9 @@ class Interests:
         return filter_of(claim)
 
     def is_unread(self, subject: str) -> bool:
-        """Whether its filter cannot be read here: its home is to look which events it wants."""
+        """Return whether its filter cannot be read here: its home is to look which events it
+        wants.
+        """
         return self._numbers.get(subject) in self._unreadable
 
     def wanted(self, parcel: Parcel) -> dict[str, RowMask]:

@@ -41,7 +41,7 @@ class Introduction:
 
     @property
     def is_open(self) -> bool:
-        """Whether the other end may call itself whatever it likes."""
+        """True if the other end may call itself whatever it likes."""
         return isinstance(self._core.authority, OpenAuthority)
 
     # --- who dials ---
@@ -78,7 +78,7 @@ class Introduction:
         return msgspec.structs.replace(said, proof=core.identity.sign(text))
 
     def answered(self, welcome: Welcome) -> Principal:
-        """Who has answered. `NotAuthenticated` if that is not shown."""
+        """Identify the party that answered. `NotAuthenticated` if it does not prove itself."""
         core = self._core
         if core.name == welcome.name:
             raise IllegalMessage(welcome.name, "it has the name of this broker")
@@ -93,7 +93,7 @@ class Introduction:
     # --- who listens ---
 
     def greeted(self, hello: Hello) -> Principal | Challenge:
-        """Who has dialled, or what is to be asked first. `NotAuthenticated` for no broker."""
+        """Identify the party that dialled, or ask for a proof. `NotAuthenticated` for no broker."""
         core = self._core
         if hello.name == core.name:
             raise IllegalMessage(hello.name, f"it is called {core.name!r}, as this broker is")
@@ -108,7 +108,7 @@ class Introduction:
         return principal
 
     def answer(self, dialer: str) -> tuple[str, bytes]:
-        """What this broker shows to one that has dialled it: token and proof."""
+        """Return what this broker shows to one that has dialled it: token and proof."""
         core = self._core
         text = introduction_text(core.name, dialer, core.name, self._theirs, self._nonce)
         return core.identity.token, core.identity.sign(text)

@@ -43,7 +43,7 @@ class KnownFacts:
         return self._facts.get((origin, subject))
 
     def about(self, subject: str) -> tuple[Fact, ...]:
-        """What each broker says of a durable subscription."""
+        """Claims of each broker to a durable subscription."""
         return self._about.get(subject, ())
 
     def facts(self) -> list[Fact]:
@@ -67,7 +67,7 @@ class KnownFacts:
 
     @property
     def is_alone(self) -> bool:
-        """Whether `brokers` has no other; asked for each message, so nothing is put in order."""
+        """True if `brokers` has no other; asked for each message, so nothing is put in order."""
         if not self._retired:
             return self._versions.keys() <= {self.name}
         retired = self.retired
@@ -79,7 +79,7 @@ class KnownFacts:
         return {name for name, until in self._retired.items() if self._version(name) <= until}
 
     def is_leaving(self, broker: str) -> bool:
-        """Whether a broker has said that it is about to go."""
+        """Return whether a broker has said that it is about to go."""
         fact = self.fact(broker, LEAVING)
         return fact is not None and bool(fact.filter)
 
@@ -89,7 +89,7 @@ class KnownFacts:
         return self._versions.get(origin, 0)
 
     def _is_news(self, fact: Fact) -> bool:
-        """Whether a fact would change anything."""
+        """Return whether a fact would change anything."""
         if fact.origin == self.name and (self.name, fact.subject) not in self._facts:
             return True
         return fact.version > self._version(fact.origin) or self._retires(fact)
@@ -100,17 +100,17 @@ class KnownFacts:
         return 0 if links is None else links.claimed_us
 
     def _is_before(self, fact: Fact) -> bool:
-        """Whether another broker said that before it lost its disk."""
+        """Return whether another broker said that before it lost its disk."""
         origin = fact.origin
         begin = 0 if origin == self.name else self._begin(origin)
         return self._retired.get(origin, 0) < fact.version < begin
 
     def _is_forgotten(self, fact: Fact) -> bool:
-        """Whether a fact that is not known here is of that kind."""
+        """Return whether a fact that is not known here is of that kind."""
         return (fact.origin, fact.subject) not in self._facts and self._is_before(fact)
 
     def _forgotten(self, origin: str) -> list[Fact]:
-        """What is known here of that kind, of one broker."""
+        """Return the facts of that kind, of one broker."""
         mine = (fact for fact in self._facts.values() if fact.origin == origin)
         found = sorted(filter(self._is_before, mine), key=_version)
         if not found:
@@ -118,12 +118,12 @@ class KnownFacts:
         return found
 
     def _retires(self, fact: Fact) -> bool:
-        """Whether a fact retires more of a broker than is retired already."""
+        """Return whether a fact retires more of a broker than is retired already."""
         name = fact.subject.removeprefix(RETIRED)
         return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us
 
     def _beyond(self, fact: Fact) -> str:
-        """What there is too much of."""
+        """Return the facts beyond the limits."""
         named = {fact.origin}
         if fact.subject.startswith(RETIRED):
             named.add(fact.subject.removeprefix(RETIRED))

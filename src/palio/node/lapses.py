@@ -48,7 +48,7 @@ Sound: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class Missed(Enum):
-    """Who may have missed something while brokers could not reach each other."""
+    """Brokers that may have missed something while they could not reach each other."""
 
     NOBODY = 0
     HERE = 1
@@ -78,9 +78,9 @@ class Absences:
         """Those that are known from an earlier life of this broker, and were not reached in this
         one."""
         self._is_alone = True
-        """Whether this broker has met nobody yet."""
+        """True if this broker has met nobody yet."""
         self._took_alone = False
-        """Whether it took events by then, which went nowhere else."""
+        """True if it took events by then, which went nowhere else."""
 
     def begin(self, known: Iterable[str]) -> None:
         """This broker starts, and knows these."""
@@ -103,7 +103,7 @@ class Absences:
             self._is_alone, self._took_alone = False, has_published
 
     def judge(self) -> tuple[Missed, list[str]]:
-        """Who has missed something by the absence of those that are back, and who these are."""
+        """Return those that missed something by the absence of those that are back, and these."""
         back, met = self._cut & self._reached, self._unmet & self._reached
         self._cut -= back
         self._unmet -= met
@@ -118,7 +118,7 @@ class Absences:
 
 
 class Lapses:
-    """What one broker has yet to tell of lost events.
+    """Losses of events that one broker has yet to report.
 
     >>> answers = []
     >>> lapses = Lapses("b1", answers.append, lambda: None, lambda: (Missed.NOBODY, []))
@@ -153,9 +153,9 @@ class Lapses:
         """The same of a neighbour that is there: whom it was missed by is yet to be found
         out. By then all have heard of it whether it was started anew."""
         self._is_astray = False
-        """Whether events go astray until the waves are answered."""
+        """True if events go astray until the waves are answered."""
         self._is_open = False
-        """Whether a wave is on its way."""
+        """True if a wave is on its way."""
         self._waves = 0
         """Waves yet to be sent after that."""
 
@@ -218,7 +218,7 @@ class Lapses:
         self._is_astray = False
 
     def _find_out(self) -> None:
-        """Who has missed something: they have waited, and are told now."""
+        """Release those that have missed something: they have waited, and are informed now."""
         self._joined = 0
         missed, back = self._judge()
         if missed is Missed.EVERYBODY:

@@ -35,7 +35,7 @@ from palio.routing.trees import LEAVING_WEIGHT, STOPPING_WEIGHT
 
 
 class Leaving:
-    """What one broker does before it goes, and what it takes over of others that go."""
+    """The last work of a broker before it goes, and what it takes over of others that go."""
 
     def __init__(self, core: Core, peers: Peers, holding: Holding) -> None:
         self._core = core
@@ -43,13 +43,13 @@ class Leaving:
         self._holding = holding
         self.is_leaving = False
         self._has_begun = False
-        """Whether clients were told to go."""
+        """True if clients were told to go."""
         self._asker: Session | None = None
-        """Who has it drained, and stays as long as it likes."""
+        """The session that has it drained, which stays as long as it likes."""
         self._is_drained = False
-        """Whether durable subscriptions are handed over as well."""
+        """True if durable subscriptions are handed over as well."""
         self.is_done = False
-        """Whether all is handed over. What was drained then needs nobody to see to it."""
+        """True if all is handed over. What was drained then needs nobody to see to it."""
         self._emptied: tuple[float, int] | None = None
         """Since when there is nothing here, and which entry came last before that."""
         self._unreached: tuple[str, ...] | None = None
@@ -85,7 +85,7 @@ class Leaving:
 
     @property
     def is_ready(self) -> bool:
-        """Whether ways lead round this broker, if they can, so that its clients may go. What they
+        """True if ways lead round this broker, if they can, so that its clients may go. What they
         had published before is on its way then: what they publish elsewhere does not overtake it.
         """
         is_waiting = self.is_leaving and not self._has_begun
@@ -128,7 +128,7 @@ class Leaving:
             self._core.report("info", "in_service", reason=reason)
 
     def left(self) -> dict[str, Any]:
-        """What is yet to be handed over, and to how many neighbours that could be."""
+        """Return how much is yet to be handed over, and to how many neighbours that could be."""
         core = self._core
         return {
             "clients": sum(each is not self._asker for each in core.sessions.values()),
@@ -175,7 +175,7 @@ class Leaving:
 
     @property
     def has_gone(self) -> bool:
-        """Whether no client is to be waited for: all have gone, or no more of them go."""
+        """True if no client is to be waited for: all have gone, or no more of them go."""
         core = self._core
         return (
             not any(each.link is not None for each in core.neighbours.values())

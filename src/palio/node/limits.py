@@ -24,7 +24,7 @@ MAX_ADVERTISEMENTS: Final = 1_000
 against all of them, and each that is withdrawn by what covers it is looked for among them."""
 
 MAX_WITHDRAW_COMPARISONS: Final = 8 * MAX_COMPARISONS
-"""What it may cost to find out which of these a `Withdraw` covers: 35 ms at the worst."""
+"""The most that finding out which of these a `Withdraw` covers may cost: 35 ms at the worst."""
 
 CANCEL_SLICE: Final = MAX_COMPARISONS
 """Comparisons after which a `Cancel` lets others have their turn: 256 plain subscriptions, 2 to 7
@@ -61,7 +61,7 @@ MEMORY_BYTES: Final = 1 << 30
 """Bytes of all windows and queues of a broker together; the longest queue loses first."""
 
 SHOWN_CHARS: Final = 80
-"""Of a name that came from outside, so much is put into a log or an answer."""
+"""Characters of a name from outside that are put into a log or an answer."""
 
 REASON_CHARS: Final = 500
 """The same of what another broker gives as a reason."""
@@ -173,7 +173,7 @@ MAX_PAUSE_S: Final = 2.0
 wait for it (`HELD_BEATS`) go without."""
 
 MANY_BROKERS: Final = 30
-"""Of so many brokers each waits as long as that; of fewer, which tell less, in proportion."""
+"""The number of brokers from which each waits as long as that; fewer wait in proportion."""
 
 LAPSES_AT_ONCE: Final = 2
 """Lapses that a broker tells of, one with each look round: that something was lost, and later that
@@ -189,7 +189,7 @@ MAX_PEERS: Final = 100
 """Brokers that one may be linked to, or parted from, while it runs: the addresses are a fact."""
 
 MAX_FACTS: Final = 1_000_000
-"""What one broker may have said of itself, durable subscriptions that have ended among it."""
+"""Facts that one broker may state of itself, ended durable subscriptions among them."""
 
 MAX_FACT_CHARS: Final = 1 << 20
 """One fact: a filter of the most characters fits several times, in canonical form."""
@@ -204,7 +204,7 @@ MAX_PROBES: Final = 1_000
 """Traces that wait for answers of neighbours; beyond, the oldest is answered without them."""
 
 PROBED_BYTES: Final = 1 << 20
-"""What one neighbour may answer to a trace, for itself and all beyond: it is passed on."""
+"""Brokers in one neighbour's answer to a trace, itself and all beyond: it is passed on."""
 
 AHEAD_US: Final = 10 * 365 * 86_400 * 1_000_000
 """Versions and claims are times of some wall. Clocks may be years wrong; what is further ahead was

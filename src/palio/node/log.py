@@ -54,7 +54,7 @@ class Pending(NamedTuple):
 
 
 class Overlay:
-    """What durable state will be, beside what it is, if nothing is refused (L3).
+    """Durable state as it will be, beside what it is, if nothing is refused (L3).
 
     >>> overlay = Overlay()
     >>> overlay.add(1, Cursor("b2", 1, 7))
@@ -69,7 +69,7 @@ class Overlay:
         self.moving: Counter[str] = Counter()
         """Durable subscriptions of which something is retargeted: nothing more of them goes out."""
         self.shares: Counter[str] = Counter()
-        """What is put for each."""
+        """The operations that are put for each."""
 
     def add(self, ticket: int, operation: Operation) -> None:
         """An operation is under way."""

@@ -140,13 +140,13 @@ class Membership:
         self._answer(session, request.id, {"peer": request.name, "configured": configured})
 
     def _neighbour_at(self, url: str) -> str:
-        """Who is linked to this broker, perhaps since it has dialled, and is at an address."""
+        """Return the broker linked to this one, perhaps since it has dialled, at an address."""
         address_of = self._core.whereabouts.of
         up = (name for name in self._core.neighbours if self._is_up(name))
         return next((name for name in up if url == str(address_of(name))), "")
 
     def _linked_at(self, url: str) -> str:
-        """Who is linked to this broker, and is at an address, or has answered there."""
+        """Return the broker linked to this one at an address, or that has answered there."""
         name = self._names.get(url, "")
         return name if self._is_up(name) else self._neighbour_at(url)
 
@@ -217,7 +217,7 @@ class Membership:
         self._finding.shunned.pop(name, None)
 
     def dials(self, url: str) -> bool:
-        """Whether an address is to be dialled, still."""
+        """Return whether an address is to be dialled, still."""
         address = str(parse_address(url))
         known = (self._configured, self._added, self._adding, self._finding.urls)
         return any(address in each for each in known)
@@ -258,7 +258,7 @@ class Membership:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether somebody waits for a link."""
+        """True if somebody waits for a link."""
         return bool(self._adding)
 
     def _up(self, url: str, name: str) -> None:

@@ -80,7 +80,7 @@ class MemoryStore:
         return [entry for _, entry in sorted(self._entries.items())]
 
     def facts(self) -> list[Fact]:
-        """What is known of all brokers."""
+        """The facts of all brokers."""
         return list(self._facts.values())
 
     def load(self) -> Stored:

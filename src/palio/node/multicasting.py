@@ -84,7 +84,7 @@ class Multicasting:
 
     @property
     def is_on(self) -> bool:
-        """Whether events that are published here are addressed to brokers."""
+        """True if events that are published here are addressed to brokers."""
         return self._router is not None and bool(self.participants)
 
     # --- facts ---
@@ -211,7 +211,9 @@ class Multicasting:
     def _small(
         self, parcel: Parcel, brokers: Mapping[str, RowMask], flows: tuple[str, ...]
     ) -> Parcel | None:
-        """What any of some brokers wants, if a datagram takes it; names of attributes count too."""
+        """Return what any of some brokers wants, if a datagram takes it; names of attributes count
+        too.
+        """
         most = self._core.settings.cast_bytes
         if parcel.nbytes > most:
             return None
@@ -322,7 +324,7 @@ class Multicasting:
             self._core.lapses.note("addressed events failed")
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Who here wants events that are addressed to this broker."""
+        """Return the clients here that want events addressed to this broker."""
         return {} if self._router is None else self._router.local(parcel)
 
     # --- links ---
@@ -410,7 +412,7 @@ class Multicasting:
     # --- for people ---
 
     def explain(self, sender: Peer, parcel: Parcel) -> dict[str, Any] | None:
-        """What would carry an event that somebody publishes here to other brokers: groups, each
+        """Return what would carry an event that is published here to other brokers: groups, each
         with those that it is for and those that hear it in vain, and links. None without a plan.
         """
         if not self.is_on or not self._used:
@@ -433,9 +435,9 @@ class Multicasting:
         return {"groups": groups, "by_links": list(carried.by_link)}
 
     def standings(self, brokers: Iterable[str]) -> dict[str, str]:
-        """What brokers, this one too, do with the plan that counts: one has `joined` its groups,
-        was `moved` to links by this one, hears by `links` as it has no multicast way, or is yet
-        `waiting`. Empty without a plan.
+        """Return what brokers, this one too, do with the plan that counts: one has `joined` its
+        groups, was `moved` to links by this one, hears by `links` as it has no multicast way, or is
+        yet `waiting`. Empty without a plan.
         """
         slow = frozenset(self._out.slow)
         return {name: self._standing_of(name, slow) for name in brokers}

@@ -133,7 +133,7 @@ class Node:
         self._link_reports = LinkReports(self._core)
         self._is_closing = False
         self._round: Iterator[int] | None = None
-        """What a look round that has begun has yet to do."""
+        """The rest of a look round that has begun."""
         self._round_at = 0.0
         """When the next one is due."""
         self.wake_at = 0.0
@@ -146,7 +146,7 @@ class Node:
 
     @property
     def is_leaving(self) -> bool:
-        """Whether it is about to go, or was drained."""
+        """True if it is about to go, or was drained."""
         return self._leaving.is_leaving
 
     @property
@@ -158,12 +158,12 @@ class Node:
 
     @property
     def _leads_round(self) -> bool:
-        """Whether all ways that can lead round this broker do."""
+        """True if all ways that can lead round this broker do."""
         return self._core.router.is_in_order and not len(self._publishing.holding)
 
     @property
     def _has_left(self) -> bool:
-        """Whether nobody but clients here misses anything once this broker is gone."""
+        """True if nobody but clients here misses anything once this broker is gone."""
         is_behind = any(each.queued_bytes for each in self._core.neighbours.values())
         is_behind = is_behind or bool(self._publishing.detours.waiting)
         return self.is_leaving and self._leads_round and not is_behind
@@ -443,7 +443,7 @@ class Node:
         return out
 
     def _follow_up(self) -> None:
-        """What the input led to beyond its own effects, and when time is next to be looked at."""
+        """Deal with all that the input led to beyond its own effects, and set the next alarm."""
         core = self._core
         self._link_reports.look()
         core.settle_up()

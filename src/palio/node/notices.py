@@ -61,7 +61,7 @@ class Notice(NamedTuple):
 
     @classmethod
     def at(cls, broker: str, entry: int, heading: Heading, events: int) -> Notice:
-        """Of an entry of a broker, of which its heading can be read at the most."""
+        """Make a notice of a broker's entry, of which at most the heading can be read."""
         publisher, first, last, wall_us = heading
         return cls(f"{broker} {wall_us}", entry, publisher, first, last, events)
 
@@ -102,7 +102,7 @@ class Notice(NamedTuple):
 
 
 def heading_of(parcel: Parcel, wall_us: int) -> Heading:
-    """What can be read of an entry though its events cannot: nothing of a notice."""
+    """Return what can be read of an entry though its events cannot: nothing of a notice."""
     names = parcel.shape.names
     if not len(parcel) or SEQ not in names or names == _SHAPE.names:
         return Heading(ANYBODY, 0, 0, wall_us)

@@ -1,4 +1,4 @@
-"""What the disk of a broker keeps, operation by operation: durable state is their fold.
+"""Operations that a broker's disk keeps: durable state is their fold.
 
 `palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk. A `Follow`
 is what the parts for durable events want done, appends among it.
@@ -40,12 +40,12 @@ class Claim(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """Whether its owner has ended it."""
+        """True if its owner has ended it."""
         return not self.home
 
     @property
     def is_lapsed(self) -> bool:
-        """Whether it is over though its owner has not said so."""
+        """True if it is over though its owner has not said so."""
         return self.is_over and not self.client
 
     @property
@@ -94,7 +94,9 @@ class Open(NamedTuple):
 
 
 class Retarget(NamedTuple):
-    """What waits for a durable subscription follows it: it takes new offsets, from `first` on."""
+    """The waiting entries of a durable subscription follow it: they take new offsets, from `first`
+    on.
+    """
 
     subject: str
     number: int
@@ -184,7 +186,7 @@ class PutFacts(NamedTuple):
 
 
 class PutRecord(NamedTuple):
-    """What a front keeps under a key of its own, as it is now."""
+    """A value that a front keeps under a key of its own, as it is now."""
 
     key: str
     value: bytes
@@ -226,7 +228,7 @@ Operation: TypeAlias = (
 )
 
 Releasing: TypeAlias = Ack | Release | Discard | Forgotten
-"""What only lets go: it commutes with all others, and goes from a reserve of the disk (L1)."""
+"""Operations that only let go: they commute with all others, and use a reserve of the disk (L1)."""
 
 
 def last_offset_of(operation: Operation) -> int:
@@ -251,7 +253,7 @@ class Append(NamedTuple):
     appended before it was known that something before it is not on the disk."""
     operations: tuple[Operation, ...]
     released: tuple[Releasing, ...] = ()
-    """What is over."""
+    """Entries that are over."""
 
 
 class Say(NamedTuple):
@@ -262,7 +264,7 @@ class Say(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What somebody waits for is on the disk (L4)."""
+    """An operation that somebody waits for is on the disk (L4)."""
 
     token: Any
 
@@ -288,7 +290,7 @@ class ClaimCounts(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """What an owner gets next."""
+    """The next delivery to an owner."""
 
     offset: int
     entry: int

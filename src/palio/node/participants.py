@@ -26,7 +26,7 @@ class Participant(NamedTuple):
 
 
 def text_of(joined: int, used: int) -> str:
-    """What a broker says under `PART`.
+    """A broker's statement under `PART`.
 
     >>> text_of(7, 0)
     '7 0'

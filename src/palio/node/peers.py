@@ -26,7 +26,7 @@ from palio.routing.protocol import Peer
 from palio.routing.trees import MAX_WEIGHT, UNMEASURED, edge_of, forest
 
 STEPS: Final = 1_000
-"""What is done at once of what may be much: about 10 ms, then other inputs have their turn."""
+"""Steps that are done at once of much work: about 10 ms, then other inputs have their turn."""
 
 WEIGHT_PACE_S: Final = 1.0
 """A broker tells what its links weigh by now once in so long for each broker there is, as all of
@@ -63,7 +63,7 @@ class Peers:
         self._weights_at = 0.0
         """When weights that were measured may be told again."""
         self._aside: int | None = None
-        """What each link weighs while this broker is about to go."""
+        """The weight of each link while this broker is about to go."""
         self._spared: dict[str, None] = {}
         """Neighbours whose links are to be taken only where there are no others."""
 

@@ -27,8 +27,8 @@ class NetworkPlan(NamedTuple):
     """A plan that a network uses."""
 
     id: int
-    """What datagrams name it by: two plans have different ones, even if two brokers stated the same
-    groups at the same time."""
+    """Return the name that datagrams use for it: two plans have different ones, even if two brokers
+    stated the same groups at the same time."""
     epoch_us: int
     """When it was applied, above all epochs before it."""
     origin: str
@@ -54,7 +54,7 @@ class Plans:
         """The brokers that have stated plans."""
         self._id = 0
         self._last: tuple[str, GroupPlan] | None = None
-        """What was read last."""
+        """The plan that was read last."""
         self.current: NetworkPlan | None = None
         self.stated: Fact | None = None
         """The fact that counts, even if it says that there is no plan."""

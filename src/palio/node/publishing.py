@@ -82,7 +82,7 @@ class Publishing:
             self.take(session, message)
 
     def admits(self, session: Session, message: Publish) -> bool:
-        """Whether a client may publish so much, and what can be read; else it is told."""
+        """Return whether a client may publish so much, and what can be read; else it is told."""
         if message.first_seq <= session.last_seq:
             raise IllegalMessage(session.peer, f"number {message.first_seq} was published before")
         session.last_seq = message.first_seq + message.parcel.count - 1
@@ -147,7 +147,7 @@ class Publishing:
         session.say(self._core.out, Accepted(last, "memory"))
 
     def _must_wait(self, sender: Peer) -> bool:
-        """Whether events have to wait while the tree of a graph changes."""
+        """Return whether events have to wait while the tree of a graph changes."""
         is_idle = not self._core.router.is_changing and not self.holding.waiting
         return not is_idle and self.holding.must_wait(sender)
 
@@ -320,7 +320,7 @@ class Publishing:
         self._send(ways, parcel, durable=durable)
 
     def _ways(self, sender: Peer, parcel: Parcel) -> Destined:
-        """Who listens, and to which of these events."""
+        """Return the receivers, each with the events that it gets."""
         if not parcel.count:
             return _NO_WAYS
         core = self._core
@@ -382,7 +382,8 @@ class Publishing:
 
 
 def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, bytes | None]:
-    """What to send so that a receiver gets some rows: the whole frame and which of it, or a copy.
+    """Choose what to send so that a receiver gets some rows: the whole frame and which of it, or a
+    copy.
 
     Rows that somebody may not hear are never sent, selected or not.
     """
@@ -395,14 +396,16 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
 
 
 def _permitted(session: Session, parcel: Parcel, refused: list[Refused]) -> Parcel:
-    """What a session's principal may publish; the rest is refused."""
+    """Select the events that a session's principal may publish; the rest is refused."""
     mask = publishable(session.principal, parcel)
     reason = f"{session.principal.name!r} may not publish this; it was granted less"
     return _without(parcel, mask, NotPermitted(reason), refused)
 
 
 def _announced(session: Session, parcel: Parcel, mask: RowMask, refused: list[Refused]) -> Parcel:
-    """What a session's advertisements announce; the rest is refused, as nobody would hear it."""
+    """Select the events that a session advertises; the rest is refused, as nobody would receive
+    it.
+    """
     whose = f"the identity {session.identity!r}" if session.identity else "this session"
     count = len(mask) - int(mask.sum())
     return _without(parcel, mask, NotAdvertised(whose, count=count, of=len(mask)), refused)
@@ -449,7 +452,7 @@ class Times:
         return self._last_us
 
     def to_keep(self) -> list[PutTime]:
-        """What the journal is to remember beside what is written to it anyway."""
+        """Return what the journal is to remember beside what is written to it anyway."""
         if self._last_us == self._kept_us:
             return []
         self._kept_us, self._kept_at = self._last_us, self._core.at.now

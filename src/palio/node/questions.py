@@ -46,7 +46,7 @@ CATALOGUE_BYTES: Final = 1 << 20
 """...and characters of their filters, unless a single one has more."""
 
 PROBER: Final = "$probe/"
-"""What publishers of traces begin with. Others' numbers would count as seen, and be dropped."""
+"""The prefix of publishers of traces. Others' numbers would count as seen, and be dropped."""
 
 _Listed: TypeAlias = tuple[str, str, Mapping[str, Any]]
 """Owner, filter with what its owner may hear, and values of a subscription."""
@@ -75,7 +75,7 @@ class Questions:
         self._traces = 0
         self.seeking: Final = Seeking(core)
         self.peers: Callable[[], list[dict[str, Any]]] = list
-        """What is said of neighbours and addresses."""
+        """Return the state of neighbours and addresses."""
 
     def ask(self, session: Session, id: int, what: str, about: Any) -> None:
         """A client asks."""
@@ -285,8 +285,8 @@ class Questions:
             neighbour.say(self._core.out, Probed(message.id, (hop,)))
 
     def _prober(self) -> str:
-        """Who publishes the next trace. Routers for graphs take a publisher's numbers once: it is
-        somebody new each time, and none that an earlier life of this broker had.
+        """Name the publisher of the next trace. Routers for graphs take a publisher's numbers once:
+        it is somebody new each time, and none that an earlier life of this broker had.
         """
         self._traces += 1
         return f"{PROBER}{self._core.name}/{self._core.durability.epoch}-{self._traces}"
@@ -394,7 +394,7 @@ class Questions:
 
 
 def _may_hear(neighbour: Neighbour, parcel: Parcel) -> bool:
-    """Whether an event would go to a neighbour, which is sent only what it may hear."""
+    """Return whether an event would go to a neighbour, which is sent only what it may hear."""
     principal = neighbour.principal
     return principal.hears_all or bool(hearable(principal, parcel).any())
 
@@ -407,7 +407,7 @@ def _check_path(neighbour: Neighbour, path: tuple[str, ...]) -> None:
 
 
 def _bounded(neighbour: Neighbour, hops: tuple[dict[str, Any], ...]) -> Iterable[dict[str, Any]]:
-    """What a neighbour answers to a trace, if it may be passed on."""
+    """Return a neighbour's answer to a trace, if it may be passed on."""
     if len(msgspec.msgpack.encode(hops)) <= PROBED_BYTES:
         return hops
     return ({"broker": neighbour.name, "unreachable": True},)
@@ -418,7 +418,7 @@ def _limited(owner: str) -> str:
 
 
 def _hop(path: tuple[str, ...]) -> dict[str, Any]:
-    """What is told of the last broker on a way, to be filled in."""
+    """Return the entry of the last broker on a way, to be filled in."""
     hop: dict[str, Any] = {"broker": path[-1], "path": list(path)}
     return hop | {name: [] for name in ("sessions", "matched", "forwards", "durable", "kept_for")}
 

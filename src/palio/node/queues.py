@@ -38,14 +38,14 @@ STALE: Final = 64
 
 
 class Queued(NamedTuple):
-    """What waits in the queue of a durable subscription."""
+    """An entry in the queue of a durable subscription."""
 
     entry: int
     rows: bytes | None
 
 
 class Outgoing(NamedTuple):
-    """What waits in the stream to a home."""
+    """An entry in the stream to a home."""
 
     entry: int
     shares: tuple[Share, ...]
@@ -83,7 +83,7 @@ class Line(Generic[T]):
         return self._offsets[-1] if self._offsets else 0
 
     def get(self, offset: int) -> T | None:
-        """What has an offset."""
+        """Return the entry with an offset."""
         return self._items.get(offset)
 
     def put(self, offset: int, item: T) -> None:
@@ -98,7 +98,7 @@ class Line(Generic[T]):
         self._items[offset] = item
 
     def next(self, offset: int) -> tuple[int, T] | None:
-        """What comes first behind an offset."""
+        """Return the first entry behind an offset."""
         return next(self.following(offset), None)
 
     def following(self, offset: int) -> Iterator[tuple[int, T]]:
@@ -141,7 +141,7 @@ class Line(Generic[T]):
 
 
 class HomeStream:
-    """What this broker has for one home, in order."""
+    """The entries that this broker has for one home, in order."""
 
     def __init__(self) -> None:
         self.log = 0

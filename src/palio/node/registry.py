@@ -51,7 +51,7 @@ from palio.protocol.messages import Fact, Facts, Known, Message
 
 
 class _Neighbour:
-    """What a neighbour has, and what it said that is not believed."""
+    """The facts that a neighbour has, and those of it that are not believed."""
 
     __slots__ = ("asked_at", "doubted", "is_equal", "known_at", "unbelieved")
 
@@ -61,7 +61,7 @@ class _Neighbour:
         self.known_at = now
         """When it said what it knows."""
         self.is_equal = False
-        """Whether it has said what it knows and was sent the rest."""
+        """True if it has said what it knows and was sent the rest."""
         self.unbelieved: dict[str, None] = {}
         """Origins of which nothing more is taken from it, until it is asked again..."""
         self.doubted: dict[str, int] = {}
@@ -104,7 +104,7 @@ class Registry(SaidFacts):
         self._found_at = 0
         """The state of `ways` when that was found."""
         self.is_behind = False
-        """Whether it has yet to tell of its links."""
+        """True if it has yet to tell of its links."""
         self._lost: dict[str, int] = {}
         """Neighbours that went, also those that are back: the others are yet to be told of its
         links under a version above this."""
@@ -112,7 +112,8 @@ class Registry(SaidFacts):
         self._asked_back: dict[str, None] = {}
         """Neighbours that were asked what an earlier life of this broker had said."""
         self._lacking: dict[str, int] | None = None
-        """What the first neighbour knew that this broker did not, by origin; None before it spoke.
+        """Facts that the first neighbour knew and this broker did not, by origin; None before it
+        spoke.
         """
         self._former_log = 0
         self.lost_log = 0
@@ -122,11 +123,11 @@ class Registry(SaidFacts):
     # --- what is known ---
 
     def has_heard_of(self, broker: str) -> bool:
-        """Whether there is or was such a broker, as far as is known."""
+        """Return whether there is or was such a broker, as far as is known."""
         return broker in self._versions or broker in self._neighbours
 
     def hears(self, broker: str, filter: str) -> bool:
-        """Whether a broker may hear all that a filter matches."""
+        """Return whether a broker may hear all that a filter matches."""
         return self.vouching.hears(self.fact(broker, TOKEN), filter)
 
     def by_distance(self) -> Iterable[str]:
@@ -165,7 +166,7 @@ class Registry(SaidFacts):
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether this broker knows what its first neighbour knew."""
+        """True if this broker knows what its first neighbour knew."""
         return self._lacking is not None and not self._lacking
 
     # --- what this broker says ---
@@ -176,7 +177,7 @@ class Registry(SaidFacts):
         self._repeat(len(self._repeating))
 
     def tell(self, version: int, *, only: Collection[str] = ()) -> None:
-        """What this broker has announced up to a version is on its disk: the others may know.
+        """Note that this broker's facts up to a version are on its disk: the others may know.
 
         Or it could not be written: then they know of some subjects only, and the others are said
         again (`again`).
@@ -192,7 +193,7 @@ class Registry(SaidFacts):
         self._repeating += [each for each in failed if each not in self._repeating]
 
     def is_unwritten(self, subjects: Collection[str]) -> bool:
-        """Whether what this broker said of any of some subjects could not be written yet."""
+        """Return whether what this broker said of any of some subjects could not be written yet."""
         return not self._untold.unwritten.keys().isdisjoint(subjects)
 
     def cut_off(self) -> list[str]:
@@ -200,8 +201,9 @@ class Registry(SaidFacts):
         return [each for each in self.brokers if each != self.name and each not in self.reached]
 
     def unreached(self, asker: str) -> set[str]:
-        """Who is to be named in an answer to a wave of a neighbour: who is gone or was, as long as
-        others do not know; and, for its origin, who does not believe what that neighbour has said.
+        """Return those to be named in an answer to a wave of a neighbour: brokers that are or were
+        gone, as long as others do not know; and, for its origin, who does not believe what that
+        neighbour has said.
         """
         doubted = self._neighbours[asker].doubted
         for origin in [each for each, at in doubted.items() if at <= self._version(each)]:
@@ -314,7 +316,7 @@ class Registry(SaidFacts):
                 self._remind_of(origin, neighbour, at)
 
     def _note_lost_log(self, facts: Sequence[Fact], at: Moment) -> None:
-        """What a neighbour knows of an earlier life of this broker, and what is still lacking."""
+        """Note what a neighbour knows of an earlier life of this broker, and what still lacks."""
         for fact in facts:
             if self._lacking and fact.version >= self._lacking.get(fact.origin, inf):
                 del self._lacking[fact.origin]
@@ -347,7 +349,7 @@ class Registry(SaidFacts):
         return fresh
 
     def _remind_of(self, origin: str, towards: str, at: Moment) -> None:
-        """What an origin said before it lost its disk, and is held to here, goes towards it."""
+        """Send facts of an origin from before it lost its disk, which are kept here, towards it."""
         said = self._forgotten(origin)
         if said:
             self._forgetful[origin] = at.now
@@ -359,7 +361,7 @@ class Registry(SaidFacts):
         return self.vouching.check(fact, token, at)
 
     def _is_believed(self, neighbour: str, fact: Fact, at: Moment) -> bool:
-        """Whether a fact may be kept."""
+        """Return whether a fact may be kept."""
         state, origin = self._neighbours[neighbour], fact.origin
         # With too many of them no more is taken of anybody, until the neighbour is asked again.
         if origin not in state.unbelieved and len(state.unbelieved) < MAX_BROKERS:

@@ -93,12 +93,12 @@ class _PendingUpdate(NamedTuple):
     key: int
     known: Subscription
     before: tuple[Filter | Pattern, Bindings]
-    """What the session had asked for."""
+    """The request of the session."""
     durable: Durable
     was: tuple[Filter, Bindings]
-    """What that was, narrowed by grants."""
+    """That request, narrowed by grants."""
     given: Filter
-    """What it is now."""
+    """The request as it is now."""
 
 
 _ADVERTISED: Final = ", ".join(
@@ -152,8 +152,8 @@ class RequestHandler:
 
     @staticmethod
     def _is_answered_later(session: Session, request: AnsweredRequest) -> bool:
-        """Whether it takes several turns, or is in force once a durable subscription is on the
-        disk, or off it.
+        """Return whether it takes several turns, or is in force once a durable subscription is on
+        the disk, or off it.
         """
         known = None
         if isinstance(request, Replace | Update | Unsubscribe):

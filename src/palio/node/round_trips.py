@@ -14,7 +14,7 @@ from typing import Final
 from palio.routing.trees import MAX_PRICE, UNMEASURED
 
 SAMPLES: Final = 5
-"""Of so many round trips the shortest counts..."""
+"""The number of round trips of which the shortest counts..."""
 
 FIRST_SAMPLES: Final = 3
 """...and of these at the beginning, one right after the other."""
@@ -47,13 +47,13 @@ class RoundTrips:
 
     @property
     def weight(self) -> int:
-        """What the link weighs."""
+        """The weight of the link."""
         if len(self._seconds) < FIRST_SAMPLES:
             return UNMEASURED
         return min(max(1, ceil(min(self._seconds) / UNIT_S)), MAX_PRICE)
 
     def ask(self, link: int, now: float, every_s: float, *, is_silent: bool = False) -> bool:
-        """Whether to ask on a connection now. Of one that broke no answer comes.
+        """Return whether to ask on a connection now. Of one that broke no answer comes.
 
         One that is silent is asked sooner, but no answer counts sooner: a broker that is busy for a
         moment is no farther.

@@ -31,7 +31,7 @@ from palio.node.vouching import (
 from palio.protocol.messages import NO_CLAIM, NO_VISIT, ClaimNumbers, Fact, Visit
 
 _SAID_WHILE_THERE: Final = frozenset((ADDRESS, FOUND, LEAVING, LINKS, LOG, PART, PEERS, PLAN))
-"""What counts no longer of a broker that is gone for good, with its durable subscriptions."""
+"""Facts that count no longer, of a broker that is gone for good, with its durable subscriptions."""
 
 
 SKIPPED: Final = 1 << 20
@@ -68,7 +68,7 @@ class Untold:
         self._pending[fact.version] = fact
 
     def holds(self, fact: Fact) -> bool:
-        """Whether a fact of this broker may not be told."""
+        """Return whether a fact of this broker may not be told."""
         return fact.version in self._pending or fact.subject in self.unwritten
 
     def write(self, version: int) -> list[Fact]:
@@ -101,19 +101,19 @@ class SaidFacts(KnownFacts):
         super().__init__(name)
         self.vouching = vouching or Vouching(name)
         self.news: list[Fact] = []
-        """What is new, of all brokers. Whoever calls takes it out."""
+        """New facts of all brokers. The caller takes them out."""
         self.forgotten: list[Fact] = []
-        """What brokers had said that are retired now. Whoever calls takes it out."""
+        """Facts of brokers that are retired now. The caller takes them out."""
         self._repeating: deque[str] = deque()
         """Subjects of this broker that are yet to be said again."""
         self._is_outdone = False
-        """Whether something was said of this broker under a version above its own."""
+        """True if something was said of this broker under a version above its own."""
         known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
         for fact in sorted(known, key=lambda each: each.subject.startswith(RETIRED)):
             self._load(fact)
         self.renewed.clear()  # what the disk has is no news
         self.is_new = name not in self._versions
-        """Whether nothing of an earlier life of this broker is known here."""
+        """True if nothing of an earlier life of this broker is known here."""
         self._begins_at = self._begin(name)
         """From which version on it remembers what it said."""
         self._life = 0
@@ -173,11 +173,13 @@ class SaidFacts(KnownFacts):
 
     @property
     def has_told_all(self) -> bool:
-        """Whether all that this broker has to say of itself is on its disk, and on its way."""
+        """True if all that this broker has to say of itself is on its disk, and on its way."""
         return not (self._untold or self._repeating)
 
     def is_told(self, fact: Fact) -> bool:
-        """Whether others may know of a fact: one of this broker's own once it is on the disk."""
+        """Return whether others may know of a fact: one of this broker's own once it is on the
+        disk.
+        """
         return fact.origin != self.name or not self._untold.holds(fact)
 
     def _announce(self, subject: str, links: tuple[str, ...] = (), claimed_us: int = 0) -> None:
@@ -247,7 +249,7 @@ class SaidFacts(KnownFacts):
 
 
 def _is_over(fact: Fact, broker: str, until: int) -> bool:
-    """Whether a fact counts no longer, as its origin is retired up to a version. That it had
+    """Return whether a fact counts no longer, as its origin is retired up to a version. That it had
     retired others does.
     """
     if fact.origin != broker or fact.version > until:

@@ -1,4 +1,4 @@
-"""Who is at the other end: `Session`, a client, and `Neighbour`, a broker.
+"""The parties at the other end: `Session`, a client, and `Neighbour`, a broker.
 
 Both are a `PeerSession`: a stream of counted messages that outlives a connection, and a queue of
 events for when the receiver is slow or away. The queue is bounded; what it drops is counted.
@@ -44,14 +44,14 @@ from palio.routing.patterns.messages import Composite, Ready, TooLate
 from palio.routing.protocol import Peer
 
 _LAST: Final = (Reached, Ready)
-"""What a router says after all events that it has sent."""
+"""Messages that a router sends after all events that it has sent."""
 
 _Events: TypeAlias = Deliver | Assembled | Forward | Carry
-"""What may wait in a queue, and be dropped there."""
+"""Messages that may wait in a queue, and be dropped there."""
 
 
 class Budget:
-    """What all windows and queues hold together, and whose queue holds most."""
+    """An account of all windows and queues together, and of whose queue holds most."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
@@ -67,19 +67,20 @@ class Budget:
 
     @property
     def room(self) -> int:
-        """What one receiver may have under way: as much as is left of a half for all together, so
-        that however many stall there is some left for one that does not; and at least a fair share.
+        """Bytes that one receiver may have under way: as much as is left of a half for all
+        together, so that however many stall there is some left for one that does not; and at least
+        a fair share.
         """
         return max(self.maximum // 2 - self.under_way, self.fair_share)
 
     @property
     def fair_share(self) -> int:
-        """What each receiver may have under way, whatever others have."""
+        """Bytes that each receiver may have under way, whatever others have."""
         return self.maximum // 2 // max(FEW_RECEIVERS, self.receivers)
 
     @property
     def is_strained(self) -> bool:
-        """Whether answers that nobody has seen take much of it."""
+        """True if answers that nobody has seen take much of it."""
         return self.answers > self.maximum // ANSWERS_PART
 
     def relieve(self) -> None:
@@ -103,7 +104,7 @@ class PeerSession:
     ) -> None:
         self.id = id
         self.name = peer.name
-        """Who it is, for people; of a neighbour the broker's name."""
+        """Its name for people; of a neighbour the broker's name."""
         self.peer = peer
         self.principal = principal
         self.link: int | None = link
@@ -122,12 +123,12 @@ class PeerSession:
 
     @property
     def has_room(self) -> bool:
-        """Whether more events may be sent now; always, if it has seen all."""
+        """True if more events may be sent now; always, if it has seen all."""
         unseen = self.stream.unseen_bytes
         return not unseen or (self.stream.has_room and unseen < self._budget.room)
 
     def resumes(self, session: str, received: int) -> bool:
-        """Whether this is the session that goes on after so many messages of it."""
+        """Return whether this is the session that goes on after so many messages of it."""
         return self.id == session and self.stream.knows(received)
 
     def say(self, out: list[Effect], message: Message) -> None:
@@ -238,20 +239,20 @@ class PeerSession:
 
 
 class Subscription(msgspec.Struct):
-    """What a session hears under one key; `what` was asked for, before grants."""
+    """A subscription of a session under one key; `what` was asked for, before grants."""
 
     what: Filter | Pattern
     values: Bindings
     version: int = 0
     durable: str = ""
     assembled: bool = False
-    """Whether brokers assemble it, a pattern."""
+    """True if brokers assemble it, a pattern."""
     costed: tuple[Filter | Pattern, Bindings, int] | None = None
-    """What its cost was last worked out of, and the cost."""
+    """The filter of which its cost was last worked out, and the cost."""
 
     @property
     def filter(self) -> Filter:
-        """What brokers look for: of a pattern what any of its steps wants."""
+        """The filter that brokers look for: of a pattern what any of its steps wants."""
         what = self.what
         return what if isinstance(what, Filter) else what.any_step
 
@@ -300,13 +301,13 @@ class Session(PeerSession):
         """Changed by `take_up`, `change` and `let_go` alone, which count them on the principal's
         account, too."""
         self.cost = 0
-        """Of all their residuals."""
+        """The sum of the costs of all their residuals."""
         self.durables: dict[int, Durable] = {}
         """Durable subscriptions, by key; `subscriptions` has them too."""
         self.stalled: dict[Durable, None] = {}
         """Those for which more may wait than there was room for. They are served in turn."""
         self.is_waiting = False
-        """Whether something that it asked waits for its broker, which has just started."""
+        """True if something that it asked waits for its broker, which has just started."""
         self.last_seq = -1
         self.outlet: Peer | None = None
         """The place in the routing table from which it publishes, once it has (`Outlets`)."""
@@ -384,9 +385,9 @@ class Neighbour(PeerSession):
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
         self.untold: deque[Iterator[Message] | WaitingBatch] = deque()
-        """What is yet to be said to it, portion by portion, in order."""
+        """Messages yet to be sent to it, portion by portion, in order."""
         self._behind: deque[Message] = deque()
-        """What it may not hear before the events that wait for it."""
+        """Messages that it may not get before the events that wait for it."""
         self._open: WaitingBatch | None = None
         """That among it which other batches may be joined to."""
         self.uses = 0
@@ -430,7 +431,7 @@ class Neighbour(PeerSession):
             self.offer(out, message, limit)
 
     def has_dropped(self) -> bool:
-        """Whether events for it were dropped since this was asked last."""
+        """Return whether events for it were dropped since this was asked last."""
         before, self._told = self._told, self.dropped
         return self.dropped > before
 
@@ -440,7 +441,7 @@ class Neighbour(PeerSession):
         return self.stream.has_room and not self.untold
 
     def say(self, out: list[Effect], message: Message) -> None:
-        """See `PeerSession.say`; after what is untold."""
+        """After messages that wait in `untold`; see `PeerSession.say`."""
         if self.before is not None:
             self.before()
         if self.untold:
@@ -456,7 +457,7 @@ class Neighbour(PeerSession):
 
     @property
     def is_busy(self) -> bool:
-        """Whether the link or the other end is behind with what this broker's router said."""
+        """True if the link or the other end is behind with what this broker's router said."""
         return self.stream.unseen_routes >= ROUTES_UNDER_WAY
 
     def join(self, batch: Batch) -> bool:
@@ -533,7 +534,7 @@ class Durable:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be on its way to its owner."""
+        """True if more may be on its way to its owner."""
         return self._in_flight < WINDOW_BYTES
 
     def send(self, offset: int, size: int) -> None:
@@ -554,5 +555,5 @@ class Durable:
 
     @property
     def bound(self) -> Filter:
-        """What it hears now."""
+        """The filter of what it gets now."""
         return self.filter.bind(self.values)

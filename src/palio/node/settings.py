@@ -1,4 +1,4 @@
-"""What a user may set about a node, with the limits of the house as defaults."""
+"""Settings of a node, with the limits of the house as defaults."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Outside(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """See `palio.node.limits` for what each limit means and why it is what it is."""
+    """Settings of one node; `palio.node.limits` has the meaning and the reason of each limit."""
 
     routing: str = ""
     """The name of the routing algorithm; of links to brokers with another nothing is made. Empty
@@ -51,13 +51,13 @@ class Settings(msgspec.Struct, frozen=True):
     """By neighbour, what the link to it weighs; of others the round trip is measured."""
 
     find: bool = False
-    """Whether it looks for other brokers when it has lost a neighbour and all beyond."""
+    """True if it looks for other brokers when it has lost a neighbour and all beyond."""
 
     peers: tuple[str, ...] = ()
     """Where it dials by its configuration."""
 
     has_disk: bool = True
-    """Whether what it is told is remembered after a restart."""
+    """True if what it is told is remembered after a restart."""
 
     heartbeat_s: float = HEARTBEAT_S
     peer_heartbeat_s: float = PEER_HEARTBEAT_S
@@ -71,12 +71,12 @@ class Settings(msgspec.Struct, frozen=True):
     max_sessions: int = MAX_SESSIONS
     max_subscriptions: int = MAX_SUBSCRIPTIONS
     multicast: bool = False
-    """Whether there is a multicast way: a `MulticastPort` stands round the node."""
+    """True if there is a multicast way: a `MulticastPort` stands round the node."""
 
     cast_bytes: int = CAST_BYTES
 
     def peer(self, name: str) -> Peer:
-        """What a broker is to this one.
+        """Return the kind of peer that a broker is to this one.
 
         >>> str(Settings(parent="top").peer("top")), str(Settings().peer("b2"))
         ('master top', 'broker b2')
@@ -90,7 +90,7 @@ class Settings(msgspec.Struct, frozen=True):
         return tuple(filter(None, above))
 
     def is_outside(self, name: str) -> bool:
-        """Whether this is a gateway, and a broker is on the outer side of it."""
+        """Return whether this is a gateway, and a broker is on the outer side of it."""
         return self.outside is not None and name in self.outside.brokers
 
     def routing_with(self, name: str) -> str:

@@ -20,7 +20,7 @@ from palio.node.sessions import Session
 from palio.routing.protocol import Peer
 
 Then: TypeAlias = Callable[[tuple[str, ...]], None]
-"""What is done once all have answered: it is told who was not reached."""
+"""The call once all have answered, with the brokers that were not reached."""
 
 
 class _AskTables(Protocol):

@@ -52,7 +52,7 @@ READ_AHEAD: Final = 64
 
 
 Way: TypeAlias = Callable[[str], object]
-"""What tells the way to a home from others; None if there is none."""
+"""A mark that tells the way to a home from others; None if there is none."""
 
 
 class EntryReader:
@@ -75,8 +75,8 @@ class EntryReader:
         return self._store.heading(entry) or Heading(ANYBODY, 0, 0, 0)
 
     def lost(self, entry: int, rows: bytes | None) -> Notice:
-        """What stands for an entry that cannot be read: so many events, or fewer where it was to
-        get all of a part of a publication.
+        """Return what replaces an entry that cannot be read: so many events, or fewer where it was
+        to get all of a part of a publication.
         """
         heading = self.heading(entry)
         numbers = heading.last_seq - heading.first_seq + 1
@@ -86,7 +86,9 @@ class EntryReader:
 
 
 def without(carry: Carry, mask: RowMask) -> Carry:
-    """What is carried, with some of its events alone: who gets none of them gets nothing."""
+    """Return a carried entry with some of its events alone; a queue that gets none of them is left
+    out.
+    """
     if mask.all():
         return carry
     shares = []
@@ -150,7 +152,7 @@ class Flow:
         self.again_at = now + AGAIN_S if self.sizes else inf
 
     def rewind(self) -> None:
-        """What is not answered for is to be sent again."""
+        """Have all that is not acknowledged sent again."""
         self.at = self.released
         self.sizes.clear()
         self.in_flight = 0
@@ -195,7 +197,9 @@ class Streams:
         return min((flow.again_at for flow in self._flows.values()), default=inf)
 
     def owes(self, home: str, upto: int) -> bool:
-        """Whether a home is yet to say that it has stored what waits for it up to an offset."""
+        """Return whether a home is yet to say that it has stored what waits for it up to an
+        offset.
+        """
         stream, flow = self._queues.streams.get(home), self._flows.get(home)
         released = 0 if flow is None else flow.released
         found = None if stream is None else stream.line.next(released)
@@ -284,15 +288,15 @@ class Streams:
         yield Say(home, Carry(parcel, *origin, *goal, offset, previous, item.shares))
 
     def _lost(self, item: Outgoing) -> Notice:
-        """What stands for an entry that cannot be read. Of several who get some of it none is told
-        whose all of it was.
+        """Return what replaces an entry that cannot be read. Of several who get some of it none is
+        told whose all of it was.
         """
         if len(item.shares) > 1:
             return self._reader.lost(item.entry, None).anonymous
         return self._reader.lost(item.entry, item.shares[0].rows)
 
     def _is_moving(self, item: Outgoing) -> bool:
-        """Whether it is about to leave the stream: it goes out only if it stays."""
+        """Return whether it is about to leave the stream: it goes out only if it stays."""
         moving = self._log.overlay.moving
         return bool(moving) and any(share.subject in moving for share in item.shares)
 

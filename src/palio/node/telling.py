@@ -78,7 +78,7 @@ class Telling:
 
 
 def _weight(portion: Message) -> int:
-    """Of how many things a message between brokers tells."""
+    """Count the things that a message between brokers is about."""
     match portion:
         case Route(Batch(requests)) | Route(Flood(_, requests)):
             return max(1, len(requests))

@@ -59,35 +59,35 @@ PLAN: Final = "/plan"
 """The subject under which a broker states a plan of multicast groups (`palio.node.plans`)."""
 
 RETIRED: Final = "/retired/"
-"""What the subject begins with that says of a broker that it is gone; no owner's name is empty."""
+"""The prefix of subjects that say that another broker is gone; no owner's name is empty."""
 
 TOKEN: Final = "/token"
 """The subject of a broker's bound token."""
 
 OF_A_LIFE: Final = frozenset({LINKS, LAPSE, PART})
-"""What a broker says of its present life. It is told though the disk refuses it: live events go by
-it, and one that starts says it anew, or is told by others and takes it back."""
+"""A broker's facts about its present life. They are sent though the disk refuses them: live events
+go by it, and one that starts says it anew, or is told by others and takes it back."""
 
 
 def is_subscription(subject: str) -> bool:
-    """Whether a fact is about a durable subscription."""
+    """Return whether a fact is about a durable subscription."""
     return subject != LINKS and not subject.startswith("/")
 
 
 def lives(fact: Fact) -> bool:
-    """Whether a fact is about a durable subscription that lives at its origin."""
+    """Return whether a fact is about a durable subscription that lives at its origin."""
     return is_subscription(fact.subject) and bool(fact.filter)
 
 
 _NOTHING: Final = b""
-"""What a broker signs to show itself that its token is good."""
+"""The text that a broker signs to show that its token is good."""
 
 _ANY_TIME: Final = Moment(0.0, 0)
 """The time of a bound token is not looked at."""
 
 
 class Vouching:
-    """What one broker signs, and whom it believes."""
+    """Signatures that one broker makes, and its checks of others'."""
 
     def __init__(
         self, name: str, identity: Identity = NOBODY, authority: Authority | None = None
@@ -104,7 +104,7 @@ class Vouching:
         return isinstance(self._authority, OpenAuthority)
 
     def believable(self, facts: Iterable[Fact]) -> list[Fact]:
-        """What the disk has, without what was believed before signatures were asked for."""
+        """Take the facts of the disk, without those believed before signatures were asked for."""
         known = list(facts)
         if self._believes_all:
             return known
@@ -117,7 +117,7 @@ class Vouching:
 
     @cached_property
     def own(self) -> Principal | None:
-        """What this broker was granted; None if nobody holds it to that."""
+        """Return what this broker was granted; None if nobody holds it to that."""
         if self._believes_all:
             return None
         proof = self._identity.sign(_NOTHING)
@@ -139,8 +139,8 @@ class Vouching:
         return msgspec.structs.replace(fact, filter=left if _hears(own, left) else str(FALSE))
 
     def hears(self, token: Fact | None, filter: str) -> bool:
-        """Whether the broker that has told this token may hear all that a filter matches. Its
-        signature was looked at when the token became known (`check`); it may be revoked since.
+        """Return whether the broker that has told this token may hear all that a filter matches.
+        Its signature was looked at when the token became known (`check`); it may be revoked since.
         """
         if self._believes_all:
             return True
@@ -193,7 +193,7 @@ class Vouching:
 
 
 def _beyond(fact: Fact, at: Moment) -> str:
-    """What is out of bounds about a fact."""
+    """Return what is out of bounds about a fact."""
     if len(fact.origin.encode()) > MAX_NAME_BYTES or not fact.origin:
         return f"the name of its origin has not 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
     if len(fact.links) > MAX_BROKERS:
@@ -221,8 +221,8 @@ def _ungranted(fact: Fact, principal: Principal) -> str:
 
 
 def _hears(principal: Principal, text: str) -> bool:
-    """Whether a principal may hear all that a filter matches. One that cannot be read counts as
-    everything, as wherever events are chosen: only who hears all hears that.
+    """Return whether a principal may hear all that a filter matches. One that cannot be read counts
+    as everything, as wherever events are chosen: only who hears all hears that.
     """
     if principal.hears_all:
         return True
@@ -234,8 +234,8 @@ def _hears(principal: Principal, text: str) -> bool:
 
 
 def _heard(filter: Filter, principal: Principal) -> Filter:
-    """What a principal may hear of what a filter matches: after a denial of expressions only the
-    second narrowing may find that nothing is left.
+    """Return what a principal may receive of what a filter matches: after a denial of expressions
+    only the second narrowing may find that nothing is left.
     """
     try:
         return narrow(narrow(filter, NO_VALUES, principal), NO_VALUES, principal)

@@ -30,11 +30,11 @@ CALM_TICKS_A_HEARTBEAT: Final = 2
 """...which are looked at so often while all are connected: most of what a calm broker does."""
 
 LEASE_STEPS: Final = 10
-"""What the end of a lease counts: it is written, and told to all brokers."""
+"""Steps that the end of a lease counts: it is written, and announced to all brokers."""
 
 
 class Watch:
-    """What one broker looks at several times a heartbeat."""
+    """The look at all parties, several times a heartbeat."""
 
     def __init__(
         self,

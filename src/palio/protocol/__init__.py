@@ -1,1 +1,1 @@
-"""What both ends of a connection share: messages, frames, streams, limits; pure, without I/O."""
+"""Messages, frames, streams and limits: what both ends of a connection share; pure, without I/O."""

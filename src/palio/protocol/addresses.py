@@ -56,11 +56,11 @@ def parse_address(url: str) -> Address:
 
 
 CLOSED: Final = "the broker closed the connection"
-"""What is said of a connection that ended without a reason."""
+"""The reason of a connection that ended without one."""
 
 
 def why_not(error: BaseException, url: str) -> str:
-    """What keeps a connection to an address from being made.
+    """Return what keeps a connection to an address from being made.
 
     >>> why_not(ConnectionRefusedError(), "palio://b1:7400")
     'nobody listens there; is the broker running, and is this its port?'

@@ -105,8 +105,8 @@ _Divisible = TypeVar("_Divisible", Publish, Forward)
 
 
 def is_divisible(message: Message) -> TypeGuard[Divisible]:
-    """Whether its rows may be taken one after the other. What is addressed to some brokers, or goes
-    round a broken link, is known to them by its number.
+    """Return whether its rows may be taken one after the other. What is addressed to some brokers,
+    or goes round a broken link, is known to them by its number.
     """
     if isinstance(message, Forward):
         return message.detour is None and message.addressed is None

@@ -110,13 +110,13 @@ class ClientCore:
         self.publications: Final = Publications(self._send, window=window)
         self._application = application
         self.table: Final = Table(self._send, application.withdrawn)
-        """What is asked of the broker."""
+        """The requests to the broker."""
         self._arriving: ClientSession | None = None
-        """Of a client that moves, the session that no broker has welcomed yet..."""
+        """The session of a moving client that no broker has welcomed yet..."""
         self._left: ClientSession | None = None
         """...or the one that will be left."""
         self._has_missed = False
-        """Whether that one was lost while it was being left."""
+        """True if that one was lost while it was being left."""
         self._crossing: Crossing | None = None
         self._crossed_at: float | None = None
         self._error: PalioError | None = None
@@ -140,7 +140,8 @@ class ClientCore:
         self.session.send(message)
 
     def may_publish(self) -> bool:
-        """Whether what is published leaves now: there is a connection, and the broker keeps up.
+        """Return whether what is published leaves now: there is a connection, and the broker keeps
+        up.
 
         While a client is at two brokers, nothing does: it would overtake what went by the other.
         """
@@ -198,7 +199,7 @@ class ClientCore:
         self.session.end(error)
 
     def _end_others(self, error: PalioError | None) -> None:
-        """Of the sessions of a client that moves, leave all but the one that counts."""
+        """Leave all sessions of a moving client but the one that counts."""
         for other in (self._arriving, self._left):
             if other is not None:
                 other.end(error)
@@ -234,7 +235,7 @@ class ClientCore:
             self._application.disconnected()
 
     def hear(self, session: ClientSession, message: Message) -> None:
-        """What a broker says to a client."""
+        """Take a message of a broker."""
         self._hearers[type(message)](session, message)
 
     def ended(self, session: ClientSession, error: PalioError) -> None:
@@ -309,13 +310,15 @@ class ClientCore:
                 self.table.end_subscription(key, error_of(message.failure))
 
     def _redirected(self, session: ClientSession, message: Redirect) -> None:
-        """Of a client that moves already nothing more is wanted."""
+        """Refuse anything more of a client that moves already."""
         if session is self.session and self._arriving is None and self._left is None:
             self._application.redirected(message.urls)
 
 
 class Crossing:
-    """What came since the move began, so that what comes on both ways is given on once."""
+    """Events that came since the move began, so that those that come on both ways are delivered
+    once.
+    """
 
     def __init__(self) -> None:
         self._seen = SeenNumbers()
@@ -335,7 +338,7 @@ class Crossing:
         return msgspec.structs.replace(message, rows=pack_mask(fresh), subscriptions=None)
 
     def is_found_first(self, message: Assembled) -> bool:
-        """Whether an occurrence had not come before under its key; now it has."""
+        """Return whether an occurrence had not come before under its key; now it has."""
         found = message.key, tuple((each.publisher, each.seq) for each in message.parts)
         is_new = found not in self._found
         self._found.add(found)

@@ -66,7 +66,7 @@ _SAYS: Final = ALLOWED[Speaker.BROKER, State.ESTABLISHED]
 
 
 class Stage(Enum):
-    """What a session is doing about its connection."""
+    """The states of a session's connection."""
 
     IDLE = "not connected, and nobody asked for it"
     PAUSE = "waiting to dial again"
@@ -166,12 +166,12 @@ class ClientSession:
         self._paced = paced
         self._soon = soon
         self._together: list[Subscribe] = []
-        """What is to be said in one message."""
+        """The publications to be sent in one message."""
         self._together_chars = 0
         self._is_new = True
-        """Whether no broker has ever welcomed it."""
+        """True if no broker has ever welcomed it."""
         self._opens = False
-        """Whether this round of attempts is for `connect`: it is not repeated."""
+        """True if this round of attempts is for `connect`: it is not repeated."""
         self._untried = 0
         self._reasons: list[str] = []
         self._pause_s = BACKOFF_MIN_S
@@ -181,7 +181,7 @@ class ClientSession:
 
     @property
     def is_connected(self) -> bool:
-        """Whether messages go out at once."""
+        """True if messages go out at once."""
         return self.stage is Stage.ESTABLISHED
 
     # --- connections ---
@@ -328,7 +328,7 @@ class ClientSession:
                 self._begin(message, again, now)
 
     def _welcomed(self, welcome: Welcome) -> list[Message]:
-        """What to say first: what the broker has not got, if it knows the session."""
+        """Return what to send first: what the broker has not got, if it knows the session."""
         if not welcome.resumed:
             self._take_together()  # the owner says it again
             self.stream = Stream()

@@ -63,22 +63,22 @@ _NONCE: Final = slice(_HEAD - 12, _HEAD)
 """The end of a head: no two of a stream are alike there."""
 
 OVERHEAD_BYTES: Final = _HEAD + _TAG_BYTES
-"""What a packet has beside the message in it."""
+"""Bytes of a packet beside the message in it."""
 
 MAX_COUNTER: Final = (1 << 8 * _COUNTER_BYTES) - 1
 """Packets of one `Sealer`: a million a second for nine years."""
 
 _PIECE_ROOM: Final = 6
-"""What numbers and lengths in a piece may take beyond those of an empty first one."""
+"""Bytes that numbers and lengths in a piece may take beyond those of an empty first one."""
 
 _MOST_BYTES: Final = MAX_DATAGRAM_BYTES - MAX_COUNTS_BYTES - 8 * MAX_NAME_BYTES
-"""What events and their shape may take: the rest is for numbers and names."""
+"""Bytes that events and their shape may take: the rest is for numbers and names."""
 
 _VALUE_BYTES: Final = 15
-"""What a value takes at the most, texts beside."""
+"""Bytes that a value takes at the most, texts apart."""
 
 _TEXT_BYTES: Final = 4
-"""What a character takes at the most."""
+"""Bytes that a character takes at the most."""
 
 _FIELD_BYTES: Final = 500
 """About what a column of a shape takes in memory."""
@@ -181,7 +181,7 @@ def _shape_of(described: bytes) -> Shape:
 
 
 def fits(parcel: Parcel, most: int = _MOST_BYTES) -> bool:
-    """Whether events take no more than so many bytes, and go in a datagram of any group.
+    """Return whether events take no more than so many bytes, and go in a datagram of any group.
 
     >>> lone = Parcel.of("", pa.record_batch({"text": ["a" * 1_000]})).stamped("p", 1, 1)
     >>> fits(lone), fits(lone, most=1_000)
@@ -273,11 +273,12 @@ class Sealer:
 # --- opening ---
 
 _Found: TypeAlias = Datagram | str | None
-"""What a packet is or completes, or why it is dropped; None for a piece with others to come."""
+"""The message that a packet is or completes, or why it is dropped; None for a piece with others to
+come."""
 
 
 class _Sender:
-    """What was heard of a sender in its newest life."""
+    """The packets of a sender in its newest life."""
 
     __slots__ = ("life", "newest", "seen")
 
@@ -291,7 +292,7 @@ class _Sender:
         self.seen = 0
 
     def is_fresh(self, counter: int) -> bool:
-        """Whether a packet was not heard, and is not too old to tell."""
+        """Return whether a packet was not heard, and is not too old to tell."""
         behind = self.newest - counter
         return behind < 0 or (behind < REPLAY_WINDOW and not self.seen >> behind & 1)
 

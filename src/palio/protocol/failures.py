@@ -66,7 +66,7 @@ def farewell(bye: Bye) -> PalioError:
 
 
 def is_final(error: Exception) -> TypeGuard[PalioError]:
-    """Whether the next attempt to connect would meet the same error.
+    """Return whether the next attempt to connect would meet the same error.
 
     >>> is_final(NotAuthenticated("who are you?")), is_final(ConnectionRefusedError())
     (True, False)

@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 _SECRET_BYTES: Final = 32
 SALT_BYTES: Final = 16
-"""Of randomness in the name of a stream."""
+"""Bytes of randomness in the name of a stream."""
 
 _NAME_BYTES: Final = 12
 _CHECK_BYTES: Final = 4
 
 STREAM_BYTES: Final = 1 + _NAME_BYTES + _CHECK_BYTES
-"""What a datagram begins with: the version of its form, the name of its stream, the check."""
+"""The head of a datagram: the version of its form, the name of its stream, the check."""
 
 _VERSION: Final = b"\x01"
 
@@ -88,7 +88,7 @@ class Ciphers:
         self._checking = self._derived(b"checks")
 
     def stream(self, salt: bytes, source: str, life: int, plan: int) -> bytes:
-        """What the datagrams of a stream begin with.
+        """Return the head of the datagrams of a stream.
 
         `salt` is random, and new for each who begins to send: if a life should be numbered twice,
         which its clock may do, the two have different keys all the same.
@@ -98,12 +98,12 @@ class Ciphers:
         return _VERSION + name + self._check(_VERSION + name)
 
     def knows(self, stream: bytes) -> bool:
-        """Whether who made this has the secret, or has heard it from who has."""
+        """Return whether who made this has the secret, or has heard it from who has."""
         name, check = stream[:-_CHECK_BYTES], stream[-_CHECK_BYTES:]
         return name[:1] == _VERSION and hmac.compare_digest(self._check(name), check)
 
     def cipher(self, stream: bytes) -> AESGCM:
-        """What seals and opens the datagrams of a stream."""
+        """Return the cipher that seals and opens the datagrams of a stream."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         return AESGCM(self._derived(b"stream " + stream))

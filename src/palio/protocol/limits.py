@@ -13,8 +13,8 @@ MAX_FRAME_BYTES: Final = 16 << 20
 """One frame: a batch of 16,384 events of 64 numbers each fits, a mistaken length does not."""
 
 MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES - (MAX_FRAME_BYTES >> 4)
-"""What a client publishes at once, numbers and times included: the rest of a frame is for what a
-broker writes before it. A larger frame would cost whoever hears it the connection."""
+"""Bytes that a client publishes at once, numbers and times included: the rest of a frame is for
+what a broker writes before it. A larger frame would cost whoever hears it the connection."""
 
 MAX_BATCH_ROWS: Final = 1 << 14
 """Events of one message. An event takes a broker about 1 us beside 100 filters, so that this many
@@ -33,7 +33,7 @@ MAX_CHUNK_CELLS: Final = 1 << 22
 """Rows of those times their columns: a frame holds 134 million booleans."""
 
 PORTION_BYTES: Final = 16 << 10
-"""Of the tables that brokers tell each other, what goes in one frame, unless one thing is larger:
+"""Bytes of brokers' tables that go in one frame, unless one thing is larger:
 to read filters takes up to 3 ms a kilobyte, and others get their turn between two frames."""
 
 MAX_REQUEST_BYTES: Final = 2 << 20
@@ -54,7 +54,7 @@ MAX_NUMBER: Final = 1 << 62
 """A number in a message. Added to another it is an int64 still."""
 
 DAMAGE_TRIES: Final = 10
-"""What was damaged on its way goes again as it is; if it is damaged so often in a row at one place,
+"""Damaged messages are sent again as they are; if one is damaged so often in a row at one place,
 that is no accident, and the session ends."""
 
 MAX_BOOKMARK_BYTES: Final = 64 << 10
@@ -86,7 +86,7 @@ MAX_SHAPES: Final = 1_024
 """Shapes (schemas) that one end of a connection may name; beyond, it starts over with none."""
 
 WINDOW_BYTES: Final = 4 << 20
-"""What may be on its way to one receiver before it has said that it has got it."""
+"""Bytes that may be on their way to one receiver before it has acknowledged them."""
 
 SEEN_EVERY_BYTES: Final = 256 << 10
 """A receiver says what it has got at least this often, and when it falls idle."""
@@ -120,7 +120,8 @@ CROSSING_S: Final = 0.5
 published before that, and what it published itself, may be on its way over 24 links of 20 ms."""
 
 OVERLAP_S: Final = 30.0
-"""What a client's old broker had delivered may come from the new one for so long after a move."""
+"""Events that a client's old broker had delivered may come from the new one for so long after a
+move."""
 
 MAX_PUBLISHERS: Final = 100_000
 """Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
@@ -163,10 +164,10 @@ MIN_MTU: Final = 512
 """A piece of a datagram: with the longest name of a broker half of it is still of use."""
 
 MAX_MTU: Final = 65_507
-"""What a packet of UDP holds."""
+"""Bytes that a packet of UDP holds."""
 
 MAX_PIECES: Final = 320
-"""Of the longest datagram in the shortest packets."""
+"""Packets of the longest datagram in the shortest packets."""
 
 PIECES_BYTES: Final = 8 << 20
 """Memory for datagrams of which pieces are still to come, those of all senders..."""

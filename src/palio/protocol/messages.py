@@ -1,4 +1,4 @@
-"""What travels between a client and its broker, and between two brokers: who may say what, when.
+"""Messages between a client and its broker, and between two brokers: who may send what, when.
 
 Each connection begins with `Hello` and `Welcome`. From then on both ends count the messages that
 the other sent in this *session*; one that is broken off is resumed by saying how many arrived, and
@@ -127,7 +127,9 @@ Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS)]
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """Who connects, and what it remembers of an earlier connection that it wants to resume."""
+    """A greeting: who connects, and what it remembers of an earlier connection that it wants to
+    resume.
+    """
 
     role: str
     """`client` or `broker`."""
@@ -142,18 +144,18 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     received: Number = 0
     """Counted messages of that session that arrived here."""
     nonce: str = ""
-    """Of a broker: drawn for this greeting, to be signed by who answers."""
+    """A broker's nonce, drawn for this greeting, to be signed by the answering party."""
     proof: bytes = b""
-    """Of a broker, once it was asked: its signature (`palio.node.introductions`)."""
+    """A broker's signature, once it was asked for (`palio.node.introductions`)."""
     routing: str = ""
-    """Of a broker: by which algorithm it routes on this link."""
+    """The algorithm by which a broker routes on this link."""
     identity: str = ""
-    """Of a client: under whose name it acts, with others who do; empty for nobody's but its own."""
+    """The name under which a client acts, with others who do; empty for nobody's but its own."""
     seeks: bool = False
-    """Of a broker: it has lost others and looks for them. It needs this link only if there is no
-    other way to whom it dials."""
+    """True of a broker that has lost others and looks for them. It needs this link only if there is
+    no other way to whom it dials."""
     parents: tuple[str, ...] = ()
-    """Of a broker: those that it has above it, on either side of a gateway."""
+    """The brokers above a broker, on either side of a gateway."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
@@ -167,7 +169,7 @@ class Challenge(msgspec.Struct, frozen=True, tag=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
-    """Who answers. Not `resumed`: the session is new, and whatever was said before is forgotten."""
+    """The answer to a greeting. Not `resumed`: the session is new, and all before is forgotten."""
 
     name: str
     session: str
@@ -197,7 +199,7 @@ class Bye(msgspec.Struct, frozen=True, tag=True):
     code: str
     reason: str = ""
     in_order: bool = False
-    """Of a broker: no event is lost with the session, as ways led round it before."""
+    """True of a broker with whose session no event is lost, as ways led round it before."""
 
 
 class Seen(msgspec.Struct, frozen=True, tag=True):
@@ -234,7 +236,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
     visit: Number = 0
     """The how many-th session of its client this is said in, if it is durable; see `Visit`."""
     assembled: bool = False
-    """Whether brokers assemble the pattern; else the client hears what any step wants."""
+    """True if brokers assemble the pattern; else the client hears what any step wants."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):
@@ -301,7 +303,7 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     id: Number
     filter: str
     forget: bool = False
-    """Whether durable ones end for good; else they wait for their owners."""
+    """True if durable ones end for good; else they wait for their owners."""
 
 
 class Settle(msgspec.Struct, frozen=True, tag=True):
@@ -318,7 +320,7 @@ StoredAt: TypeAlias = bool | Literal["home"]
 broker that accepts them, or there and at the home of each durable subscription that wants them."""
 
 LEVELS: Final[dict[StoredAt, str]] = {False: "memory", True: "durable", "home": "home"}
-"""What `Accepted` says of each."""
+"""The level that `Accepted` names of each."""
 
 
 class Publish(msgspec.Struct, frozen=True, tag=True):
@@ -338,9 +340,9 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     key: Number
     entry: Number
     held: Number = 0
-    """What came up to this entry is held by the receiver, and there is room for more."""
+    """The receiver holds all up to this entry, and there is room for more."""
     bookmark: Bookmark = b""
-    """What to tell whoever takes the subscription up again; empty if nothing has changed."""
+    """The state for the next owner of the subscription; empty if nothing has changed."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag=True):
@@ -383,7 +385,7 @@ class Apply(msgspec.Struct, frozen=True, tag=True):
 
     id: Number
     plan: Annotated[str, msgspec.Meta(max_length=MAX_PACKED_CHARS)]
-    """What `palio.multicast.documents` makes of it; empty if there is to be none."""
+    """The plan as `palio.multicast.documents` writes it; empty if there is to be none."""
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
@@ -425,7 +427,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """What an `Ask` asked for."""
+    """The answer to an `Ask`."""
 
     id: Number
     data: Any
@@ -474,7 +476,7 @@ class Assembled(msgspec.Struct, frozen=True, tag=True):
 
     @property
     def gap(self) -> Gap:
-        """What is lost with it."""
+        """The events that are lost with it."""
         last = self.parts[-1]
         return Gap(last.publisher, last.seq, last.seq, 1, self.key)
 
@@ -496,19 +498,19 @@ class Gap(msgspec.Struct, frozen=True):
     key: int = -1
     """The durable subscription, or the pattern, that lost them; or -1."""
     is_late: bool = False
-    """Whether they came, and too late for the pattern."""
+    """True if they came, and too late for the pattern."""
     reason: str = ""
     """Why events of anybody may have been lost, and which broker says so."""
 
 
 class Gaps(msgspec.Struct, frozen=True, tag=True):
-    """What was lost since the last message."""
+    """Events were lost since the last message."""
 
     gaps: tuple[Gap, ...]
 
 
 class Withdrawn(msgspec.Struct, frozen=True, tag=True):
-    """What this session has announced under these keys was withdrawn by a `Withdraw`."""
+    """Advertisements of this session under these keys were withdrawn by a `Withdraw`."""
 
     keys: tuple[Number, ...]
 
@@ -533,7 +535,7 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Route(msgspec.Struct, frozen=True, tag=True):
-    """What one router says to another."""
+    """A message of one router to another."""
 
     control: Control
 
@@ -608,11 +610,11 @@ class Heard(msgspec.Struct, frozen=True, tag=True):
 
 
 class Share(NamedTuple):
-    """What a durable subscription gets of an entry."""
+    """The share of an entry that a durable subscription gets."""
 
     subject: Subject
     number: Number
-    """Of the claim that its origin knew: `ann/orders#3`."""
+    """The claim that its origin knew: `ann/orders#3`."""
     rows: bytes | None
     """None for all; empty if its origin cannot read its filter, and its home is to look."""
 
@@ -656,7 +658,7 @@ class Visit(NamedTuple):
     """From 1 on; 0 of a client that does not count."""
 
     def follows(self, other: Visit) -> bool | None:
-        """Whether it is the later one; None if that is not known.
+        """Return whether it is the later one; None if that is not known.
 
         >>> Visit("ann/1", 3).follows(Visit("ann/1", 2)), Visit("ann/1", 3).follows(Visit("bob/1"))
         (True, None)
@@ -716,13 +718,13 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     visit: Visit = NO_VISIT
     """By which session of its owner it came to live here, or was ended."""
     claim: ClaimNumbers = NO_CLAIM
-    """Of a durable subscription, which of its claims this is."""
+    """The number of this claim among those of a durable subscription."""
     signature: bytes = b""
-    """Of all that, by the key of its origin (`palio.node.vouching`)."""
+    """The signature of all that, by the key of its origin (`palio.node.vouching`)."""
 
     @property
     def chars(self) -> int:
-        """What it says, in characters."""
+        """The size of its content, in characters."""
         return sum(map(len, (self.subject, self.filter, self.visit.publisher, *self.links)))
 
 
@@ -749,7 +751,7 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Probed(msgspec.Struct, frozen=True, tag=True):
-    """What became of a probe at one broker and beyond it."""
+    """The fate of a probe at one broker and beyond it."""
 
     id: Number
     hops: tuple[dict[str, Any], ...]

@@ -1,4 +1,4 @@
-"""What may be a name: of a broker, a client, a durable subscription, a principal, an incarnation.
+"""Names of brokers, clients, durable subscriptions, principals and incarnations.
 
 Names are put together with `/` (`owner/incarnation`, `owner/durable`), shown on terminals, written
 to logs and compared byte by byte. So one rule is for all of them, and they are checked wherever one
@@ -16,7 +16,7 @@ _RULE: Final = (
     f"a name has 1 to {MAX_NAME_BYTES} bytes, all printing, no / and no \\, no blank at its ends, "
     "and is neither . nor .."
 )
-"""What a name is, for those who gave another."""
+"""The rules for a name, for an error about another."""
 
 
 def check_name(name: object, what: str) -> str:

@@ -24,7 +24,7 @@ from palio.routing.patterns.messages import MOST_HELD, HeldBack, Resume, Returne
 _Item = TypeVar("_Item", Fact, Request, Occurrence)
 
 _PLAIN_CHARS: Final = 16
-"""What a value that is no text counts."""
+"""The weight of a value that is no text."""
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=str)
 
@@ -84,7 +84,8 @@ def _parts(items: tuple[_Item, ...], most: int) -> Iterator[tuple[int, int]]:
 
 
 def weight(request: Request) -> int:
-    """What a request takes of the `PORTION_BYTES` of one frame; `PORTION` are never more than that.
+    """Return a request's share of the `PORTION_BYTES` of one frame; `PORTION` are never more than
+    that.
 
     >>> from palio.routing.messages import Unsubscribe
     >>> weight(Unsubscribe(7)) * PORTION == PORTION_BYTES

@@ -89,12 +89,12 @@ class Publications:
         self._window = window
         self._flights: dict[StoredAt, deque[_Flight]] = _no_flights()
         self._behind: deque[_Flight] = deque()
-        """What is not durable and was sent to the broker that is being left."""
+        """Publications that are not durable and were sent to the broker that is being left."""
         self._unanswered_bytes = 0
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be sent before the broker answers."""
+        """True if more may be sent before the broker answers."""
         return self._unanswered_bytes < self._window
 
     @property
@@ -105,7 +105,7 @@ class Publications:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was sent has been answered."""
+        """True if everything that was sent has been answered."""
         return self.oldest == self.next
 
     def publish(
@@ -146,7 +146,9 @@ class Publications:
                             receipt.refuse(message)
 
     def _of(self, *, behind: bool) -> list[tuple[StoredAt, deque[_Flight]]]:
-        """What a broker may answer; of durable events one that is left does not."""
+        """Return the publications that a broker may answer; one that is left answers no durable
+        ones.
+        """
         return [(False, self._behind)] if behind else list(self._flights.items())
 
     def _land(self, flight: _Flight, level: str) -> None:

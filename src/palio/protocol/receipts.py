@@ -1,4 +1,4 @@
-"""What a durable subscription owes its broker: entries, each until it is dealt with.
+"""Receipts that a durable subscription owes its broker: entries, each until it is dealt with.
 
 A broker numbers what it delivers of its queue. An acknowledgement covers all entries up to one,
 so it is said when every event of the oldest entry, and of those after it, has been dealt with.
@@ -30,20 +30,20 @@ class Entry:
 
     def __init__(self, number: int, publisher: str, seqs: Numbers, count: int) -> None:
         self.number = number
-        """What is acknowledged with it; 0 if that is the number of one behind it."""
+        """The entry acknowledged with it; 0 if that is the number of one behind it."""
         self.publisher = publisher
         self.seqs = seqs
         self.open = count
         self.is_here = True
-        """Whether the broker of now has delivered some of it."""
+        """True if the broker of now has delivered some of it."""
 
     def identities(self) -> list[tuple[str, int]]:
-        """What its events are known by, under whatever number they come."""
+        """Return the names of its events, under whatever number they come."""
         return [(self.publisher, seq) for seq in self.seqs.tolist()]
 
 
 class Receipt:
-    """What is given back for some events of an entry, once."""
+    """A receipt for some events of an entry, given back once."""
 
     __slots__ = ("_count", "_entry", "_owner")
 

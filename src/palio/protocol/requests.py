@@ -59,7 +59,7 @@ Request: TypeAlias = (
 )
 
 Outcome: TypeAlias = Done | Answer | Failed | PalioError
-"""What becomes of a request: the broker's answer, or why there will be none."""
+"""The outcome of a request: the broker's answer, or why there will be none."""
 
 Waiter: TypeAlias = Callable[[Outcome], None]
 """Whoever waits for an answer; it is called once."""
@@ -129,7 +129,7 @@ class _Joined:
 
 
 class Table:
-    """What a client has asked of its broker: the subscriptions and advertisements that stand, as
+    """Requests of a client to its broker: the subscriptions and advertisements that stand, as
     they are now, and the requests that are open.
     """
 
@@ -140,7 +140,7 @@ class Table:
     ) -> None:
         """`withdrawn` is called with what stood and is over without having been asked for."""
         self.standing: Final[dict[int, Subscribe]] = {}
-        """What the broker is to have subscribed, by key."""
+        """The subscriptions that the broker is to have, by key."""
         self.unconfirmed: Final[dict[int, int]] = {}
         """The keys of subscriptions that the broker may know otherwise than they are here, and the
         number of the request that it has yet to confirm; `_REFUSED` if it refused one."""
@@ -208,7 +208,7 @@ class Table:
         return True
 
     def advertises(self, key: int) -> bool:
-        """Whether something is announced under this key."""
+        """Return whether something is announced under this key."""
         return key in self._advertised
 
     def unadvertise(self, key: int, waiter: Waiter) -> bool:
@@ -243,7 +243,7 @@ class Table:
         self._send(request)
 
     def answer(self, id: int, outcome: Done | Failed | Answer) -> None:
-        """What became of a request. Of one that is not open it was said in an earlier session."""
+        """Take the outcome of a request. One that is not open belongs to an earlier session."""
         found = self._requests.take(id)
         if found is None:
             return

@@ -45,10 +45,10 @@ EVENTS: Final = _WITH_PARCEL | {Assembled}
 """The messages of events: a window is for these, and it stops them where it is full."""
 
 _CONTROL_BYTES = 128
-"""What a message without events is taken to weigh."""
+"""The weight of a message without events."""
 
 _NUMBER_BYTES = 8
-"""What a number in a list weighs."""
+"""The weight of a number in a list."""
 
 
 def size_of(message: Message) -> int:
@@ -74,7 +74,7 @@ def _weight_of(events: Sequence[Occurrence]) -> int:
 
 
 class Stream:
-    """What was sent and not yet seen, and what arrived.
+    """Messages sent and not yet acknowledged, and the count of those that arrived.
 
     >>> from palio.protocol.messages import Done
     >>> here, there = Stream(), Stream()
@@ -94,9 +94,9 @@ class Stream:
         self.sent = 0
         """Counted messages that were sent, arrived or not."""
         self.unseen_bytes = 0
-        """What was sent and not yet seen."""
+        """Bytes sent and not yet acknowledged."""
         self._unseen_events = 0
-        """Of events among that."""
+        """The part of them that is events."""
         self.unseen_routes = 0
         """Messages of the router among that."""
         self.rows_begun = 0
@@ -112,12 +112,12 @@ class Stream:
 
     @property
     def has_room(self) -> bool:
-        """Whether more may be sent before the other end says what it has seen."""
+        """True if more may be sent before the other end says what it has seen."""
         return self.unseen_bytes < self.window
 
     @property
     def unseen_answers(self) -> int:
-        """What was sent and not yet seen, and is no events."""
+        """Bytes sent and not yet acknowledged that are no events."""
         return self.unseen_bytes - self._unseen_events
 
     def send(self, message: Message) -> int:
@@ -158,7 +158,7 @@ class Stream:
         self._mark, self.rows_begun = mark, rows
 
     def ack(self) -> Seen | None:
-        """What to tell the other end of what arrived; None if it was told."""
+        """Return the acknowledgement of what arrived; None if it was sent."""
         if self._said == self.received:
             return None
         self._say_all()
@@ -191,15 +191,17 @@ class Stream:
         return [message for message, _ in self._unseen]
 
     def damaged(self) -> bool:
-        """What comes after those that arrived was damaged on its way: whether too often."""
+        """Note that the next message was damaged on its way; return whether that was so too
+        often.
+        """
         self._damages = self._damages + 1 if self._damaged_after == self.received else 1
         self._damaged_after = self.received
         return self._damages >= DAMAGE_TRIES
 
     def knows(self, count: int) -> bool:
-        """Whether a session can be resumed by someone with so many messages."""
+        """Return whether a session can be resumed by someone with so many messages."""
         return self.sent - len(self._unseen) <= count <= self.sent
 
     def unseen(self) -> Iterable[Message]:
-        """What was sent and perhaps never arrived."""
+        """Return what was sent and perhaps never arrived."""
         return (message for message, _ in self._unseen)

@@ -1,4 +1,4 @@
-"""Who may say what in which state of a connection: a table, which both ends check.
+"""A table of who may send what in which state of a connection, which both ends check.
 
 A connection is in its *greeting* until `Welcome`, and *established* from then on. `ALLOWED` holds
 for each speaker and state the types of messages that are legal; a `Node` and a `ClientSession` look
@@ -74,7 +74,7 @@ class State(Enum):
 
 
 class Speaker(Enum):
-    """Who says something, and to whom."""
+    """The sender of a message, and its receiver."""
 
     CALLER = "whoever connects"
     CLIENT = "a client"
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
     speakers: tuple[Speaker, ...]
     states: tuple[State, ...]
     when: str
-    """What else must hold; whoever receives the message checks it."""
+    """Further conditions; the receiver of the message checks them."""
 
 
 _GREETING: Final = (State.GREETING,)
@@ -152,7 +152,7 @@ ALLOWED: Final[Mapping[tuple[Speaker, State], frozenset[type]]] = {
     for speaker in Speaker
     for state in State
 }
-"""What each speaker may say in each state.
+"""The messages that each speaker may send in each state.
 
 >>> sorted(each.__name__ for each in ALLOWED[Speaker.BROKER, State.GREETING])
 ['Bye', 'Ping', 'Pong', 'Welcome']

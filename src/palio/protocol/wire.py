@@ -150,7 +150,7 @@ class Decoder:
         self.sender = sender
         self.max_frame = max_frame
         self.max_control = max_control
-        """What a frame without a batch of events may have."""
+        """Bytes that a frame without a batch of events may have."""
         self.announced = 0
         """Bytes of the frame of which the last `feed` had the head and not the end."""
         self._max_shapes = max_shapes
@@ -270,7 +270,7 @@ class Decoder:
         return text
 
     def _stated(self, kind: type, text: str) -> Filter | Advertisement:
-        """What a text says; everything if it cannot be read."""
+        """Read a filter's text; everything if it cannot be read."""
         try:
             return parse_filter(text) if kind is Filter else parse_advertisement(text)
         except InvalidInput:
@@ -297,10 +297,10 @@ class Decoder:
 
 
 class Transport(Protocol):
-    """What is asked of a transport (`asyncio.Transport` is one)."""
+    """The part of a transport that is used (`asyncio.Transport` has it)."""
 
     def is_closing(self) -> bool:
-        """Whether it takes nothing more."""
+        """Return whether it takes nothing more."""
 
     def write(self, data: Any) -> None:
         """Write one buffer."""
