@@ -185,8 +185,8 @@ class NotAdvertised(PalioError):
 
 
 class SubscriptionEnded(PalioError):
-    """A subscription hears nothing more, though who made it has not unsubscribed: another who acts
-    under the same identity has cancelled it, it is durable and heard elsewhere now, or it has
+    """A subscription receives nothing more, though who made it has not unsubscribed: another who
+    acts under the same identity has cancelled it, it is durable and heard elsewhere now, or it has
     waited its time and nobody offers what it wants.
     """
 
@@ -216,7 +216,7 @@ class IllegalMessage(PalioError):
 
 
 class DamagedFrame(IllegalMessage):
-    """A frame whose checksum is not that of its bytes. The connection is made anew, the session
+    """A frame whose checksum is not that of its bytes. The connection is made again, the session
     goes on, and what was damaged is sent again.
     """
 

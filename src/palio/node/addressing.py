@@ -53,7 +53,7 @@ class AddressedWays:
         *,
         durable: bool,
     ) -> bool:
-        """Send a neighbour what it may hear, if anything. What is not whole is not what has a
+        """Send a neighbour what it may receive, if anything. What is not whole is not what has a
         number.
         """
         if neighbour is None:

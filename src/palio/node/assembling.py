@@ -211,7 +211,7 @@ def _permitted(
     control: WithEvents, grant: Callable[[Principal, Parcel], RowMask], principal: Principal
 ) -> tuple[Control | None, int]:
     """It without events that a grant leaves out, and how many these are. Without one of its events
-    there is no occurrence, and what had begun begins anew.
+    there is no occurrence, and what had begun starts over.
     """
 
     def only(events: Iterable[Occurrence]) -> tuple[Occurrence, ...]:

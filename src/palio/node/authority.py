@@ -4,10 +4,10 @@ Rules, kept at the edge for clients and at every hop for brokers:
 
 1. Default deny: what no grant admits is refused.
 2. Deny wins: an event that a deny filter matches is refused, whatever grants say.
-3. A subscription is *narrowed*: the broker runs it ANDed with what the principal may hear. Its
+3. A subscription is *narrowed*: the broker runs it ANDed with what the principal may receive. Its
    parameters stay, and no value of theirs widens it again.
 4. An event is published if the publisher's grant matches it. Of a batch the rows count one by one.
-5. A neighbour is a principal like any other: it is sent what it may hear, and what it brings is
+5. A neighbour is a principal like any other: it is sent what it may receive, and what it brings is
    taken if it may publish it. What it says its clients want makes no difference to that.
 
 Where a condition of a deny filter is unknown, the event is not denied, as an event without `secret`
@@ -131,7 +131,7 @@ class Principal:
     deny_hear: Filter = FALSE
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
-    """True if it is told about others: who they are, what they hear, how much there is of it."""
+    """True if it is told about others: who they are, what they receive, how much there is of it."""
     may_operate: bool = False
     """True if it may change the network: add, remove, drain and retire brokers, apply plans. Of a
     broker, whether others act on its word that one is retired or a plan applies."""
@@ -450,7 +450,7 @@ def publishable(principal: Principal, parcel: Parcel) -> RowMask:
 
 
 def hearable(principal: Principal, parcel: Parcel) -> RowMask:
-    """The events that a principal may hear: for neighbours, whose filters are not narrowed."""
+    """The events that a principal may receive: for neighbours, whose filters are not narrowed."""
     return principal._hearing.admitted(parcel)
 
 

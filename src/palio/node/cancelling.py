@@ -45,7 +45,7 @@ class Cancelling:
         """The work that `go_on` has yet to do."""
 
     def end(self, session: Session, keys: Sequence[int], *, forget: bool) -> int:
-        """A session hears nothing more under these keys; how many of them were in use."""
+        """A session receives nothing more under these keys; how many of them were in use."""
         core, live = self._core, []
         ended = 0
         for key in keys:

@@ -2,7 +2,7 @@
 
 Each time its owner comes to a broker, that one opens a claim with a greater number: `ann/orders#3`.
 The greatest claim counts, everywhere, whatever way the claims have come (D5); a broker remembers
-the newest one of every durable subscription that it has heard of, also of those that are over, as
+the newest one of every durable subscription that it has learned of, also of those that are over, as
 what was sent to it for an older claim is its own to hand on. The model is `tests.models.durable`.
 """
 
@@ -124,7 +124,7 @@ class KnownClaims:
     def believed(self, claim: Claim, overlay: Overlay) -> Claim:
         """Decide what another broker's claim means here. What an owner said before it ended a
         durable subscription is over with it; an end that it said before it came back ends nothing.
-        Each has a number of its own, as others have yet to hear of it.
+        Each has a number of its own, as others have yet to learn of it.
         """
         known = self.newest(claim.subject, overlay)
         if known is None or not is_later(known, claim):

@@ -1,4 +1,4 @@
-"""`Complaints`: what others do that they may not, and what a disk refuses, told to people without
+"""`Complaints`: what others do that they may not, and what a disk refuses, logged without
 filling their log.
 """
 
@@ -39,7 +39,7 @@ class Complaints:
     def note(
         self, event: str, culprit: str, count: int, now: float, **details: object
     ) -> dict[str, Any] | None:
-        """Count something; what to tell of it now, if anything."""
+        """Count something; what to report now, if anything."""
         self.totals[event] = self.totals.get(event, 0) + count
         kind = self._kinds.get((event, culprit))
         if kind is None:

@@ -145,23 +145,23 @@ class Core:
         self.fact_reports = FactReports(self._tell_facts, self.lag)
         self.fact_writer = FactWriter(self.durability.registry, self.append)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
-        """Told of what brokers have said that is new."""
+        """Told of what brokers have announced that is new."""
         self.complaints = Complaints()
         self.allowances = Allowances()
 
     def report(self, level: str, event: str, **details: object) -> None:
-        """Tell people."""
+        """Log something."""
         self.out.append(Report(level, event, details))
 
     def fault(self, kind: str, error: Exception) -> str:
-        """Tell people on what this broker has failed, and where; what it was."""
+        """Log what this broker has failed, and where; what it was."""
         problem = f"{type(error).__name__}: {error}"
         where = format_tb(error.__traceback__, -1)[0].split("\n")[0].strip()
         self.report("error", "failed", message=kind, error=problem, where=where)
         return problem
 
     def complain(self, event: str, culprit: str, count: int, **details: object) -> None:
-        """Tell people of something that a neighbour may not do or have, or that cannot be taken."""
+        """Log something that a neighbour may not do or have, or that cannot be taken."""
         told = self.complaints.note(event, culprit, count, self.at.now, **details)
         if told is not None:
             self.report(_level(event), event, **told)
@@ -172,7 +172,7 @@ class Core:
             self.report(_level(event), event, **told)
 
     def complain_unread(self, culprit: str, texts: Sequence[str]) -> None:
-        """Tell people of filters that this broker cannot read, and takes for everything."""
+        """Log filters that this broker cannot read, and takes for everything."""
         remedy = "each is taken for everything; update this broker"
         self.complain("unread", culprit, len(texts), filter=texts[0][:SHOWN_CHARS], remedy=remedy)
 
@@ -201,7 +201,7 @@ class Core:
             self.say_log()
 
     def say_log(self) -> None:
-        """Tell the network which log this broker has."""
+        """Inform the network which log this broker has."""
         registry, log = self.durability.registry, self.durability.events.streams.log_number
         said = registry.fact(self.name, LOG)
         if said is None or said.claimed_us != log:
@@ -312,7 +312,7 @@ class Core:
     # --- neighbours, and waves ---
 
     def take_in(self, neighbour: Neighbour) -> None:
-        """A broker has said what it knows (`Known`), if it had not before: from now on the routing
+        """A broker has sent what it knows (`Known`), if it had not before: from now on the routing
         tables use the link, and no wave crosses it without what the broker lacked (W1).
         """
         if not neighbour.is_taken_in:
@@ -328,13 +328,15 @@ class Core:
         )
 
     def when_written(self, then: Callable[[], None]) -> None:
-        """Do something once what this broker has said of itself is on the disk, or cannot be. It is
-        written at the end of an input.
+        """Do something once what this broker has announced of itself is on the disk, or cannot be.
+        It is written at the end of an input.
         """
         self._after_facts.append(then)
 
     def when_known(self, then: Callable[[tuple[str, ...]], None]) -> None:
-        """Do something once all brokers know what this one has said of itself, but for some."""
+        """Do something once all brokers know what this one has announced of itself, but for
+        some.
+        """
         self.settling.when_known(self._as_asker(), then)
 
     def _sound(self, then: Callable[[], None]) -> None:
@@ -481,7 +483,7 @@ class Core:
                 self.telling.tell(neighbour, message)
 
     def _hurry_facts(self, neighbour: Neighbour) -> None:
-        """Tell a neighbour all facts that are due there: a wave follows (W1)."""
+        """Send a neighbour all facts that are due there: a wave follows (W1)."""
         self._report_facts()
         self.fact_reports.hurry(neighbour)
         assert neighbour.before is None, f"W1: facts for {neighbour.name} wait, and a wave goes"
@@ -572,7 +574,7 @@ class Core:
         durability, subject = self.durability, claim.subject
         durability.interests.learn(claim)
         if claim.is_over:
-            durability.bookmarks.drop(subject)  # also if somebody has begun anew meanwhile
+            durability.bookmarks.drop(subject)  # also if somebody has started over meanwhile
         durable = durability.here.get(subject)
         if claim.home == self.name:
             if durable is None:
@@ -607,8 +609,8 @@ class Core:
         self._end(subject, visit, promise)
 
     def end_lease(self, subject: str) -> None:
-        """A durable subscription is over as nobody has come for it: its owner is told if it comes
-        later (`Claim.is_lapsed`).
+        """A durable subscription is over as nobody has come for it: its owner is informed if it
+        comes later (`Claim.is_lapsed`).
         """
         self._end(subject, NO_VISIT, None)
 
@@ -712,8 +714,8 @@ class Core:
 
 
 def _permitted(session: Session, delivery: Deliver) -> Deliver:
-    """A delivery without rows that its receiver may not hear, now that it is sent: what waited may
-    have been assigned under a wider grant.
+    """A delivery without rows that its receiver may not receive, now that it is sent: what waited
+    may have been assigned under a wider grant.
     """
     if session.principal.hears_all:
         return delivery

@@ -3,7 +3,7 @@
 When the session with a neighbour ends, there are events that it has perhaps not seen, and more come
 for it until the tree of the graph does without the link (`General.parted`). As long as brokers know
 of another way they go there one by one, and from their target they go on as if they had come over
-the link: what it had seen is known by its number. A broker that has started anew knows nothing of
+the link: what it had seen is known by its number. A broker that has restarted knows nothing of
 the session, and takes none of them.
 """
 
@@ -91,7 +91,7 @@ class Detours:
         return next(chain(lost, ended), None)
 
     def _send(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
-        """To the next broker on the way, as far as it may hear of them. That some may be lost was
+        """To the next broker on the way, as far as it may receive them. That some may be lost was
         told when the session ended.
         """
         core = self._core

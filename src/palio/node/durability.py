@@ -124,10 +124,10 @@ class Durability:
 
     def learn(self, now: float, facts: Iterable[Fact]) -> tuple[list[Follow], list[Fact]]:
         """Brokers have said where durable subscriptions live: what follows, and what does not count
-        as their brokers may not hear all that those ask for.
+        as their brokers may not receive all that those ask for.
 
-        A broker takes over nothing that it may not hear: what waits for it could not go there. So
-        the home of such a subscription claims it above that once more.
+        A broker takes over nothing that it may not receive: what waits for it could not go there.
+        So the home of such a subscription claims it above that once more.
         """
         follows: list[Follow] = []
         refused: list[Fact] = []
@@ -149,8 +149,8 @@ class Durability:
         return is_own or known.is_over or self.registry.hears(origin, known.filter)
 
     def say(self, claim: Claim) -> None:
-        """Tell the network of a claim that counts, if nobody has: of one that lives here, or of an
-        end.
+        """Inform the network of a claim that counts, if nobody has: of one that lives here, or of
+        an end.
         """
         is_ours = claim.is_over or (claim.home == self.name and bool(claim.filter))
         said = (claim_of(fact).rank for fact in self.registry.about(claim.subject))

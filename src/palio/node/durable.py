@@ -187,8 +187,8 @@ class DurableEvents:
         return self.append(now, [*put, Numbered(publisher, last), *beside], token)
 
     def kept_of(self, publisher: str) -> int:
-        """Up to this number a publisher has said before what it says now: that is not published
-        again, but answered behind all that is under way; -1 if it has said nothing.
+        """Up to this number a publisher has sent before what it says now: that is not published
+        again, but answered behind all that is under way; -1 if it has announced nothing.
         """
         return max(self.overlay.published(publisher), self.queues.published.get(publisher, -1))
 
@@ -302,7 +302,7 @@ class DurableEvents:
     # --- logs of brokers, and brokers that are gone ---
 
     def renew(self, now: float, home: str, log: int) -> list[Follow]:
-        """Another broker has this log: the stream to it begins anew if that is news (D7)."""
+        """Another broker has this log: the stream to it starts over if that is news (D7)."""
         known = max(self.streams.log_of(home), self._unrenewed.get(home, 0))
         if home == self.name or log <= known:
             return []
@@ -406,7 +406,7 @@ class DurableEvents:
         return self.append(now, operations, None)
 
     def _unheard(self, shares: Iterable[Share]) -> tuple[dict[str, Claim], list[Operation]]:
-        """A home that has not heard of a claim learns from an entry that it is one."""
+        """A home that has not learned of a claim learns from an entry that it is one."""
         opening: dict[str, Claim] = {}
         operations: list[Operation] = []
         for share in shares:
@@ -523,7 +523,7 @@ class DurableEvents:
         return follows
 
     def _kept(self, token: Any) -> Iterator[Follow]:
-        """Something is on the disk here: whoever waits for no more is told."""
+        """Something is on the disk here: whoever waits for no more is informed."""
         if not isinstance(token, AtHomes):
             yield Kept(token)
             return
@@ -635,7 +635,7 @@ class DurableEvents:
         return follows
 
     def writable(self, now: float) -> list[Follow]:
-        """The disk takes writes again: what others have said meanwhile counts."""
+        """The disk takes writes again: what others have announced meanwhile counts."""
         self.log.writable()
         logs, self._unrenewed = self._unrenewed, {}
         follows = self.learn(now, self._take_unlearned())

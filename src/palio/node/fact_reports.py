@@ -2,7 +2,7 @@
 
 When the tree of a hundred brokers changes, each of them says who its neighbours are and that events
 may have been lost. All of that crosses every link. One message for each would be thousands. So what
-comes is told on at once a few times (`FACTS_AT_ONCE`); where more comes, once in `FACTS_S` all of
+comes is passed on at once a few times (`FACTS_AT_ONCE`); where more comes, once in `FACTS_S` all of
 it in one message a neighbour, in its order. A broker that has much to do waits longer (`throttle`).
 
 Facts about durable subscriptions go at once. Nothing but routing tables, which do not depend on
@@ -121,7 +121,7 @@ class FactReports:
             self.hurry(neighbour)
 
     def hurry(self, neighbour: Neighbour) -> None:
-        """Tell a neighbour the facts that wait."""
+        """Send a neighbour the facts that wait."""
         neighbour.before = None
         facts = self._facts.pop(neighbour, None)
         if facts:

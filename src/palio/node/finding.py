@@ -1,7 +1,7 @@
 """`Finder`: a broker that has lost a neighbour, and others with it, looks for a way to them.
 
-It goes by what brokers have said: where they can be reached (`ADDRESS`), who their neighbours are
-(`LINKS`), and which of these they have found in this way (`FOUND`).
+It goes by what brokers have announced: where they can be reached (`ADDRESS`), who their neighbours
+are (`LINKS`), and which of these they have found in this way (`FOUND`).
 
 1. A neighbour is missed once it has been gone for a `peer_heartbeat_s`. A broker that misses one
    dials brokers that it cannot reach: first the neighbours of who is missed, then all others, at
@@ -461,7 +461,7 @@ class Finder:
         self._core.report("info", "given_back", broker=name)
 
     def _tell(self) -> None:
-        """Tell all brokers which neighbours of this one are stand-ins that it has found."""
+        """Inform all brokers which neighbours of this one are stand-ins that it has found."""
         before = self._registry.links(self._core.name, FOUND)
         found = [
             name

@@ -33,7 +33,7 @@ class Interests:
         self._unreadable: set[int] = set()
         """Those whose filters cannot be read here."""
         self.unread: dict[str, str] = {}
-        """By broker, a filter in what it says that cannot be read here. Whoever calls takes it out.
+        """By broker, a filter in what it says that cannot be read here. The caller takes it out.
         """
 
     def learn(self, claim: Claim) -> None:
@@ -77,7 +77,7 @@ class Interests:
 
 
 def filter_of(claim: Claim) -> Filter | None:
-    """The filter of a claim: nothing if it is over, or was only heard of by an entry for it. One
+    """The filter of a claim: nothing if it is over, or was only learned of by an entry for it. One
     that this broker cannot read is for everything: better too much.
     """
     if claim.is_over or not claim.filter:

@@ -27,13 +27,13 @@ class KnownFacts:
         self._counts: dict[str, int] = {}
         """By origin, how many facts there are."""
         self._versions: dict[str, int] = {}
-        """By broker, the newest that was heard of."""
+        """By broker, the newest that was known."""
         self._retired: dict[str, int] = {}
         """By broker that is gone for good, up to which version."""
         self._lives: dict[str, int] = {}
-        """By broker, the newest life that was heard of: it begins with that version."""
+        """By broker, the newest life that was known: it begins with that version."""
         self.renewed: dict[str, None] = {}
-        """Brokers that are in another life. Whoever calls takes it out."""
+        """Brokers that are in another life. The caller takes it out."""
         self._forgetful: dict[str, float] = {}
         """Brokers that have lost their disks, and may be held here to what they said before that;
         with when they were reminded."""
@@ -57,12 +57,12 @@ class KnownFacts:
 
     @property
     def brokers(self) -> list[str]:
-        """All brokers that were ever heard of and are not retired."""
+        """All brokers that were ever known and are not retired."""
         return sorted({self.name, *self._versions} - self.retired)
 
     @property
     def heard_of(self) -> int:
-        """How many brokers were ever heard of; asked at each alarm, so nothing is put in order."""
+        """How many brokers were ever known; asked at each alarm, so nothing is put in order."""
         return len(self._versions)
 
     @property
@@ -75,7 +75,7 @@ class KnownFacts:
 
     @property
     def retired(self) -> set[str]:
-        """The brokers that are gone for good, and were not heard of since that was said."""
+        """The brokers that are gone for good, and were not learned of since that was said."""
         return {name for name, until in self._retired.items() if self._version(name) <= until}
 
     def is_leaving(self, broker: str) -> bool:
@@ -151,7 +151,7 @@ class KnownFacts:
         self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
         is_same = known is not None and known.filter == fact.filter
         if fact.subject == LINKS or (fact.subject == LEAVING and not is_same):
-            self.ways += 1  # links that are said again may have been gone
+            self.ways += 1  # links that are sent again may have been gone
 
     def _note_life(self, broker: str, life: int) -> None:
         """A broker is in that life, as it says itself; its facts may come later."""

@@ -1,4 +1,4 @@
-"""`Lapses`: live events may have been lost somewhere, and those who wanted them are told.
+"""`Lapses`: live events may have been lost somewhere, and those who wanted them are informed.
 
 A live event is lost where a broker drops it, where the broker that has it stops dead, and where no
 way leads to whoever wants it. Nobody knows which events these were, so what is told is only that
@@ -15,8 +15,8 @@ fact (`LAPSE`) to all others, which tell theirs:
    again. Once such waves are answered the broker looks whom it could not reach for a time, though
    they lived (`Absences`): only if there are any, something is noted.
 
-What is noted is told when the waves are answered, and some looks later (`QUIET_LOOKS`), so that one
-break is told once: its ends see it at different times, and other links take over later still.
+What is noted is informed when the waves are answered, and some looks later (`QUIET_LOOKS`), so that
+one break is told once: its ends see it at different times, and other links take over later still.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Missed(Enum):
 
 class Absences:
     """Which brokers this one could not reach for a time though they lived on: what was published on
-    either side did not come to the other. Of one that was started anew meanwhile nobody could have
+    either side did not come to the other. Of one that was restarted meanwhile nobody could have
     missed anything.
 
     >>> away = Absences(lambda broker: {broker})
@@ -87,7 +87,7 @@ class Absences:
         self._unmet.update(known)
 
     def renew(self, brokers: Collection[str]) -> None:
-        """Some were started anew."""
+        """Some were restarted."""
         self._reached = self._reached.difference(brokers)
         self._cut.difference_update(brokers)
         self._unmet.difference_update(brokers)
@@ -151,7 +151,7 @@ class Lapses:
         """...who are told these."""
         self._joined = 0
         """The same of a neighbour that is there: whom it was missed by is yet to be found
-        out. By then all have heard of it whether it was started anew."""
+        out. By then all have learned of it whether it was restarted."""
         self._is_astray = False
         """True if events go astray until the waves are answered."""
         self._is_open = False

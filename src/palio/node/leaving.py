@@ -11,7 +11,7 @@
 One that is stopped (`Node.leave`) keeps its durable subscriptions. One that is *drained* by a
 client (`Drain`) hands over these, too, for as long as the session of that client lasts: who is
 interrupted leaves the broker in service. Once it is done it stays empty, until it is told to `undo`
-that or starts anew.
+that or restarts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Leaving:
         self._holding = holding
         self.is_leaving = False
         self._has_begun = False
-        """True if clients were told to go."""
+        """True if clients were asked to go."""
         self._asker: Session | None = None
         """The session that has it drained, which stays as long as it likes."""
         self._is_drained = False
@@ -55,7 +55,7 @@ class Leaving:
         self._unreached: tuple[str, ...] | None = None
         """Since then: the brokers that do not know it; None until that is found out."""
         self._told: dict[Session, float] = {}
-        """Clients that were told to go, and when."""
+        """Clients that were asked to go, and when."""
         self._went_at = 0.0
         """When the last of them has gone, or the first could go."""
         self._offered: dict[str, float] = {}
@@ -206,7 +206,7 @@ class Leaving:
                 yield from self._offer()
 
     def _redirect(self) -> Iterator[int]:
-        """Tell clients to go, and those again that are here still."""
+        """Ask clients to go, and those again that are here still."""
         core, now = self._core, self._core.at.now
         for session in [each for each in self._told if core.sessions.get(each.id) is not each]:
             del self._told[session]
@@ -236,7 +236,7 @@ class Leaving:
     # --- durable subscriptions ---
 
     def _takers(self) -> list[Neighbour]:
-        """Neighbours that may hear everything, so that nothing is withheld from them."""
+        """Neighbours that may receive everything, so that nothing is withheld from them."""
         core = self._core
         return [
             each

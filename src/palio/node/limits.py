@@ -87,13 +87,14 @@ answered only when their events have gone, so that they slow down."""
 
 HELD_BEATS: Final = 2
 """Heartbeats for which they wait. A change takes a few times as long as the longest way, and as
-long as tables need to be told anew."""
+long as tables need to be told again."""
 
 HELD_AT_ONCE: Final = 1_000
 """Events that go on at once when that is over: about 10 ms, then other inputs have their turn."""
 
 MAX_GAPS: Final = 1_000
-"""Publishers of whose lost events a receiver is told one by one; others are counted together."""
+"""Publishers of whose lost events a receiver is informed one by one; others are counted
+together."""
 
 CLIENT_GRACE_S: Final = 30.0
 """Seconds that a client may be away and keep its session, its subscriptions and its queue."""
@@ -121,7 +122,7 @@ OFFER_AGAIN_S: Final = 5.0
 
 QUIET_S: Final = 1.0
 """A broker is drained if nothing has come for so long: what was on its way when all others had
-heard of it."""
+learned of it."""
 
 ADOPTED_AT_ONCE: Final = 200
 """Durable subscriptions that are offered with one look round: each is written, told to all brokers,
@@ -129,7 +130,7 @@ and followed by what waits for it."""
 
 MAX_ALLOWANCES: Final = 100_000
 """Principals without sessions whose rates are remembered; beyond, the one that left first begins a
-second anew."""
+second again."""
 
 RELEASE_S: Final = 0.05
 """Seconds after which the journal forgets what it may, though nothing else is written: what was
@@ -155,7 +156,7 @@ NEWS_S: Final = 0.05
 """Seconds between them after that: far less than it takes to find out that a link is gone."""
 
 FACTS_AT_ONCE: Final = 8
-"""So often a broker tells on at once what others say of the network."""
+"""So often a broker passes on at once what others say of the network."""
 
 FACTS_S: Final = 0.1
 """Seconds between two times after that. A change of the network takes about a second to be found
@@ -165,7 +166,7 @@ ON_TIME_S: Final = 0.02
 """An alarm that rings so late is in time: a turn of the loop takes that."""
 
 BEHIND_S: Final = 0.1
-"""A broker whose alarms ring so late is behind with its work, and tells of the network as seldom as
+"""A broker whose alarms ring so late is behind with its work, and reports the network as seldom as
 it ever does; between the two it waits longer in proportion."""
 
 MAX_PAUSE_S: Final = 2.0
@@ -176,7 +177,7 @@ MANY_BROKERS: Final = 30
 """The number of brokers from which each waits as long as that; fewer wait in proportion."""
 
 LAPSES_AT_ONCE: Final = 2
-"""Lapses that a broker tells of, one with each look round: that something was lost, and later that
+"""Lapses that a broker reports, one with each look round: that something was lost, and later that
 all is well again."""
 
 MAX_LAPSES_S: Final = 5.0

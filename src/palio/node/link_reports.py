@@ -2,7 +2,7 @@
 
 A broker with many neighbours that starts again is joined by all of them at once. To tell each of
 them of each link by itself would be as many lists of all its links as it has pairs of neighbours:
-so a few changes are told of at once, and where there are more, one list in `NEWS_S` tells of all
+so a few changes are told of at once, and where there are more, one list in `NEWS_S` reports all
 since the last; a broker that has much to do waits longer (`throttle`). So it is for the routing
 tables (`Router.catch_up`) and for the registry. A neighbour that begins a new session is not told
 of as one that went and one that came, if it says soon what it knows.
@@ -18,7 +18,7 @@ from palio.node.throttle import Throttle
 
 
 class LinkReports:
-    """When one broker tells of links."""
+    """When one broker reports links."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

@@ -101,6 +101,6 @@ class Links:
             self._core.out.append(Close(party.link, reason))
 
     def hang_up(self, link: int, error: PalioError) -> None:
-        """Refuse a connection, and tell people."""
+        """Refuse a connection, and log it."""
         self._core.complain("refused", "", 1, link=link, reason=str(error))
         self.close(link, Bye(type(error).__name__, str(error)))

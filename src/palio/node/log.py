@@ -117,7 +117,7 @@ class Overlay:
         return found if isinstance(found, Cursor) else None
 
     def published(self, publisher: str) -> int:
-        """The same of what a publisher has said; -1 for nothing."""
+        """The same of what a publisher has sent; -1 for nothing."""
         found = self._newest.get((Numbered, publisher), (0, None))[1]
         return found.last if isinstance(found, Numbered) else -1
 

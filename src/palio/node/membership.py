@@ -3,7 +3,7 @@
 1. What is added is dialled as what the configuration names, and remembered in a fact of this
    broker (`PEERS`): it is dialled again after a restart, if there is a disk.
 2. A link is added once it is up. If it cannot be, because nobody is there, one end refuses, or it
-   would close a circle, the asker is told why, and nothing is added.
+   would close a circle, the asker is informed why, and nothing is added.
 3. A neighbour is removed once ways lead round it (`palio.node.partings`). Both ends dial each other
    no longer, and this one lets it in no more, until it is added here or this broker starts again:
    then its configuration counts.

@@ -176,7 +176,7 @@ class Multicasting:
             self._core.out.append(Tune(plan, ()))
 
     def _take_part(self) -> None:
-        """Tell all brokers."""
+        """Inform all brokers."""
         can_hear = self._core.settings.multicast and self._epochs
         joined = next(reversed(self._epochs)) if can_hear else 0
         text = text_of(joined, self._used)
@@ -276,7 +276,7 @@ class Multicasting:
         self.say()
 
     def receive(self, neighbour: Neighbour, message: FlowStands | Heard) -> None:
-        """Something is said of a flow, by who may hear and publish all."""
+        """Something is said of a flow, by who may receive and publish all."""
         principal = neighbour.principal
         if not (principal.publishes_all and principal.hears_all):
             self._core.complain("beyond_grant", neighbour.name, 1, said=type(message).__name__)

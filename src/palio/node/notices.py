@@ -95,7 +95,7 @@ class Notice(NamedTuple):
 
     def told(self, key: int, entry: int) -> tuple[Gaps, Deliver]:
         """As the durable subscription of this key is told of it: a gap, and an entry without
-        events. To acknowledge that is to have heard of the gap.
+        events. To acknowledge that is to have learned of the gap.
         """
         gap = Gap(self.publisher, self.first_seq, self.last_seq, self.events, key)
         return Gaps((gap,)), Deliver(Parcel(self.publisher, _NO_EVENTS), None, key, entry)

@@ -73,7 +73,7 @@ class Cursor(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """All that a publisher has said here up to a number is kept, or was for nobody: one append with
+    """All that a publisher has sent here up to a number is kept, or was for nobody: one append with
     the Put. What it says again, as it has not heard so, is not kept twice.
     """
 
@@ -116,7 +116,7 @@ class Close(NamedTuple):
 
 
 class Renew(NamedTuple):
-    """A home has another log, as it is new or has lost its disk: its stream begins anew (D7)."""
+    """A home has another log, as it is new or has lost its disk: its stream starts over (D7)."""
 
     home: str
     log: int

@@ -30,8 +30,8 @@ STEPS: Final = 1_000
 
 WEIGHT_PACE_S: Final = 1.0
 """A broker tells what its links weigh by now once in so long for each broker there is, as all of
-them hear of it each time. Answers are late wherever machines have much to do: 100 brokers that told
-at once took half of two processors for it. So all together tell of one change a second.
+them learn of it each time. Answers are late wherever machines have much to do: 100 brokers that
+told at once took half of two processors for it. So all together tell of one change a second.
 """
 
 
@@ -159,7 +159,7 @@ class Peers:
         return neighbour
 
     def attach(self, neighbour: Neighbour) -> None:
-        """A broker has been greeted: it is told what is known here, and does the same."""
+        """A broker has been greeted: it is informed what is known here, and does the same."""
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
         core.greeted[neighbour] = core.at.now
@@ -199,7 +199,7 @@ class Peers:
                 self._weigh(core.neighbours[name])
 
     def _weigh(self, neighbour: Neighbour) -> None:
-        """Tell the router what the link to a neighbour weighs."""
+        """Inform the router what the link to a neighbour weighs."""
         core, name = self._core, neighbour.name
         trips = self._round_trips.setdefault(name, RoundTrips())
         weight = core.settings.prices.get(name, trips.weight)

@@ -104,7 +104,7 @@ class Publishing:
         refused row by row; the rest goes its way.
 
         All that may fail is done before anything is sent or written: whatever events do to an
-        engine, they are taken or refused, and their publisher is told which.
+        engine, they are taken or refused, and their publisher is informed which.
         """
         core, given = self._core, message.parcel
         last = message.first_seq + given.count - 1
@@ -203,8 +203,8 @@ class Publishing:
         last: int,
         stored_at: StoredAt,
     ) -> None:
-        """Keep events; the client is told when they are on the disk, or on those of all homes, too.
-        What it says again, as it has not heard so, is kept once.
+        """Keep events; the client is informed when they are on the disk, or on those of all homes,
+        too. What it says again, as it has not heard so, is kept once.
         """
         core = self._core
         if not len(parcel):
@@ -385,7 +385,7 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
     """Choose what to send so that a receiver gets some rows: the whole frame and which of it, or a
     copy.
 
-    Rows that somebody may not hear are never sent, selected or not.
+    Rows that somebody may not receive are never sent, selected or not.
     """
     if parcel.count == 1 or mask.all():
         return parcel, None
@@ -426,7 +426,7 @@ class Times:
     2. The journal remembers the last time, so a broker that starts again begins above it: with each
        durable publication, when the broker stops, and once in `TIME_KEPT_S` for live ones.
     3. A time that is more than `TIME_AHEAD_US` ahead of the wall when a broker starts was a
-       mistake: for so long, everything would seem to happen at once. Times then begin anew at the
+       mistake: for so long, everything would seem to happen at once. Times then start over at the
        wall, and that is reported: to restart a broker after its clock was put right is the remedy.
     """
 

@@ -3,7 +3,7 @@
 A *trace* is an event that nobody receives: each broker says what it would have done with it, asks
 the neighbours it would have sent it to, and answers for all beyond once they have.
 
-What concerns others is told to whoever was granted to monitor (`Principal.may_monitor`), and to
+What concerns others is informed to whoever was granted to monitor (`Principal.may_monitor`), and to
 nobody else: neither to a client, nor to a neighbour, whatever that was asked by whom.
 
 | question | without the grant |
@@ -13,7 +13,7 @@ nobody else: neither to a client, nor to a neighbour, whatever that was asked by
 | `waiting` | what waits for one durable subscription of the asker's session, by its key |
 | `catalogue` | with `{"own": True}` the asker's own; else refused |
 | `topology`, `peers` | refused |
-| `source` | the same, of what the asker may hear |
+| `source` | the same, of what the asker may receive |
 
 An answer that is less than it would be with the grant says so, under `limited`.
 """
@@ -49,7 +49,7 @@ PROBER: Final = "$probe/"
 """The prefix of publishers of traces. Others' numbers would count as seen, and be dropped."""
 
 _Listed: TypeAlias = tuple[str, str, Mapping[str, Any]]
-"""Owner, filter with what its owner may hear, and values of a subscription."""
+"""Owner, filter with what its owner may receive, and values of a subscription."""
 
 
 class _Open:
@@ -187,7 +187,7 @@ class Questions:
         }
 
     def topology(self) -> dict[str, Any]:
-        """All brokers that were heard of, their links, where durable subscriptions live, and what
+        """All brokers that were known, their links, where durable subscriptions live, and what
         they do with the plan of groups that counts.
         """
         registry = self._core.durability.registry
@@ -235,8 +235,8 @@ class Questions:
     def catalogue(self, session: Session, about: Any = None) -> dict[str, Any]:
         """The subscriptions of this broker's clients, a page at a time, in the order of their ids.
 
-        Whoever may monitor is told of all, and others with `{"own": True}` of theirs. If there are
-        more, `next` is their first id: ask again with `{"from": next}`.
+        Whoever may monitor is informed of all, and others with `{"own": True}` of theirs. If there
+        are more, `next` is their first id: ask again with `{"from": next}`.
         """
         wanted = dict(about) if isinstance(about, Mapping) else {}
         is_own, start = bool(wanted.get("own")), str(wanted.get("from", ""))
@@ -314,7 +314,7 @@ class Questions:
 
     def _own_trace(self, session: Session, parcel: Parcel) -> dict[str, Any]:
         """A trace for who may only be told about itself. No neighbour is asked: to where an event
-        goes on tells what others hear.
+        goes on tells what others receive.
         """
         hop, owner = _hop((self._core.name,)), session.owner
         for peer in self._receivers(session, parcel, self._core.name):
@@ -394,7 +394,7 @@ class Questions:
 
 
 def _may_hear(neighbour: Neighbour, parcel: Parcel) -> bool:
-    """Return whether an event would go to a neighbour, which is sent only what it may hear."""
+    """Return whether an event would go to a neighbour, which is sent only what it may receive."""
     principal = neighbour.principal
     return principal.hears_all or bool(hearable(principal, parcel).any())
 

@@ -107,7 +107,7 @@ class Reception:
             party.arrived(self._core.out, message)
 
     def answer(self, party: PeerSession | None, message: Message, error: PalioError) -> bool:
-        """Tell a client that its request came to nothing, as this broker has failed on it. False:
+        """Inform a client that its request came to nothing, as this broker has failed on it. False:
         nobody waits for an answer.
         """
         said = message.requests if isinstance(message, SubscribeAll) else (message,)
@@ -203,7 +203,7 @@ class Reception:
         core.tree_changed(neighbour, control)
 
     def _tell_unread(self, neighbour: Neighbour, control: Batch | Flood) -> None:
-        """Tell people of filters that could not be read, and what becomes of them."""
+        """Log filters that could not be read, and what becomes of them."""
         filters = (getattr(each, "filter", None) for each in control.requests)
         unread = [each.text for each in filters if isinstance(each, _UNREAD)]
         if unread:

@@ -6,8 +6,8 @@ counts. Facts are flooded over all links. Two rules make the newest version of a
 all before it, so that two brokers are made equal by comparing one number an origin:
 
 - facts of one origin are sent over a link in the order of their versions;
-- nothing is sent over a new link before the other end has said what it knows (`Known`), and till
-  then routers do not use it, nor do others hear of it.
+- nothing is sent over a new link before the other end has sent what it knows (`Known`), and till
+  then routers do not use it, nor do others learn of it.
 
 A broker tells what is on its disk and nothing else, so that after a crash it has not said more than
 it remembers. One that begins with an empty disk numbers from the time of the wall on, above
@@ -25,10 +25,10 @@ its origin. Nothing more of that origin is taken from that neighbour, since it w
 until the neighbour is asked again for what is lacking (`ASK_AGAIN_S`). Others may have told it
 meanwhile.
 
-A broker that hears of itself under versions above its own, made up or of an earlier life, says
+A broker that learns of itself under versions above its own, made up or of an earlier life, says
 everything again above them, no more often than it is called to (`again`).
 
-A broker that will not come back can be *retired* by any other: whatever it had said until then
+A broker that will not come back can be *retired* by any other: whatever it had announced until then
 counts for nobody any longer. Versions begin at a time of the wall and grow far more slowly than
 that, so the present time is above all of them, and none is believed that is years ahead. A broker
 that learns of its own retirement is not gone, and says everything again, under versions above that.
@@ -57,11 +57,11 @@ class _Neighbour:
 
     def __init__(self, now: float) -> None:
         self.asked_at = now
-        """When it was told what is known here."""
+        """When it was informed what is known here."""
         self.known_at = now
         """When it said what it knows."""
         self.is_equal = False
-        """True if it has said what it knows and was sent the rest."""
+        """True if it has sent what it knows and was sent the rest."""
         self.unbelieved: dict[str, None] = {}
         """Origins of which nothing more is taken from it, until it is asked again..."""
         self.doubted: dict[str, int] = {}
@@ -71,7 +71,7 @@ class _Neighbour:
 class Registry(SaidFacts):
     """The facts of a network as one broker knows them.
 
-    What is to be sent is left in `outbox`, and facts that are new in `news`. Whoever calls takes
+    What is to be sent is left in `outbox`, and facts that are new in `news`. The caller takes
     them out.
 
     >>> a, b, at = Registry("a"), Registry("b"), Moment(0.0, 0)
@@ -104,7 +104,7 @@ class Registry(SaidFacts):
         self._found_at = 0
         """The state of `ways` when that was found."""
         self.is_behind = False
-        """True if it has yet to tell of its links."""
+        """True if it has yet to report its links."""
         self._lost: dict[str, int] = {}
         """Neighbours that went, also those that are back: the others are yet to be told of its
         links under a version above this."""
@@ -117,7 +117,7 @@ class Registry(SaidFacts):
         """
         self._former_log = 0
         self.lost_log = 0
-        """The log of an earlier life of this broker, once it has been heard of. Whoever tells of
+        """The log of an earlier life of this broker, once it has been learned of. Whoever reports
         that takes it out."""
 
     # --- what is known ---
@@ -127,7 +127,7 @@ class Registry(SaidFacts):
         return broker in self._versions or broker in self._neighbours
 
     def hears(self, broker: str, filter: str) -> bool:
-        """Return whether a broker may hear all that a filter matches."""
+        """Return whether a broker may receive all that a filter matches."""
         return self.vouching.hears(self.fact(broker, TOKEN), filter)
 
     def by_distance(self) -> Iterable[str]:
@@ -203,7 +203,7 @@ class Registry(SaidFacts):
     def unreached(self, asker: str) -> set[str]:
         """Return those to be named in an answer to a wave of a neighbour: brokers that are or were
         gone, as long as others do not know; and, for its origin, who does not believe what that
-        neighbour has said.
+        neighbour has announced.
         """
         doubted = self._neighbours[asker].doubted
         for origin in [each for each, at in doubted.items() if at <= self._version(each)]:
@@ -264,11 +264,11 @@ class Registry(SaidFacts):
             self.catch_up()
 
     def bide(self) -> None:
-        """From now on this broker tells of its links with `catch_up`, and not of each change."""
+        """From now on this broker reports its links with `catch_up`, and not of each change."""
         self._bides = True
 
     def catch_up(self) -> None:
-        """Tell of its links, if they have changed: also of who went and is back, as those who asked
+        """Report its links, if they have changed: also of who went and is back, as those who asked
         while it was gone are to ask again.
         """
         if self.is_behind:
@@ -397,7 +397,7 @@ class Whereabouts:
         self._registry = registry
 
     def tell(self, url: str) -> None:
-        """Tell all brokers where this one can be reached; empty if it cannot."""
+        """Inform all brokers where this one can be reached; empty if it cannot."""
         if self._said_by(self._registry.name) != url:
             self._registry.announce(ADDRESS, filter=url)
 

@@ -423,7 +423,7 @@ class RequestHandler:
             self.serve(session, request)
 
     def _check_home(self, subject: str) -> None:
-        """Refuse to take over what this broker may not hear: no other would believe that."""
+        """Refuse to take over what this broker may not receive: no other would believe that."""
         registry = self._core.durability.registry
         known = self._core.durability.newest(subject)
         if known is None or known.is_over or known.home == self._core.name:

@@ -42,8 +42,8 @@ for two facts, though the disk does not know of all that were told."""
 class Untold:
     """The facts of one broker that others may not know yet.
 
-    A broker tells what is on its disk and nothing else. What could not be written is said again
-    under a newer version, until there is room. Meanwhile nobody hears of it, and nobody waits for
+    A broker tells what is on its disk and nothing else. What could not be written is sent again
+    under a newer version, until there is room. Meanwhile nobody learns of it, and nobody waits for
     it but who asked about just that.
 
     >>> untold = Untold()
@@ -81,7 +81,7 @@ class Untold:
     def refuse(
         self, version: int, *, told_all_the_same: Collection[str]
     ) -> tuple[list[Fact], list[str]]:
-        """It could not be written: what may be told, and the subjects that are to be said again."""
+        """It could not be written: what may be told, and the subjects that are to be sent again."""
         done = self._take(version)
         told = [fact for fact in done if fact.subject in told_all_the_same]
         failed = [fact.subject for fact in done if fact.subject not in told_all_the_same]
@@ -105,7 +105,7 @@ class SaidFacts(KnownFacts):
         self.forgotten: list[Fact] = []
         """Facts of brokers that are retired now. The caller takes them out."""
         self._repeating: deque[str] = deque()
-        """Subjects of this broker that are yet to be said again."""
+        """Subjects of this broker that are yet to be sent again."""
         self._is_outdone = False
         """True if something was said of this broker under a version above its own."""
         known = sorted(self.vouching.believable(facts), key=lambda each: each.version)
@@ -152,23 +152,23 @@ class SaidFacts(KnownFacts):
         visit: Visit = NO_VISIT,
         claim: ClaimNumbers = NO_CLAIM,
     ) -> None:
-        """Tell all brokers of something here, or (without a filter) of its end."""
+        """Inform all brokers of something here, or (without a filter) of its end."""
         known = self.fact(self.name, subject)
         claimed_us = claimed_us or (known.claimed_us if known is not None else 0)
         self._say(Fact(self.name, 0, subject, (), filter, claimed_us, visit, claim))
 
     def say_links(self, subject: str, names: tuple[str, ...]) -> None:
-        """Tell all brokers of some of this broker's neighbours, if that is news."""
+        """Inform all brokers of some of this broker's neighbours, if that is news."""
         if names != self.links(self.name, subject):
             self._announce(subject, names)
 
     def retire(self, broker: str, wall_us: int) -> None:
-        """Tell all brokers that one of them is gone for good."""
+        """Inform all brokers that one of them is gone for good."""
         until = max(wall_us, self._version(broker))
         self._announce(f"{RETIRED}{broker}", claimed_us=until)
 
     def lapse(self, why: str) -> None:
-        """Tell all brokers that live events may have been lost on their way through here."""
+        """Inform all brokers that live events may have been lost on their way through here."""
         self._say(Fact(self.name, 0, LAPSE, filter=why))
 
     @property

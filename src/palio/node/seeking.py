@@ -37,7 +37,7 @@ class Seeking:
         self._next = 1
 
     def ask(self, session: Session, id: int, about: Mapping[str, Any]) -> None:
-        """A client asks: of a filter with its values, as far as it may hear that."""
+        """A client asks: of a filter with its values, as far as it may receive that."""
         if not self._core.router.takes_advertisements:
             raise NotSupported(
                 "by this broker's routing nobody says what will be published, so that nobody "
@@ -49,12 +49,12 @@ class Seeking:
         self._seek(session, id, narrow(what, values, session.principal).bind(values))
 
     def asked(self, neighbour: Neighbour, message: Seek) -> None:
-        """A neighbour asks, as far as it may hear that."""
+        """A neighbour asks, as far as it may receive that."""
         if message.filter.variables:
             raise IllegalMessage(neighbour.name, "a Seek with a parameter that has no value")
         try:
             narrowed = narrow(message.filter, {}, neighbour.principal)
-        except PalioError as error:  # it may hear nothing of it, or that is too long to say
+        except PalioError as error:  # it may receive nothing of it, or that is too long to say
             is_possible = not isinstance(error, NotPermitted)
             neighbour.say(self._core.out, Sought(message.id, is_possible))
         else:

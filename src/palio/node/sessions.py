@@ -185,7 +185,7 @@ class PeerSession:
             self.send_ack(out)
 
     def send_ack(self, out: list[Effect]) -> None:
-        """Tell the other end what arrived, if it was not told."""
+        """Acknowledge what arrived, unless that was done."""
         if self.link is not None:
             ack: Seen | None = self.stream.ack()
             if ack is not None:
@@ -330,7 +330,7 @@ class Session(PeerSession):
         self._count(0, known.cost - before)
 
     def let_go(self, key: int) -> Subscription | None:
-        """Hear nothing more under a key; what it was, if anything."""
+        """Unsubscribe under a key; what it was, if anything."""
         known = self._subscriptions.pop(key, None)
         if known is not None:
             self._count(-1, -known.cost)
@@ -529,7 +529,7 @@ class Durable:
         self._in_flight = 0
 
     def follow(self, before: Durable) -> None:
-        """Its owner is here anew: what was not acknowledged is sent again."""
+        """Its owner is here again: what was not acknowledged is sent again."""
         self.acknowledged = self.sent = before.acknowledged
 
     @property

@@ -69,7 +69,7 @@ class Settling:
         self._ask_tables = ask_tables
         self._ask_disk = ask_disk
         self._when_written = when_written
-        """Likewise, and what this broker has said of itself is being written."""
+        """Likewise, and what this broker has announced of itself is being written."""
         self._open: dict[int, _Question] = {}
         self._put_off: list[int] = []
         """Those about something that could not be written."""
@@ -94,7 +94,9 @@ class Settling:
         self._ask_disk(lambda: self._say_all(number))
 
     def when_known(self, peer: Peer, then: Then) -> None:
-        """Do something once all brokers know what this one has said of itself, but for some."""
+        """Do something once all brokers know what this one has announced of itself, but for
+        some.
+        """
         self._say_all(self._begin(_Question(peer, then)))
 
     def when_through(self, peer: Peer, then: Then) -> None:
@@ -129,7 +131,7 @@ class Settling:
 
     def _named(self, unreached: Iterable[str]) -> Iterable[str]:
         """Whom an answer names for this broker. `b2/b1` is b2 that does not believe b1. What nobody
-        has heard of is not told on; that somebody is unreached is.
+        has learned of is not passed on; that somebody is unreached is.
         """
         registry = self._registry
         named = []

@@ -129,7 +129,7 @@ class Flow:
         self.again_at = inf
         self.patience_s = AGAIN_S
         self.damaged = 0
-        """The last that the journal could not give back, and people were told of."""
+        """The last that the journal could not give back, and was logged."""
         self.way: object = None
         """By which way it was sent."""
 

@@ -1,8 +1,8 @@
 """`Telling`: what is much is told to a neighbour portion by portion, and what is often, joined.
 
-The tables that a neighbour has to hear of when it joins may be long: to cut and encode them at once
-would hold up everybody else. What is said to it meanwhile waits behind them, so that the order is
-that in which it was said; events wait in its queue (`Neighbour.has_room`).
+The tables that a neighbour has to learn of when it joins may be long: to cut and encode them at
+once would hold up everybody else. What is said to it meanwhile waits behind them, so that the order
+is that in which it was said; events wait in its queue (`Neighbour.has_room`).
 
 Batches wait too while the link is busy (`Neighbour.is_busy`), and go on when the neighbour has seen
 some. A batch that comes while another waits is joined to it (`WaitingBatch`), unless the tree

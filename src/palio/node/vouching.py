@@ -66,7 +66,7 @@ TOKEN: Final = "/token"
 
 OF_A_LIFE: Final = frozenset({LINKS, LAPSE, PART})
 """A broker's facts about its present life. They are sent though the disk refuses them: live events
-go by it, and one that starts says it anew, or is told by others and takes it back."""
+go by it, and one that starts says it again, or is told by others and takes it back."""
 
 
 def is_subscription(subject: str) -> bool:
@@ -97,7 +97,7 @@ class Vouching:
         self._identity = identity
         self._authority = authority or OpenAuthority()
         self._earlier = self.token
-        """The token of an earlier life of this broker, once it has been heard of."""
+        """The token of an earlier life of this broker, once it has been learned of."""
 
     @property
     def _believes_all(self) -> bool:
@@ -139,7 +139,7 @@ class Vouching:
         return msgspec.structs.replace(fact, filter=left if _hears(own, left) else str(FALSE))
 
     def hears(self, token: Fact | None, filter: str) -> bool:
-        """Return whether the broker that has told this token may hear all that a filter matches.
+        """Return whether the broker that has told this token may receive all that a filter matches.
         Its signature was looked at when the token became known (`check`); it may be revoked since.
         """
         if self._believes_all:
@@ -206,7 +206,7 @@ def _beyond(fact: Fact, at: Moment) -> str:
 
 
 def _ungranted(fact: Fact, principal: Principal) -> str:
-    """A durable subscription is at no home that may not hear all of it, and only those who may
+    """A durable subscription is at no home that may not receive all of it, and only those who may
     operate retire brokers and state plans.
     """
     is_free = principal.publishes_all and principal.hears_all
@@ -221,8 +221,8 @@ def _ungranted(fact: Fact, principal: Principal) -> str:
 
 
 def _hears(principal: Principal, text: str) -> bool:
-    """Return whether a principal may hear all that a filter matches. One that cannot be read counts
-    as everything, as wherever events are chosen: only who hears all hears that.
+    """Return whether a principal may receive all that a filter matches. One that cannot be read
+    counts as everything, as wherever events are chosen: only who receives all hears that.
     """
     if principal.hears_all:
         return True

@@ -52,7 +52,7 @@ class Watch:
         look_s = core.settings.heartbeat_s / TICKS_A_HEARTBEAT
         self._lapses = Throttle(look_s, MAX_LAPSES_S, LAPSES_AT_ONCE, core.lag)
         self._place = "", core.name
-        """The broker above this one, and the root, as people were told last."""
+        """The broker above this one, and the root, as was logged last."""
 
     # --- neighbours ---
 
@@ -93,7 +93,7 @@ class Watch:
         return True
 
     def _tell_place(self) -> None:
-        """Tell people of another parent, or another root: as often as there is a look at all."""
+        """Log another parent, or another root: as often as there is a look at all."""
         if self._hierarchy is None or not self._hierarchy.root:
             return
         place = self._hierarchy.parent, self._hierarchy.root

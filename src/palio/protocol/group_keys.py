@@ -38,7 +38,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class GroupKey:
-    """A secret of 32 bytes. Who has it may hear and send everything.
+    """A secret of 32 bytes. Who has it may receive and send everything.
 
     >>> GroupKey.read("00" * 32) == UNSHARED
     True

@@ -48,7 +48,7 @@ GREETING_S: Final = 2.0
 
 ANSWER_S: Final = 10.0
 """How long a broker that was dialled may take to answer. It may have much else to do, and to be
-dialled anew meanwhile, which ends what it has begun, would keep it busy for ever."""
+dialled again meanwhile, which ends what it has begun, would keep it busy for ever."""
 
 MAX_NUMBER: Final = 1 << 62
 """A number in a message. Added to another it is an int64 still."""
@@ -67,7 +67,7 @@ MAX_ADDRESSEES: Final = 4_096
 """Brokers to which events are addressed together: as many as a plan of groups has."""
 
 MAX_URLS: Final = 8
-"""Addresses of other brokers that a client is told at once: it tries them in turn."""
+"""Addresses of other brokers that a client is informed at once: it tries them in turn."""
 
 MAX_URL_CHARS: Final = 300
 """One of them: the longest name of a machine has 253."""
@@ -124,7 +124,7 @@ OVERLAP_S: Final = 30.0
 move."""
 
 MAX_PUBLISHERS: Final = 100_000
-"""Publishers whose numbers are remembered; beyond, the one heard of longest ago is forgotten."""
+"""Publishers whose numbers are remembered; beyond, the one learned of longest ago is forgotten."""
 
 WINDOW_BLOCKS: Final = 16
 """Blocks of numbers (see `seen_numbers`) that are remembered of one publisher of durable events."""
@@ -189,7 +189,7 @@ MAX_STREAMS: Final = 2 * MAX_SENDERS
 that was let go is derived again."""
 
 SHAPES_BYTES: Final = 32 << 20
-"""Memory for shapes that datagrams have described; beyond, they are read anew."""
+"""Memory for shapes that datagrams have described; beyond, they are read again."""
 
 
 _YEARS: Final = round(MAX_SECONDS / (365 * 86_400))

@@ -265,7 +265,7 @@ class Update(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
-    """Hear nothing more. A durable subscription waits for its owner, unless `forget` ends it."""
+    """Unsubscribe. A durable subscription waits for its owner, unless `forget` ends it."""
 
     id: Number
     key: Number
@@ -316,8 +316,9 @@ class Settle(msgspec.Struct, frozen=True, tag=True):
 
 
 StoredAt: TypeAlias = bool | Literal["home"]
-"""Where events are stored before their publisher is told that they are published: nowhere, at the
-broker that accepts them, or there and at the home of each durable subscription that wants them."""
+"""Where events are stored before their publisher is informed that they are published: nowhere,
+at the broker that accepts them, or there and at the home of each durable subscription that wants
+them."""
 
 LEVELS: Final[dict[StoredAt, str]] = {False: "memory", True: "durable", "home": "home"}
 """The level that `Accepted` names of each."""
@@ -713,7 +714,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     for multicast; empty where there is to be none."""
     claimed_us: Number = 0
     """When a durable subscription came to live here. Of a broker that is gone, up to which version
-    what it had said is over. Of a plan its epoch. Of links, from which version on their broker
+    what it had announced is over. Of a plan its epoch. Of links, from which version on their broker
     remembers what it said: since it began with an empty disk. Of a log its number."""
     visit: Visit = NO_VISIT
     """By which session of its owner it came to live here, or was ended."""

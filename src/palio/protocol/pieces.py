@@ -89,7 +89,7 @@ class Pieces:
         return None
 
     def give_up(self, sender: str) -> None:
-        """Nothing more comes of what a sender has begun: it has started anew."""
+        """Nothing more comes of what a sender has begun: it has restarted."""
         for key in list(self._by_sender.get(sender, ())):
             self._give_up(key)
 

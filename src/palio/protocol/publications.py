@@ -136,7 +136,7 @@ class Publications:
                 self._land(flights.popleft(), message.level)
 
     def refused(self, message: Refused, *, behind: bool = False) -> None:
-        """The broker does not take some events; whoever offered them is told when they land."""
+        """The broker does not take some events; whoever offered them is informed when they land."""
         first, last = message.first_seq, message.last_seq
         for _, flights in self._of(behind=behind):
             for flight in flights:

@@ -1,6 +1,6 @@
 """`Table`: what a client has asked of its broker: what stands, and what is not yet answered.
 
-When a session is renewed, everything is said again from how things stand now, and those who wait
+When a session is renewed, everything is sent again from how things stand now, and those who wait
 for an answer get that of the new question.
 """
 
@@ -73,7 +73,7 @@ DONE: Final = Done(0)
 class Requests:
     """Open requests by their numbers.
 
-    A request is sent once, but a session that is renewed asks anew for what several of them
+    A request is sent once, but a session that is renewed asks again for what several of them
     together led to: so one answer may be for several waiters.
 
     >>> requests, heard = Requests(), []
@@ -155,7 +155,8 @@ class Table:
         self._leaving: dict[int, Subscribe] = {}
         """Durable subscriptions whose end the broker has not confirmed."""
         self._visit = 0
-        """How many sessions have begun: a later one counts, whichever broker heard of it first."""
+        """How many sessions have begun: a later one counts, whichever broker learned of it
+        first."""
         self._error: PalioError | None = None
         """Why nothing is asked any more, if that is so."""
 
@@ -234,7 +235,7 @@ class Table:
         request = self._requests.enter(request, waiter)
         if isinstance(request, Subscribe | Replace | Update) and request.key in self.standing:
             # Until it is confirmed, what the broker delivers may be for what was before. A refused
-            # change is in force here until all is subscribed anew.
+            # change is in force here until all is subscribed again.
             key = request.key
             if not isinstance(request, Update) or self.unconfirmed.get(key) != _REFUSED:
                 self.unconfirmed[key] = request.id

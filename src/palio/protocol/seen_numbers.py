@@ -73,11 +73,11 @@ class SeenNumbers:
     def add(self, publisher: str, numbers: npt.NDArray[np.int64]) -> None:
         """Remember ascending numbers."""
         blocks = self._blocks.pop(publisher, {})
-        self._blocks[publisher] = blocks  # the one heard of last is the last
+        self._blocks[publisher] = blocks  # the one learned of last is the last
         for first, last in runs(numbers, BLOCK):
             place = first // BLOCK
             blocks[place] = _shared(blocks.get(place, 0) | _range(first, last))
         for place in sorted(blocks)[:-WINDOW_BLOCKS]:
             del blocks[place]
-        if len(self._blocks) > MAX_PUBLISHERS:  # the one heard of longest ago is forgotten
+        if len(self._blocks) > MAX_PUBLISHERS:  # the one learned of longest ago is forgotten
             del self._blocks[next(iter(self._blocks))]

@@ -18,7 +18,7 @@ MAX_PUBLISHERS: Final = 1 << 20
 """Publishers whose last number is remembered; beyond, the one seen longest ago is forgotten."""
 
 MAX_ORIGINS: Final = 10_000
-"""Brokers of a network; who tells of more has made some up."""
+"""Brokers of a network; who reports more has made some up."""
 
 MAX_VERSION: Final = 1 << 62
 """Versions are counted from 0: one so great was made up, and the next one might be no number."""

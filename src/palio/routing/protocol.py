@@ -175,7 +175,7 @@ class Router(Protocol):
 
     @property
     def ways(self) -> int:
-        """Grows when known events take other ways, if no `Join` and no `Leave` tells of that."""
+        """Grows when known events take other ways, if no `Join` and no `Leave` reports that."""
 
     @property
     def is_changing(self) -> bool:
@@ -204,7 +204,7 @@ class Router(Protocol):
         """True if something waits for that."""
 
     def catch_up(self) -> list[Send]:
-        """Tell of all links that have come and gone, together, and go by them."""
+        """Report all links that have come and gone, together, and go by them."""
 
     def attach(self, peer: Peer) -> list[Send]:
         """A connection to a peer is up: start from nothing, and tell it what it must know."""

@@ -191,8 +191,8 @@ class Proxies(ForwardingRouter):
         return self.advertisements.offers(filter) or self._upwards.master or False
 
     def _sporadic(self, sender: Peer, parcel: Parcel) -> RowMask:
-        """The events that the master does not expect: of what the sender offers it has said what
-        is wanted, once it has answered. What this broker sends of itself nobody offered.
+        """The events that the master does not expect: of what the sender offers it has announced
+        what is wanted, once it has answered. What this broker sends of itself nobody offered.
         """
         entries = self.advertisements.entries.get(sender)
         if entries is None or self._answered < self._told.get(sender, 0):
