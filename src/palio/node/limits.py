@@ -148,9 +148,9 @@ MAX_OWN_BOOKMARKS_BYTES: Final = 4 << 20
 MAX_BOOKMARKS_BYTES: Final = 256 << 20
 """Bookmarks of all: a broker holds them in memory."""
 
-NEWS_AT_ONCE: Final = 8
-"""Lists of links that a broker tells at once. More come together only where one has many
-neighbours."""
+NEWS_AT_ONCE: Final = 4
+"""Lists of links that a broker sends at once: links that break, and those that replace them. More
+come together where it has many neighbours, and each of these gets the whole list each time."""
 
 NEWS_S: Final = 0.05
 """Seconds between them after that: far less than it takes to find out that a link is gone."""
