@@ -1,6 +1,6 @@
-"""`AddressedWays`: how what is addressed to brokers goes on over links.
+"""`AddressedWays`: forwarding of events that are addressed to brokers.
 
-Nobody on the way matches it. A neighbour gets it together for all addressees that lie beyond.
+Brokers on the path do not match them. A neighbour gets one message for all addressees beyond it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from palio.routing.protocol import Addressing
 
 
 class AddressedWays:
-    """The ways from one broker. What has no way is lost: flows repair that."""
+    """The paths from one broker. Events without a path are lost: flows repair that."""
 
     def __init__(self, core: Core, router: Addressing | None) -> None:
         self._core = core
@@ -26,17 +26,17 @@ class AddressedWays:
     def pass_on(
         self, source: str, parcel: Parcel, addressed: Addressed, before: str, *, durable: bool
     ) -> bool:
-        """To each neighbour on the way events with those of the addressees that lie beyond it;
-        `before` is the neighbour that they came from. Whether anybody was sent anything: it may be
-        that by the tree of the source no way leads on from here.
+        """Send events to each neighbour on the path, with the addressees beyond it, and return
+        whether any neighbour got some: the tree of the source may end here. `before` is the
+        neighbour that they came from.
         """
         if addressed.hops > MAX_HOPS:
             return False
         by_hop: dict[str, list[tuple[str, int]]] = {}
-        for each in addressed.to:
-            hop = self._hop(source, each[0], before)
+        for addressee in addressed.to:
+            hop = self._hop(source, addressee[0], before)
             if hop is not None:
-                by_hop.setdefault(hop, []).append(each)
+                by_hop.setdefault(hop, []).append(addressee)
         is_sent = False
         for hop, to in by_hop.items():
             passed = Addressed(tuple(to), addressed.life, addressed.hops)
@@ -53,14 +53,13 @@ class AddressedWays:
         *,
         durable: bool,
     ) -> bool:
-        """Send a neighbour what it may receive, if anything. What is not whole is not what has a
-        number.
-        """
+        """Send a neighbour the events that it may receive, if any."""
         if neighbour is None:
             return False
         if not neighbour.principal.hears_all:
             mask = hearable(neighbour.principal, parcel)
             if not mask.all():
+                # A number in a flow stands for the whole parcel, so a part must not bear it.
                 to = tuple(each for each in addressed.to if not each[1])
                 if not to or not mask.any():
                     return False
@@ -71,12 +70,12 @@ class AddressedWays:
         return True
 
     def _hop(self, source: str, broker: str, before: str) -> str | None:
-        """The neighbour on the way to a broker, unless it all came from there."""
+        """Return the neighbour on the path to a broker; None if the events came from there."""
         hop = None if self._router is None else self._router.hop(source, broker)
         return None if hop == before else hop
 
     def relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
-        """Take a message about a flow to the neighbour on the way to a broker."""
+        """Send a message about a flow to the neighbour on the path to a broker."""
         hop = self._hop(source, to, before)
         neighbour = None if hop is None else self._core.neighbours.get(hop)
         if neighbour is None or message.hops >= MAX_HOPS:

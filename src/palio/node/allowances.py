@@ -1,4 +1,4 @@
-"""`Allowances`: one account for each principal of its sessions, its subscriptions and its rates."""
+"""`Allowances`: one account of sessions, subscriptions and rates for each principal."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from palio.node.limits import MAX_ALLOWANCES
 
 
 class Allowance:
-    """The use that one principal makes of this broker, over all its sessions. The limits are those
-    of the newest grant, and given each time.
+    """The use that one principal makes of this broker, over all its sessions. Callers pass the
+    limits, as those of the newest grant count.
 
     A bucket of a rate holds one second's worth. It may be overdrawn once, so that no batch is too
-    large to pass at all; whoever comes next waits until that is paid back.
+    large to pass at all; the next publication waits until that is paid back.
 
     >>> allowance, limits = Allowance("alice"), Limits(events_per_s=100)
     >>> allowance.wait_s(limits, 0.0), allowance.spend(limits, 150, 0, 0.0)
@@ -25,21 +25,21 @@ class Allowance:
     def __init__(self, name: str) -> None:
         self.name = name
         self.sessions: dict[str, None] = {}
-        """Their numbers, changed by `Allowances` alone."""
+        """The numbers of its sessions, changed by `Allowances` alone."""
         self.subscriptions = 0
-        """The cost of the residuals of all these sessions, changed by `Session` alone..."""
+        """The number of subscriptions of these sessions, changed by `Session` alone."""
         self.cost = 0
-        """...and so is the cost of all their residuals."""
+        """The cost of all their residuals, changed by `Session` alone."""
         self._events = _Bucket()
         self._bytes = _Bucket()
 
     def wait_s(self, limits: Limits, now: float) -> float:
-        """Seconds until something may be published again; 0 for at once."""
+        """Return the seconds until something may be published again; 0 for at once."""
         events, nbytes = limits.events_per_s, limits.bytes_per_s
         return max(self._events.wait_s(events, now), self._bytes.wait_s(nbytes, now))
 
     def spend(self, limits: Limits, events: int, nbytes: int, now: float) -> None:
-        """Count what was published."""
+        """Count published events and bytes."""
         self._events.spend(limits.events_per_s, events, now)
         self._bytes.spend(limits.bytes_per_s, nbytes, now)
 
@@ -59,11 +59,11 @@ class Allowances:
     def __init__(self) -> None:
         self._in_use: dict[str, Allowance] = {}
         self._idle: dict[str, Allowance] = {}
-        """Those without sessions, kept for their rates; the one left first is the first."""
+        """Accounts without sessions, the longest idle first: a reconnect must not reset a rate."""
 
     def of(self, principal: Principal) -> Allowance:
-        """The account of a principal. Each session of those who show nothing has its own: together
-        they are everybody.
+        """Return the account of a principal. Each session without credentials has its own, as
+        strangers must not use up each other's rates.
         """
         name = principal.name
         if name == ANYONE:
@@ -71,17 +71,17 @@ class Allowances:
         return self._in_use.get(name) or self._idle.get(name) or Allowance(name)
 
     def begin(self, allowance: Allowance, session: str) -> None:
-        """A session begins."""
+        """Add a session that begins."""
         allowance.sessions[session] = None
         if allowance.name != ANYONE:
             self._in_use[allowance.name] = self._idle.pop(allowance.name, allowance)
 
     def end(self, allowance: Allowance, session: str) -> None:
-        """A session is forgotten, and has given back its subscriptions."""
+        """Remove a session that has ended, whose subscriptions are already removed."""
         del allowance.sessions[session]
         if allowance.sessions or allowance.name == ANYONE:
             return
-        assert not allowance.subscriptions, "whoever has no sessions has no subscriptions"
+        assert not allowance.subscriptions, "a principal without sessions has no subscriptions"
         self._idle[allowance.name] = self._in_use.pop(allowance.name)
         if len(self._idle) > MAX_ALLOWANCES:
             del self._idle[next(iter(self._idle))]
@@ -92,7 +92,7 @@ _MOMENT_S: Final = 1e-6
 
 
 class _Bucket:
-    """An account of what was spent at a rate, which the time that passes pays back."""
+    """A leaky bucket: the amount spent at a rate, which passing time pays back."""
 
     def __init__(self) -> None:
         self._spent = 0.0

@@ -1,10 +1,9 @@
-"""`Detours`: events for a neighbour to which the link broke go round, over other brokers.
+"""`Detours`: events for a neighbour to which the link broke, rerouted over other brokers.
 
-When the session with a neighbour ends, there are events that it has perhaps not seen, and more come
-for it until the tree of the graph does without the link (`General.parted`). As long as brokers know
-of another way they go there one by one, and from their target they go on as if they had come over
-the link: what it had seen is known by its number. A broker that has restarted knows nothing of
-the session, and takes none of them.
+When the session with a neighbour ends, some events may not have reached it, and more come for it
+until the tree of the graph does without the link (`General.parted`). While another path is known,
+each is sent there by itself. Its target handles it as if it had come over the link, and drops
+duplicates by their numbers. A broker that has restarted does not know the session, and drops all.
 """
 
 from __future__ import annotations
@@ -30,18 +29,18 @@ class _Parted(NamedTuple):
 
 
 class Detours:
-    """The detours of one broker; `arrived` is called with events that came here by one."""
+    """The detours of one broker; it calls `arrived` with events that reach their target here."""
 
     def __init__(self, core: Core, arrived: Callable[[Peer, Parcel, bool], None]) -> None:
         self._core = core
         self._arrived = arrived
         self._parted: dict[str, _Parted] = {}
-        """By neighbour, the last session that has ended."""
+        """The last session that has ended, by neighbour."""
         self.waiting: deque[tuple[str, Forward]] = deque()
-        """By neighbour that they are for, what is yet to be sent round."""
+        """Messages to be rerouted, with the neighbour that each is for."""
 
     def part(self, neighbour: Neighbour, unseen: Iterable[Forward]) -> None:
-        """The session with a neighbour has ended, and perhaps it has not seen these events."""
+        """Reroute events that a neighbour may not have seen, whose session has ended."""
         name = neighbour.name
         self._parted.pop(name, None)
         self._parted[name] = _Parted(neighbour.id, neighbour.principal)
@@ -49,18 +48,20 @@ class Detours:
             del self._parted[next(iter(self._parted))]
         if self._core.router.goes_round(neighbour.peer):
             self.waiting += (
-                (name, each) for each in unseen if each.detour is None and each.addressed is None
+                (name, message)
+                for message in unseen
+                if message.detour is None and message.addressed is None
             )
 
     def add(self, name: str, message: Forward) -> None:
-        """More comes for it, behind what waits."""
+        """Reroute one more event for a neighbour, behind those that wait."""
         if name in self._parted:
             self._core.has_follow_up = True
             self.waiting.append((name, message))
             self.go_on()
 
     def go_on(self) -> None:
-        """Send some of what waits."""
+        """Send some of the waiting events, up to `HELD_AT_ONCE`."""
         done = 0
         while self.waiting and done < HELD_AT_ONCE:
             name, message = self.waiting.popleft()
@@ -73,7 +74,7 @@ class Detours:
             self._send(parcel, Detour(path, session), durable=message.durable)
 
     def receive(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
-        """Events come by a detour: on to their target, or they are there."""
+        """Forward events on a detour to their target, or handle them as the target."""
         if detour.path:
             self._send(parcel, detour, durable=durable)
             return
@@ -84,15 +85,15 @@ class Detours:
             self._arrived(own, parcel, durable)
 
     def _whose(self, session: str) -> str | None:
-        """With which neighbour there was a session; it may not have ended yet at this end."""
+        """Return the neighbour of a session, which may not have ended yet at this end."""
         neighbours = self._core.neighbours.values()
-        lost = (each.name for each in neighbours if each.id == session and each.link is None)
+        unlinked = (each.name for each in neighbours if each.id == session and each.link is None)
         ended = (name for name, each in self._parted.items() if each.session == session)
-        return next(chain(lost, ended), None)
+        return next(chain(unlinked, ended), None)
 
     def _send(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
-        """To the next broker on the way, as far as it may receive them. That some may be lost was
-        told when the session ended.
+        """Send events to the next broker on the path, as far as it may receive them. The end of
+        the session has already reported that some may be lost.
         """
         core = self._core
         neighbour = core.neighbours.get(detour.path[0]) if detour.path else None

@@ -1,6 +1,6 @@
-"""`Durability`: the durable subscriptions of a network as one broker knows them, and those here.
+"""`Durability`: the durable subscriptions of a network as one broker knows them, and its own.
 
-What they must get is kept by `DurableEvents`, which says what follows; here is whom it is about.
+`DurableEvents` keeps the events for them.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class Durability:
         )
         self.bookmarks = Bookmarks(stored.bookmarks)
         self.here: dict[str, Durable] = {}
-        """Those that live here, or are about to."""
+        """Durable subscriptions that live here, or are about to."""
         self.owned: Counter[str] = Counter()
-        """How many of them each owner has."""
+        """The number of them by owner."""
         self.interests = Interests(name, matcher())
         for claim in self.events.claims:
             self.interests.learn(claim)
@@ -63,21 +63,21 @@ class Durability:
     # --- the subscriptions of this broker ---
 
     def lives_here(self, subject: str) -> bool:
-        """Return whether a durable subscription lives here, by what is under way."""
+        """Return whether a durable subscription lives here once pending writes are stored."""
         return self.events.claims.is_here(subject, self.events.overlay)
 
     def newest(self, subject: str) -> Claim | None:
-        """Where it lives, by what is under way."""
+        """Return the newest claim of a subscription, pending writes included."""
         return self.events.claims.newest(subject, self.events.overlay)
 
     def enter(self, durable: Durable) -> None:
-        """A durable subscription is about to live here."""
+        """Add a durable subscription that is about to live here."""
         if durable.subject not in self.here:
             self.here[durable.subject] = durable
             self.owned[durable.owner] += 1
 
     def remove(self, subject: str) -> Durable | None:
-        """It lives here no longer; what it was, if it was known here."""
+        """Remove and return a durable subscription; None if it did not live here."""
         durable = self.here.pop(subject, None)
         if durable is not None:
             self.owned[durable.owner] -= 1
@@ -95,8 +95,8 @@ class Durability:
             self.enter(durable)
 
     def stored(self, claim: Claim, lease_s: float) -> Durable:
-        """A durable subscription that lives here, as the disk has it. One of which the disk was
-        lost is known from its claim alone.
+        """Return a durable subscription that lives here, as the disk has it. If the disk was lost,
+        its claim is all that is known of it.
         """
         subject, record = claim.subject, self.events.records.get(claim.subject)
         owner = subject.partition("/")[0]
@@ -110,7 +110,7 @@ class Durability:
 
     @staticmethod
     def record(durable: Durable) -> PutSubscription:
-        """Return what the disk is to have of a durable subscription that lives here."""
+        """Return the record that the disk keeps of a durable subscription."""
         packed = msgspec.msgpack.encode(durable.values)
         filter = str(durable.filter)
         return PutSubscription(durable.subject, durable.owner, filter, packed, durable.lease_s)
@@ -118,16 +118,16 @@ class Durability:
     # --- claims ---
 
     def homes(self, wanted: Iterable[str]) -> dict[str, str]:
-        """Where durable subscriptions live, if they do."""
+        """Return the homes of those subscriptions that have one."""
         claims = (self.events.claims.stored(subject) for subject in wanted)
         return {claim.subject: claim.home for claim in claims if claim is not None and claim.home}
 
     def learn(self, now: float, facts: Iterable[Fact]) -> tuple[list[Follow], list[Fact]]:
-        """Brokers have said where durable subscriptions live: what follows, and what does not count
-        as their brokers may not receive all that those ask for.
+        """Learn claims from other brokers. Return the effects, and the facts that are refused, as
+        their brokers may not receive all that the subscription asks for.
 
-        A broker takes over nothing that it may not receive: what waits for it could not go there.
-        So the home of such a subscription claims it above that once more.
+        Such a broker cannot take a subscription over, since the waiting events could not be sent
+        to it. The present home claims it again instead, with a greater number.
         """
         follows: list[Follow] = []
         refused: list[Fact] = []
@@ -149,12 +149,12 @@ class Durability:
         return is_own or known.is_over or self.registry.hears(origin, known.filter)
 
     def say(self, claim: Claim) -> None:
-        """Inform the network of a claim that counts, if nobody has: of one that lives here, or of
-        an end.
+        """Announce a claim unless the network has it: that a subscription lives here, or that it
+        is over.
         """
         is_ours = claim.is_over or (claim.home == self.name and bool(claim.filter))
-        said = (claim_of(fact).rank for fact in self.registry.about(claim.subject))
-        if is_ours and all(rank < claim.rank for rank in said):
+        announced = (claim_of(fact).rank for fact in self.registry.about(claim.subject))
+        if is_ours and all(rank < claim.rank for rank in announced):
             self.registry.announce(
                 claim.subject,
                 filter=claim.filter if claim.home else "",
@@ -165,7 +165,7 @@ class Durability:
 
 
 def packed(parcel: Parcel, wanted: Mapping[str, RowMask]) -> tuple[Parcel, dict[str, bytes | None]]:
-    """Select the events that somebody wants, and which of them each gets; None for all."""
+    """Select the wanted events, and return them with the rows for each subscription (None: all)."""
     if len(parcel) == 1 or not wanted:
         return parcel, dict.fromkeys(wanted)
     rows: RowMask = np.logical_or.reduce(list(wanted.values()))
@@ -181,7 +181,7 @@ def _known(claim: Claim) -> Filter:
 
 
 class Bookmarks:
-    """One for each durable subscription; of one owner, and of all, only so many bytes are kept.
+    """One bookmark for each durable subscription, with limits of bytes by owner and in all.
 
     >>> bookmarks = Bookmarks({"ann/orders": b"as far as 7"})
     >>> bookmarks.keep("ann/orders", b"as far as 9"), bookmarks.get("ann/orders")
@@ -198,11 +198,11 @@ class Bookmarks:
             self._count(subscription, len(bookmark))
 
     def get(self, subscription: str) -> bytes:
-        """That of a subscription; empty if it has none."""
+        """Return the bookmark of a subscription; empty if it has none."""
         return self._kept.get(subscription, b"")
 
     def keep(self, subscription: str, bookmark: bytes) -> bool:
-        """Keep it instead of the one before, unless that is too much."""
+        """Replace a bookmark and return True, unless it exceeds a limit."""
         more = len(bookmark) - len(self.get(subscription))
         own = self._own.get(_owner(subscription), 0)
         if more > 0 and (
@@ -214,7 +214,7 @@ class Bookmarks:
         return True
 
     def drop(self, subscription: str) -> None:
-        """The subscription has ended."""
+        """Remove the bookmark of a subscription that has ended."""
         bookmark = self._kept.pop(subscription, b"")
         if bookmark:
             self._count(subscription, -len(bookmark))
@@ -230,5 +230,5 @@ class Bookmarks:
 
 
 def _owner(subscription: str) -> str:
-    """Whom a durable subscription belongs to: names have no slash."""
+    """Return the owner of a durable subscription: names have no slash."""
     return subscription.partition("/")[0]
