@@ -47,14 +47,14 @@ def test_a_few_are_told_at_once_and_then_all_that_came_in_a_while() -> None:
     told = Told()
     for number in range(FACTS_AT_ONCE):
         told.reports.put(told.one, Facts((fact("b9", number + 1),)))
-        told.reports.look(5.0)
+        told.reports.send_due(5.0)
         assert len(told.facts) == number + 1
     for number in range(20):
         told.reports.put(told.one, Facts((fact(f"c{number}", 1),)))
-        told.reports.look(5.0)
+        told.reports.send_due(5.0)
     assert len(told.facts) == FACTS_AT_ONCE
     assert told.reports.wake_at == pytest.approx(5.0 + FACTS_S)
-    told.reports.look(told.reports.wake_at)
+    told.reports.send_due(told.reports.wake_at)
     assert [len(facts.facts) for _, facts in told.facts[FACTS_AT_ONCE:]] == [20]
     assert told.one.before is None
 
@@ -64,7 +64,7 @@ def test_who_has_no_time_tells_more_with_each_message() -> None:
     told.lag.note(BEHIND_S, 5.0)
     for number in range(FACTS_AT_ONCE + 1):
         told.reports.put(told.one, Facts((fact("b9", number + 1),)))
-        told.reports.look(5.0)
+        told.reports.send_due(5.0)
     assert told.reports.wake_at == pytest.approx(5.0 + MAX_PAUSE_S)
 
 
@@ -73,7 +73,7 @@ def test_all_is_told_in_its_order() -> None:
     said = [fact("a", 1), fact("b", 5), fact("a", 2, LINKS), fact("a", 3)]
     for each in said:
         told.reports.put(told.one, Facts((each,)))
-    told.reports.look(0.0)
+    told.reports.send_due(0.0)
     assert told.facts == [(told.one, Facts(tuple(said)))]
 
 

@@ -485,7 +485,7 @@ class Core:
     def _hurry_facts(self, neighbour: Neighbour) -> None:
         """Send a neighbour all facts that are due there: a wave follows (W1)."""
         self._report_facts()
-        self.fact_reports.hurry(neighbour)
+        self.fact_reports.flush(neighbour)
         assert neighbour.before is None, f"W1: facts for {neighbour.name} wait, and a wave goes"
 
     def _learn(self, news: Sequence[Fact]) -> None:

@@ -1,7 +1,7 @@
-"""Effects that a node asks of the shell round it, and the ports that the shell must give it.
+"""Effects that a node asks of its host, and the journal that the host must give it.
 
-A node does nothing itself: it is handed what happened, and when, and answers with effects, to be
-carried out in their order. The simulator and the server carry out the very same ones.
+A node does no input or output itself: it is handed an input and its time, and answers with effects,
+to be carried out in their order. The simulator and the server carry out the same ones.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from palio.protocol.messages import Fact, Message, Parcel
 
 
 class Moment(NamedTuple):
-    """When something happened: by the clock that only ever goes forward, and by that of the wall.
-
-    Timers go by the first. The second stamps publications.
+    """The time of an input, by the monotonic clock (for timers) and by the wall clock (which stamps
+    publications).
     """
 
     now: float
@@ -38,7 +37,7 @@ class Send(msgspec.Struct, frozen=True):
 
 
 class Close(NamedTuple):
-    """Close a connection once everything before is written; `lost` need not be told of it."""
+    """Close a connection once everything before is written. The host need not call `lost` then."""
 
     link: int
     reason: str
@@ -65,17 +64,17 @@ class Dial(NamedTuple):
 
     url: str
     name: str
-    """The principal that is to answer; empty if anybody may."""
+    """The principal expected to answer; empty for any."""
 
 
 class Undial(NamedTuple):
-    """Dial that address no more. A connection that stands stays."""
+    """Stop dialling an address. An open connection stays."""
 
     url: str
 
 
 class Report(NamedTuple):
-    """Something that people want to read in a log: a level, a short name, and its details."""
+    """Write a line to the log: its level, the name of the event, and its details."""
 
     level: str
     event: str
@@ -89,11 +88,11 @@ Effect: TypeAlias = Send | Close | Append | Cast | Tune | Dial | Undial | Report
 
 
 Answered: TypeAlias = Callable[[str | None], None]
-"""Called with None once something is on the disk, or with why it is not."""
+"""Called with None once a record is on the disk, or with the reason why it is not."""
 
 
 class Entry(NamedTuple):
-    """Durable events that a journal holds."""
+    """Durable events that a journal keeps under one number."""
 
     entry: int
     parcel: Parcel
@@ -101,45 +100,45 @@ class Entry(NamedTuple):
 
 
 ANYBODY: Final = "*"
-"""The publisher of a gap of which nobody knows whose events were lost, nor how many."""
+"""The publisher of a gap if neither the publisher of the lost events nor their number is known."""
 
 
 class Heading(NamedTuple):
-    """Whose events an entry holds, the first and the last of their numbers, and when it came."""
+    """The publisher of an entry's events, their first and last numbers, and when they came."""
 
     publisher: str
-    """`ANYBODY` of what has no numbers."""
+    """`ANYBODY` if the events have no numbers."""
     first_seq: int
     last_seq: int
     wall_us: int
 
 
 class Stored(NamedTuple):
-    """All that a journal holds when a broker starts, apart from the events themselves."""
+    """The content of a journal when a broker starts, apart from the events themselves."""
 
     epoch: int
     """How often the journal was opened before."""
     operations: Iterable[Operation] = ()
     """The operations, of which durable state is the fold (`palio.node.queues`)."""
     last_offset: int = 0
-    """The last that was used, also of what is over."""
+    """The last offset that was used, also by entries that are deleted."""
     subscriptions: Sequence[PutSubscription] = ()
     """The durable subscriptions that live here."""
     facts: Sequence[Fact] = ()
     time_us: int = 0
-    """The time of the last publication that is remembered."""
+    """The time of the last publication that the journal knows of."""
     bookmarks: Mapping[str, bytes] = MappingProxyType({})
-    """Those of durable subscriptions that have one."""
+    """By durable subscription that has one."""
 
 
 class Store(Protocol):
-    """The journal, as a node reads it. What it writes are effects."""
+    """The journal, as a node reads it. A node writes to it by effects (`Append`)."""
 
     def load(self) -> Stored:
-        """Everything but the events. Called once; from then on the node knows what there is."""
+        """Return everything but the events. Called once, as the node starts."""
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
-        """Entries by number, those that exist, in order. `JournalDamaged` names a bad one."""
+        """Return those of the entries that exist, in order. `JournalDamaged` names a bad one."""
 
     def heading(self, entry: int) -> Heading | None:
-        """Return what is known of an entry whose events are damaged; None if that is too little."""
+        """Return the heading of an entry whose events are damaged; None if it is damaged, too."""

@@ -1,12 +1,12 @@
-"""Where facts go: to the disk (`FactWriter`), and on to neighbours (`FactReports`).
+"""Writers of facts to the disk (`FactWriter`) and to neighbours (`FactReports`).
 
-When the tree of a hundred brokers changes, each of them says who its neighbours are and that events
-may have been lost. All of that crosses every link. One message for each would be thousands. So what
-comes is passed on at once a few times (`FACTS_AT_ONCE`); where more comes, once in `FACTS_S` all of
-it in one message a neighbour, in its order. A broker that has much to do waits longer (`throttle`).
+When the tree of a hundred brokers changes, each announces its neighbours and that events may have
+been lost. All of these facts cross every link: one message for each would be thousands. So the
+first few are passed on at once (`FACTS_AT_ONCE`), and more of them in batches, one message a
+neighbour every `FACTS_S`, in order. A broker that is behind waits longer (`throttle`).
 
-Facts about durable subscriptions go at once. Nothing but routing tables, which do not depend on
-facts, overtakes what waits (`Neighbour.before`), and no wave does: it asks about facts, too.
+Facts about durable subscriptions go at once. Only routing tables, which do not depend on facts,
+overtake a batch that waits (`Neighbour.before`). Waves do not: they ask about facts, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from palio.protocol.messages import Fact, Facts
 
 
 class _Appending(Protocol):
-    """Writes, and does something once it is on the disk, or if it cannot be (`Core.append`)."""
+    """Appends operations, then calls back on success or on failure (`Core.append`)."""
 
     def __call__(
         self,
@@ -38,10 +38,10 @@ class _Appending(Protocol):
 
 
 class FactWriter:
-    """Writes facts in the order in which they came. As a disk keeps a prefix of what it is given
-    (L1), it never has what is newer of an origin without what came before.
+    """Writes facts in the order in which they came. As a disk keeps a prefix of all appends (L1),
+    it never has a newer fact of an origin without the older ones.
 
-    A full disk keeps nobody waiting: what it refused is done with, as what is on it.
+    A full disk delays nothing: callers continue after a refusal as after a write.
 
     >>> from palio.node.registry import Registry
     >>> appended = []
@@ -68,9 +68,7 @@ class FactWriter:
         then: Callable[[], None],
         otherwise: Callable[[str], None],
     ) -> None:
-        """Write what is new. What becomes of this broker's own that are refused is for `Untold` to
-        say.
-        """
+        """Write new facts. `Untold` takes care of this broker's own facts that are refused."""
 
         def written() -> None:
             self._under_way -= 1
@@ -88,8 +86,9 @@ class FactWriter:
         self._append((PutFacts(tuple(news)),), written, refused)
 
     def again(self) -> None:
-        """The disk takes writes again: write what it refused and what still counts."""
+        """Write the refused facts that still count: the disk takes writes again."""
         refused, self._refused = self._refused, {}
+        # By identity: a fact that was replaced since has its own write, and must not come after it.
         facts = [fact for key, fact in refused.items() if self._registry.fact(*key) is fact]
         facts.sort(key=lambda fact: fact.version)
         for first in range(0, len(facts), PORTION_FACTS):
@@ -103,39 +102,40 @@ class FactWriter:
 
 
 class FactReports:
-    """Facts that wait to be passed on: `tell` is called with them."""
+    """Facts that wait to be passed on, in batches, by calls of `send`."""
 
-    def __init__(self, tell: Callable[[Neighbour, Facts], None], lag: Lag) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[Neighbour, Facts], None], lag: Lag) -> None:
+        self._send = send
         self._facts: dict[Neighbour, list[Fact]] = {}
-        """In the order in which they are to be told."""
+        """In the order in which they are to be sent."""
         self._throttle = Throttle(FACTS_S, MAX_PAUSE_S, FACTS_AT_ONCE, lag)
 
     def put(self, neighbour: Neighbour, message: Facts) -> None:
-        """A neighbour is to be told something: with the next `look` that is due."""
+        """Queue facts for a neighbour, until the next `send_due` that is due."""
         waiting = self._facts.setdefault(neighbour, [])
-        neighbour.before = partial(self.hurry, neighbour)
+        # Whatever must not overtake these facts calls `before` first.
+        neighbour.before = partial(self.flush, neighbour)
         waiting += message.facts
         is_urgent = any(is_subscription(fact.subject) for fact in message.facts)
         if is_urgent or len(waiting) >= PORTION_FACTS:
-            self.hurry(neighbour)
+            self.flush(neighbour)
 
-    def hurry(self, neighbour: Neighbour) -> None:
+    def flush(self, neighbour: Neighbour) -> None:
         """Send a neighbour the facts that wait."""
         neighbour.before = None
         facts = self._facts.pop(neighbour, None)
         if facts:
-            self._tell(neighbour, Facts(tuple(facts)))
+            self._send(neighbour, Facts(tuple(facts)))
 
     @property
     def wake_at(self) -> float:
-        """When `look` is next to be called."""
+        """When `send_due` is next to be called."""
         return self._throttle.due_at if self._facts else inf
 
-    def look(self, now: float) -> None:
-        """Something has happened, or it is time: tell what is to be told by now."""
+    def send_due(self, now: float) -> None:
+        """Send the facts that are due; called after each input, and at `wake_at`."""
         if self.wake_at > now:
             return
         self._throttle.tell(now)
         for neighbour in list(self._facts):
-            self.hurry(neighbour)
+            self.flush(neighbour)

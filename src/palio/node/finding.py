@@ -1,21 +1,21 @@
-"""`Finder`: a broker that has lost a neighbour, and others with it, looks for a way to them.
+"""`Finder`: dials other brokers when a neighbour is lost, so that the network is whole again.
 
-It goes by what brokers have announced: where they can be reached (`ADDRESS`), who their neighbours
-are (`LINKS`), and which of these they have found in this way (`FOUND`).
+It uses the facts of brokers: their addresses (`ADDRESS`), their neighbours (`LINKS`), and those of
+their links that a `Finder` has made (`FOUND`).
 
 1. A neighbour is missed once it has been gone for a `peer_heartbeat_s`. A broker that misses one
-   dials brokers that it cannot reach: first the neighbours of who is missed, then all others, at
-   last who is missed itself. Each broker has an order of its own, so that not all dial the same.
-2. Of brokers that reach each other and miss the same neighbour one begins, and the others wait for
-   some heartbeats.
-3. An address may be a lie. Whoever answers must have the name that was looked for. Of `CALLS`
-   addresses at a time each is dialled `TRIES` times or for `CALL_BEATS`, then left alone for
+   dials brokers that it cannot reach: first the neighbours of the missed one, then all others, at
+   last the missed one itself. Each broker has an order of its own, so that not all dial the same.
+2. Of brokers that reach each other and miss the same neighbour one begins. The others wait for some
+   heartbeats.
+3. An announced address may be false. The broker that answers must have the expected name. Of
+   `CALLS` addresses at a time each is dialled `TRIES` times or for `CALL_BEATS`, then rests for
    `REST_S`, and longer each time. After the first `FAST_CALLS` there is one a second.
-4. Whoever is dialled takes such a call only from a broker that it cannot reach itself, and no more
-   than `TAKEN` in a heartbeat: all that were lost dial one that is back, and one link leads to all.
-5. A link that was found is a stand-in. Once nobody is missed, it ends if its other end can be
-   reached without it (`palio.node.partings`). Where several stand in for each other, they end in an
-   order that all agree on.
+4. A broker accepts such a call only from one that it cannot reach itself, and at most `TAKEN` in a
+   heartbeat: all lost brokers dial the one that is back, though one link leads to all of them.
+5. A link that was found is a stand-in (a fallback link). Once no broker is missed, it ends if its
+   other end can be reached without it (`palio.node.partings`). Where several stand in for each
+   other, they end in an order that all brokers agree on.
 """
 
 from __future__ import annotations
@@ -45,40 +45,40 @@ CALLS: Final = 2
 """Addresses that are dialled at a time, until one answers."""
 
 TRIES: Final = 3
-"""So often an address is dialled before others have their turn..."""
+"""Attempts at an address before others have their turn..."""
 
 CALL_BEATS: Final = 5
-"""...or for so many heartbeats, if it takes connections and says nothing."""
+"""...or this number of heartbeats, if it accepts connections and sends nothing."""
 
 REST_S: Final = 2.0
-"""So long it is left alone then, and twice as long each time..."""
+"""Seconds for which it is not dialled then, and twice as long each time..."""
 
 MAX_REST_S: Final = 60.0
 """...up to this: a broker that is gone for good costs others little."""
 
 FAST_CALLS: Final = 10
-"""Addresses that are dialled as soon as may be: more of them were perhaps made up."""
+"""Addresses that are dialled without a pause: more of them may have been made up."""
 
 PACE_S: Final = 1.0
 """Seconds between two of those after them."""
 
 TAKEN: Final = 3
-"""Calls of others that look for a way, of which a broker takes so many in a heartbeat."""
+"""Calls of other brokers' `Finder` that a broker accepts in a heartbeat."""
 
 MAX_WAIT_BEATS: Final = 10
 """Heartbeats that a broker waits for others that miss the same neighbour and may find it a way."""
 
 STEADY_BEATS: Final = 3
-"""Heartbeats for which nobody was missed before a stand-in ends."""
+"""Heartbeats for which no broker was missed before a stand-in ends."""
 
-LOOKS_A_HEARTBEAT: Final = 5
+CHECKS_A_HEARTBEAT: Final = 5
 
 FEW: Final = 3
-"""Among many that are lost at once, the neighbours whose turn it is."""
+"""Of many neighbours that are lost at once, those that are considered."""
 
 NO_REST: Final = (0.0, 0.0)
 
-LOOKED_AT: Final = 50
+MAX_CANDIDATES: Final = 50
 """Brokers, in the order in which they are dialled, whose addresses are read at once."""
 
 
@@ -96,7 +96,7 @@ class _Call:
 
 
 class Finder:
-    """The brokers that one broker has lost, and where it looks for them."""
+    """Finds ways to the brokers that one broker has lost."""
 
     def __init__(self, core: Core, links: Links, partings: Partings) -> None:
         self._core = core
@@ -110,70 +110,69 @@ class Finder:
             and settings.graph_with("") is GraphKind.GRAPH
         )
         self.kept = {str(parse_address(url)) for url in settings.peers}
-        """Addresses that are dialled in any case."""
+        """Addresses that are dialled whether or not a broker is missed."""
         self.shunned: dict[str, None] = {}
-        """Brokers that this one is not to be linked to."""
-        self._had: dict[str, bool] = {}
-        """Neighbours that this broker has or had, and whether each is a stand-in."""
+        """Brokers that this one must not be linked to."""
+        self._is_stand_in: dict[str, bool] = {}
+        """By neighbour that this broker has or had, true if the link to it is a stand-in."""
         self._missed: dict[str, float] = {}
-        """Those that are not there, since when."""
+        """By neighbour that is not connected, the time since when."""
         self._calls: dict[str, _Call] = {}
         """By name, brokers that are dialled."""
         self._rests: dict[str, tuple[float, float]] = {}
-        """Those that are left alone: until when, and for how long."""
-        self._taken: deque[float] = deque(maxlen=TAKEN)
-        """When this broker took calls of others."""
+        """By broker that is not dialled for a while, the end of that time, and its length."""
+        self._accepted_at: deque[float] = deque(maxlen=TAKEN)
+        """The times at which this broker accepted calls of others."""
         self._spare = ""
-        """The stand-in that this broker is about to end, if any: it stays if somebody is missed."""
+        """The stand-in that this broker is about to end, if any: it stays if a broker is missed."""
         self._alone_since = 0.0
         self._whole_since = 0.0
-        self._begun = 0
-        """Calls since somebody was missed."""
-        self._next_at = 0.0
-        self._look_at = 0.0
-        self._state: object = None
-        self._within_reach: Collection[str] = ()
-        """The result for that state of the links."""
+        self._call_count = 0
+        """Calls since a broker was missed."""
+        self._next_call_at = 0.0
+        self._next_check_at = 0.0
+        self._reached_key: object = None
+        self._reached_cache: Collection[str] = ()
+        """The brokers that can be reached, for that state of the links."""
 
     @property
     def wake_at(self) -> float:
         """When `tick` is next to be called."""
         is_at_work = self._partings or (self._is_on and not self._registry.is_alone)
-        return self._look_at if is_at_work else inf
+        return self._next_check_at if is_at_work else inf
 
     @property
     def urls(self) -> list[str]:
-        """Where it dials."""
+        """The addresses that are dialled to find a broker."""
         return [call.url for call in self._calls.values()]
 
     def seeks(self, url: str) -> bool:
-        """Return whether an address is dialled for no other reason than that somebody is missed."""
+        """Return whether an address is dialled only because a broker is missed."""
         return url not in self.kept and url in self.urls
 
     def begin(self) -> None:
-        """The broker starts: its neighbours are those of its earlier life, if it remembers that."""
+        """Start with the neighbours of the broker's earlier life, if its disk has them."""
         registry, name = self._registry, self._core.name
-        self._alone_since = self._whole_since = self._look_at = self._core.at.now
-        found = registry.links(name, FOUND)
-        self._had = dict.fromkeys(registry.links(name), False)
-        self._had.update(dict.fromkeys(found, True))
+        self._alone_since = self._whole_since = self._next_check_at = self._core.at.now
+        self._is_stand_in = dict.fromkeys(registry.links(name), False)
+        self._is_stand_in.update(dict.fromkeys(registry.links(name, FOUND), True))
 
     def shun(self, name: str) -> None:
-        """A broker is not to be linked to this one any more, unless that is asked for."""
+        """Keep a broker from being linked to this one, until an operator asks for the link."""
         self.forget(name)
         self.shunned[name] = None
         if len(self.shunned) > MAX_PEERS:
             del self.shunned[next(iter(self.shunned))]
 
     def forget(self, name: str) -> None:
-        """The link to a neighbour has ended as it was to."""
-        self._had.pop(name, None)
+        """Miss a neighbour no longer: the link to it was ended on purpose."""
+        self._is_stand_in.pop(name, None)
         self._missed.pop(name, None)
 
-    # --- what came of calls ---
+    # --- results of calls ---
 
     def dialled(self, url: str) -> None:
-        """A connection was made to an address; who answers is not known yet."""
+        """Count a connection to an address as an attempt, until the other end has a name."""
         for call in list(self._calls.values()):
             if call.url == url:
                 call.tries += 1
@@ -181,7 +180,7 @@ class Finder:
                     self._give_up(call)
 
     def unreachable(self, url: str) -> None:
-        """No connection could be made to an address."""
+        """Count a failed attempt at an address."""
         for call in list(self._calls.values()):
             if call.url == url:
                 call.tries += 1
@@ -189,25 +188,25 @@ class Finder:
                     self._give_up(call)
 
     def check(self, url: str, name: str) -> None:
-        """Refuse who answers where another was looked for (`IllegalMessage`)."""
+        """Refuse a broker that answers where another was expected (`IllegalMessage`)."""
         for call in list(self._calls.values()):
             if call.url == url and call.name != name:
                 self._give_up(call)
                 raise IllegalMessage(name, f"{call.name!r} is said to be there, at {url}")
 
-    def takes(self, name: str) -> bool:
-        """Return whether to take the call of a broker that looks for a way: one that is unreached,
-        unless there were many just now.
+    def accepts_call(self, name: str) -> bool:
+        """Return whether to accept the call of another broker's `Finder`: if that broker cannot be
+        reached otherwise, unless there were `TAKEN` calls in this heartbeat.
         """
-        now = self._core.at.now
-        is_many = len(self._taken) == TAKEN and now - self._taken[0] < self._beat_s
+        now, accepted_at = self._core.at.now, self._accepted_at
+        is_many = len(accepted_at) == TAKEN and now - accepted_at[0] < self._beat_s
         if is_many or name in self._reached(self._up):
             return False
-        self._taken.append(now)
+        accepted_at.append(now)
         return True
 
     def _give_up(self, call: _Call) -> None:
-        """Dial others for a while."""
+        """End a call, and dial its broker again only after a rest."""
         self._end(call)
         _, before = self._rests.get(call.name, (0.0, REST_S / 2))
         rest = min(2 * before, MAX_REST_S)
@@ -219,37 +218,37 @@ class Finder:
         if call.url not in self.kept:
             self._core.out.append(Undial(call.url))
 
-    # --- looking ---
+    # --- checks ---
 
     def tick(self) -> bool:
-        """Time has passed: whether it was time to look."""
+        """Check neighbours and calls if it is time; return whether it was."""
         core = self._core
         if core.at.now < self.wake_at:
             return False
-        self._look_at = core.at.now + self._beat_s / LOOKS_A_HEARTBEAT
+        self._next_check_at = core.at.now + self._beat_s / CHECKS_A_HEARTBEAT
         self._partings.go_on()
         if self._is_on:
-            self._look()
+            self._check()
         return True
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         up = self._up
-        self._look_at_calls()
-        self._note(up)
-        lacking = self._lacking(up)
-        if lacking is None:
-            self._begun, self._next_at = 0, 0.0
+        self._check_calls()
+        self._update_missed(up)
+        lost = self._lost(up)
+        if lost is None:
+            self._call_count, self._next_call_at = 0, 0.0
             self._rests.clear()
-            self._give_back(up)
+            self._end_stand_in(up)
         else:
             self._whole_since = self._core.at.now
             if self._spare in self._calls:
                 self._partings.stop(self._spare)
                 self._spare = ""
-            self._seek(up, lacking)
-        self._tell()
+            self._seek(up, lost)
+        self._announce_found()
 
-    def _look_at_calls(self) -> None:
+    def _check_calls(self) -> None:
         now = self._core.at.now
         patience_s = CALL_BEATS * self._beat_s
         for call in list(self._calls.values()):
@@ -268,101 +267,106 @@ class Finder:
             elif now - call.since > patience_s:
                 self._give_up(call)
 
-    def _note(self, up: Collection[str]) -> None:
-        """Work out which brokers are there, and which are missed."""
+    def _update_missed(self, up: Collection[str]) -> None:
+        """Update which neighbours are stand-ins, and which are missed."""
         registry, now = self._registry, self._core.at.now
         for name in up:
-            # One that dials this broker by its configuration may be found first: what was found
-            # makes way for that, and is no stand-in any more.
+            # A broker that dials this one by its configuration may be found first. The configured
+            # link replaces the one that was found, and is no stand-in.
             found_us = self._core.name in registry.links(name, FOUND)
-            self._had[name] = found_us or self._is_found(name)
+            self._is_stand_in[name] = found_us or self._is_found(name)
             self._missed.pop(name, None)
-        for name in [name for name in self._had if name in registry.retired]:
+        for name in [name for name in self._is_stand_in if name in registry.retired]:
             self.forget(name)
-        for name in self._had:
+        for name in self._is_stand_in:
             neighbour = self._core.neighbours.get(name)
             if neighbour is None:
                 self._missed.setdefault(name, now)
-            elif name not in up:  # it may have been there since the last look
+            elif name not in up:  # it may have been connected since the last check
                 self._missed[name] = neighbour.away_since
 
-    def _lacking(self, up: Collection[str]) -> list[str] | None:
-        """Those neighbours that are missed by now; None if all is well."""
+    def _lost(self, up: Collection[str]) -> list[str] | None:
+        """Return the neighbours that were missed for a heartbeat; None if there is no need to dial
+        anyone. The list is empty if this broker has no link, and has lost none that it remembers.
+        """
         now, beat = self._core.at.now, self._beat_s
         if up or len(self._registry.brokers) < 2:
             self._alone_since = now
         for neighbour in self._core.neighbours.values():
             self._alone_since = max(self._alone_since, neighbour.away_since)
-        lacking = [name for name, since in self._missed.items() if now - since > beat]
-        if not lacking and now - self._alone_since <= beat:
+        lost = [name for name, since in self._missed.items() if now - since > beat]
+        if not lost and now - self._alone_since <= beat:
             return None
-        return lacking
+        return lost
 
-    def _seek(self, up: list[str], lacking: list[str]) -> None:
+    def _seek(self, up: list[str], lost: list[str]) -> None:
         """Dial one more broker that cannot be reached, if it is time."""
         now = self._core.at.now
         reached = self._reached(up)
         for call in list(self._calls.values()):
             if not call.is_up and call.name in reached:
                 self._end(call)
-        for name in [name for name in lacking if name in reached and self._is_spared(name, up)]:
+        for name in [name for name in lost if name in reached and self._is_replaced(name, up)]:
             self.forget(name)
-            lacking.remove(name)
+            lost.remove(name)
         under_way = sum(not call.is_up for call in self._calls.values())
-        if under_way >= CALLS or now < self._next_at or self._is_for_others(lacking, reached):
+        if under_way >= CALLS or now < self._next_call_at or self._is_for_others(lost, reached):
             return
-        found = self._next(lacking, reached)
-        if found is not None:
-            name, address = found
+        candidate = self._next_candidate(lost, reached)
+        if candidate is not None:
+            name, address = candidate
             self._calls[name] = _Call(name, str(address), now)
-            self._begun += 1
-            self._next_at = now + PACE_S if self._begun >= FAST_CALLS else 0.0
+            self._call_count += 1
+            self._next_call_at = now + PACE_S if self._call_count >= FAST_CALLS else 0.0
             self._core.out.append(Dial(str(address), name))
-            missed = lacking[:FEW]
+            missed = lost[:FEW]
             level = "debug" if name in self._rests else "info"
             self._core.report(level, "finding", broker=name, url=str(address), missed=missed)
 
-    def _is_spared(self, name: str, up: list[str]) -> bool:
-        """Return whether one that is missed, and can be reached, need not come back: it was a
-        stand-in, or one of ours is not needed for it, so that it would keep that for nothing. That
-        it was a stand-in is perhaps not known here.
+    def _is_replaced(self, name: str, up: list[str]) -> bool:
+        """Return whether a neighbour that is missed, and can be reached, need not be linked again:
+        its link was a stand-in, or it is reached without one of our stand-ins. The other end may
+        have ended a stand-in of its own that was not announced here.
         """
-        found = [each for each in self._found if each in up]
-        if self._had[name] or not found:
-            return self._had[name]
+        stand_ins = [neighbour for neighbour in self._own_stand_ins if neighbour in up]
+        if self._is_stand_in[name] or not stand_ins:
+            return self._is_stand_in[name]
         if self._core.at.now - self._missed[name] <= self._steady_s:
             return False
-        # What can be reached without any one of ours can be without the one that ends first.
-        first = max(found, key=partial(edge_of, self._core.name))
+        # If it is reached without any one of ours, then without the one that ends first. To miss
+        # it would keep that stand-in for ever.
+        first = max(stand_ins, key=partial(edge_of, self._core.name))
         return name in self._ways_without(first, up)
 
     def _reached(self, up: list[str]) -> Collection[str]:
-        state = (self._registry.ways, tuple(up))
-        if state != self._state:
-            self._state, self._within_reach = state, self._registry.reached_over(up)
-        return self._within_reach
+        key = (self._registry.ways, tuple(up))
+        if key != self._reached_key:
+            self._reached_key, self._reached_cache = key, self._registry.reached_over(up)
+        return self._reached_cache
 
-    def _is_for_others(self, lacking: list[str], reached: Collection[str]) -> bool:
-        """Return whether another that misses the same neighbour is to begin, and there is yet
-        time.
-        """
+    def _is_for_others(self, lost: list[str], reached: Collection[str]) -> bool:
+        """Return whether another broker that misses the same neighbour is still to dial first."""
         now, beat = self._core.at.now, self._beat_s
-        waits = []
-        for lost in lacking[:FEW]:
-            mine = _draw(lost, self._core.name)
-            rivals = (each for each in self._registry.links(lost) if each in reached)
-            rank = sum(_draw(lost, each) < mine for each in rivals)
-            waits.append(self._missed[lost] + beat * (1 + min(rank, MAX_WAIT_BEATS)))
-        return bool(waits) and min(waits) > now
+        start_times = []
+        for name in lost[:FEW]:
+            # The neighbours of a lost broker draw lots, each waiting a heartbeat longer than the
+            # one before it: mostly the first has found a way by the time of the second.
+            own_lot = _lot(name, self._core.name)
+            rivals = (broker for broker in self._registry.links(name) if broker in reached)
+            rank = sum(_lot(name, rival) < own_lot for rival in rivals)
+            start_times.append(self._missed[name] + beat * (1 + min(rank, MAX_WAIT_BEATS)))
+        return bool(start_times) and min(start_times) > now
 
-    def _next(self, lacking: list[str], reached: Collection[str]) -> tuple[str, Address] | None:
-        """Whom to dial, and where; None if there is nobody."""
+    def _next_candidate(
+        self, lost: list[str], reached: Collection[str]
+    ) -> tuple[str, Address] | None:
+        """Return the next broker to dial, and its address; None if there is none."""
         core, registry = self._core, self._registry
-        near = {name for lost in lacking for name in registry.links(lost)}
+        near = {name for broker in lost for name in registry.links(broker)}
 
         def order(name: str) -> tuple[float, int, bytes]:
-            nearness = 2 if name in lacking else int(name not in near)
-            return self._rests.get(name, NO_REST)[1], nearness, _draw(core.name, name)
+            nearness = 2 if name in lost else int(name not in near)
+            return self._rests.get(name, NO_REST)[1], nearness, _lot(core.name, name)
 
         unreached = [
             name
@@ -374,7 +378,7 @@ class Finder:
             and not registry.is_leaving(name)
             and self._rests.get(name, NO_REST)[0] <= core.at.now
         ]
-        for name in nsmallest(LOOKED_AT, unreached, order):
+        for name in nsmallest(MAX_CANDIDATES, unreached, order):
             address = self._address(name)
             if address is not None:
                 return name, address
@@ -382,39 +386,43 @@ class Finder:
         return None
 
     def _address(self, name: str) -> Address | None:
-        """Where to dial a broker; None if that is not known, or not to be done."""
+        """Return the address at which to dial a broker; None if it is unknown or not allowed."""
         core = self._core
         own, address = core.whereabouts.of(core.name), core.whereabouts.of(name)
         if address is None or address == own or str(address) in self.kept:
             return None
+        # A false address must not lead a broker with TLS to a connection without it.
         is_stripped = own is not None and own.is_secure and not address.is_secure
         return None if is_stripped else address
 
     # --- links that were found ---
 
-    def _give_back(self, up: list[str]) -> None:
-        """End a stand-in, if there is another way."""
-        core = self._core
-        ours = self._found
-        if not ours or core.at.now - self._whole_since < self._steady_s:
+    def _end_stand_in(self, up: list[str]) -> None:
+        """End a stand-in that is needed no longer, if there is one."""
+        stand_ins = self._own_stand_ins
+        if not stand_ins or self._core.at.now - self._whole_since < self._steady_s:
             return
-        if any(name in self._partings for name in ours):
+        if any(name in self._partings for name in stand_ins):
             return
-        spare = next((name for name in ours if name in self._ways_without(name, up)), None)
+        spare = next((name for name in stand_ins if name in self._ways_without(name, up)), None)
         if spare is not None:
-            done = partial(self._given_back, spare)
+            done = partial(self._stand_in_ended, spare)
             bye = Bye("closed", "the link is needed no longer")
             self._partings.begin(spare, bye, done)
             self._spare = spare
 
     @property
-    def _found(self) -> list[str]:
-        """The stand-ins that this broker has found."""
-        return [each for each, is_one in self._had.items() if is_one and self._is_found(each)]
+    def _own_stand_ins(self) -> list[str]:
+        """The neighbours that this broker has found, by links that are stand-ins."""
+        return [
+            name
+            for name, is_stand_in in self._is_stand_in.items()
+            if is_stand_in and self._is_found(name)
+        ]
 
     @property
     def _up(self) -> list[str]:
-        """The neighbours that are there."""
+        """The neighbours that are connected."""
         return [name for name, each in self._core.neighbours.items() if each.link is not None]
 
     @property
@@ -426,8 +434,9 @@ class Finder:
         return STEADY_BEATS * self._beat_s
 
     def _ways_without(self, name: str, up: list[str]) -> Collection[str]:
-        """The brokers that can be reached without one stand-in, and without those that end before
-        it. Of a circle of stand-ins one may end so, and not two at once.
+        """Return the brokers that can be reached without one stand-in, and without those that come
+        before it in the order of all links. So of a circle of stand-ins only one ends: two brokers
+        that decide at once, each by itself, do not cut the network.
         """
         first = edge_of(self._core.name, name)
 
@@ -439,11 +448,11 @@ class Finder:
             every = self._registry.links(broker)
             return tuple(each for each in every if each in lasting or stays(broker, each))
 
-        own = [each for each in up if not self._had[each] or stays(self._core.name, each)]
+        own = [name for name in up if not self._is_stand_in[name] or stays(self._core.name, name)]
         return ShortestWays(self._core.name, own, links).hops
 
     def _lasting_links(self, broker: str) -> tuple[str, ...]:
-        """The neighbours of a broker by links that are no stand-ins."""
+        """Return the neighbours of a broker by links that are no stand-ins."""
         registry = self._registry
         found = registry.links(broker, FOUND)
         return tuple(
@@ -452,7 +461,7 @@ class Finder:
             if each not in found and broker not in registry.links(each, FOUND)
         )
 
-    def _given_back(self, name: str) -> None:
+    def _stand_in_ended(self, name: str) -> None:
         call = self._calls.get(name)
         if call is not None:
             self._end(call)
@@ -460,22 +469,23 @@ class Finder:
         self.forget(name)
         self._core.report("info", "given_back", broker=name)
 
-    def _tell(self) -> None:
-        """Inform all brokers which neighbours of this one are stand-ins that it has found."""
+    def _announce_found(self) -> None:
+        """Announce to all brokers which links of this one are stand-ins that it has found."""
         before = self._registry.links(self._core.name, FOUND)
+        # One that is missed stays announced: it is perhaps back before any broker acts on it.
         found = [
             name
-            for name, is_stand_in in self._had.items()
+            for name, is_stand_in in self._is_stand_in.items()
             if is_stand_in and (name in before if name in self._missed else self._is_found(name))
         ]
         self._registry.say_links(FOUND, tuple(sorted(found)))
 
     def _is_found(self, name: str) -> bool:
-        """Return whether this broker has found it, and it is there."""
+        """Return whether the link to a neighbour was found by this broker, and is up."""
         call = self._calls.get(name)
         return call is not None and call.is_up
 
 
-def _draw(one: str, other: str) -> bytes:
-    """Return a key that orders others for each broker in a way of its own."""
+def _lot(one: str, other: str) -> bytes:
+    """Return a key by which each broker orders all others differently, and the same each time."""
     return blake2b(f"{len(one)} {one} {other}".encode(), digest_size=8).digest()

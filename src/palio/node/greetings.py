@@ -1,7 +1,7 @@
-"""`Greetings`: it is found out who is at the other end of a connection.
+"""`Greetings`: the handshake by which a client or broker opens a session, or resumes one.
 
-Whoever is known goes on with its session where it was, on this connection. Whoever is not, or was
-forgotten meanwhile, begins a new one.
+A session that this broker still has continues on the new connection where it was. Otherwise a new
+one begins.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from palio.routing.algorithms import ALGORITHMS, GraphKind
 
 
 class Greetings:
-    """Greetings of clients and brokers, on connections of either side's making."""
+    """Handshakes with clients and brokers, on connections that either side has dialled."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Greetings:
         self._questions = questions
 
     def greet(self, link: int, state: Link, hello: Hello) -> None:
-        """Somebody says who it is."""
+        """Answer a `Hello` of a client or broker."""
         core = self._core
         if hello.version != PROTOCOL_VERSION:
             reason = (
@@ -57,11 +57,11 @@ class Greetings:
             principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
             self._greet_client(link, state, hello, principal)
         elif hello.role == "broker":
-            found = state.introduction.greeted(hello)
-            if isinstance(found, Challenge):
-                core.out.append(Send(link, found))
+            outcome = state.introduction.greeted(hello)
+            if isinstance(outcome, Challenge):
+                core.out.append(Send(link, outcome))
             else:
-                self._greet_broker(link, state, hello, found)
+                self._greet_broker(link, state, hello, outcome)
         else:
             raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
 
@@ -95,6 +95,7 @@ class Greetings:
         self._membership.check(hello.name)
         known = core.neighbours.get(hello.name)
         if known is not None and known.link is not None:
+            # Both ends have dialled at once: both keep the connection that the lesser name dialled.
             ours = self._links.get(known.link)
             if ours is not None and ours.dialed and core.name < hello.name:
                 self._links.close(link, Bye("duplicate", "there is a link already"))
@@ -103,7 +104,7 @@ class Greetings:
             known.principal = principal
             self._resume(link, state, known, hello, "")
             return
-        if hello.seeks and not self._finding.takes(hello.name):
+        if hello.seeks and not self._finding.accepts_call(hello.name):
             self._links.close(link, Bye("closed", "there is another way, or there may soon be one"))
             return
         if known is not None:
@@ -115,14 +116,14 @@ class Greetings:
         self._peers.attach(neighbour)
 
     def welcomed(self, link: int, state: Link, welcome: Welcome) -> None:
-        """A broker that we dialed has answered."""
+        """Open or resume the session with a broker that this one has dialled and that answered."""
         core = self._core
         check_name(welcome.name, "the broker that was dialled")
         self._finding.check(state.url, welcome.name)
         self._membership.check(welcome.name, state.url)
         if state.url and not (welcome.resumed or self._membership.dials(state.url)):
             self._links.close(link, Bye("closed", "the link is needed no longer"))
-            return  # that was found out while it was dialled
+            return  # its link was removed while it was dialled
         principal = state.introduction.answered(welcome)
         known = core.neighbours.get(welcome.name)
         if (
@@ -131,7 +132,7 @@ class Greetings:
             and known.resumes(welcome.session, welcome.received)
         ):
             known.principal = principal
-            self._go_on(link, state, known, welcome.received)
+            self._continue(link, state, known, welcome.received)
             return
         if welcome.resumed:
             raise IllegalMessage(welcome.name, "it resumes a session that is none")
@@ -143,7 +144,7 @@ class Greetings:
         self._peers.attach(neighbour)
 
     def _check_routing(self, name: str, theirs: str, parents: Collection[str]) -> None:
-        """Refuse a link that the algorithm has no meaning for (`NotSupported`)."""
+        """Refuse a link that the routing algorithm cannot use (`NotSupported`)."""
         core = self._core
         mine = core.settings.routing_with(name)
         if mine and theirs and mine != theirs:
@@ -198,10 +199,10 @@ class Greetings:
         self, link: int, state: Link, party: PeerSession, hello: Hello, publisher: str
     ) -> None:
         self._welcome(link, state, party, resumed=True, publisher=publisher)
-        self._go_on(link, state, party, hello.received)
+        self._continue(link, state, party, hello.received)
 
-    def _go_on(self, link: int, state: Link, party: PeerSession, received: int) -> None:
-        """A party is back on a new connection: it is sent what did not arrive."""
+    def _continue(self, link: int, state: Link, party: PeerSession, received: int) -> None:
+        """Move a session to a new connection, and send again the messages that did not arrive."""
         self._links.replaced(party, "resumed on another connection")
         state.party, party.link = party, link
         party.seen(received)

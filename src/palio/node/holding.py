@@ -1,9 +1,9 @@
-"""`Holding`: events that wait while the tree of a graph gives up a link for another.
+"""`Holding`: a queue of events that wait while the spanning tree of a graph replaces a link.
 
-What enters the network here is kept until the router has gone over to the other tree (`changes` of
-the routing room), and then goes its way in the order in which it came. A change that takes long, or
-while which too much comes together, is given up: then the router goes over at once, what is under
-way may be lost, and that is told as any change of ways is.
+Events that enter the network here wait until the router uses the new tree
+(`palio.routing.changes`), and are sent then, in order. A change that takes too long, or for which
+too many events wait, is given up. The router then uses the new tree at once: events under way may
+be lost, which is reported as any change of ways is (`Lapses`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Held(NamedTuple):
 
 
 class Holding:
-    """Events that wait at one broker; `send` is called with those of each publication in turn."""
+    """Events that wait at one broker, sent by `send`, one publication after the other."""
 
     def __init__(self, core: Core, send: Callable[[Peer, Parcel, bool], None]) -> None:
         self._core = core
@@ -36,27 +36,26 @@ class Holding:
         self._senders: Counter[Peer] = Counter()
         self._bytes = 0
         self._since: float | None = None
-        """When it was first seen that the tree changes."""
+        """When this broker first saw that the tree changes."""
 
     def __len__(self) -> int:
         return len(self.waiting)
 
     @property
     def is_over(self) -> bool:
-        """True if there is something that waits no longer."""
+        """True if the change is over, and events are yet to be sent."""
         return bool(self.waiting) and not self._core.router.is_changing
 
     def must_wait(self, sender: Peer) -> bool:
-        """Return whether events that come now have to wait, or others of their sender do
-        already.
-        """
+        """Return whether a sender's events must wait."""
+        # Behind earlier ones they always wait: the order of one sender's events is kept.
         return sender in self._senders or self._core.router.holds(sender)
 
     def put(
         self, sender: Peer, parcel: Parcel, *, durable: bool, then: Callable[[], None] | None = None
     ) -> None:
-        """Events wait. `then` tells their publisher that they were taken: at once, as long as there
-        is much room, and later only when they have gone.
+        """Queue events. `then` acknowledges them to their publisher: at once, while less than half
+        of `HELD_BYTES` is used, and after that only once they are sent, which slows it down.
         """
         if then is not None and self._bytes < HELD_BYTES // 2:
             then()
@@ -68,24 +67,25 @@ class Holding:
         if self._bytes > HELD_BYTES:
             self._give_up("too many events wait for it")
 
-    def go_on(self) -> None:
-        """Some of what waits goes its way, if the change is over."""
-        done = 0
-        while self.is_over and done < HELD_AT_ONCE:
+    def send_some(self) -> None:
+        """Send some of the events that wait, if the change is over."""
+        sent = 0
+        while self.is_over and sent < HELD_AT_ONCE:
             sender, parcel, durable, then = self.waiting.popleft()
             self._bytes -= parcel.held_bytes
             self._senders[sender] -= 1
             if not self._senders[sender]:
                 del self._senders[sender]
-            done += len(parcel)
-            # Who published may be gone by now; what it may publish was looked at when it did.
-            whose = Peer.broker(self._core.name) if sender.is_client else sender
-            self._send(whose, parcel, durable)
+            sent += len(parcel)
+            # A client may be gone by now. Its permission was checked when it published, so the
+            # events count as this broker's.
+            source = Peer.broker(self._core.name) if sender.is_client else sender
+            self._send(source, parcel, durable)
             if then is not None:
                 then()
 
     def watch(self) -> None:
-        """Look whether the tree has been changing for too long."""
+        """Give up a change of the tree that takes too long."""
         core = self._core
         if not core.router.is_changing:
             self._since = None

@@ -1,19 +1,18 @@
-"""`Host`: what stands round a node and carries out what it wants done (docs/concepts/node.md).
+"""`Host`: calls a node with inputs and carries out its effects (docs/concepts/node.md).
 
 ```
-  links, store, clock --what happened--> Host --(..., moment)--> Node
+  links, store, clock -----inputs------> Host --(..., moment)--> Node
         ^                                  |  <---- effects, in order
         +-- send, close, append, wake_at --+
 ```
 
-1. The node is called for one thing at a time, and its effects are carried out before the next. So
-   no port may call the host back while it is called itself: what it has to say, it says later.
+1. The node gets one input at a time, and its effects are carried out before the next. So no port
+   may call the host back while the host calls it: it must do so later.
 2. The node asks to be woken by `wake_at`. The clock rings at the earliest time that was asked for.
-3. A host that was stopped does nothing any more. A broker that starts again gets a new host, so
-   what was still under way for the old one reaches nobody.
-
-4. A broker without a multicast way has no `MulticastPort`; its node casts nothing. One that nobody
-   dials for has no `DialPort`.
+3. A host that was stopped does nothing. A broker that restarts gets a new host, so what was under
+   way for the old one is ignored.
+4. A broker without multicast has no `MulticastPort`, and its node casts nothing. One that does not
+   dial has no `DialPort`.
 
 The server, the simulated world and `palio.testing` differ only in the ports.
 """
@@ -45,7 +44,7 @@ from palio.protocol.messages import Message
 
 
 class Machine(Protocol):
-    """A node, as its host sees it (`palio.node.node.Node`)."""
+    """The interface of a node (`palio.node.node.Node`) for its host."""
 
     @property
     def name(self) -> str:
@@ -56,65 +55,65 @@ class Machine(Protocol):
         """When it next wants `tick`."""
 
     def start(self, at: Moment) -> Sequence[Effect]:
-        """Once, before anything else."""
+        """Begin. Called once, before anything else."""
 
     def accept(self, link: int, at: Moment, principal: str = "") -> Sequence[Effect]:
-        """Someone connected."""
+        """Take a connection that a client or broker has made."""
 
     def dial(self, link: int, at: Moment, peer: str = "", url: str = "") -> Sequence[Effect]:
-        """We connected to a broker at an address; `peer` is its name, if that is known already."""
+        """Greet the broker at a connection that this one has made; `peer` is its name if known."""
 
     def unreachable(self, url: str, reason: str, at: Moment) -> Sequence[Effect]:
-        """Nobody could be connected to at an address, this time."""
+        """Note that one attempt to connect to an address has failed."""
 
     def reachable_at(self, url: str, at: Moment) -> Sequence[Effect]:
-        """Where others can reach this broker; empty if they cannot."""
+        """Announce the address at which others can reach this broker; empty for none."""
 
     def receive(
         self, link: int, message: Message, at: Moment, *, up_to: int | None = None
     ) -> Sequence[Effect]:
-        """A message came; if it is handed in by and by, its rows `up_to` there are due."""
+        """Handle a message. If it is handed in by slices, handle its rows up to `up_to`."""
 
     def illegal(self, link: int, error: IllegalMessage, at: Moment) -> Sequence[Effect]:
-        """Bytes came that are no message."""
+        """Refuse bytes that are no message."""
 
     def lost(self, link: int, at: Moment) -> Sequence[Effect]:
-        """A connection broke."""
+        """Handle the loss of a connection."""
 
     def principal(self, link: int) -> Principal:
-        """The principal at the other end of a connection that was greeted."""
+        """Return the principal at the other end of a connection that was greeted."""
 
     def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
-        """A datagram came that a broker of the network has sent."""
+        """Handle a datagram that a broker of the network has sent."""
 
     def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:
-        """An `Append` is on the disk."""
+        """Continue after an `Append` that is on the disk."""
 
     def failed(self, ticket: int, reason: str, at: Moment) -> Sequence[Effect]:
-        """An `Append` could not be written; nothing of it was."""
+        """Handle an `Append` that the journal refused: nothing of it is on the disk."""
 
     def writable(self, at: Moment) -> Sequence[Effect]:
-        """The journal takes writes again, after one that it refused."""
+        """Resume appends: the journal takes them again, after one that it refused."""
 
     def keep(self, record: Record, answered: Answered, at: Moment) -> Sequence[Effect]:
-        """A front keeps something, or keeps it no longer."""
+        """Store or delete a record for a front."""
 
     def tick(self, at: Moment) -> Sequence[Effect]:
-        """It is `wake_at` or later."""
+        """Do the work that is due. Called at `wake_at` or later."""
 
     def leave(self, at: Moment) -> Sequence[Effect]:
-        """Let ways lead round it."""
+        """Let ways lead round this broker, which is to be closed soon."""
 
     @property
     def is_leaving(self) -> bool:
-        """True if it is about to go, and takes no clients of fronts."""
+        """True if the broker is about to go, and takes no clients of fronts."""
 
     @property
     def is_free_to_go(self) -> bool:
-        """True if they do."""
+        """True if, after `leave`, all ways lead round the broker."""
 
     def close(self, at: Moment) -> Sequence[Effect]:
-        """Say goodbye to everybody."""
+        """Close all connections, with a `Bye`."""
 
     def status(self) -> dict[str, Any]:
         """Return counts for people and metrics."""
@@ -127,15 +126,15 @@ class LinkPort(Protocol):
         """Write a message after those before it."""
 
     def close(self, reason: str, /) -> None:
-        """Close it once everything before is written. Nothing of it is handed in any more."""
+        """Close it once everything before is written. Hand in nothing more that it brings."""
 
 
 class StorePort(Protocol):
     """The journal, as it is written."""
 
     def append(self, append: Append) -> None:
-        """Write soon, in order. `Host.answered` says what became of each, in the same order. After
-        a refusal all is refused until it is tried again; then `Host.writable` is called.
+        """Write soon, in order, and call `Host.answered` for each append, in the same order. After
+        a refusal refuse all, until the disk takes writes again; then call `Host.writable`.
         """
 
 
@@ -143,7 +142,7 @@ class MulticastPort(Protocol):
     """The groups that a broker has joined, and those that it sends to."""
 
     def cast(self, datagram: Datagram) -> None:
-        """Send to a group what may be lost, doubled or late."""
+        """Send a datagram to its group. It may be lost, duplicated or late."""
 
     def tune(self, plan: int, groups: tuple[int, ...]) -> None:
         """Join these groups of a plan, and leave its others."""
@@ -156,24 +155,21 @@ class DialPort(Protocol):
         """Connect, and again whenever that fails or the connection is lost, until `undial`."""
 
     def undial(self, url: str, /) -> None:
-        """Connect there no more. A connection that stands stays."""
+        """Stop connecting there. An open connection stays."""
 
 
 class ClockPort(Protocol):
     """The time, and one alarm."""
 
     def moment(self) -> Moment:
-        """Now, by both clocks."""
+        """Return the time, by both clocks."""
 
     def wake_at(self, at: float) -> None:
-        """Call `Host.tick(at)` at that time, and no more at the one that was asked for before."""
+        """Call `Host.tick(at)` at that time, instead of any time that was asked for before."""
 
 
 class Host:
-    """The host of one node, from its start until it stops.
-
-    `links` are those that the node knows, by their numbers.
-    """
+    """The host of one node, from its start until it stops; `links` are the node's, by number."""
 
     def __init__(
         self,
@@ -201,11 +197,11 @@ class Host:
         self._perform(self.machine.start(self._clock.moment()))
 
     def leave(self) -> None:
-        """Let ways lead round the node, before it is closed."""
+        """Let ways lead round the broker, before it is closed."""
         self._perform(self.machine.leave(self._clock.moment()))
 
     def close(self, reason: str) -> None:
-        """Let the node say goodbye, and close all links. It is not woken again."""
+        """Close the node and all its links. It is not woken again."""
         self.alarm_at = -inf
         self._perform(self.machine.close(self._clock.moment()))
         for link in self.links.values():
@@ -213,7 +209,7 @@ class Host:
         self.links.clear()
 
     def stop(self) -> None:
-        """Nothing reaches the node from now on, and nothing is done for it."""
+        """Ignore all inputs and effects from now on."""
         self.is_running = False
         self.alarm_at = -inf
         self.links.clear()
@@ -221,57 +217,57 @@ class Host:
     # --- links ---
 
     def new_link(self) -> int:
-        """A number for a link, which is never used twice."""
+        """Return a number for a link, which is never used twice."""
         return next(self._numbers)
 
     def accept(self, number: int, link: LinkPort, principal: str = "") -> None:
-        """Someone connected; `principal` is the name that the transport has proven, if any."""
+        """Hand in a new connection; `principal` is the name that its transport proves, if any."""
         self.links[number] = link
         self._perform(self.machine.accept(number, self._clock.moment(), principal))
 
     def dial(self, number: int, link: LinkPort, peer: str = "", url: str = "") -> None:
-        """A connection to a broker was made; `peer` is its name, if that is known already."""
+        """Hand in a connection that was dialled; `peer` is the other broker's name, if known."""
         self.links[number] = link
         self._perform(self.machine.dial(number, self._clock.moment(), peer, url))
 
     def unreachable(self, url: str, reason: str) -> None:
-        """No connection could be made to an address, this time."""
+        """Hand in a failed attempt to connect to an address."""
         if self.is_running:
             self._perform(self.machine.unreachable(url, reason, self._clock.moment()))
 
     def reachable_at(self, url: str) -> None:
-        """Where others can reach this broker; empty if they cannot."""
+        """Announce the address at which others can reach this broker; empty for none."""
         self._perform(self.machine.reachable_at(url, self._clock.moment()))
 
     def receive(self, number: int, message: Message, *, up_to: int | None = None) -> None:
-        """A message came. One that is divisible may be handed in several times: what is to be
-        taken now are its rows `up_to` there, without that all that are left.
+        """Hand in a message. One that is divisible may be handed in several times: this time its
+        rows up to `up_to` are handled, or all that are left if that is None.
         """
         if self.is_running:
             at = self._clock.moment()
             self._perform(self.machine.receive(number, message, at, up_to=up_to))
 
     def illegal(self, number: int, error: IllegalMessage) -> None:
-        """Bytes came that are no message."""
+        """Hand in bytes that are no message."""
         if number in self.links:
             self._perform(self.machine.illegal(number, error, self._clock.moment()))
 
     def lost(self, number: int) -> bool:
-        """A connection broke. Whether it was one that the node knew until now."""
+        """Hand in the loss of a connection; return whether the node knew it until now."""
         if self.links.pop(number, None) is None:
             return False
         self._perform(self.machine.lost(number, self._clock.moment()))
         return True
 
     def heard(self, datagram: Datagram) -> None:
-        """A datagram came."""
+        """Hand in a datagram."""
         if self.is_running:
             self._perform(self.machine.heard(datagram, self._clock.moment()))
 
     # --- store and clock ---
 
     def answered(self, ticket: int, reason: str | None) -> None:
-        """An `Append` is on the disk, or could not be written for a reason."""
+        """Hand in the outcome of an `Append`: a reason if it could not be written."""
         if self.is_running:
             at = self._clock.moment()
             if reason is None:
@@ -280,23 +276,23 @@ class Host:
                 self._perform(self.machine.failed(ticket, reason, at))
 
     def writable(self) -> None:
-        """The store takes writes again, after one that it refused."""
+        """Hand in that the store takes writes again, after one that it refused."""
         if self.is_running:
             self._perform(self.machine.writable(self._clock.moment()))
 
     def keep(self, record: Record, answered: Answered) -> None:
-        """A front keeps something: see `Machine`."""
+        """Store or delete a record for a front; `answered` is called with the outcome."""
         if self.is_running:
             self._perform(self.machine.keep(record, answered, self._clock.moment()))
         else:
             answered("the broker is stopping")
 
     def tick(self, due: float) -> None:
-        """The clock rings, as it was asked to do at `due`."""
-        if due == self.alarm_at:
+        """Wake the node. The clock calls this, as it was asked to do at `due`."""
+        if due == self.alarm_at:  # any other alarm was replaced since
             self.alarm_at = inf
             at = self._clock.moment()
-            # A clock may ring too early by a step of its own, and the node may want it later now.
+            # A clock may ring early by its resolution, and the node may want a later time by now.
             self._perform(self.machine.tick(at) if self.machine.wake_at <= at.now else ())
 
     # --- effects ---
@@ -322,6 +318,7 @@ class Host:
                     self._to_ports(effect)
             except Exception as error:  # noqa: BLE001  # raised once all else is done
                 fault = fault or error
+        # A later time needs no call of the clock: the alarm then rings early, and sets the next.
         wake_at = self.machine.wake_at
         if wake_at < self.alarm_at:
             self.alarm_at = wake_at
@@ -343,8 +340,8 @@ class Host:
 
 
 def numbered_ids(prefix: str) -> Callable[[], str]:
-    """Names of sessions, for simulations and tests: `prefix` is a broker's name and its life. A
-    server draws them at random, so that nobody guesses one.
+    """Return a source of session names, for simulations and tests; `prefix` is a broker's name and
+    its life. A server draws random names, which cannot be guessed.
 
     >>> new_id = numbered_ids("b1-2")
     >>> new_id(), new_id()

@@ -1,8 +1,8 @@
-"""`Identity`: what a broker shows of itself, and what exactly it signs.
+"""`Identity`: a broker's token and signatures, and the texts that it signs.
 
-A token that is bound to a broker's key is like a certificate: everybody may see it, and it is worth
-nothing to who does not have the key. So a broker shows it and signs, for each greeting, what nobody
-else has asked to be signed. Keys and signatures are the shell's; a node has only this much of them.
+A token that is bound to a broker's key is like a certificate: it is public, and useless without the
+key. So a broker shows it, and signs for each handshake a text with the other end's fresh nonce. The
+server has the keys and makes the signatures; a node has only this interface.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ class Identity(Protocol):
 
     @property
     def token(self) -> str:
-        """The key that it shows; empty if it has none."""
+        """The token that the broker shows; empty if it has none."""
 
     def sign(self, data: bytes) -> bytes:
-        """Its signature, by which `Authority.verified` knows that it has the key."""
+        """Sign a text, so that `Authority.verified` knows that this broker has the key."""
 
 
 class Nobody:
-    """A broker without a token: it is alone, or its network is open."""
+    """The identity of a broker without a token: it is alone, or its network is open."""
 
     token = ""
 
     def sign(self, data: bytes) -> bytes:  # noqa: ARG002  # whatever it is
-        """See `Identity`."""
+        """Sign nothing: there is no key."""
         return b""
 
 
@@ -54,5 +54,5 @@ def introduction_text(
 
 def fact_text(fact: Fact) -> bytes:
     """Return the text that the origin of a fact signs: all of its content."""
-    said = (fact.origin, fact.version, fact.subject, fact.links, fact.filter, fact.claimed_us)
-    return _encode(("palio fact 2", *said, *fact.visit, *fact.claim))
+    content = (fact.origin, fact.version, fact.subject, fact.links, fact.filter, fact.claimed_us)
+    return _encode(("palio fact 2", *content, *fact.visit, *fact.claim))

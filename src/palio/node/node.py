@@ -332,7 +332,7 @@ class Node:
             core.route(composites)
         if self._has_unfinished:
             is_due = True
-            self._publishing.holding.go_on()
+            self._publishing.holding.send_some()
             self._publishing.detours.go_on()
             self._peers.let_go()
             core.telling.go_on()
@@ -447,7 +447,7 @@ class Node:
         core = self._core
         self._link_reports.look()
         core.settle_up()
-        core.fact_reports.look(core.at.now)
+        core.fact_reports.send_due(core.at.now)
         if self._has_unfinished:
             self.wake_at = core.at.now
         due_at = min(
