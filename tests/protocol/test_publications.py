@@ -69,36 +69,47 @@ def test_there_is_room_up_to_the_window() -> None:
         assert sender.publications.has_room
 
 
-def test_while_a_client_moves_the_broker_that_is_left_answers_for_what_is_not_durable() -> None:
+def test_while_a_client_moves_only_the_broker_that_is_left_answers() -> None:
     sender = Sender()
     publications = sender.publications
-    first, second, durable = sender.publish(1), sender.publish(1), sender.publish(1, durable=True)
+    first, second = sender.publish(1), sender.publish(1)
+    stored, durable = sender.publish(1, durable=True), sender.publish(1, durable=True)
     sender.take_sent()
     publications.cross()
-    assert sender.take_sent() == [(3, True)]
     new = sender.publish(1)
-    assert publications.oldest == 1
-    publications.accepted(Accepted(3, "durable"), behind=True)  # it goes on to the new one
-    publications.accepted(Accepted(4, "memory"))
-    publications.refused(Refused(2, 2, Failure("NotPermitted", "no")))
-    assert (new.levels, first.levels, second.refused, durable.levels) == (["memory"], [], [], [])
+    assert sender.take_sent() == [], "it would overtake what went by the other broker"
+    publications.accepted(Accepted(3, "durable"), behind=True)
     publications.accepted(Accepted(1, "memory"), behind=True)
     publications.refused(Refused(2, 2, Failure("NotPermitted", "no")), behind=True)
-    assert (first.levels, len(second.refused), publications.oldest) == (["memory"], 1, 2)
+    assert (first.levels, len(second.refused), stored.levels) == (["memory"], 1, ["durable"])
+    assert publications.oldest == 2
     publications.left()
     assert (second.levels, type(second.error)) == ([""], Unreachable)
-    publications.accepted(Accepted(3, "durable"))
-    assert durable.levels == ["durable"]
+    assert sender.take_sent() == [(4, True), (5, False)]
+    publications.accepted(Accepted(5, "memory"))
+    publications.accepted(Accepted(4, "durable"))
+    assert (durable.levels, new.levels) == (["durable"], ["memory"])
     assert publications.is_idle
 
 
-def test_a_session_that_is_lost_while_another_is_left_loses_what_both_had() -> None:
+def test_a_session_that_is_lost_while_another_is_left_loses_what_was_sent() -> None:
     sender = Sender()
-    receipts = [sender.publish(1)]
+    sent = sender.publish(1)
+    sender.take_sent()
     sender.publications.cross()
-    receipts.append(sender.publish(1))
+    waiting = sender.publish(1)
     sender.publications.renew()
-    assert [each.levels for each in receipts] == [[""], [""]]
+    assert (sent.levels, waiting.levels) == ([""], [])
+    assert sender.take_sent() == [(2, False)]
+
+
+def test_a_move_that_comes_to_nothing_sends_nothing_again() -> None:
+    sender = Sender()
+    for durable in (True, False):
+        sender.publish(1, durable=durable)
+    sender.take_sent()
+    sender.publications.left()
+    assert sender.take_sent() == []
 
 
 def test_what_was_published_before_the_first_session_goes_in_order() -> None:

@@ -51,7 +51,7 @@ class Receipt(Protocol):
 class _Flight:
     """A parcel on its way, and the receipts for its events."""
 
-    __slots__ = ("durable", "first", "is_last", "last", "nbytes", "parcel", "receipts")
+    __slots__ = ("durable", "first", "is_last", "is_sent", "last", "nbytes", "parcel", "receipts")
 
     def __init__(
         self,
@@ -71,6 +71,8 @@ class _Flight:
             _ = parcel.payload  # to add up what a batch takes costs more than to write it
         self.nbytes = parcel.nbytes
         self.receipts = receipts
+        self.is_sent = False
+        """True if the broker of now was sent it."""
 
 
 class Publications:
@@ -90,6 +92,8 @@ class Publications:
         self._flights: dict[StoredAt, deque[_Flight]] = _no_flights()
         self._behind: deque[_Flight] = deque()
         """Publications that are not durable and were sent to the broker that is being left."""
+        self._is_crossing = False
+        """True until that one is left."""
         self._unanswered_bytes = 0
 
     @property
@@ -123,7 +127,8 @@ class Publications:
         self.next = flight.last + 1
         self._flights[durable].append(flight)
         self._unanswered_bytes += flight.nbytes
-        self._send(Publish(parcel, flight.first, durable))
+        if not self._is_crossing:
+            self._send_all([flight])
 
     # --- answers ---
 
@@ -146,10 +151,11 @@ class Publications:
                             receipt.refuse(message)
 
     def _of(self, *, behind: bool) -> list[tuple[StoredAt, deque[_Flight]]]:
-        """Return the publications that a broker may answer; one that is left answers no durable
-        ones.
+        """Return the publications that a broker may answer: while one is being left, nothing has
+        been sent to the next.
         """
-        return [(False, self._behind)] if behind else list(self._flights.items())
+        durable = [(level, flights) for level, flights in self._flights.items() if level]
+        return [(False, self._behind), *durable] if behind else list(self._flights.items())
 
     def _land(self, flight: _Flight, level: str) -> None:
         self._unanswered_bytes -= flight.nbytes
@@ -166,10 +172,12 @@ class Publications:
 
     def begin(self) -> None:
         """The first session stands: what was published before it goes now."""
-        self._send_again(*self._flights.values())
+        self._send_all(chain(*self._flights.values()))
 
-    def _send_again(self, *flights: Iterable[_Flight]) -> None:
-        for flight in sorted(chain(*flights), key=lambda each: each.first):
+    def _send_all(self, flights: Iterable[_Flight]) -> None:
+        assert not self._is_crossing, "events that went by the broker before would be overtaken"
+        for flight in sorted(flights, key=lambda each: each.first):
+            flight.is_sent = True
             self._send(Publish(flight.parcel, flight.first, flight.durable))
 
     def renew(self) -> None:
@@ -178,18 +186,26 @@ class Publications:
         self.left()
 
     def cross(self) -> None:
-        """Another broker counts from now on: durable events go to it, of others the one before
-        knows, until it is `left`.
+        """Another broker counts from now on. Until the one before is `left` nothing goes to it: a
+        later event there would overtake earlier ones, which receivers would drop as old.
         """
-        self._behind += self._flights[False]
-        self._flights[False] = deque()
-        self._send_again(*self._flights.values())
+        live = self._flights[False]
+        self._behind += (flight for flight in live if flight.is_sent)
+        self._flights[False] = deque(flight for flight in live if not flight.is_sent)
+        for flight in chain(*self._flights.values()):
+            flight.is_sent = False
+        self._is_crossing = True
 
     def left(self) -> None:
-        """The broker of before says no more: of what it has not answered nobody knows."""
+        """The broker of before answers no more: durable events go again, to the broker of now; what
+        became of others is unknown.
+        """
         lost, self._behind = self._behind, deque()
         for flight in lost:
             self._fail(flight, Unreachable(_UNKNOWN))
+        self._is_crossing = False
+        waiting = chain(*self._flights.values())
+        self._send_all(flight for flight in waiting if not flight.is_sent)
 
     def end(self, error: PalioError) -> None:
         """There will be no more answers."""
