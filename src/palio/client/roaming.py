@@ -144,14 +144,14 @@ class Roaming(Upstream, Application):
             self.check_usable()
             await self._move(self._new_session(urls))
 
-    async def _go_elsewhere(self, reply: Sequence[str]) -> None:
+    async def _go_elsewhere(self, offered: Sequence[str]) -> None:
         """The broker is about to go: move to another one, if there is any that takes this client.
 
         A call that came first to leave it, or a lost connection, makes this needless.
         """
         async with self._one_at_a_time:
             here, broker = self.session.urls[0], self.session.broker
-            others = elsewhere(self.session.urls, reply, self._draw)
+            others = elsewhere(self.session.urls, offered, self._draw)
             if not others or self.stays or not self.session.is_connected:
                 return
             try:
@@ -257,7 +257,7 @@ def unanswered(request: Request) -> str:
     return "ask again"
 
 
-def elsewhere(known: Sequence[str], reply: Sequence[str], draw: random.Random) -> list[str]:
+def elsewhere(known: Sequence[str], offered: Sequence[str], draw: random.Random) -> list[str]:
     """The addresses to try: those that the application gave, in any order, so that the clients of
     one broker do not all go to one other; then those that the broker names. `known` begins with
     that of the broker itself.
@@ -271,13 +271,13 @@ def elsewhere(known: Sequence[str], reply: Sequence[str], draw: random.Random) -
     """
     here, *others = known
     draw.shuffle(others)
-    fit = [url for url in _fit(reply, here) if url not in known]
+    fit = [url for url in _fit(offered, here) if url not in known]
     return [*others, *fit[: max(0, MOST_KNOWN - len(known))]]
 
 
-def _fit(reply: Sequence[str], here: str) -> Iterator[str]:
+def _fit(offered: Sequence[str], here: str) -> Iterator[str]:
     is_secure = here.startswith("palios://")
-    for url in dict.fromkeys(reply):
+    for url in dict.fromkeys(offered):
         try:
             address = parse_address(url)
         except InvalidConfiguration:

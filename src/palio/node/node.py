@@ -250,6 +250,7 @@ class Node:
             try:
                 self._about_connection(link, state, message)
             except PalioError as error:
+                core.has_follow_up = True
                 self._membership.refused(state, error)
                 self._links.hang_up(link, error)
         else:

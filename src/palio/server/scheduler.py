@@ -117,14 +117,8 @@ class Unwritten(Protocol):
 class LoopScheduler(FairScheduler):
     """The turns of the loop that is running: each begins when there is something to do."""
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = time.perf_counter,
-        *,
-        turn_s: float = TURN_S,
-        slice_s: float = SLICE_S,
-    ) -> None:
-        super().__init__(clock, turn_s=turn_s, slice_s=slice_s)
+    def __init__(self, clock: Callable[[], float] = time.perf_counter, **seconds: float) -> None:
+        super().__init__(clock, **seconds)
         self.taken = asyncio.Event()
         """Set by every turn."""
         self._loop = asyncio.get_running_loop()

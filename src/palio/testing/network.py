@@ -230,13 +230,13 @@ class Network:
     def dial(self, name: str) -> Dial:
         """Make the dialer of a client of that name: `palio.connect(..., dial=...)`."""
 
-        async def dial(url: str, ear: Receiver) -> Wire:
+        async def dial(url: str, receiver: Receiver) -> Wire:
             broker = self._cluster.broker_at(url) or self._known(url.removeprefix("palio://"))
             await asyncio.sleep(self._cluster.delay_us(name, broker) / US)
             end = self._cluster.open_end(name, broker)
             if end is None:
                 raise ConnectionRefusedError(f"{broker} does not answer")
-            end.reader = ear
+            end.reader = receiver
             return _Wire(end)
 
         return dial
