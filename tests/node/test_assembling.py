@@ -167,7 +167,7 @@ async def test_events_that_come_too_late_are_counted_and_told() -> None:
         await hearer.settled()
         await asyncio.sleep(5)
         gaps.clear()
-        net.delay("b2", "b3", 3.0)
+        net.delay("b2", "b3", 2.5)
         late = asyncio.create_task(far.publish({"n": 1}))
         await asyncio.sleep(0.1)
         await near.publish({"n": 2})

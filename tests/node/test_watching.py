@@ -212,10 +212,10 @@ def test_another_broker_is_told_the_heartbeat_of_brokers() -> None:
 def test_a_silent_neighbour_is_asked_once_until_it_answers() -> None:
     node, first = linked()
     for number in range(FIRST_SAMPLES - first.count(Ping())):  # how far is it?
-        wait(node, 0.0, 0.2)
-        node.receive(1, Pong(), Moment(0.01 * number, 0))
-    assert Ping() not in wait(node, 0.2, 1.0)
-    assert wait(node, 1.0, 2.0).count(Ping()) == 1
+        wait(node, 0.0, 0.5)
+        node.receive(1, Pong(), Moment(0.5 + 0.01 * number, 0))
+    assert Ping() not in wait(node, 0.6, 1.4)
+    assert wait(node, 1.4, 2.0).count(Ping()) == 1
     node.receive(1, Pong(), Moment(2.0, 0))
     assert wait(node, 2.0, 3.0).count(Ping()) == 0
     assert wait(node, 3.0, 3.5).count(Ping()) == 1
@@ -226,7 +226,7 @@ def test_nobody_is_silent_while_this_broker_was_busy() -> None:
     due = node.wake_at
     late = due + 10 * SILENT_BEATS * PEER_HEARTBEAT_S
     assert not any(isinstance(each, Close) for each in node.tick(Moment(late, 0)))
-    wait(node, late, late + SILENT_BEATS * PEER_HEARTBEAT_S - 0.5)
+    wait(node, late, late + SILENT_BEATS * PEER_HEARTBEAT_S - 0.6)
     assert node.status()["peers"]["b2"]["up"]
     wait(node, late, late + SILENT_BEATS * PEER_HEARTBEAT_S + 0.5)
     assert not node.status()["peers"]["b2"]["up"]

@@ -24,7 +24,10 @@ from palio.protocol.messages import Bye, Ping
 from palio.routing.protocol import Hierarchy
 
 TICKS_A_HEARTBEAT: Final = 5
-"""So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs."""
+"""So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs..."""
+
+CALM_TICKS_A_HEARTBEAT: Final = 2
+"""...which are looked at so often while all are connected: most of what a calm broker does."""
 
 LEASE_STEPS: Final = 10
 """Steps that the end of a lease counts: it is written, and announced to all brokers."""
@@ -59,9 +62,15 @@ class Watch:
         return self._neighbours_at if self._core.neighbours else inf
 
     def begin(self) -> None:
-        """Look again soon."""
-        core = self._core
-        self._neighbours_at = core.at.now + core.settings.peer_heartbeat_s / TICKS_A_HEARTBEAT
+        """Look again soon, and in time for a neighbour that is silent for too long."""
+        core, heartbeat_s = self._core, self._core.settings.peer_heartbeat_s
+        ticks, silent_at = CALM_TICKS_A_HEARTBEAT, inf
+        for neighbour in core.neighbours.values():
+            if neighbour.link is None:
+                ticks = TICKS_A_HEARTBEAT
+            elif (state := self._links.get(neighbour.link)) is not None:
+                silent_at = min(silent_at, state.heard + SILENT_BEATS * heartbeat_s)
+        self._neighbours_at = min(core.at.now + heartbeat_s / ticks, silent_at)
 
     def tick(self) -> bool:
         """Time has passed: whether it was time to look at neighbours."""
@@ -168,7 +177,7 @@ class Watch:
         # Nobody can be heard while this broker itself is busy.
         state.heard = min(core.at.now, state.heard + late)
         silent_s = core.at.now - state.heard
-        if silent_s > SILENT_BEATS * heartbeat_s:
+        if core.at.now >= state.heard + SILENT_BEATS * heartbeat_s:
             core.report("warning", "silent", peer=str(party.peer))
             self._links.lost(link)
             core.out.append(Close(link, "silent"))
