@@ -30,7 +30,7 @@ from palio.protocol.messages import (
     Message,
     Ping,
     Pong,
-    Seen,
+    StreamAck,
 )
 from palio.routing.algorithms import find_algorithm
 from palio.simulation.agenda import MESSAGE, US
@@ -55,8 +55,8 @@ TURN: Final = 6
 class Processors:
     """Whatever a computer does takes `action_us` of one processor, and waits until one has time.
 
-    >>> from palio.simulation.agenda import Agenda
-    >>> agenda, done = Agenda(), []
+    >>> from palio.simulation.agenda import EventQueue
+    >>> agenda, done = EventQueue(), []
     >>> few = Processors(agenda, count=1, action_us=500)
     >>> for name in ("b1", "b2"):
     ...     few.do(name, lambda name=name: done.append((agenda.now_us, name)))
@@ -137,7 +137,7 @@ class Shared:
         for name in shape.names:
             world.add_broker(
                 name,
-                lambda broker: algorithm.new(broker, life=world.at.wall_us),
+                lambda broker: algorithm.new(broker, incarnation=world.at.wall_us),
                 parent=shape.parents.get(name, "") if algorithm.has_parents else "",
             )
         for one, other in shape.links:
@@ -152,7 +152,7 @@ class Shared:
 
     def _count(self, sender: str, message: Message) -> bool:
         if sender in self.world.disks and not isinstance(
-            message, ABOUT_EVENTS | Ping | Pong | Seen
+            message, ABOUT_EVENTS | Ping | Pong | StreamAck
         ):
             self._told += 1
         return False

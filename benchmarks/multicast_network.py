@@ -52,8 +52,8 @@ READY_S: Final = 60.0
 """Seconds that a broker may take to start, and all to know of each other, on a busy machine."""
 GROUPS: Final = {4: "239.195.0.0/16", 6: "ff18::/112"}
 ALL: Final[dict[str, Any]] = {
-    "may_publish": "TRUE",
-    "may_hear": "TRUE",
+    "allow_publish": "TRUE",
+    "allow_subscribe": "TRUE",
     "monitor": True,
     "operate": True,
 }

@@ -30,8 +30,8 @@ from palio.protocol.messages import (
     Pong,
     Publish,
     Refused,
-    Seen,
     Settle,
+    StreamAck,
     Subscribe,
     Welcome,
     unpack_mask,
@@ -268,7 +268,7 @@ class Wire(asyncio.Protocol):
             self._hear(message)
         ack = self._stream.ack()
         if ack is not None:
-            self.send(Seen(ack.count))
+            self.send(StreamAck(ack.count))
         for waiting in list(self._waiting):
             condition, future = waiting
             if future.done():  # given up

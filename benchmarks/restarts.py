@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from palio.node.settings import Settings
-from palio.protocol.messages import Advertise, Done, Facts, Known, Message, Ping, Pong, Route
+from palio.protocol.messages import Advertise, Digest, Done, Facts, Message, Ping, Pong, Route
 from palio.routing.algorithms import find_algorithm
 from palio.routing.messages import LinkState, LinkTable, TreePlan
 from palio.simulation.topologies import Topology, line, star
@@ -60,7 +60,7 @@ class Restarts:
         for name in topology.brokers:
             self.world.add_broker(
                 name,
-                lambda broker: algorithm.new(broker, life=self.world.at.wall_us),
+                lambda broker: algorithm.new(broker, incarnation=self.world.at.wall_us),
                 parent=above.get(name, ""),
             )
         for one, other in topology.edges:
@@ -106,7 +106,7 @@ def _names_in(message: Message) -> int:
     match message:
         case Facts(facts):
             return sum(1 + len(each.links) for each in facts)
-        case Known(versions):
+        case Digest(versions):
             return len(versions)
         case Route(LinkState() as state):
             return 1 + len(state.neighbours)

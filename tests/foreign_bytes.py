@@ -31,7 +31,7 @@ from palio.language.parsing import parse_filter
 from palio.matching.index import Index
 from palio.model.events import check_times, rows, stamped
 from palio.node.effects import Entry
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
     Ack,
     Claim,
@@ -166,7 +166,7 @@ def frames(_: Path) -> Case:
 
 def journal(folder: Path) -> Case:
     """A row of a journal."""
-    notice = Notice("b2 5", 7, "ann/1", 3, 9, 4).parcel
+    notice = LossMarker("b2 5", 7, "ann/1", 3, 9, 4).parcel
     lone = Parcel.of("", PLAIN[:1]).stamped("alice", 9, 10**15)
     many = Parcel("", PLAIN).stamped("alice", 20, 10**15)
     here = "b1", "alice/all"
@@ -208,7 +208,7 @@ def read_entry(found: Journal, number: int) -> None:
     for entry in entries:
         assert_sound(entry.parcel.batch)
         assert len(entry.parcel.rows) == len(entry.parcel)
-        if Notice.of(entry.parcel) is None:
+        if LossMarker.of(entry.parcel) is None:
             check_stamps(entry.parcel)
 
 

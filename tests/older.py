@@ -10,7 +10,7 @@ from unittest.mock import patch
 from palio.errors import InvalidInput
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.filters import TRUE, Filter
-from palio.node import vouching
+from palio.node import fact_verifier
 from palio.node.interests import Interests
 from palio.node.operations import Claim
 from palio.protocol import wire
@@ -53,7 +53,7 @@ def older_brokers(*names: str) -> Iterator[None]:
             (wire, "parse_filter", parses(parse_filter)),
             (wire, "parse_advertisement", parses(parse_advertisement)),
             (Interests, "_read", reads),
-            (vouching, "parse_filter", parses(parse_filter) if names else parse_filter),
+            (fact_verifier, "parse_filter", parses(parse_filter) if names else parse_filter),
         ):
             stack.enter_context(patch.object(owner, name, wrong))
         yield

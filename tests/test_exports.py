@@ -23,7 +23,7 @@ PUBLIC: Final = {
     "Filter",
     "Gap",
     "Late",
-    "Offer",
+    "AdvertisementHandle",
     "Parameter",
     "Parcel",
     "Pattern",
@@ -35,7 +35,7 @@ PUBLIC: Final = {
     "Subscription",
     "SyncBus",
     "SyncClient",
-    "SyncOffer",
+    "SyncAdvertisementHandle",
     "SyncSubscription",
     "Topology",
     "Trace",
@@ -61,8 +61,17 @@ PUBLIC: Final = {
 }
 
 RETURNING: Final = sorted(
-    {"Bus", "Client", "Filter", "Offer", "Pattern", "Subscription", "SyncBus", "SyncClient"}
-    | {"SyncOffer", "SyncSubscription"}
+    {
+        "Bus",
+        "Client",
+        "Filter",
+        "AdvertisementHandle",
+        "Pattern",
+        "Subscription",
+        "SyncBus",
+        "SyncClient",
+    }
+    | {"SyncAdvertisementHandle", "SyncSubscription"}
 )
 """Classes whose methods return what people want to name."""
 

@@ -22,7 +22,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "errors.py": "protocol/test_failures.py",
     "multicast/flow_paths.py": "multicast/test_outflows.py",
     "node/effects.py": "node/test_node.py",
-    "node/limits.py": "node/test_allowances.py",
+    "node/limits.py": "node/test_rate_limiters.py",
     "node/operations.py": "node/test_memory.py",
     "node/settings.py": "server/test_settings.py",
     "routing/flood_tables.py": "routing/test_flooded.py",

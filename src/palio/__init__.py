@@ -28,9 +28,9 @@ if TYPE_CHECKING:
         Topology,
         Trace,
     )
-    from palio.client.blocking import SyncBus, SyncClient, SyncOffer, SyncSubscription
+    from palio.client.blocking import SyncAdvertisementHandle, SyncBus, SyncClient, SyncSubscription
     from palio.client.bus import Bus
-    from palio.client.connection import Client, Offer, connect
+    from palio.client.connection import AdvertisementHandle, Client, connect
     from palio.client.events import Event, Gap, Late, Published
     from palio.client.subscriber import Parameter, Subscriber, on
     from palio.client.subscription import Subscription
@@ -51,9 +51,9 @@ _NAMES: Final = {
         *("AddedPeer", "CatalogueEntry", "PeerOfBroker", "Remains", "RemovedPeer"),
         *("Topology", "Trace"),
     ),
-    "client.blocking": ("SyncBus", "SyncClient", "SyncOffer", "SyncSubscription"),
+    "client.blocking": ("SyncBus", "SyncClient", "SyncAdvertisementHandle", "SyncSubscription"),
     "client.bus": ("Bus",),
-    "client.connection": ("Client", "Offer", "connect"),
+    "client.connection": ("Client", "AdvertisementHandle", "connect"),
     "client.events": ("Event", "Gap", "Late", "Published"),
     "client.subscriber": ("Parameter", "Subscriber", "on"),
     "client.subscription": ("Subscription",),
@@ -74,6 +74,7 @@ _HOMES: Final = {name: module for module, names in _NAMES.items() for name in na
 __all__ = [
     "AddedPeer",
     "Advertisement",
+    "AdvertisementHandle",
     "Bus",
     "CatalogueEntry",
     "Client",
@@ -82,7 +83,6 @@ __all__ = [
     "Filter",
     "Gap",
     "Late",
-    "Offer",
     "Parameter",
     "Parcel",
     "Pattern",
@@ -92,9 +92,9 @@ __all__ = [
     "RemovedPeer",
     "Subscriber",
     "Subscription",
+    "SyncAdvertisementHandle",
     "SyncBus",
     "SyncClient",
-    "SyncOffer",
     "SyncSubscription",
     "Topology",
     "Trace",

@@ -23,7 +23,7 @@ from palio.routing.protocol import Router
 from palio.routing.trees import shortest_ways
 from palio.simulation import Randomness, Topology, connected_random, tree
 from palio_studies.simulator import Delivery, Link, Network, Service
-from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.inbox import Envelope
 from palio_studies.simulator.network import RouterFactory
 from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row
@@ -113,11 +113,11 @@ class SteadyWork:
         self._lines = lines
         self._keys: dict[tuple[str, str], set[int]] = {}
 
-    def line(self, letter: Letter) -> int:
+    def line(self, letter: Envelope) -> int:
         """See `Service`."""
         return int(isinstance(letter.message, RowParcel)) % self._lines
 
-    def time_us(self, broker: str, letter: Letter) -> int:
+    def time_us(self, broker: str, letter: Envelope) -> int:
         """See `Service`."""
         if isinstance(letter.message, RowParcel):
             return self._event_us * self._looks(broker, letter.message)
@@ -126,7 +126,7 @@ class SteadyWork:
     def _looks(self, broker: str, events: RowParcel) -> int:  # noqa: ARG002  # for Siena
         return len(events)
 
-    def _changes(self, broker: str, letter: Letter) -> int:
+    def _changes(self, broker: str, letter: Envelope) -> int:
         """How many changes of its table a message means to a broker, if its turn has come."""
         message = letter.message
         if not isinstance(message, Batch):
@@ -156,7 +156,7 @@ class SienaService(SteadyWork):
     def _looks(self, broker: str, events: RowParcel) -> int:
         return sum(max(1, self.posets[broker].tried(row)) for row in events.rows)
 
-    def _changes(self, broker: str, letter: Letter) -> int:
+    def _changes(self, broker: str, letter: Envelope) -> int:
         return super()._changes(broker, letter) * max(1, len(self.posets[broker]))
 
 

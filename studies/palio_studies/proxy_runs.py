@@ -358,7 +358,7 @@ SOURCE: Final = "b2"
 CHILD: Final = "b3"
 
 _CARRIES: Final = frozenset(
-    {"Publish", "Accepted", "Forward", "Deliver", "Carry", "EntriesStored", "Seen"}
+    {"Publish", "Accepted", "Forward", "Deliver", "Carry", "EntriesStored", "StreamAck"}
 )
 """Messages about events and what was seen of them; heartbeats and these apart, the rest mends."""
 

@@ -330,7 +330,7 @@ class SteadyPlan(msgspec.Struct, frozen=True, kw_only=True):
     sites: int = 100
 
 
-Ask: TypeAlias = Callable[[Client, Randomness], object]
+Query: TypeAlias = Callable[[Client, Randomness], object]
 """What a party does: it subscribes to something."""
 
 
@@ -378,7 +378,7 @@ class Flow(NamedTuple):
         return BusiestLink(ends, crossed[ends] / self.seconds / self.plan.capacity)
 
 
-def flow(plan: SteadyPlan, seed: int, interests: Interests, ask: Ask) -> Flow:
+def flow(plan: SteadyPlan, seed: int, interests: Interests, ask: Query) -> Flow:
     """Run it: each notification is published by any object, with Poisson gaps."""
     bytes_per_ms = None if plan.capacity is None else plan.capacity * NOTIFICATION_BYTES / 1000
     scene = _Scene(plan.architecture, plan.sites, seed, bytes_per_ms)

@@ -1,4 +1,4 @@
-"""What clients of the campaign may hear and publish, where they need a grant."""
+"""What clients of the campaign may receive and publish, where they need a grant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def doors_with(brokers: tuple[str, ...]) -> Doors:
 
     >>> door = doors_with(("b1",)).authority("b1")
     >>> from palio.node.effects import Moment
-    >>> print(door.authenticate("alice", "", Moment(0.0, 0)).may_hear)
+    >>> print(door.authenticate("alice", "", Moment(0.0, 0)).allow_subscribe)
     x < 4
     """
     return Doors(lambda _: _Anyone(*map(broker, brokers)), Badge, str)

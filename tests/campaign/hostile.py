@@ -17,19 +17,19 @@ from palio.protocol.limits import MAX_NUMBER, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
-    Ask,
+    Digest,
     Fact,
     Facts,
     Hello,
-    Known,
     Message,
     Ping,
     Pong,
     Publish,
+    Query,
     Replace,
     Route,
-    Seen,
     Settle,
+    StreamAck,
     Subscribe,
     Unsubscribe,
     Update,
@@ -136,7 +136,7 @@ def _receipts(random: Randomness) -> Sequence[Message]:
     return [
         Acknowledge(random.below(5), random.below(1 << 50)),
         Acknowledge(1, 0, held=MAX_NUMBER, bookmark=b"x" * 100),
-        Seen(random.below(1_000)),
+        StreamAck(random.below(1_000)),
     ]
 
 
@@ -146,7 +146,7 @@ def _as_a_broker(random: Randomness) -> Sequence[Message]:
     said: Sequence[Message] = (
         Route(routing.Batch((wish,), fresh=True)),
         Facts((Fact("b1", 1 << 60, "links", ()),)),
-        Known({"b1": 1 << 60}),
+        Digest({"b1": 1 << 60}),
         Route(routing.Settled(random.below(9))),
     )
     return [random.choice(said)]
@@ -162,7 +162,7 @@ def _too_much(_random: Randomness) -> Sequence[Message]:
     return [
         message
         for number in range(MANY)
-        for message in (Settle(1_000 + number), Ask(2_000 + number, "status"), Ping())
+        for message in (Settle(1_000 + number), Query(2_000 + number, "status"), Ping())
     ]
 
 

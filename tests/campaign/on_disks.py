@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from palio.node.effects import Entry
-from palio.node.vouching import is_subscription
+from palio.node.fact_verifier import is_subscription
 from palio.protocol.messages import Fact
 from palio.simulation.disks import Disk
 

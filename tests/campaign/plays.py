@@ -128,14 +128,14 @@ class Play:
         is_below: bool,
         name: str,
     ) -> Router:
-        """One that says what it says with the versions of this life, by its own clock. Where
+        """One that says what it says with the versions of this incarnation, by its own clock. Where
         brokers find out who is above, it `is_below` others by half of all seeds.
         """
         algorithm = find_algorithm(routing)
         if outside is not None:
             return algorithm.new_gateway(name, find_algorithm(outside.routing), outside.brokers)
-        life = world.wall_of(name)
-        return algorithm.new_assembling(name, life=life, has_parent=is_below)
+        incarnation = world.wall_of(name)
+        return algorithm.new_assembling(name, incarnation=incarnation, has_parent=is_below)
 
     # --- running ---
 

@@ -22,7 +22,8 @@ EVERY_EVENT: Final[tuple[Mapping[str, Any], ...]] = tuple(
 
 
 BOTH_S: Final = 3.0
-"""So long after it set out a client may hear what the broker that it leaves has found, at least."""
+"""So long after it set out a client may receive what the broker that it leaves has found, at
+least."""
 
 
 class FoundSequence(NamedTuple):

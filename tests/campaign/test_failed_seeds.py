@@ -16,7 +16,8 @@ FAILED: Final[Mapping[int, str]] = {
     2001027: "the campaign's own: a broker that stops may not know what its disk had refused",
     2001142: "a broker could not be told to part from one that did not let it in",
     2201142: "the campaign's own: a disk refused for longer than was drawn",
-    2500220: "a broker with a full disk did not tell of its new life: events went to its last flow",
+    2500220: "a broker with a full disk did not tell of its new incarnation: events "
+    "went to its last flow",
     2500462: "a link ended whenever the disk at its end refused a carried event",
     2832830: "the campaign's own: a client gave up a subscription that was refused whole twice",
     2837755: "a disk refused a durable subscription, and took events that were kept for nobody",

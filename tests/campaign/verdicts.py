@@ -152,7 +152,7 @@ class _Verdict:
                 yield from self._disordered(actor, since, interest.name)
                 yield from self._lost(actor, interest)
             else:
-                yield from self._untold(actor, interest)
+                yield from self._unpublished(actor, interest)
         for key in sorted({each.key for each in actor.live}):
             heard = self._once(actor, [each for each in actor.live if each.key == key])
             yield from self._doubled(heard, f"{actor.name} live, key {key}")
@@ -200,7 +200,7 @@ class _Verdict:
                 yield Breach("outside", f"{actor.name} heard {each}, which no grant admits")
 
     def _once(self, actor: Actor, heard: list[HeardEvent]) -> list[HeardEvent]:
-        """What a session must not hear twice, of what it heard live. It may hear again what was
+        """What a session must not hear twice, of what it heard live. It may receive again what was
         published again, and at another broker what it had heard before it set out; on a graph also
         what it had heard before its broker stopped, which is known there by its number no more.
         """
@@ -304,7 +304,7 @@ class _Verdict:
             had = [str(each) for each in interest.versions]
             yield Breach("lost", f"{actor.name} {interest.name} {had} did not hear {lost}")
 
-    def _untold(self, actor: Actor, interest: Interest) -> Iterator[Breach]:
+    def _unpublished(self, actor: Actor, interest: Interest) -> Iterator[Breach]:
         """Live events that did not come, though no gap was told, or nothing broke meanwhile."""
         heard = {(each.publisher, each.seq) for each in actor.live}
         last_gap_s = max(actor.gaps_s, default=-inf)

@@ -38,20 +38,20 @@ def key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Path:
 def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = document(
         capsys,
-        *("token", "create", "alice", "--key", str(key), "--may-hear", "price < 5"),
+        *("token", "create", "alice", "--key", str(key), "--allow-subscribe", "price < 5"),
         *("--expires", "1h", "--limit", "events_per_s=100", "--network", "staging"),
     )
     token = kept(key.with_name("alice"), made["token"])
     status, out, _ = run(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert status == 0
-    assert "name         alice" in out
+    assert "name            alice" in out
     assert "(valid)" in out
-    assert "may hear     price < 5" in out
-    assert "may publish  nothing" in out
-    assert "network      staging" in out
-    assert "monitor      no" in out
-    assert "acts as      alice\n" in out
-    assert "limits       events_per_s 100" in out
+    assert "allow_subscribe price < 5" in out
+    assert "allow_publish   nothing" in out
+    assert "network         staging" in out
+    assert "monitor         no" in out
+    assert "acts as         alice\n" in out
+    assert "limits          events_per_s 100" in out
     read = document(capsys, "token", "inspect", token, "--keys", f"{key}.pub")
     assert read["claims"]["aud"] == "staging"
     assert read["claims"]["exp"] - read["claims"]["iat"] == 3_600
@@ -65,7 +65,7 @@ def test_a_token_may_act_under_other_names(key: Path, capsys: pytest.CaptureFixt
     names = ("--identity", "ann", "--identity", "bob")
     made = document(capsys, "token", "create", "planner", "--key", str(key), *names)
     token = kept(key.with_name("planner"), made["token"])
-    assert "acts as      planner, ann, bob\n" in run(capsys, "token", "inspect", token)[1]
+    assert "acts as         planner, ann, bob\n" in run(capsys, "token", "inspect", token)[1]
     assert document(capsys, "token", "inspect", token)["claims"]["identities"] == ["ann", "bob"]
 
 
@@ -80,8 +80,8 @@ def test_a_token_may_have_grants_that_are_no_filters(
     assert claims[grant] is True
     assert other not in claims
     shown = run(capsys, "token", "inspect", token)[1]
-    assert f"{grant:12} yes" in shown
-    assert f"{other:12} no" in shown
+    assert f"{grant:15} yes" in shown
+    assert f"{other:15} no" in shown
 
 
 def kept(path: Path, token: str) -> str:
@@ -179,7 +179,7 @@ def test_a_token_of_another_key_is_told(key: Path, capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("--may-hear", "price <"), "line 1, column 8"),
+        (("--allow-subscribe", "price <"), "line 1, column 8"),
         (("--expires", "soon"), "is no time"),
         (("--expires", "0s"), "1s at least"),
         (("--expires", "99999999d"), "MAX_TIME_S"),
@@ -220,16 +220,16 @@ def test_a_token_of_a_broker_is_bound_to_its_key(
     own = key.with_name("north")
     run(capsys, "keys", "create", str(own))
     asked = ("token", "create", "north", "--key", str(key), "--broker", f"{own}.pub")
-    given = ("--may-publish", "TRUE", "--out", f"{own}.token")
+    given = ("--allow-publish", "TRUE", "--out", f"{own}.token")
     document(capsys, *asked, *given)
     token = (own.with_suffix(".token")).read_text().strip()
     _, out, _ = run(capsys, "token", "inspect", f"{own}.token", "--keys", f"{key}.pub")
     bound = keyfiles.public_key_text(keyfiles.load_private_key(own).public_key())
-    assert f"broker       with the key {bound}" in out
+    assert f"broker          with the key {bound}" in out
     assert tokens.BoundToken(token, keyfiles.load_private_key(own)).name == "north"
     document(capsys, *asked[:5], "--out", f"{own}.plain")
     _, out, _ = run(capsys, "token", "inspect", f"{own}.plain")
-    assert "broker       no" in out
+    assert "broker          no" in out
     run(capsys, "keys", "create", str(key.with_name("south")))
     status, _, err = run(capsys, *asked[:6], str(key.parent))
     assert status == 2

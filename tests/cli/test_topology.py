@@ -214,7 +214,7 @@ def test_without_a_token_one_is_asked_for(run: Palio, guarded: tuple[str, Path])
 def test_what_shows_others_names_the_grant_that_is_missing(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None], command: tuple[str, ...]
 ) -> None:
-    show_token("ann", may_hear="TRUE", may_publish="TRUE")
+    show_token("ann", allow_subscribe="TRUE", allow_publish="TRUE")
     refused = run(*command, "--from", guarded[0])
     assert (refused.status, refused.out) == (2, "")
     assert "needs the grant `monitor`" in refused.err
@@ -225,7 +225,7 @@ def test_what_shows_others_names_the_grant_that_is_missing(
 def test_a_trace_without_the_grant_is_of_ones_own(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
 ) -> None:
-    show_token("ann", may_hear="TRUE", may_publish="TRUE")
+    show_token("ann", allow_subscribe="TRUE", allow_publish="TRUE")
     traced = run("trace", '{"x": 1}', "--at", guarded[0])
     assert traced.status == 1
     assert traced.out.splitlines()[-1].startswith("only what belongs to 'ann'; what concerns")
@@ -238,7 +238,7 @@ def test_a_trace_without_the_grant_is_of_ones_own(
 def test_what_one_may_publish_is_announced_until_ctrl_c(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
 ) -> None:
-    show_token("ann", may_publish="region = 'EU'")
+    show_token("ann", allow_publish="region = 'EU'")
     refused = run("adv", "region = 'US'", "--at", guarded[0])
     assert refused.status == 2
     assert "'ann' may publish nothing that region = 'US' announces" in refused.err
@@ -256,7 +256,7 @@ def test_who_may_announce_no_longer_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pub, "LOOK_S", 0.05)
-    show_token("ann", may_publish="TRUE", expires=int(time.time()) + 2)
+    show_token("ann", allow_publish="TRUE", expires=int(time.time()) + 2)
     ended = run("adv", "TRUE", "--at", guarded[0])
     assert ended.status == 2
     assert "the connection has ended for good" in ended.err
@@ -299,7 +299,7 @@ def test_an_identity_advertises_in_one_process_and_publishes_in_another(
 def test_who_shows_a_token_acts_under_its_own_name(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
 ) -> None:
-    show_token("ann", may_publish="TRUE")
+    show_token("ann", allow_publish="TRUE")
     refused = run("pub", "--to", guarded[0], "--as", "bob", stdin='{"x": 1}')
     assert refused.status == 2
     assert "'ann' may not act as 'bob'" in refused.err

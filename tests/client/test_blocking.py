@@ -353,7 +353,7 @@ def test_a_client_may_be_closed_twice() -> None:
 def test_an_offer_and_questions_without_await() -> None:
     with broker("b1", routing="advertised") as url, palio.SyncClient(url, name="ann") as client:
         offer = client.advertise("x < :most", {"most": 5})
-        assert repr(offer) == "<SyncOffer of x < 5>"
+        assert repr(offer) == "<SyncAdvertisementHandle of x < 5>"
         client.settled()
         heard = client.subscribe("x > 1")
         assert client.status()["subscriptions"] == 1

@@ -60,7 +60,7 @@ class Line:
 
 
 class Reader:
-    """A client that hears a durable pattern, in one life of it."""
+    """A client that hears a durable pattern, in one incarnation of it."""
 
     def __init__(self, line: Line, pattern: Pattern, window_s: float = WINDOW_S) -> None:
         self.line = line

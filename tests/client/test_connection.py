@@ -452,7 +452,7 @@ async def test_a_question() -> None:
 
 @in_virtual_time
 async def test_the_whole_catalogue_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("palio.node.questions.CATALOGUE_ROWS", 3)
+    monkeypatch.setattr("palio.node.admin_queries.CATALOGUE_ROWS", 3)
     async with Network("line:1") as net:
         client = await net.connect("b1")
         for x in range(10):

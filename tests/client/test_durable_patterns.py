@@ -56,19 +56,21 @@ def due_of(text: str, published: Sequence[Event]) -> list[Parts]:
 
 def known(lives: Sequence[list[Parts]]) -> list[Parts]:
     """What was heard in all lives, in order, each once."""
-    return list(map(list, dict.fromkeys(tuple(each) for life in lives for each in life)))
+    return list(
+        map(list, dict.fromkeys(tuple(each) for incarnation in lives for each in incarnation))
+    )
 
 
 def check(lives: Sequence[list[Parts]], due: list[Parts]) -> None:
-    """Nothing else, in order, and in one life nothing twice and nothing left out."""
+    """Nothing else, in order, and in one incarnation nothing twice and nothing left out."""
     assert known(lives) == due
-    for life in filter(None, lives):
-        begin = due.index(life[0])
-        assert life == due[begin : begin + len(life)]
+    for incarnation in filter(None, lives):
+        begin = due.index(incarnation[0])
+        assert incarnation == due[begin : begin + len(incarnation)]
 
 
 class Bob:
-    """Who hears a durable pattern in one life after the other."""
+    """Who hears a durable pattern in one incarnation after the other."""
 
     def __init__(self, net: Network, text: str, rng: random.Random) -> None:
         self.net = net
@@ -87,9 +89,9 @@ class Bob:
         self.lives.append([])
         self._hearing = asyncio.create_task(self._hear(heard, self.lives[-1]))
 
-    async def _hear(self, heard: Subscription, life: list[Parts]) -> None:
+    async def _hear(self, heard: Subscription, incarnation: list[Parts]) -> None:
         async for event in heard:
-            life.append(parts(event))
+            incarnation.append(parts(event))
             if self.rng.random() < 0.3:  # it takes its time to deal with it
                 await asyncio.sleep(self.rng.uniform(0, 3))
 
@@ -498,13 +500,13 @@ class Real(Changing):
         self.lives.append([])
         self._reading = asyncio.create_task(self._read(self.lives[-1]))
 
-    async def _read(self, life: list[Parts]) -> None:
+    async def _read(self, incarnation: list[Parts]) -> None:
         assert self._sub is not None
         assert self._sub.stdout is not None
         async for line in self._sub.stdout:
             if line.endswith(b"\n"):  # else it was killed before it had said so
                 heard = json.loads(line)
-                life.append([(each["publisher"], each["seq"]) for each in heard["parts"]])
+                incarnation.append([(each["publisher"], each["seq"]) for each in heard["parts"]])
                 self.changed.set()
 
     async def die(self) -> None:

@@ -24,7 +24,7 @@ from palio.protocol.messages import (
     Ping,
     Pong,
     Route,
-    Seen,
+    StreamAck,
     Subscribe,
     Unsubscribe,
     Update,
@@ -128,7 +128,7 @@ async def test_pings_are_answered_and_what_came_is_said_to_have() -> None:
     async with broker(pinging) as (url, heard), palio.connect(url) as client:
         await client.subscribe("x < 1")
         async with asyncio.timeout(30):
-            while Seen(1) not in heard:  # noqa: ASYNC110  # the scripted broker only takes notes
+            while StreamAck(1) not in heard:  # noqa: ASYNC110  # the scripted broker only takes notes
                 await asyncio.sleep(0)
     assert Pong() in heard
     assert heard[-1] == Bye("closed")

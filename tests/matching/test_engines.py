@@ -134,7 +134,7 @@ def _refuses(engine: Matcher, key: int, values: dict[str, Any]) -> bool:
 
 
 def live(rng: random.Random, monkeypatch: pytest.MonkeyPatch, plan: str, pairs: int) -> Campaign:
-    """A life of so many pairs, under one plan of the index."""
+    """An incarnation of so many pairs, under one plan of the index."""
     monkeypatch.setattr(warming, "FALLBACK_PAIRS", 1 << 62)
     monkeypatch.setattr(store, "MERGE_ROWS", rng.choice((12, 40, 4096)))
     monkeypatch.setattr(building, "FAN_OUT", rng.choice((2, 3, 4)))

@@ -120,13 +120,13 @@ def test_equals_the_reference_after_any_changes(
     costs = {"few": 0.0 if plan == "few" else 1.0, "many": 0.5}
     monkeypatch.setattr(Costs, "of", lambda *_: costs)
     monkeypatch.setattr(snapshots, "MAX_RECENT_ROWS", most)
-    life = Life(rng, large)
+    incarnation = Life(rng, large)
     for events in (20, 1, 0, 17, FEW_EVENTS, FEW_EVENTS + 1, 520, 40):
         for _ in range(rng.choice((0, 1, 12))):
-            life.change()
-        life.check(events)
-    life.index.merge()
-    life.check(20)
+            incarnation.change()
+        incarnation.check(events)
+    incarnation.index.merge()
+    incarnation.check(20)
 
 
 @pytest.mark.parametrize("op", ["=", "<", "<=", ">", ">="])

@@ -1,10 +1,11 @@
 """Durable events from origin to home: the streams, the queues and the log (D1 to D6, L1 to L4).
 
 Brokers a, b and c; one durable subscription S, which its client takes from one to the next (each
-visit is a claim with a greater number); events that are published anywhere. Between any two brokers
-lies a network in which a `Carry` or a `Stored`, once sent, may arrive at any later time, any number
-of times, or never: that is every path through every graph, with brokers on it that drop, and every
-retransmission. Facts of the map (claims, and the log of each broker) spread from any broker to any.
+visit is a claim with a greater number); events that are published anywhere. Between any
+two brokers lies a network in which a `Carry` or a `Stored`, once sent, may arrive at any later
+time, any number of times, or never: that is every path through every graph, with brokers on it
+that drop, and every retransmission. Facts of the map (claims, and the log of each broker) spread
+from any broker to any.
 
 What a broker does is written down here once, as the node has to do it:
 
@@ -162,9 +163,9 @@ class State(NamedTuple):
 
     brokers: tuple[Broker, ...]
     network: frozenset[Carry | Stored]
-    visit: int
+    session_epoch: int
     claim: Claim
-    """That of the client's visit."""
+    """That of the client's session_epoch."""
     seen: tuple[int, ...]
     """Delivered to the client since it came to its broker."""
     heard: frozenset[int]
@@ -201,7 +202,7 @@ class Durable:
     is_slow: bool = False
     """Anything may happen before an append is stored; else it is stored at once."""
     forgets: bool = False
-    """At its last visit the client is a new process, which has no number."""
+    """In its last session the client is a new process, which has no number."""
     other: bool = False
     """Every second event is for the other subscription."""
     error: str = ""
@@ -219,7 +220,7 @@ class Durable:
         return State(
             brokers=tuple(brokers),
             network=frozenset(),
-            visit=0,
+            session_epoch=0,
             claim=claim,
             seen=(),
             heard=frozenset(),
@@ -253,7 +254,7 @@ class Durable:
             if broker.disk.claim != state.claim:
                 return False
         is_told = loss_of(state.lost) in state.acked
-        return state.visit == len(self.path) - 1 and all(
+        return state.session_epoch == len(self.path) - 1 and all(
             number in state.acked or not event.is_stored or (is_told and not event.is_late)
             for number, event in enumerate(state.events, 1)
         )
@@ -293,7 +294,7 @@ class Durable:
                 f"under way {list(broker.under_way)}"
             )
         lines.append(
-            f"client: at {NAMES[self.path[state.visit]]} with {state.claim}, heard "
+            f"client: at {NAMES[self.path[state.session_epoch]]} with {state.claim}, heard "
             f"{sorted(state.heard)}, acknowledged {sorted(state.acked)}"
         )
         return "\n    ".join(lines)
@@ -310,7 +311,7 @@ class Durable:
         """The actions, with states as they come."""
         for at in BROKERS:
             if state.brokers[at].disk.claim == UNKNOWN:
-                yield from self.catch_up(state, at)
+                yield from self.uncork(state, at)
             else:
                 yield from self.open(state, at)
                 yield from self.facts(state, at)
@@ -326,13 +327,13 @@ class Durable:
                 yield from self.stored_arrives(state, message)
         if state.network:
             yield ("the network loses all that is in it",), state._replace(network=frozenset())
-        if state.visit + 1 < len(self.path):
-            visit = state.visit + 1
-            claim = Claim(visit + 1, self.path[visit])
-            if self.is_forgetful(visit):
+        if state.session_epoch + 1 < len(self.path):
+            session_epoch = state.session_epoch + 1
+            claim = Claim(session_epoch + 1, self.path[session_epoch])
+            if self.is_forgetful(session_epoch):
                 claim = UNKNOWN
-            after = state._replace(visit=visit, claim=claim, seen=())
-            yield ("the client goes to", NAMES[self.path[visit]]), after
+            after = state._replace(session_epoch=session_epoch, claim=claim, seen=())
+            yield ("the client goes to", NAMES[self.path[session_epoch]]), after
 
     def publish(self, state: State, at: int) -> Iterator[Step]:
         """Put an event; one that is refused was none for its publisher."""
@@ -358,11 +359,11 @@ class Durable:
         known = self.overlay(state, at).claim
         if not can_append(broker):
             return
-        for visit in range(1, state.visit + 1):
-            claim = Claim(visit + 1, self.path[visit])
+        for session_epoch in range(1, state.session_epoch + 1):
+            claim = Claim(session_epoch + 1, self.path[session_epoch])
             if claim.home != at:
                 continue
-            if self.is_forgetful(visit):
+            if self.is_forgetful(session_epoch):
                 if known == state.claim or (state.claim and self.error == "any number"):
                     continue
                 claim = Claim(known.number + 1, at)
@@ -388,7 +389,7 @@ class Durable:
                 after = self.append(state, at, Log(about, log))
                 yield ("Facts:", NAMES[at], "learns of log", log, "of", NAMES[about]), after
 
-    def catch_up(self, state: State, at: int) -> Iterator[Step]:
+    def uncork(self, state: State, at: int) -> Iterator[Step]:
         """A broker without its disk learns what there is, and that it was there before."""
         if not can_append(state.brokers[at]) or state.brokers[at].under_way:
             return
@@ -567,12 +568,12 @@ class Durable:
         sent = tuple(stream.entries[-1].offset if stream.entries else 0 for stream in disk.streams)
         if self.error == "restart forgets":
             sent = (0, 0, 0)
-        seen = () if self.path[state.visit] == at else state.seen
+        seen = () if self.path[state.session_epoch] == at else state.seen
         return put(state._replace(seen=seen), at, Broker(disk, sent=sent))
 
-    def is_forgetful(self, visit: int) -> bool:
-        """Whether the client of a visit is a new process, which has no number."""
-        return self.forgets and visit == len(self.path) - 1
+    def is_forgetful(self, session_epoch: int) -> bool:
+        """Whether the client of a session is a new process, which has no number."""
+        return self.forgets and session_epoch == len(self.path) - 1
 
 
 RELEASING: Final = (Ack, Release)

@@ -6,7 +6,7 @@ clean while nothing was learned since a wave that was answered without a name: c
 asked.
 
 W1  Over a link a question goes behind all facts that are due there, and never before the other end
-    has said what it knows (`Known`): till then the link is in use by nobody.
+    has said what it knows (`Digest`): till then the link is in use by nobody.
 W2  A broker answers when its other lines have, and when what it has learned is on its disk. It
     names a neighbour that is gone, or was, until it has told the others of its links anew.
 W4  What is learned makes all lines unclean, also the one that it came by. An answer counts for the
@@ -29,7 +29,7 @@ Link: TypeAlias = tuple[int, int]
 """From one end to the other."""
 
 
-class Known(NamedTuple):
+class Digest(NamedTuple):
     """What a broker has, said first over a new link."""
 
     facts: frozenset[str]
@@ -41,7 +41,7 @@ class Said(NamedTuple):
     fact: str
 
 
-class Ask(NamedTuple):
+class Query(NamedTuple):
     """A question."""
 
     id: int
@@ -54,7 +54,7 @@ class Answered(NamedTuple):
     unreached: frozenset[int]
 
 
-Message: TypeAlias = Known | Said | Ask | Answered
+Message: TypeAlias = Digest | Said | Query | Answered
 
 
 class Wave(NamedTuple):
@@ -72,14 +72,14 @@ class Broker(NamedTuple):
     facts: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     links: frozenset[int] = frozenset()
-    """Whom it is linked to, and has heard `Known` of."""
+    """Whom it is linked to, and has heard `Digest` of."""
     clean: frozenset[int] = frozenset()
     asked: frozenset[int] = frozenset()
     """Lines of which nothing was learned since a question went over them."""
     wave: Wave | None = None
     lost: frozenset[int] = frozenset()
     """Neighbours that went, of which it has not told yet."""
-    is_behind: bool = False
+    has_pending_updates: bool = False
     """Whether it has yet to tell of its links."""
 
 
@@ -105,7 +105,7 @@ Step: TypeAlias = tuple[tuple[object, ...], State]
 
 ERRORS: Final[Mapping[str, str]] = {
     "overtakes": "W1: a question overtakes facts that are due",
-    "before Known": "W1: a link is in use before the other end has said what it knows",
+    "before Digest": "W1: a link is in use before the other end has said what it knows",
     "before the disk": "W2: a broker answers for what is not on its disk",
     "forgets who is gone": "W2: nobody names who is gone until others know that",
     "forgets who is back": "W2: nobody names who was gone and has come back meanwhile",
@@ -184,13 +184,13 @@ class FactWaves:
         """A message at the end of its lane."""
         broker = state.brokers[v]
         match message:
-            case Known(facts):
+            case Digest(facts):
                 lacking = frozenset(((v, u), fact) for fact in broker.facts - facts)
                 state = state._replace(due=state.due | lacking)
                 return state if u in broker.links else self.attached(state, v, u)
             case Said(fact):
                 return self.learned(state, v, fact, u)
-            case Ask(id):
+            case Query(id):
                 return self.asked(state, u, v, id)
             case Answered(id, unreached):
                 wave = broker.wave
@@ -232,7 +232,7 @@ class FactWaves:
             for link, fact in sorted(state.due):
                 if link == (at, other) and self.error != "overtakes":
                     state = tell(state, link, fact)
-            state = sent(state, (at, other), Ask(id))
+            state = sent(state, (at, other), Query(id))
         wave = Wave(id, source, lines, frozenset())
         broker = broker._replace(wave=wave, asked=broker.asked | lines)
         return self.answer(with_broker(state, at, broker), at)
@@ -278,25 +278,25 @@ class FactWaves:
             yield ("the link comes up",), self.up(state)
         elif state.breaks < self.breaks:
             yield ("the link breaks",), self.down(state._replace(breaks=state.breaks + 1))
-        if b.is_behind:
+        if b.has_pending_updates:
             what = "up" if 2 in b.links else "cut"
             fact = f"links {state.changes} {what}"
-            b = b._replace(is_behind=False, lost=frozenset(), stored=b.stored | {fact})
+            b = b._replace(has_pending_updates=False, lost=frozenset(), stored=b.stored | {fact})
             after = with_broker(state._replace(changes=state.changes + 1), 1, b)
             yield ("b says:", fact), self.learned(after, 1, fact, 1)
 
     def up(self, state: State) -> State:
         """Each end says first what it has."""
         for at, other in ((1, 2), (2, 1)):
-            state = sent(state, (at, other), Known(state.brokers[at].facts))
-        if self.error == "before Known":
+            state = sent(state, (at, other), Digest(state.brokers[at].facts))
+        if self.error == "before Digest":
             state = self.attached(self.attached(state, 1, 2), 2, 1)
         return state
 
     def attached(self, state: State, at: int, other: int) -> State:
         """A link is in use from now on."""
         broker = state.brokers[at]
-        broker = broker._replace(links=broker.links | {other}, is_behind=at == 1)
+        broker = broker._replace(links=broker.links | {other}, has_pending_updates=at == 1)
         return with_broker(state, at, broker)
 
     def down(self, state: State) -> State:
@@ -319,7 +319,7 @@ class FactWaves:
                 wave=wave,
             )
             if at == 1 and other in before:
-                broker = broker._replace(lost=broker.lost | {other}, is_behind=True)
+                broker = broker._replace(lost=broker.lost | {other}, has_pending_updates=True)
             state = self.answer(with_broker(state._replace(due=due), at, broker), at)
         return state
 

@@ -1,19 +1,20 @@
 """The wave: "is everything before this in force everywhere?" (W1 to W3).
 
-Brokers a, b and c, of which a has said a request and then asks. Requests, `Ask` and `Answered` go
+Brokers a, b and c, of which a has said a request and then asks. Requests, `Query` and `Answered` go
 along the tree in use, through lanes that are queues. Once the tree changes, with a link that is cut
 or without; each broker goes over to the new version when it hears of it, in any order.
 
-W1  A broker passes `Ask` on over a link after all that it had to say there.
+W1  A broker passes `Query` on over a link after all that it had to say there.
 W2  It answers when all its other links of the tree have answered or are gone; those that are behind
     a link that is gone are named.
-W3  `Ask` names the version of the tree. Who goes by another says so, and those behind it are named.
+W3  `Query` names the version of the tree. Who goes by another says so, and those behind it are
+named.
 
 What the search found missing in the first wording, each with the error of `ERRORS` that shows it:
 
 names one
     Who names only the neighbour on a link that is gone, or that goes by another version, says
-    nothing of the brokers behind it. Named are all that lie there in the tree of the Ask, which
+    nothing of the brokers behind it. Named are all that lie there in the tree of the Query, which
     its version tells.
 drops at once
     A broker that has answered and then goes over to the new tree must keep what it was told over
@@ -47,7 +48,7 @@ class Request(NamedTuple):
     word: str = "the request"
 
 
-class Ask(NamedTuple):
+class Query(NamedTuple):
     """A question, and by which version of the tree it goes."""
 
     id: int
@@ -64,7 +65,7 @@ class Answered(NamedTuple):
 class Wave(NamedTuple):
     """A question that a broker has passed on."""
 
-    ask: Ask
+    ask: Query
     source: int
     awaited: frozenset[int]
     unreached: frozenset[int]
@@ -84,7 +85,7 @@ class State(NamedTuple):
     """All brokers, the lanes between them, and what a knows."""
 
     brokers: tuple[Broker, ...]
-    lanes: tuple[tuple[tuple[int, int], tuple[Request | Ask | Answered, ...]], ...]
+    lanes: tuple[tuple[tuple[int, int], tuple[Request | Query | Answered, ...]], ...]
     """Those that are not empty, by the two ends."""
     is_cut: bool = False
     asked: int = 0
@@ -96,11 +97,11 @@ class State(NamedTuple):
 Step: TypeAlias = tuple[tuple[object, ...], State]
 
 ERRORS: Final[Mapping[str, str]] = {
-    "asks first": "W1: Ask is passed on before what there was to say",
+    "asks first": "W1: Query is passed on before what there was to say",
     "answers first": "W2: a broker answers before those behind it have",
     "waits for ever": "W2: a broker waits for a link that is gone",
     "names one": "W2: only the neighbour on a link that is gone is named",
-    "any version": "W3: Ask is passed on along whatever tree a broker has",
+    "any version": "W3: Query is passed on along whatever tree a broker has",
     "drops at once": "W3: what came over a link that left the tree is dropped",
 }
 """Errors that tests plant, each with the invariant that it breaks."""
@@ -172,11 +173,11 @@ class Waves:
             if broker.version == 1:
                 yield (NAMES[at], "goes over to the new tree"), self.gone_over(state, at)
         if state.asked < self.asks and not state.brokers[ASKER].wave:
-            ask = Ask(state.asked + 1, state.brokers[ASKER].version)
+            ask = Query(state.asked + 1, state.brokers[ASKER].version)
             is_new = all(broker.version == 2 for broker in state.brokers)
             is_calm = is_new and (state.is_cut or not self.cut)
             after = state._replace(asked=ask.id, is_calm=is_calm)
-            yield ("Ask", ask.id, "of tree", ask.version), self.asked(after, ASKER, ASKER, ask)
+            yield ("Query", ask.id, "of tree", ask.version), self.asked(after, ASKER, ASKER, ask)
         for (source, at), lane in state.lanes:
             after = with_lane(state, source, at, lane[1:])
             yield (
@@ -193,14 +194,14 @@ class Waves:
         return frozenset(other for other in others if broker.sources - {other})
 
     def arrived(
-        self, state: State, source: int, at: int, message: Request | Ask | Answered
+        self, state: State, source: int, at: int, message: Request | Query | Answered
     ) -> State:
         """A message at the end of its lane."""
         broker = state.brokers[at]
         if isinstance(message, Request):
             heard = broker._replace(sources=broker.sources | {source})
             return with_broker(state, at, heard)
-        if isinstance(message, Ask):
+        if isinstance(message, Query):
             if message.version != broker.version and self.error != "any version":
                 return sent(state, at, source, Answered(message.id, None))
             return self.asked(state, source, at, message)
@@ -212,7 +213,7 @@ class Waves:
             unreached = self.behind(wave.ask.version, at, source)
         return self.answered(state, at, frozenset({source}), unreached)
 
-    def asked(self, state: State, source: int, at: int, ask: Ask) -> State:
+    def asked(self, state: State, source: int, at: int, ask: Query) -> State:
         """Pass a question on, behind all that there is to say (W1)."""
         here = self.neighbours(state, at) - {source}
         mine = [link for link in self.tree(ask.version) if at in link and source not in link - {at}]
@@ -300,7 +301,7 @@ def with_broker(state: State, at: int, broker: Broker) -> State:
 
 
 def with_lane(
-    state: State, at: int, other: int, lane: tuple[Request | Ask | Answered, ...]
+    state: State, at: int, other: int, lane: tuple[Request | Query | Answered, ...]
 ) -> State:
     """The state with another lane."""
     lanes = dict(state.lanes) | {(at, other): lane}
@@ -309,7 +310,7 @@ def with_lane(
     )
 
 
-def sent(state: State, at: int, other: int, message: Request | Ask | Answered) -> State:
+def sent(state: State, at: int, other: int, message: Request | Query | Answered) -> State:
     """A message is behind all others in a lane."""
     lane = dict(state.lanes).get((at, other), ())
     return with_lane(state, at, other, (*lane, message))

@@ -1,8 +1,8 @@
 """Storms over flows alone: brokers that send to each other by datagrams and by links that fail.
 
 A flow is known by the lives of its two ends. Whatever happens, what comes out of one is in order
-and nothing twice; and once all is calm, all has come that was sent to a receiver in the life that
-its sender knew, but for what its receiver was told is gone.
+and nothing twice; and once all is calm, all has come that was sent to a receiver in the
+incarnation that its sender knew, but for what its receiver was told is gone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from palio.multicast.inflows import Hearing, Inflows
 from palio.multicast.listed import ListedGroups
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows
-from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US, Agenda, at_least
+from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US, EventQueue, at_least
 from palio.simulation.medium import Medium, Weather
 from palio.simulation.randomness import Randomness
 
@@ -71,36 +71,37 @@ class Party:
     def __init__(self, storm: FlowStorm, name: str) -> None:
         self.storm = storm
         self.name = name
-        self.life = 0
+        self.incarnation = 0
         self.runs = False
         self.paused: list[Action] | None = None
         self.version = 0
-        """Of what it states: its life and the plans that it has joined."""
+        """Of what it states: its incarnation and the plans that it has joined."""
         self.came: dict[tuple[int, str, int], list[int]] = {}
-        """By its life, sender and the sender's life, what came, in order."""
+        """By its incarnation, sender and the sender's incarnation, what came, in order."""
         self.sent: dict[tuple[int, str], list[tuple[int, int]]] = {}
-        """By its life and receiver, what was sent, with the life of the receiver that it knew."""
+        """By its incarnation and receiver, what was sent, with the incarnation of the receiver
+        that it knew."""
         self.start()
 
     def start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.runs = True
-        self.out = Outflows(self.name, self.life)
+        self.out = Outflows(self.name, self.incarnation)
         self.into = Inflows(self.name, self._arrived)
         self.epochs: dict[int, Epoch] = {}
         self.known: dict[str, tuple[int, int]] = {}
-        """The version and life of others, as it has learned them."""
+        """The version and incarnation of others, as it has learned them."""
         self.timer_at = inf
         self.port = self.storm.medium.port(self.name)
         self.port.listener = self.alive(self._heard)
         self.state()
 
     def alive(self, action: Callable[P, None]) -> Callable[P, None]:
-        """The same, in this life alone, behind what waits in a pause."""
-        life = self.life
+        """The same, in this incarnation alone, behind what waits in a pause."""
+        incarnation = self.incarnation
 
         def done(*args: P.args, **named: P.kwargs) -> None:
-            if not self.runs or self.life != life:
+            if not self.runs or self.incarnation != incarnation:
                 return
             if self.paused is not None:
                 self.paused.append(partial(done, *args, **named))
@@ -120,8 +121,8 @@ class Party:
         self.storm.after(seconds, self.alive_even_paused(self.go_on))
 
     def alive_even_paused(self, action: Action) -> Action:
-        life = self.life
-        return lambda: action() if self.life == life else None
+        incarnation = self.incarnation
+        return lambda: action() if self.incarnation == incarnation else None
 
     def go_on(self) -> None:
         held, self.paused = self.paused or [], None
@@ -131,7 +132,7 @@ class Party:
     # --- facts ---
 
     def state(self) -> None:
-        """Others learn its life and its plans, some sooner than others."""
+        """Others learn its incarnation and its plans, some sooner than others."""
         self.version += 1
         storm = self.storm
         for other in storm.parties.values():
@@ -139,10 +140,10 @@ class Party:
                 storm.tell(self, other)
                 storm.tell(other, self)
 
-    def learn(self, name: str, version: int, life: int, plans: tuple[int, ...]) -> None:
+    def learn(self, name: str, version: int, incarnation: int, plans: tuple[int, ...]) -> None:
         if version > self.known.get(name, (0, 0))[0]:
-            self.known[name] = (version, life)
-            self.out.begin(name, life)
+            self.known[name] = (version, incarnation)
+            self.out.begin(name, incarnation)
             self.out.join(name, plans)
 
     def forget(self, name: str) -> None:
@@ -179,17 +180,19 @@ class Party:
         x = self.storm.published
         reached = tuple(name for name in brokers if self.out.can_reach(name))
         for name in reached:
-            log = self.sent.setdefault((self.life, name), [])
+            log = self.sent.setdefault((self.incarnation, name), [])
             log.append((x, self.known[name][1]))
-        name = f"{self.name}/{self.life}"
+        name = f"{self.name}/{self.incarnation}"
         parcel = Parcel.lone(name, SHAPE, (x, "a" * size)).stamped(name, x, 0)
         self.out.send(parcel, reached, is_small=is_small, now=self.storm.now)
 
     def _arrived(self, parcel: Parcel, durable: bool) -> None:
         del durable
-        sender, life = parcel.publisher.split("/")
+        sender, incarnation = parcel.publisher.split("/")
         assert parcel.values is not None
-        self.came.setdefault((self.life, sender, int(life)), []).append(parcel.values[0])
+        self.came.setdefault((self.incarnation, sender, int(incarnation)), []).append(
+            parcel.values[0]
+        )
 
     # --- what comes and goes ---
 
@@ -199,23 +202,28 @@ class Party:
             place = epoch.place(self.name, datagram.group)
             self.into.datagram(datagram, place, self.storm.now)
 
-    def told(self, what: FlowState | Repair, sender: str, life: int) -> None:
+    def told(self, what: FlowState | Repair, sender: str, incarnation: int) -> None:
         """Something came by links."""
         now = self.storm.now
         if isinstance(what, FlowState):
-            if what.receiver_life == self.life:
+            if what.receiver_life == self.incarnation:
                 self.into.state(
-                    sender, life, stage=what.stage, number=what.number, gone=what.gone, now=now
+                    sender,
+                    incarnation,
+                    stage=what.stage,
+                    number=what.number,
+                    gone=what.gone,
+                    now=now,
                 )
         else:
-            self.into.event(sender, life, what.number, what.parcel, durable=False, now=now)
+            self.into.event(sender, incarnation, what.number, what.parcel, durable=False, now=now)
 
-    def asked(self, hearing: Hearing, receiver: str, life: int) -> None:
+    def asked(self, hearing: Hearing, receiver: str, incarnation: int) -> None:
         """A receiver says how far it has got."""
-        if hearing.sender_life == self.life:
+        if hearing.sender_incarnation == self.incarnation:
             self.out.hear(
                 receiver,
-                life,
+                incarnation,
                 stage=hearing.stage,
                 number=hearing.number,
                 lacking=hearing.lacking,
@@ -237,7 +245,7 @@ class Party:
             if isinstance(each, Datagram):
                 self.port.cast(each)
             elif isinstance(each, FlowState):
-                storm.link(self.name, each.receiver, "told", each, self.name, self.life)
+                storm.link(self.name, each.receiver, "told", each, self.name, self.incarnation)
             else:
                 self._by_links(each)
         self.out.moved.clear()
@@ -265,10 +273,10 @@ class Party:
     def _by_links(self, said: ByLinks) -> None:
         for name, number in said.to:
             what = Repair(said.parcel, number)
-            self.storm.link(self.name, name, "told", what, self.name, self.life)
+            self.storm.link(self.name, name, "told", what, self.name, self.incarnation)
 
     def _answer(self, hearing: Hearing) -> None:
-        self.storm.link(self.name, hearing.sender, "asked", hearing, self.name, self.life)
+        self.storm.link(self.name, hearing.sender, "asked", hearing, self.name, self.incarnation)
 
 
 class Repair:
@@ -290,12 +298,12 @@ def little_room() -> Iterator[None]:
 
 
 class FlowStorm:
-    """One random life of some brokers."""
+    """One random incarnation of some brokers."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = random = Randomness(seed)
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         self.agenda.limit = MOST_ACTIONS
         self.medium = Medium(self.agenda, random.branch(), latency_s=0.002)
         self.names = [f"b{number}" for number in range(1, random.between(2, 6) + 1)]
@@ -328,7 +336,7 @@ class FlowStorm:
         """A fact reaches another, somehow and some time."""
         if one.runs and other.runs:
             plans = tuple(one.epochs)
-            learn = other.alive(partial(other.learn, one.name, one.version, one.life, plans))
+            learn = other.alive(partial(other.learn, one.name, one.version, one.incarnation, plans))
             self.after(0.01 + self.random.uniform() ** 4 * 3, learn)
 
     def link(self, one: str, other: str, what: str, *args: object) -> None:
@@ -478,12 +486,16 @@ class FlowStorm:
     def _check(self) -> None:
         for receiver in self.parties.values():
             missing = 0
-            for (life, name, sent_in), came in receiver.came.items():
-                self._check_order(receiver, life, name, sent_in, came)
+            for (incarnation, name, sent_in), came in receiver.came.items():
+                self._check_order(receiver, incarnation, name, sent_in, came)
             for sender in self.parties.values():
-                came = receiver.came.get((receiver.life, sender.name, sender.life), [])
-                sent = sender.sent.get((sender.life, receiver.name), [])
-                due = {x for x, life in sent if life == receiver.life} - set(came)
+                came = receiver.came.get(
+                    (receiver.incarnation, sender.name, sender.incarnation), []
+                )
+                sent = sender.sent.get((sender.incarnation, receiver.name), [])
+                due = {x for x, incarnation in sent if incarnation == receiver.incarnation} - set(
+                    came
+                )
                 if due and not receiver.into.lost:
                     self.fail(f"{receiver.name} never heard {sorted(due)} of {sender.name}")
                 missing += len(due)
@@ -493,9 +505,9 @@ class FlowStorm:
             self._check_rest(party)
 
     def _check_order(
-        self, receiver: Party, life: int, sender: str, sent_in: int, came: list[int]
+        self, receiver: Party, incarnation: int, sender: str, sent_in: int, came: list[int]
     ) -> None:
-        where = f"{receiver.name}/{life} from {sender}/{sent_in}"
+        where = f"{receiver.name}/{incarnation} from {sender}/{sent_in}"
         if came != sorted(set(came)):
             self.fail(f"{where}: twice or out of order: {came}")
         sent = {x for x, _ in self.parties[sender].sent.get((sent_in, receiver.name), [])}

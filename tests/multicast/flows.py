@@ -33,7 +33,7 @@ class Pair:
     ) -> None:
         self.now = 0.0
         self.loses = loses or (lambda _said, _receiver: False)
-        self.sender = Outflows("s", life=1, share=share)
+        self.sender = Outflows("s", incarnation=1, share=share)
         self.came: dict[str, list[int]] = {name: [] for name in receivers}
         self.said: list[Said] = []
         self.receivers: dict[str, Inflows] = {}

@@ -121,10 +121,10 @@ def _gone_untold(right: Callable[..., Any]) -> Callable[..., Any]:
 def _same_life(right: Callable[..., Any]) -> Callable[..., Any]:
     """A receiver that starts anew is taken for the one that it was."""
 
-    def wrong(self: Outflows, broker: str, life: int) -> None:
+    def wrong(self: Outflows, broker: str, incarnation: int) -> None:
         if broker in self._flows:
-            self._flows[broker].life = life
-        right(self, broker, life)
+            self._flows[broker].incarnation = incarnation
+        right(self, broker, incarnation)
 
     return wrong
 
@@ -142,5 +142,5 @@ MUTATIONS: Final = (
     Mutation("datagrams bear the number of the plan before", Outflows, "_cast", _plan_of_before),
     Mutation("the window waits for who is sent nothing", Outflows, "_look", _window_not_released),
     Mutation("nobody is told what is gone", Outflows, "_lose", _gone_untold),
-    Mutation("a new life is taken for the old", Outflows, "begin", _same_life),
+    Mutation("a new incarnation is taken for the old", Outflows, "begin", _same_life),
 )

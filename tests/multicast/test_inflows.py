@@ -150,9 +150,9 @@ def test_what_is_too_much_before_its_turn_is_dropped_and_asked_for() -> None:
     assert receiver.came == [1, 2, 3, 4, 5]
 
 
-def datagram(number: int, *counts: int, life: int = 1) -> Datagram:
+def datagram(number: int, *counts: int, incarnation: int = 1) -> Datagram:
     packed = pack(f"<{len(counts)}I", *counts)
-    return Datagram("s", life, 7, 0, number, packed, event(number))
+    return Datagram("s", incarnation, 7, 0, number, packed, event(number))
 
 
 def test_a_datagram_says_to_each_member_whose_it_is() -> None:
@@ -163,7 +163,7 @@ def test_a_datagram_says_to_each_member_whose_it_is() -> None:
     assert receiver.flows.said[-1].lacking == ((1, 1),)
     receiver.flows.datagram(datagram(2, 9, 2 * 1 + 1), 1, 1.0)
     receiver.flows.datagram(datagram(3, 9, 2 * 2 + 1)._replace(parcel=None), 1, 1.0)
-    receiver.flows.datagram(datagram(3, 9, 2 * 2 + 1, life=2), 1, 1.0)
+    receiver.flows.datagram(datagram(3, 9, 2 * 2 + 1, incarnation=2), 1, 1.0)
     assert receiver.came == [2]
 
 
@@ -184,7 +184,9 @@ def test_what_all_flows_hold_is_bounded_and_let_go_with_them(
     receiver.hear(2, 3, 4)
     flows.event("t", 1, 2, event(2), durable=False, now=0.0)
     assert flows.overfull == 1
-    flows.state("s", 2, stage=2, number=0, gone=0, now=0.0)  # it holds nothing of its earlier life
+    flows.state(
+        "s", 2, stage=2, number=0, gone=0, now=0.0
+    )  # it holds nothing of its earlier incarnation
     flows.event("t", 1, 2, event(2), durable=False, now=0.0)
     flows.event("t", 1, 1, event(1), durable=False, now=0.0)
     assert receiver.came == [1, 2]

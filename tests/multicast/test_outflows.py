@@ -219,7 +219,7 @@ def test_a_receiver_that_starts_anew_hears_what_comes_from_then_on() -> None:
     pair.sender.begin("b", 6)
     pair.sender.join("b", (7,))
     assert not pair.sender.can_reach("b")
-    pair.deliver()  # it answers in its earlier life, which counts for nothing
+    pair.deliver()  # it answers in its earlier incarnation, which counts for nothing
     assert not pair.sender.can_reach("b")
 
 

@@ -9,25 +9,25 @@ import pyarrow as pa
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
 from palio.node.effects import Close, Effect, Moment, Report, Send
+from palio.node.fact_verifier import LOG
 from palio.node.node import Node
 from palio.node.operations import Append
 from palio.node.settings import Settings
-from palio.node.vouching import LOG
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
-    NO_VISIT,
+    NO_SESSION_EPOCH,
     Carry,
     ClaimNumbers,
+    Digest,
     EntriesStored,
     Fact,
     Facts,
     Hello,
-    Known,
     Message,
     Parcel,
+    SessionEpoch,
     Share,
     Subscribe,
-    Visit,
 )
 from palio.routing.acyclic import Acyclic
 from palio.simulation.disks import Disk
@@ -47,7 +47,7 @@ class Alone:
         store: Disk | None = None,
         *,
         settings: Settings | None = None,
-        known: Known | None = None,
+        known: Digest | None = None,
         now: float = 0.0,
     ) -> None:
         self.disk = store or Disk(Randomness(0))
@@ -60,7 +60,7 @@ class Alone:
         self.do(self.node.start(self.at))
         self.greet(1, "client", "alice")
         self.greet(2, "broker", "b2")
-        self.tell(2, known or Known({}))
+        self.tell(2, known or Digest({}))
         self.sync()
 
     @property
@@ -172,11 +172,11 @@ def lives(
     subject: str = "alice/d",
     filter: str = "x = 1",
     claimed_us: int = 1,
-    visit: Visit = NO_VISIT,
+    session_epoch: SessionEpoch = NO_SESSION_EPOCH,
 ) -> Facts:
     """A broker claims a durable subscription; without a filter it says that it is over."""
     numbers = ClaimNumbers(number, 0, 1)
-    return Facts((Fact(home, version, subject, (), filter, claimed_us, visit, numbers),))
+    return Facts((Fact(home, version, subject, (), filter, claimed_us, session_epoch, numbers),))
 
 
 def parcel(*numbers: int, publisher: str = "p/1") -> Parcel:

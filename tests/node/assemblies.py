@@ -83,9 +83,9 @@ class Life:
             await witness.settled()
             await hearer.settled()
             for _ in range(rng.randint(1, 3)):
-                telling = [asyncio.create_task(self._tell(each)) for each in publishers]
+                table_sync = [asyncio.create_task(self._tell(each)) for each in publishers]
                 newcomer = await self._publisher()  # while the others publish
-                await asyncio.gather(*telling)
+                await asyncio.gather(*table_sync)
                 publishers.append(newcomer)
                 if rng.random() < 0.5:
                     await publishers.pop(rng.randrange(len(publishers))).close()

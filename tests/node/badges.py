@@ -11,8 +11,8 @@ from palio.errors import NotAuthenticated
 from palio.model.filters import TRUE, Filter
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
+from palio.node.fact_verifier import TOKEN
 from palio.node.identity import fact_text, introduction_text
-from palio.node.vouching import TOKEN
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Challenge, Fact, Facts, Hello, Message
 
@@ -27,8 +27,8 @@ class Badge:
         return blake2b(self.token.encode() + b"\0" + data, digest_size=16).digest()
 
 
-def broker(name: str, may_publish: Filter = TRUE, may_hear: Filter = TRUE) -> Principal:
-    return Principal(name, may_publish, may_hear, may_operate=True, key=name)
+def broker(name: str, allow_publish: Filter = TRUE, allow_subscribe: Filter = TRUE) -> Principal:
+    return Principal(name, allow_publish, allow_subscribe, may_operate=True, key=name)
 
 
 class Names(NamedAuthority):

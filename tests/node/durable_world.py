@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from palio.errors import Closed
 from palio.node.durable import AtHomes, DurableEvents
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
     Ack,
     Append,
@@ -108,7 +108,7 @@ class Came(NamedTuple):
     """An owner waits for an answer: it is here."""
 
     subject: str
-    visit: int
+    session_epoch: int
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Owner:
     """The broker that it is at, once that has opened a queue for it."""
     asks: str = ""
     """The broker that it has asked."""
-    visit: int = 0
+    session_epoch: int = 0
     after: int = 0
     seen: set[int] = field(default_factory=set)
     """Since it came there."""
@@ -131,7 +131,8 @@ class Owner:
     number: int = 0
     """Of the last claim that it was told of."""
     ended: int = 0
-    """The visit in which it ended its subscription last, or asked for it, answered or not."""
+    """The session in which it ended its subscription last, or asked for it, answered or
+    not."""
     wanted: dict[int, str] = field(default_factory=dict)
     """Events with a receipt that it is to have, with their origin."""
     order: list[int] = field(default_factory=list)
@@ -156,12 +157,12 @@ class World:
         self.again: dict[int, tuple[str, list[str]]] = {}
         """Of whom no publisher knows whether it was kept, as its broker has stopped."""
         self.visits: dict[tuple[int, str], int] = {}
-        """By which visit of each owner there was the claim that an event was put for."""
+        """By which session of each owner there was the claim that an event was put for."""
         self.is_lossy = self.moves = True
         self.lost: set[str] = set()
         self.told: list[Impossible] = []
         for broker in self.brokers.values():
-            self.follow(broker, broker.events.catch_up(0.0, 0, (), 1, None))
+            self.follow(broker, broker.events.uncork(0.0, 0, (), 1, None))
         self.settle()
 
     # --- what follows ---
@@ -179,7 +180,7 @@ class World:
                 case ClaimCounts(before, claim):
                     owner = self.owners[claim.subject]
                     if claim.home == broker.name:
-                        if owner.visit == claim.visit:
+                        if owner.session_epoch == claim.session_epoch:
                             owner.number = claim.number
                     elif before and before.home == owner.at == broker.name:
                         owner.at = owner.asks = ""
@@ -200,13 +201,13 @@ class World:
                         owner.wanted[number] = origin
             case NotKept(int() as number):
                 del self.pending[number]
-            case Kept(Came(subject, visit)):
+            case Kept(Came(subject, session_epoch)):
                 owner = self.owners[subject]
-                if owner.visit == visit:
+                if owner.session_epoch == session_epoch:
                     owner.at, owner.after, owner.seen = broker.name, 0, set()
-            case NotKept(Came(subject, visit)):
+            case NotKept(Came(subject, session_epoch)):
                 owner = self.owners[subject]
-                if owner.visit == visit:
+                if owner.session_epoch == session_epoch:
                     owner.asks = ""
             case _:
                 pass
@@ -322,19 +323,19 @@ class World:
         claims = list(teller.events.claims)
         if not hearer.events.is_ready:
             if not hearer.writes and not hearer.events.log.is_refusing:
-                self.catch_up(teller, hearer, claims)
+                self.uncork(teller, hearer, claims)
             return
         self.follow(hearer, hearer.events.learn(self.now, claims))
         log = teller.events.streams.log_number
         self.follow(hearer, hearer.events.renew(self.now, teller.name, log))
         self.ways(hearer)
 
-    def catch_up(self, teller: Broker, hearer: Broker, claims: list[Claim]) -> None:
+    def uncork(self, teller: Broker, hearer: Broker, claims: list[Claim]) -> None:
         """A broker without its disk hears of its network, and which log it had."""
         stream = teller.events.queues.streams.get(hearer.name)
         log = 1 if stream is None else stream.log
-        loss = Notice(f"{hearer.name} log {log}", 0, ANYBODY, 0, 0, 0).parcel
-        follows = hearer.events.catch_up(self.now, 0, claims, log + 1, loss)
+        loss = LossMarker(f"{hearer.name} log {log}", 0, ANYBODY, 0, 0, 0).parcel
+        follows = hearer.events.uncork(self.now, 0, claims, log + 1, loss)
         self.follow(hearer, follows)
 
     def arrive(self) -> None:
@@ -385,7 +386,7 @@ class World:
             claim = broker.events.claims.newest(subject, broker.events.overlay)
             if claim is not None and not claim.is_over:
                 wanted[subject] = None
-                self.visits[number, subject] = claim.visit
+                self.visits[number, subject] = claim.session_epoch
         self.pending[number] = broker.name, list(wanted)
         events = parcel({"n": number}, publisher=f"p/{broker.name}", first_seq=number)
         token = self.token(number)
@@ -396,15 +397,15 @@ class World:
         self.entries[number] |= {each.entry for each in written if isinstance(each, Put)}
         self.follow(broker, follows)
 
-    def visit(self, owner: Owner, broker: Broker) -> None:
+    def session_epoch(self, owner: Owner, broker: Broker) -> None:
         """An owner comes to a broker."""
         if not broker.events.is_ready:
             return
-        owner.visit += 1
+        owner.session_epoch += 1
         owner.at, owner.asks = "", broker.name
-        asked = Claim(owner.subject, owner.number, "", owner.subject, owner.visit)
+        asked = Claim(owner.subject, owner.number, "", owner.subject, owner.session_epoch)
         try:
-            came = Came(owner.subject, owner.visit)
+            came = Came(owner.subject, owner.session_epoch)
             self.follow(broker, broker.events.open(self.now, asked, None, came))
         except Closed:
             owner.asks = ""
@@ -413,8 +414,8 @@ class World:
         """An owner ends its subscription."""
         if owner.at:
             broker = self.brokers[owner.at]
-            asked = Claim(owner.subject, owner.number, "", owner.subject, owner.visit)
-            owner.ended = owner.visit
+            asked = Claim(owner.subject, owner.number, "", owner.subject, owner.session_epoch)
+            owner.ended = owner.session_epoch
             for number in list(owner.wanted):
                 if self.visits[number, owner.subject] <= owner.ended:
                     del owner.wanted[number]
@@ -428,7 +429,7 @@ class World:
         delivery = broker.events.delivery(owner.subject, owner.after)
         if delivery is not None and (not self.is_lossy or self.random.random() < 0.7):
             owner.after = delivery.offset
-            if Notice.of(delivery.parcel) is not None:
+            if LossMarker.of(delivery.parcel) is not None:
                 owner.losses.append(self.published)
                 return
             event = delivery.parcel.rows[0]["n"]
@@ -449,7 +450,7 @@ class World:
         if self.lost:
             return
         assert event not in owner.acked, f"event {event} comes again after its acknowledgement"
-        assert event not in owner.seen, f"event {event} comes twice in one visit"
+        assert event not in owner.seen, f"event {event} comes twice in one session_epoch"
         if not self.moves:
             origin = self.origins[event]
             before = {n for n, where in owner.wanted.items() if where == origin and n < event}
@@ -484,7 +485,7 @@ class World:
                 self.end(owner)
         elif chance < 0.97:
             if self.moves or not (owner.at or owner.asks):
-                self.visit(owner, some if self.moves else self.home(owner))
+                self.session_epoch(owner, some if self.moves else self.home(owner))
         else:
             self.fault(some, chance)
 
@@ -526,8 +527,8 @@ class World:
                         self.write(broker)
                 self.arrive()
             for owner in self.owners.values():
-                if not owner.at or owner.ended == owner.visit:
-                    self.visit(owner, self.home(owner))
+                if not owner.at or owner.ended == owner.session_epoch:
+                    self.session_epoch(owner, self.home(owner))
                 for _ in range(self.published + 2):
                     self.hear(owner)
         self.is_lossy = True
@@ -542,7 +543,7 @@ class World:
         for owner in self.owners.values():
             if gone.name in (owner.at, owner.asks):
                 owner.at = owner.asks = ""
-        loss = Notice(f"{gone.name} log 1", 0, ANYBODY, 0, 0, 0).parcel
+        loss = LossMarker(f"{gone.name} log 1", 0, ANYBODY, 0, 0, 0).parcel
         for place, broker in enumerate(self.brokers.values()):
             self.follow(broker, broker.events.remove(self.now, gone.name))
             if not place:

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from palio.node.cluster_state import ClusterState
 from palio.node.effects import Moment
-from palio.node.registry import Registry
-from palio.node.vouching import Vouching
+from palio.node.fact_verifier import FactVerifier
 from palio.protocol.messages import Facts
 from palio.simulation.randomness import Randomness
 
 AT = Moment(0.0, 0)
 
-VouchingFor = Callable[[str], Vouching]
+VouchingFor = Callable[[str], FactVerifier]
 
 
 class Mesh:
     """Registries, and links that keep order and lose what is on its way when they break."""
 
-    def __init__(self, seed: int, size: int, vouching: VouchingFor = Vouching) -> None:
+    def __init__(self, seed: int, size: int, fact_verifier: VouchingFor = FactVerifier) -> None:
         self.random = Randomness(seed)
         self.members = {
-            name: Registry(name, (), vouching(name))
+            name: ClusterState(name, (), fact_verifier(name))
             for name in (f"b{number}" for number in range(size))
         }
         for member in self.members.values():
-            if member.vouching.token:
+            if member.fact_verifier.token:
                 member.begin(1)
         self.links: dict[tuple[str, str], deque[object]] = {}
         self.crossed = 0
@@ -102,8 +102,8 @@ class Mesh:
         }
 
 
-def full(seed: int, size: int, vouching: VouchingFor = Vouching) -> Mesh:
-    mesh = Mesh(seed, size, vouching)
+def full(seed: int, size: int, fact_verifier: VouchingFor = FactVerifier) -> Mesh:
+    mesh = Mesh(seed, size, fact_verifier)
     for one in range(size):
         for other in range(one):
             mesh.join(f"b{one}", f"b{other}")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from palio.multicast.inflows import Inflows
 from palio.multicast.outflows import Outflows
-from palio.node.addressing import AddressedWays
+from palio.node.addressed_forwarding import AddressedForwarding
 from palio.node.multicasting import Multicasting
 from palio.node.sessions import Neighbour
 from palio.simulation.medium import Port
@@ -19,10 +19,10 @@ from tests.mutations import Mutation
 def _numbers_go_on(right: Callable[..., Any]) -> Callable[..., Any]:
     """A sender that starts anew is thought to count on where it was."""
 
-    def wrong(self: Inflows, sender: str, life: int, **named: Any) -> None:
+    def wrong(self: Inflows, sender: str, incarnation: int, **named: Any) -> None:
         if sender in self._flows:
-            self._flows[sender].life = life
-        right(self, sender, life, **named)
+            self._flows[sender].incarnation = incarnation
+        right(self, sender, incarnation, **named)
 
     return wrong
 
@@ -62,7 +62,12 @@ def _first_addressee(right: Callable[..., Any]) -> Callable[..., Any]:
     """What is for several brokers goes on to the first of them."""
 
     def wrong(
-        self: AddressedWays, source: str, parcel: Any, addressed: Any, *args: Any, **named: Any
+        self: AddressedForwarding,
+        source: str,
+        parcel: Any,
+        addressed: Any,
+        *args: Any,
+        **named: Any,
     ) -> None:
         right(self, source, parcel, replace(addressed, to=addressed.to[:1]), *args, **named)
 
@@ -77,7 +82,7 @@ def _always_reached(_: Callable[..., Any]) -> Callable[..., Any]:
 def _not_for_others(right: Callable[..., Any]) -> Callable[..., Any]:
     """What is said of the flows of others is not passed on."""
 
-    def wrong(self: AddressedWays, source: str, to: str, message: Any, before: str) -> None:
+    def wrong(self: AddressedForwarding, source: str, to: str, message: Any, before: str) -> None:
         if not before:
             right(self, source, to, message, before)
 
@@ -116,13 +121,13 @@ def _passed_on_twice(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 MUTATIONS: Final = (
-    Mutation("numbers go on in a new life", Inflows, "state", _numbers_go_on),
-    Mutation("a new life is not met", Multicasting, "_meet", _met_once),
+    Mutation("numbers go on in a new incarnation", Inflows, "state", _numbers_go_on),
+    Mutation("a new incarnation is not met", Multicasting, "_meet", _met_once),
     Mutation("a flow begins before what went before it", Neighbour, "say_behind", _not_behind),
     Mutation("events by links have no order", Inflows, "event", _as_it_comes),
-    Mutation("only the first addressee", AddressedWays, "pass_on", _first_addressee),
+    Mutation("only the first addressee", AddressedForwarding, "pass_on", _first_addressee),
     Mutation("flows are used that have not begun", Outflows, "can_reach", _always_reached),
-    Mutation("flows of others are not helped", AddressedWays, "relay", _not_for_others),
+    Mutation("flows of others are not helped", AddressedForwarding, "relay", _not_for_others),
     Mutation("nobody has ever joined", Multicasting, "_have_joined", _never),
     Mutation("groups are joined a plan too late", Port, "tune", _late_by_a_plan),
     Mutation("who passes events on hears them", Multicasting, "forward", _passed_on_twice),

@@ -43,7 +43,7 @@ MILD: Final = (0, 1, 2, 3, 4, 5, 99, 99, 99, 99)
 
 
 class MulticastStorm:
-    """One random life of a network."""
+    """One random incarnation of a network."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -84,7 +84,7 @@ class MulticastStorm:
         return random.choice([line, star])(size) if is_plain else random_tree(size, random.branch())
 
     def _router(self, name: str) -> Router:
-        return find_algorithm(self.routing).new(name, life=self.world.wall_us)
+        return find_algorithm(self.routing).new(name, incarnation=self.world.wall_us)
 
     # --- clients ---
 

@@ -13,9 +13,9 @@ from palio.node.operations import Append
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Deliver,
+    Digest,
     Forward,
     Hello,
-    Known,
     Message,
     Parcel,
     Publish,
@@ -54,7 +54,7 @@ class Served:
                 ]
         for key, text in enumerate(asked):
             self.say(1 + key % 2, Subscribe(key, key, text))
-        self.say(3, Known({}))
+        self.say(3, Digest({}))
         beyond = tuple(
             routing.Subscribe(key, parse_filter(each)) for key, each in enumerate(asked[:2])
         )

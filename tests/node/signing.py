@@ -41,16 +41,16 @@ class Keyring:
     def free(self, name: str) -> str:
         """A token of a client that may do everything."""
         return self.token(
-            name, may_publish="TRUE", may_hear="TRUE", operate=True, identities=(TEAM,)
+            name, allow_publish="TRUE", allow_subscribe="TRUE", operate=True, identities=(TEAM,)
         )
 
     def broker(
-        self, name: str, may_publish: str = "TRUE", may_hear: str = "TRUE", **claims: Any
+        self, name: str, allow_publish: str = "TRUE", allow_subscribe: str = "TRUE", **claims: Any
     ) -> tokens.BoundToken:
         """A new identity of a broker."""
         own = Ed25519PrivateKey.generate()
         bound = keyfiles.public_key_text(own.public_key())
-        grants = {"may_publish": may_publish, "may_hear": may_hear}
+        grants = {"allow_publish": allow_publish, "allow_subscribe": allow_subscribe}
         return tokens.BoundToken(self.token(name, broker=bound, **grants, **claims), own)
 
     def identity(self, name: str) -> Identity:
@@ -66,7 +66,7 @@ class Keyring:
             keyfiles.create_key(own)
             public = keyfiles.load_private_key(own).public_key()
             bound = keyfiles.public_key_text(public)
-            granted = {"may_publish": "TRUE", "may_hear": "TRUE"} | claims
+            granted = {"allow_publish": "TRUE", "allow_subscribe": "TRUE"} | claims
             with files.create(own.with_suffix(".token")) as file:
                 file.write(self.token(name, broker=bound, **granted).encode())
         return Auth(

@@ -364,15 +364,15 @@ def test_lives_are_not_empty() -> None:
     """In them assemblies move both ways, and there is much to be found."""
     count, moves = 0, dict.fromkeys((Resume, Returned), 0)
     for seed in range(5):
-        life = Life(seed, graph=False)
+        incarnation = Life(seed, graph=False)
 
         def note(_who: str, message: Message) -> bool:
             if isinstance(message, Route) and isinstance(message.control, Resume | Returned):
                 moves[type(message.control)] += 1
             return False
 
-        life.net.spoils = note
-        found, _ = run(life.run())
+        incarnation.net.spoils = note
+        found, _ = run(incarnation.run())
         count += sum(map(len, found))
     assert count > 50
     assert min(moves.values()) > 2

@@ -48,7 +48,7 @@ EPOCH = Moment(0.0, 0)
 
 def test_nothing_is_granted_by_default() -> None:
     nobody = Principal("nobody")
-    with pytest.raises(NotPermitted, match="'nobody' may hear nothing that matches x > 1"):
+    with pytest.raises(NotPermitted, match="'nobody' may receive nothing that matches x > 1"):
         narrow(parse_filter("x > 1"), {}, nobody)
     (batch,) = to_batches([{"x": 1}])
     assert not publishable(nobody, Parcel("p", batch)).any()
@@ -86,7 +86,9 @@ def test_a_principal_has_a_name() -> None:
             Principal(name)
 
 
-@pytest.mark.parametrize("what", ["may_publish", "may_hear", "deny_publish", "deny_hear"])
+@pytest.mark.parametrize(
+    "what", ["allow_publish", "allow_subscribe", "deny_publish", "deny_subscribe"]
+)
 def test_a_grant_has_no_parameters(what: str) -> None:
     grant: dict[str, Any] = {what: parse_filter("x < :limit")}
     with pytest.raises(InvalidFilter, match=f"{what} of 'alice' has the parameter :limit"):
@@ -107,7 +109,7 @@ def test_a_principal_ends_at_its_time_and_not_before() -> None:
 def test_the_open_authority_lets_everyone_do_everything() -> None:
     authority = OpenAuthority()
     anyone = authority.authenticate("whatever", "north", EPOCH)
-    assert (anyone.name, anyone.may_publish, anyone.may_hear) == ("anyone", TRUE, TRUE)
+    assert (anyone.name, anyone.allow_publish, anyone.allow_subscribe) == ("anyone", TRUE, TRUE)
     assert anyone.may_monitor
     assert anyone.may_operate
     authority.check(anyone, Moment(1e9, 10**18))
@@ -134,30 +136,30 @@ def test_named_principals_are_who_the_transport_shows_them_to_be() -> None:
 
 
 def test_a_subscription_within_the_grant_stays_as_it_is() -> None:
-    reader = Principal("reader", may_hear=parse_filter("x > 0"))
+    reader = Principal("reader", allow_subscribe=parse_filter("x > 0"))
     for text in ("x > 5", "x = 3 AND y < :limit", "x > 1 AND x < :limit OR x > 7"):
         asked = parse_filter(text)
         assert narrow(asked, {"limit": 9}, reader) == asked
-    everyone = Principal("everyone", may_hear=TRUE)
+    everyone = Principal("everyone", allow_subscribe=TRUE)
     wide = parse_filter("a < :limit OR b > 1")
     assert narrow(wide, {"limit": 1}, everyone) == wide
 
 
 def test_one_beyond_the_grant_is_narrowed_alternative_by_alternative() -> None:
-    reader = Principal("reader", may_hear=parse_filter("x > 0"))
+    reader = Principal("reader", allow_subscribe=parse_filter("x > 0"))
     narrowed = narrow(parse_filter("x > 5 OR y = 1 OR x < 0"), {}, reader)
     assert narrowed == parse_filter("x > 5 OR y = 1 AND x > 0")
 
 
 def test_a_parameter_that_leaves_nothing_now_may_leave_something_later() -> None:
-    reader = Principal("reader", may_hear=parse_filter("price > 50"))
+    reader = Principal("reader", allow_subscribe=parse_filter("price > 50"))
     narrowed = narrow(parse_filter("price < :limit"), {"limit": 10}, reader)
     assert narrowed.matches({"price": 60}, {"limit": 70})
 
 
 def test_what_no_value_could_permit_is_refused() -> None:
-    reader = Principal("reader", may_hear=parse_filter("symbol = 'IBM'"))
-    with pytest.raises(NotPermitted, match=r"may hear nothing .* it may hear symbol = 'IBM'"):
+    reader = Principal("reader", allow_subscribe=parse_filter("symbol = 'IBM'"))
+    with pytest.raises(NotPermitted, match=r"may receive nothing .* it may receive symbol = 'IBM'"):
         narrow(parse_filter("symbol = 'MSFT' AND price < :limit"), {"limit": 1}, reader)
 
 
@@ -178,7 +180,7 @@ def test_missing_values_are_told_first() -> None:
 
 
 def test_deny_wins_over_a_grant() -> None:
-    reader = Principal("reader", may_hear=TRUE, deny_hear=parse_filter("x = 1"))
+    reader = Principal("reader", allow_subscribe=TRUE, deny_subscribe=parse_filter("x = 1"))
     with pytest.raises(NotPermitted):
         narrow(parse_filter("x = 1"), {}, reader)
     narrowed = narrow(parse_filter("y = 1"), {}, reader)
@@ -194,7 +196,11 @@ def test_deny_wins_over_a_grant() -> None:
 
 def test_denying_everything_leaves_nothing() -> None:
     with pytest.raises(NotPermitted):
-        narrow(parse_filter("x = 1"), {}, Principal("reader", may_hear=TRUE, deny_hear=TRUE))
+        narrow(
+            parse_filter("x = 1"),
+            {},
+            Principal("reader", allow_subscribe=TRUE, deny_subscribe=TRUE),
+        )
 
 
 @examples(100)
@@ -207,7 +213,9 @@ def test_what_is_narrowed_every_broker_reads_with_any_values(seed: int) -> None:
         return
     values = some_values(rng)
     try:
-        granted = Principal("p", may_hear=may.bind(values), deny_hear=denied.bind(some_values(rng)))
+        granted = Principal(
+            "p", allow_subscribe=may.bind(values), deny_subscribe=denied.bind(some_values(rng))
+        )
         narrowed = narrow(asked, values, granted)
     except (InvalidInput, NotPermitted):
         return
@@ -219,7 +227,7 @@ def test_what_is_narrowed_every_broker_reads_with_any_values(seed: int) -> None:
 def test_a_grant_that_makes_a_filter_too_large_is_told_at_once() -> None:
     """Fifty alternatives by fifty would be 2,500, each with the long text in it."""
     may = parse_filter(" OR ".join(f"a{place} < 1" for place in range(50)))
-    granted = Principal("p", may_hear=may)
+    granted = Principal("p", allow_subscribe=may)
     with pytest.raises(LimitExceeded, match="MAX_CONJUNCTIONS"):
         narrow(parse_filter(" OR ".join(f"b{place} < 1" for place in range(50))), {}, granted)
     with pytest.raises(LimitExceeded, match="MAX_TEXT_CHARS"):
@@ -227,7 +235,9 @@ def test_a_grant_that_makes_a_filter_too_large_is_told_at_once() -> None:
 
 
 def test_a_residual_denial_that_is_unknown_leaves_an_event_out() -> None:
-    reader = Principal("reader", may_hear=TRUE, deny_hear=parse_filter("LENGTH(name) > 3"))
+    reader = Principal(
+        "reader", allow_subscribe=TRUE, deny_subscribe=parse_filter("LENGTH(name) > 3")
+    )
     narrowed = narrow(parse_filter("x = 1"), {}, reader)
     assert narrowed.matches({"x": 1, "name": "abc"})
     assert not narrowed.matches({"x": 1, "name": "abcd"})
@@ -250,7 +260,7 @@ def test_nothing_passes_a_denial_by_the_length_of_its_texts(
 ) -> None:
     filter = parse_filter(denied)
     assert filter.truth(event) is None
-    held = Principal("p", TRUE, TRUE, deny_publish=filter, deny_hear=filter)
+    held = Principal("p", TRUE, TRUE, deny_publish=filter, deny_subscribe=filter)
     for count in (1, 40):
         (batch,) = to_batches([event] * count)
         for parcel in (Parcel("p", batch), RowParcel("p", [event] * count)):
@@ -263,7 +273,7 @@ def test_nothing_passes_a_denial_by_the_length_of_its_texts(
 
 
 def test_an_advertisement_must_announce_something_publishable() -> None:
-    ticker = Principal("ticker", may_publish=parse_filter("symbol = 'IBM'"))
+    ticker = Principal("ticker", allow_publish=parse_filter("symbol = 'IBM'"))
     check_advertisement(palio.parse_advertisement("symbol IN ('IBM', 'MSFT')"), ticker)
     with pytest.raises(NotPermitted, match="may publish nothing that symbol = 'MSFT' announces"):
         check_advertisement(palio.parse_advertisement("symbol = 'MSFT'"), ticker)
@@ -302,7 +312,7 @@ def _is_plain(denied: Filter) -> bool:
 def test_no_event_is_heard_beyond_a_grant(
     asked: Filter, values: dict[str, Any], may: Filter, denied: Filter, denies: bool, seed: int
 ) -> None:
-    principal = Principal("p", may_hear=may, deny_hear=denied if denies else FALSE)
+    principal = Principal("p", allow_subscribe=may, deny_subscribe=denied if denies else FALSE)
     try:
         asked.bind(values)
         narrowed = narrow(asked, values, principal)
@@ -311,14 +321,14 @@ def test_no_event_is_heard_beyond_a_grant(
     except NotPermitted:
         narrowed = FALSE
     bound = asked.bind(values)
-    events = list(nearby(bound, may, principal.deny_hear, seed=seed, count=CASES))
+    events = list(nearby(bound, may, principal.deny_subscribe, seed=seed, count=CASES))
     rng = random.Random(seed)
     for event in events:
-        granted = may.matches(event) and not principal.deny_hear.matches(event)
+        granted = may.matches(event) and not principal.deny_subscribe.matches(event)
         heard = narrowed.matches(event, {name: values[name] for name in narrowed.variables})
         assert not heard or (granted and bound.matches(event))
         nan = any(isinstance(each, float) and math.isnan(each) for each in event.values())
-        if _is_plain(principal.deny_hear) and not nan:
+        if _is_plain(principal.deny_subscribe) and not nan:
             assert heard == (granted and bound.matches(event))
         # Whatever the parameters become, the grant holds.
         moved = {name: rng.choice((values[name], 0, "a")) for name in narrowed.variables}

@@ -209,7 +209,7 @@ def test_who_acts_under_no_identity_cancels_nothing_of_others() -> None:
 def test_who_may_act_under_an_identity_cancels_what_it_hears_and_nobody_else_does() -> None:
     granted = frozenset(("ann",))
     principals = {
-        "ann": Principal("ann", may_hear=TRUE),
+        "ann": Principal("ann", allow_subscribe=TRUE),
         "planner": Principal("planner", identities=granted),
         "bob": Principal("bob", TRUE, TRUE, may_monitor=True),
     }

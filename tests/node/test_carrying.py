@@ -12,15 +12,15 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import FALSE, TRUE, Filter
 from palio.node.effects import Effect, Report, Send
 from palio.node.limits import AHEAD_US
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.streams import UNREAD
 from palio.protocol.messages import (
     Carry,
     Deliver,
+    Digest,
     EntriesStored,
     Fact,
     Gaps,
-    Known,
     Message,
     Parcel,
     Publish,
@@ -43,7 +43,7 @@ def between() -> Alone:
     """A broker b1 between b2 and b3, which is on link 3."""
     alone = Alone()
     alone.greet(3, "broker", "b3")
-    alone.tell(3, Known({}))
+    alone.tell(3, Digest({}))
     alone.tell(3, far())
     alone.tell(2, lives("b2", 10, subject="eve/d"))
     alone.sync()
@@ -95,7 +95,7 @@ def test_of_brokers_that_nobody_has_heard_of_people_are_told_by_name() -> None:
     alone.tell(2, carry("b8", "b1"))
     alone.tell(2, EntriesStored("b9", 1, "b1", 1, 5))
     assert [told["brokers"] for told in alone.told("broker_unknown")] == [["b9"]]
-    assert alone.node.status()["complaints"]["broker_unknown"] == 3
+    assert alone.node.status()["rate_limited_log"]["broker_unknown"] == 3
     alone.sync()
     assert not alone.disk.held()
     assert not alone.closed
@@ -142,7 +142,7 @@ def test_a_home_looks_at_what_its_origin_could_not_read() -> None:
 
 def test_a_loss_is_told_also_where_an_origin_could_not_read_the_filter() -> None:
     alone = subscribed()
-    lost = Notice("b2 0", 5, "pub", 1, 3, 2)
+    lost = LossMarker("b2 0", 5, "pub", 1, 3, 2)
     alone.carry(lost.parcel, 5, rows=UNREAD)
     alone.sync()
     assert [gap.publisher for (gap,) in (each.gaps for each in alone.heard(Gaps))] == ["pub"]
@@ -192,7 +192,7 @@ def _carry(effects: list[Effect]) -> Carry:
 SOME = (Share("a/d", 1, MINE), Share("b/d", 1, OTHERS), Share("c/d", 1, None), Share("d/d", 1, b""))
 
 
-@pytest.mark.parametrize("who", ["n may bring", "m may hear"])
+@pytest.mark.parametrize("who", ["n may bring", "m may receive"])
 def test_what_a_neighbour_may_not_bring_or_hear_is_taken_out(who: str) -> None:
     only = parse_filter("x = 1")
     near = knowing(Near(*((TRUE, only) if who == "n may bring" else (only, TRUE))))
@@ -207,10 +207,10 @@ def test_what_a_neighbour_may_not_bring_or_hear_is_taken_out(who: str) -> None:
     assert (carried.offset, carried.previous) == (5, 0)
     kind = "beyond_grant" if who == "n may bring" else "withheld"
     assert [each["count"] for each in told if "count" in each] == [1]
-    assert near.node.status()["complaints"][kind] == 1
+    assert near.node.status()["rate_limited_log"][kind] == 1
 
 
-@pytest.mark.parametrize("who", ["n may bring", "m may hear"])
+@pytest.mark.parametrize("who", ["n may bring", "m may receive"])
 def test_an_entry_of_which_nothing_is_left_goes_on(who: str) -> None:
     """Those behind it in the stream are taken only after it."""
     near = knowing(Near(*((TRUE, FALSE) if who == "n may bring" else (FALSE, TRUE))))
@@ -219,7 +219,7 @@ def test_an_entry_of_which_nothing_is_left_goes_on(who: str) -> None:
     assert (carried.offset, carried.previous) == (5, 0)
 
 
-NOTICE = Notice("n 1", 5, "ann/1", 7, 9, 2)
+NOTICE = LossMarker("n 1", 5, "ann/1", 7, 9, 2)
 
 
 @pytest.mark.parametrize(
@@ -233,13 +233,13 @@ NOTICE = Notice("n 1", 5, "ann/1", 7, 9, 2)
     ],
 )
 def test_who_may_bring_or_hear_some_events_does_not_say_or_learn_whose_are_lost(
-    hears: Filter, brings: Filter, what: Notice | None
+    hears: Filter, brings: Filter, what: LossMarker | None
 ) -> None:
     near = knowing(Near(hears, brings))
     carried, told = passed(near, NOTICE.parcel, Share("a/d", 1, None))
-    assert Notice.of(carried.parcel) == what
+    assert LossMarker.of(carried.parcel) == what
     assert bool(carried.shares) == bool(what)
-    assert near.node.status()["complaints"].get("loss_told", 0) == (brings is not FALSE)
+    assert near.node.status()["rate_limited_log"].get("loss_told", 0) == (brings is not FALSE)
     assert told
 
 

@@ -41,7 +41,7 @@ def test_a_claim_is_above_all_that_its_broker_and_its_owner_know() -> None:
 
 def test_what_was_said_in_a_session_that_is_left_claims_nothing() -> None:
     asked = Claim("ann/d", 0, "", "ann/1", 1)
-    found = claims(FIRST._replace(visit=2))
+    found = claims(FIRST._replace(session_epoch=2))
     with pytest.raises(Closed, match="later session"):
         found.next(asked, Overlay())
     assert found.next(asked._replace(client="ann/2"), Overlay()).number == 2
@@ -58,12 +58,12 @@ def test_one_that_is_over_begins_anew_behind_its_end() -> None:
 
 
 def test_an_end_and_what_was_said_before_it_or_after_it() -> None:
-    over = FIRST._replace(number=2, home="", visit=5)
-    late = FIRST._replace(number=7, home="b2", visit=4)
+    over = FIRST._replace(number=2, home="", session_epoch=5)
+    late = FIRST._replace(number=7, home="b2", session_epoch=4)
     assert claims(over).believed(late, Overlay()) == over._replace(number=7)
-    later = late._replace(visit=6)
+    later = late._replace(session_epoch=6)
     assert claims(over).believed(later, Overlay()) == later
-    assert claims(FIRST._replace(visit=6)).believed(over, Overlay()).home == "b1"
+    assert claims(FIRST._replace(session_epoch=6)).believed(over, Overlay()).home == "b1"
 
 
 def test_a_change_of_the_filter_is_news() -> None:
@@ -77,10 +77,10 @@ def test_whatever_comes_first_the_same_claim_counts() -> None:
     some = [
         FIRST,
         FIRST._replace(home="b2"),
-        FIRST._replace(home="b3", visit=2),
+        FIRST._replace(home="b3", session_epoch=2),
         FIRST._replace(client="ann/2"),
         FIRST._replace(home=""),
-        FIRST._replace(number=2, visit=0),
+        FIRST._replace(number=2, session_epoch=0),
     ]
     counts = set()
     for order in permutations(some):

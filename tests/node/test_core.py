@@ -17,13 +17,13 @@ from palio.model.parcels import Parcel
 from palio.node import core, sessions
 from palio.node.durability import NO_DISK
 from palio.node.effects import Effect, Moment, Report, Send
+from palio.node.fact_verifier import LOG
 from palio.node.limits import NEWS_AT_ONCE
+from palio.node.loss_markers import LossMarker
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.node.notices import Notice
 from palio.node.operations import Append, Open, PutTime
 from palio.node.settings import Settings
-from palio.node.vouching import LOG
 from palio.protocol.limits import PROTOCOL_VERSION, WINDOW_BYTES
 from palio.protocol.messages import (
     UNCOUNTED,
@@ -33,6 +33,7 @@ from palio.protocol.messages import (
     Carry,
     ClaimNumbers,
     Deliver,
+    Digest,
     Done,
     Ended,
     Fact,
@@ -40,14 +41,13 @@ from palio.protocol.messages import (
     Failed,
     Gaps,
     Hello,
-    Known,
     Message,
     Ping,
     Publish,
     Refused,
     Replace,
-    Seen,
     Settle,
+    StreamAck,
     Subscribe,
     Unsubscribe,
 )
@@ -80,7 +80,7 @@ class Broker:
         for number in range(neighbours):
             hello = Hello("broker", f"n{number}", PROTOCOL_VERSION)
             self.connect(FIRST_LINK + number, hello)
-            self.receive(Known({}), FIRST_LINK + number)
+            self.receive(Digest({}), FIRST_LINK + number)
         for key in range(durables):
             self.receive(Subscribe(key, key, f"x = {key}", {}, f"d{key}"))
 
@@ -125,7 +125,7 @@ FEW: Final = NEWS_AT_ONCE + 2
 INPUTS: dict[str, Callable[[Broker], None]] = {
     "ping": lambda broker: broker.receive(Ping()),
     "ping of a neighbour": lambda broker: broker.receive(Ping(), FIRST_LINK),
-    "seen": lambda broker: broker.receive(Seen(1)),
+    "seen": lambda broker: broker.receive(StreamAck(1)),
     "event": lambda broker: broker.receive(event(9)),
     "durable event": lambda broker: broker.receive(event(9, durable=True)),
 }
@@ -142,13 +142,15 @@ def test_an_input_touches_no_neighbour_whom_it_does_not_concern(name: str) -> No
 
 def test_what_was_seen_touches_no_durable_subscription_for_which_nothing_waits() -> None:
     few, many = Broker(durables=2), Broker(durables=100)
-    assert calls_of(lambda: many.receive(Seen(1))) == calls_of(lambda: few.receive(Seen(1)))
+    assert calls_of(lambda: many.receive(StreamAck(1))) == calls_of(
+        lambda: few.receive(StreamAck(1))
+    )
 
 
 def test_a_seen_neighbour_is_touched_alone() -> None:
     few, many = Broker(neighbours=FEW), Broker(neighbours=100)
-    calls = calls_of(lambda: few.receive(Seen(1), FIRST_LINK))
-    assert calls_of(lambda: many.receive(Seen(1), FIRST_LINK)) == calls
+    calls = calls_of(lambda: few.receive(StreamAck(1), FIRST_LINK))
+    assert calls_of(lambda: many.receive(StreamAck(1), FIRST_LINK)) == calls
 
 
 def test_stalled_durable_subscriptions_are_served_in_turn() -> None:
@@ -156,7 +158,7 @@ def test_stalled_durable_subscriptions_are_served_in_turn() -> None:
     for seq in range(8):
         broker.receive(Publish(Parcel.of("", to_batch({"x": seq // 4})), seq, durable=True))
     for _ in range(50):
-        broker.receive(Seen(broker.sent))
+        broker.receive(StreamAck(broker.sent))
     assert sorted(each.entry for each in broker.delivered) == list(range(1, 9))
     keys = [each.key for each in broker.delivered]
     assert keys.index(1) < 4  # the second has not waited for all that the first had
@@ -257,7 +259,7 @@ LOST_LOG: Final = 500_000
 
 
 def earlier_life(log: int = LOST_LOG) -> list[Message]:
-    """What b2 knows of the network, and of a life of b1 before its disk was lost."""
+    """What b2 knows of the network, and of an incarnation of b1 before its disk was lost."""
     mine = (
         Fact("b1", 10, LOG, claimed_us=log),
         Fact("b1", 11, "alice/d", (), "x = 1", 1, claim=ClaimNumbers(1, 0, 1)),
@@ -268,11 +270,11 @@ def earlier_life(log: int = LOST_LOG) -> list[Message]:
 def losses(alone: Alone) -> list[str]:
     """Those who are told of a loss by what is carried to b3 and what waits here."""
     (mine,) = alone.disk.held()
-    notice = Notice.of(mine.parcel)
+    notice = LossMarker.of(mine.parcel)
     assert notice is not None
     assert notice.publisher == "*"
     for each in alone.heard(Carry):
-        assert Notice.of(each.parcel) == notice
+        assert LossMarker.of(each.parcel) == notice
     return [share.subject for each in alone.heard(Carry) for share in each.shares]
 
 
@@ -283,7 +285,7 @@ def say(alone: Alone, *messages: Message) -> None:
 
 
 def test_a_broker_that_lost_its_disk_tells_all_that_are_durable_once() -> None:
-    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Digest({"b1": 11, "b3": 3}))
     alone.tell(1, Publish(to_event(), 1, durable=True))
     alone.tell(1, Subscribe(1, 1, "x = 1", durable="e"))
     assert not alone.heard(Accepted), "it waits until the broker knows for whom it is"
@@ -298,14 +300,14 @@ def test_a_broker_that_lost_its_disk_tells_all_that_are_durable_once() -> None:
     alone.sync()
     (gaps,) = alone.heard(Gaps)
     assert [(gap.publisher, gap.key) for gap in gaps.gaps] == [("*", 2)]
-    again = Alone(alone.disk, known=Known({"b1": 11, "b3": 3}))
+    again = Alone(alone.disk, known=Digest({"b1": 11, "b3": 3}))
     say(again, *earlier_life()[1:])
     assert again.log == alone.log
     assert not again.told("log_lost")
 
 
 def test_what_waits_for_a_broker_is_written_behind_what_the_network_told_it() -> None:
-    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Digest({"b1": 11, "b3": 3}))
     alone.tell(1, Subscribe(1, 1, "x = 1", durable="e"))
     for each in (*earlier_life(), lives("b3", 4, subject="far/e")):  # the last comes too late
         alone.tell(2, each)
@@ -315,7 +317,7 @@ def test_what_waits_for_a_broker_is_written_behind_what_the_network_told_it() ->
 
 
 def test_what_a_client_asks_while_its_broker_starts_is_answered_in_order() -> None:
-    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Digest({"b1": 11, "b3": 3}))
     alone.tell(1, Subscribe(1, 1, "x = 1", durable="e"))
     alone.tell(1, Replace(2, 1, "x = 2"))
     alone.tell(1, Settle(3))
@@ -333,7 +335,7 @@ def test_so_much_waits_for_a_broker_that_has_just_started(
     more: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "MAX_EARLY", 2)
-    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(settings=Settings(peers=("palio://b2",)), known=Digest({"b1": 11, "b3": 3}))
     for number in range(1, 3 + more):
         alone.tell(1, Publish(to_event(), number, durable=True))
     refused = [each.failure for each in alone.heard(Refused)]
@@ -343,7 +345,7 @@ def test_so_much_waits_for_a_broker_that_has_just_started(
 
 def test_a_broker_that_hears_late_that_it_lost_its_disk_tells_it_then() -> None:
     """It had nobody to wait for, and tells all of whom its neighbour knows."""
-    alone = Alone(known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(known=Digest({"b1": 11, "b3": 3}))
     log = alone.log
     say(alone, *earlier_life())
     say(alone, *earlier_life())
@@ -357,7 +359,7 @@ def test_with_its_clock_put_back_it_has_another_log_all_the_same(waits: bool) ->
     """Others believe that they have things of a log with a greater number."""
     ahead = 9_000_000
     settings = Settings(peers=("palio://b2",) if waits else ())
-    alone = Alone(settings=settings, known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(settings=settings, known=Digest({"b1": 11, "b3": 3}))
     say(alone, *earlier_life(ahead))
     assert alone.log == ahead + 1
     assert alone.told("log_lost") == [{"broker": "b1"}]
@@ -374,7 +376,7 @@ def test_with_its_clock_put_back_it_has_another_log_all_the_same(waits: bool) ->
 def test_a_loss_that_the_disk_refuses_is_told_once_it_takes_writes(waits: bool) -> None:
     ahead = 9_000_000
     settings = Settings(peers=("palio://b2",) if waits else ())
-    alone = Alone(settings=settings, known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(settings=settings, known=Digest({"b1": 11, "b3": 3}))
     for each in earlier_life(ahead):
         alone.tell(2, each)
     alone.sync(fails=True)
@@ -389,7 +391,7 @@ def test_a_loss_that_the_disk_refuses_is_told_once_it_takes_writes(waits: bool) 
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_log_that_is_heard_of_while_another_begins_is_outdone_after_that(waits: bool) -> None:
     settings = Settings(peers=("palio://b2",) if waits else ())
-    alone = Alone(settings=settings, known=Known({"b1": 11, "b3": 3}))
+    alone = Alone(settings=settings, known=Digest({"b1": 11, "b3": 3}))
     for each in (*earlier_life(9_000_000), Facts((Fact("b1", 12, LOG, claimed_us=9_500_000),))):
         alone.tell(2, each)
     alone.sync()
@@ -401,7 +403,7 @@ def test_a_log_that_is_heard_of_while_another_begins_is_outdone_after_that(waits
 
 def test_a_broker_that_finds_nobody_serves_after_a_while() -> None:
     settings = Settings(peers=("palio://b2",), peer_grace_s=2.0)
-    alone = Alone(settings=settings, known=Known({"b3": 3}))  # of which nothing comes
+    alone = Alone(settings=settings, known=Digest({"b3": 3}))  # of which nothing comes
     alone.tell(1, Publish(to_event(), 1, durable=True))
     for _ in range(3):
         alone.tick()
@@ -482,8 +484,8 @@ def test_a_broker_without_a_disk_refuses_what_is_durable_and_live_events_go_on()
 
 def test_a_claim_that_is_refused_is_told_of_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = subscribed()
-    registry = alone.node._core.durability.registry
-    monkeypatch.setattr(registry, "hears", lambda origin, _filter: origin != "b3")
+    cluster_state = alone.node._core.durability.cluster_state
+    monkeypatch.setattr(cluster_state, "hears", lambda origin, _filter: origin != "b3")
     say(alone, far(), lives("b3", 3, 2, claimed_us=9_000_000))
     assert alone.told("claim_refused") == [
         {"neighbour": "b3", "count": 1, "subscription": "alice/d"}

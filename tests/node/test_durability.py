@@ -13,6 +13,7 @@ from palio.matching.reference import Reference
 from palio.model.filters import FALSE
 from palio.node import durability as room
 from palio.node.durability import Bookmarks, Durability, packed
+from palio.node.fact_verifier import FactVerifier
 from palio.node.memory import MemoryStore
 from palio.node.operations import (
     Append,
@@ -23,9 +24,8 @@ from palio.node.operations import (
     Open,
     PutSubscription,
 )
-from palio.node.vouching import Vouching
 from palio.protocol.messages import (
-    NO_VISIT,
+    NO_SESSION_EPOCH,
     Carry,
     ClaimNumbers,
     Deliver,
@@ -36,9 +36,9 @@ from palio.protocol.messages import (
     Failed,
     Publish,
     Retire,
+    SessionEpoch,
     Subscribe,
     Unsubscribe,
-    Visit,
     pack_mask,
 )
 from palio.simulation.topologies import line
@@ -58,8 +58,8 @@ class Place:
     def __init__(self, *operations: Any, store: MemoryStore | None = None) -> None:
         self.store = store or MemoryStore()
         self.store.write([CaughtUp(1), *operations] if store is None else operations)
-        self.durability = Durability("b1", self.store, Reference, Vouching("b1"))
-        self.durability.registry.begin(1)
+        self.durability = Durability("b1", self.store, Reference, FactVerifier("b1"))
+        self.durability.cluster_state.begin(1)
 
     def done(self, follows: Sequence[Follow]) -> list[Follow]:
         """What follows once everything is on the disk."""
@@ -74,11 +74,13 @@ class Place:
 
     def said(self, subject: str = "ann/d") -> Fact | None:
         """What this broker has told the network of a durable subscription."""
-        return self.durability.registry.fact("b1", subject)
+        return self.durability.cluster_state.fact("b1", subject)
 
 
 def fact(home: str, number: int, filter: str = "x > 3", claimed_us: int = 9) -> Fact:
-    return Fact(home, 10 + number, "ann/d", (), filter, claimed_us, NO_VISIT, ClaimNumbers(number))
+    return Fact(
+        home, 10 + number, "ann/d", (), filter, claimed_us, NO_SESSION_EPOCH, ClaimNumbers(number)
+    )
 
 
 # --- what the disk has ---
@@ -136,8 +138,8 @@ def test_a_claim_that_is_no_news_changes_nothing() -> None:
 
 def deaf(place: Place, monkeypatch: pytest.MonkeyPatch, hears: str) -> None:
     """All but one other broker may not hear everything."""
-    registry = place.durability.registry
-    monkeypatch.setattr(registry, "hears", lambda origin, _filter: origin == hears)
+    cluster_state = place.durability.cluster_state
+    monkeypatch.setattr(cluster_state, "hears", lambda origin, _filter: origin == hears)
 
 
 def test_a_broker_that_may_not_hear_all_takes_nothing_over(
@@ -185,7 +187,11 @@ def test_what_lives_here_is_told_once_and_as_it_is() -> None:
     place.durability.say(CLAIM)
     said = place.said()
     assert said is not None
-    assert (said.filter, said.claimed_us, said.visit) == ("x > 3", 5, Visit("ann/1", 1))
+    assert (said.filter, said.claimed_us, said.session_epoch) == (
+        "x > 3",
+        5,
+        SessionEpoch("ann/1", 1),
+    )
     assert said.claim == ClaimNumbers(1, 0, 1)
     place.durability.say(CLAIM)
     assert place.said() is said
@@ -339,11 +345,11 @@ def test_a_claim_from_before_its_owner_came_here_is_outdone(owner: str) -> None:
     """It is heard only now, and has a greater number as its broker knew of another one."""
     alone = Alone()
     alone.tell(2, far())
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=5))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", session_epoch=5))
     alone.sync()
     if owner == "is away":
         alone.tell(1, Unsubscribe(2, 1))
-    alone.tell(2, lives("b3", 3, 4, visit=Visit("alice/1", 4), claimed_us=9_000_000))
+    alone.tell(2, lives("b3", 3, 4, session_epoch=SessionEpoch("alice/1", 4), claimed_us=9_000_000))
     alone.sync()
     assert not alone.heard(Ended)
     assert not alone.told("durable_moved")
@@ -353,7 +359,7 @@ def test_a_claim_from_before_its_owner_came_here_is_outdone(owner: str) -> None:
         for each in message.facts
         if (each.origin, each.subject) == ("b1", "alice/d")
     ]
-    assert (said[-1].claim.number, said[-1].visit.number) == (5, 5)
+    assert (said[-1].claim.number, said[-1].session_epoch.number) == (5, 5)
     alone.tell(1, Publish(event(), 1, durable=True))
     alone.sync()
     assert not carried(alone)
@@ -363,33 +369,37 @@ def test_a_claim_from_before_its_owner_came_here_is_outdone(owner: str) -> None:
 def test_so_is_one_that_is_heard_after_its_owner_was_refused_here_again() -> None:
     alone = Alone()
     alone.tell(2, far())
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=5))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", session_epoch=5))
     alone.sync()
     alone.tell(1, Unsubscribe(2, 1))
-    alone.tell(1, Subscribe(3, 1, "x = 1", durable="d", visit=6))
+    alone.tell(1, Subscribe(3, 1, "x = 1", durable="d", session_epoch=6))
     alone.sync(fails=True)
     assert [each.id for each in alone.heard(Failed)] == [3]
     alone.recover()
-    alone.tell(2, lives("b3", 3, 4, visit=Visit("alice/1", 4), claimed_us=9_000_000))
+    alone.tell(2, lives("b3", 3, 4, session_epoch=SessionEpoch("alice/1", 4), claimed_us=9_000_000))
     alone.sync()
     assert not alone.told("durable_moved")
     assert alone.node.status()["durable_subscriptions"] == 1
 
 
 @pytest.mark.parametrize(
-    ("visit", "is_over"),
-    [(Visit("alice/1", 6), True), (Visit("alice/1", 4), False), (NO_VISIT, True)],
+    ("session_epoch", "is_over"),
+    [
+        (SessionEpoch("alice/1", 6), True),
+        (SessionEpoch("alice/1", 4), False),
+        (NO_SESSION_EPOCH, True),
+    ],
     ids=["later", "before its owner came back", "lapsed"],
 )
 def test_what_was_ended_elsewhere_is_over_here_unless_its_owner_came_back(
-    visit: Visit, *, is_over: bool
+    session_epoch: SessionEpoch, *, is_over: bool
 ) -> None:
     alone = Alone()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=5))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", session_epoch=5))
     alone.sync()
     alone.tell(1, Publish(event(), 1, durable=True))
     alone.sync()
-    alone.tell(2, lives("b2", 3, 1, filter="", visit=visit))
+    alone.tell(2, lives("b2", 3, 1, filter="", session_epoch=session_epoch))
     alone.rest()
     assert len(alone.heard(Ended)) == is_over
     assert len(alone.told("durable_ended")) == is_over
@@ -402,11 +412,15 @@ def test_what_was_ended_elsewhere_is_over_here_unless_its_owner_came_back(
 
 def test_an_end_is_told_as_the_word_of_its_owner() -> None:
     alone = Alone()
-    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", visit=5))
+    alone.tell(1, Subscribe(1, 1, "x = 1", durable="d", session_epoch=5))
     alone.tell(1, Unsubscribe(2, 1, forget=True))
     alone.sync()
     (said,) = (each for each in alone.disk.load().facts if each.subject == "alice/d")
-    assert (said.filter, said.visit, said.claim.number) == ("", Visit("alice/1", 5), 1)
+    assert (said.filter, said.session_epoch, said.claim.number) == (
+        "",
+        SessionEpoch("alice/1", 5),
+        1,
+    )
 
 
 # --- moves, on a network ---

@@ -55,7 +55,7 @@ def test_order_and_once_while_nobody_moves(seed: int) -> None:
 def test_a_play_has_much_in_it() -> None:
     worlds = [play(seed) for seed in range(4)]
     assert sum(world.published for world in worlds) > 200
-    assert sum(owner.visit for world in worlds for owner in world.owners.values()) > 40
+    assert sum(owner.session_epoch for world in worlds for owner in world.owners.values()) > 40
     assert sum(len(o.acked) for world in worlds for o in world.owners.values()) > 300
 
 
@@ -125,7 +125,7 @@ def test_the_publishers_heard_of_longest_ago_are_forgotten(
     world = World(0)
     (a, *_) = world.brokers.values()
     for owner in world.owners.values():
-        world.visit(owner, a)
+        world.session_epoch(owner, a)
     world.settle()
     for number in range(publishers):
         events = parcel({"n": number}, publisher=f"p{number}")

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from palio.node.durable import UNREADY, DurableEvents
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
     Append,
     CaughtUp,
@@ -102,8 +102,8 @@ def test_a_broker_without_its_disk_takes_nothing_before_it_has_caught_up() -> No
     assert events.open(0.0, HERE, None, "o") == [NotKept("o", UNREADY)]
     assert events.carry(0.0, 0, carry(1, 0, SHARE)) == []
     assert events.learn(0.0, [HERE]) == []
-    loss = Notice("b1 log 1", 0, "*", 0, 0, 0).parcel
-    follows = done(events, events.catch_up(0.0, 0, (), 2, loss))
+    loss = LossMarker("b1 log 1", 0, "*", 0, 0, 0).parcel
+    follows = done(events, events.uncork(0.0, 0, (), 2, loss))
     assert ClaimCounts(None, HERE) in follows
     assert QueueReady("ann/d") in follows
     assert (events.is_ready, events.streams.log_number) == (True, 2)
@@ -187,7 +187,7 @@ def test_an_entry_that_cannot_be_read_is_delivered_as_a_loss() -> None:
     delivery = damaged.delivery("ann/d", 0)
     assert delivery is not None
     assert delivery.is_damaged
-    assert Notice.of(delivery.parcel) is not None
+    assert LossMarker.of(delivery.parcel) is not None
 
 
 def test_a_claim_of_another_that_the_disk_refuses_counts_when_it_takes_writes() -> None:

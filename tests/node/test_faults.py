@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from palio.model.events import SEQ, TIME, TIMESTAMP
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import CaughtUp, Claim, Open, Put, PutSubscription, Target
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import (
@@ -281,7 +281,7 @@ def test_for_a_damaged_entry_on_its_way_a_notice_goes_on() -> None:
     again.tell(2, far(4))
     again.sync()
     (carry,) = again.heard(Carry)
-    assert Notice.of(carry.parcel) == Notice("b1 1000000", entry.entry, "alice/1", 1, 1, 1)
+    assert LossMarker.of(carry.parcel) == LossMarker("b1 1000000", entry.entry, "alice/1", 1, 1, 1)
     assert again.told("entry_lost") == [
         {
             "entry": entry.entry,
@@ -362,14 +362,14 @@ def test_what_has_no_way_costs_nothing_until_ways_change(monkeypatch: pytest.Mon
         alone.tell(1, Publish(event(), number, durable=True))
     alone.sync()
     asked: list[str] = []
-    registry = alone.node._core.durability.registry
-    right = registry.next_hop
+    cluster_state = alone.node._core.durability.cluster_state
+    right = cluster_state.next_hop
 
     def counted(home: str) -> str | None:
         asked.append(home)
         return right(home)
 
-    monkeypatch.setattr(registry, "next_hop", counted)
+    monkeypatch.setattr(cluster_state, "next_hop", counted)
     alone.tick()
     assert not asked
     alone.tell(2, far(2))

@@ -12,7 +12,7 @@ import pytest
 
 from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE, Filter
-from palio.node import questions
+from palio.node import admin_queries
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.limits import MAX_HOPS
@@ -26,12 +26,12 @@ from palio.protocol.messages import (
     Apply,
     Bye,
     Carry,
+    Digest,
     Done,
     Drain,
     EntriesStored,
     Failed,
     Forward,
-    Known,
     Message,
     Parcel,
     Probe,
@@ -112,7 +112,7 @@ def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bo
 @pytest.mark.parametrize("grant", ["a = 1", "TRUE"])
 @pytest.mark.parametrize("durable", ["", "d"])
 def test_what_cannot_be_read_counts_as_everything_to_grants_too(durable: str, grant: str) -> None:
-    """A live subscription has of everything what its broker may hear; a durable one has no home
+    """A live subscription has of everything what its broker may receive; a durable one has no home
     that may not hear everything, and its owner is told who did not take it.
     """
     with older_brokers("b1"):
@@ -163,15 +163,15 @@ def test_what_a_broker_may_not_bring_is_kept_nowhere_and_raises_no_alarm() -> No
 
 
 def with_narrow(tmp_path: Path, narrow: str) -> World:
-    """Three brokers with keys, of which one may hear `a = 1` only."""
+    """Three brokers with keys, of which one may receive `a = 1` only."""
     ring = Keyring(tmp_path)
-    ring.identities[narrow] = ring.broker(narrow, may_hear="a = 1")
+    ring.identities[narrow] = ring.broker(narrow, allow_subscribe="a = 1")
     return World.of(line(3), General, settings=QUICK, doors=ring.doors)
 
 
 def claimed(world: World, at: str, of: str) -> str:
     """What a broker knows that another asks for, for bob."""
-    fact = world.nodes[at]._core.durability.registry.fact(of, "bob/d")
+    fact = world.nodes[at]._core.durability.cluster_state.fact(of, "bob/d")
     assert fact is not None
     return fact.filter
 
@@ -186,7 +186,7 @@ def test_a_broker_asks_others_for_what_it_may_hear_of_a_durable_subscription(
     world.run(5.0)
     near.publish({"x": 3, "a": 3}, durable=True)
     world.run(5.0)
-    assert heard(bob) == [1, 3], "of its own clients it may hear anything"
+    assert heard(bob) == [1, 3], "of its own clients it may receive anything"
     assert held(world) == 0
     assert not reports(world, "withheld"), "nobody keeps what it may not hear"
     world.kill("b3")
@@ -233,7 +233,7 @@ def test_a_token_that_grants_less_than_before_narrows_what_a_broker_asks_for(
     if not is_back:
         bob.suspend()
     world.kill("b3")
-    ring.identities["b3"] = ring.broker("b3", may_hear="a = 1")
+    ring.identities["b3"] = ring.broker("b3", allow_subscribe="a = 1")
     world.run(5.0)
     world.start("b3")
     world.run(5.0)
@@ -298,7 +298,7 @@ def test_a_broker_without_the_grant_refuses_what_others_would_not_believe(
     answer = ann.answers[id]
     assert isinstance(answer, Failed) is not operate
     assert not isinstance(answer, Failed) or "'b1' may not retire" in answer.failure.message
-    retired = [node._core.durability.registry.retired for node in world.nodes.values()]
+    retired = [node._core.durability.cluster_state.retired for node in world.nodes.values()]
     assert retired == [{"b3"} if operate else set()] * 2
 
 
@@ -309,7 +309,7 @@ class Near:
     """A node with a neighbour that says whatever a test likes."""
 
     def __init__(self, hears: Filter = TRUE, brings: Filter = TRUE) -> None:
-        """`n` may bring, and `m` may hear what matches."""
+        """`n` may bring, and `m` may receive what matches."""
         listed = [
             replace(each, may_monitor=True)
             for each in (broker("n", brings, TRUE), broker("m", TRUE, hears))
@@ -321,7 +321,7 @@ class Near:
         for link, each in enumerate(listed):
             self.node.accept(link, AT)
             greet(partial(self.say, link=link), each.name)
-            self.say(Known({}), link)
+            self.say(Digest({}), link)
             self.say(Route(routing.Batch((routing.Subscribe(1, TRUE),), fresh=True)), link)
 
     def say(self, message: Message, link: int = 0) -> list[Effect]:
@@ -343,7 +343,7 @@ def test_what_goes_to_brokers_that_nobody_knows_is_told_and_kept_nowhere() -> No
             near.say(Carry(parcel({"x": number}), origin, 1, home, 1, 1, 0, ()))
             near.say(EntriesStored(home, 1, origin, 1, 1))
     assert near.node.status()["custody_entries"] == 0
-    assert near.node.status()["complaints"]["broker_unknown"] == 12
+    assert near.node.status()["rate_limited_log"]["broker_unknown"] == 12
 
 
 def sent(effects: list[Effect], kind: type[AnyMessage]) -> list[AnyMessage]:
@@ -387,7 +387,7 @@ def test_a_trace_that_goes_round_ends() -> None:
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
 def test_so_many_traces_wait_for_answers(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(questions, "MAX_PROBES", 3)
+    monkeypatch.setattr(admin_queries, "MAX_PROBES", 3)
     near = Near()
     answered = [
         each

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from palio.node.identity import NOBODY, fact_text, introduction_text
-from palio.protocol.messages import NO_VISIT, Fact, Visit
+from palio.protocol.messages import NO_SESSION_EPOCH, Fact, SessionEpoch
 
 
 @pytest.mark.parametrize(
@@ -18,13 +18,13 @@ from palio.protocol.messages import NO_VISIT, Fact, Visit
         {"links": ("x",)},
         {"filter": "x = 1"},
         {"claimed_us": 1},
-        {"visit": Visit("o/1", 1)},
-        {"visit": Visit("o/2", 2)},
-        {"visit": NO_VISIT},
+        {"session_epoch": SessionEpoch("o/1", 1)},
+        {"session_epoch": SessionEpoch("o/2", 2)},
+        {"session_epoch": NO_SESSION_EPOCH},
     ],
 )
 def test_every_part_of_a_fact_is_signed(change: dict[str, object]) -> None:
-    fact = Fact("a", 1, "o/d", ("n",), "x = 2", 5, Visit("o/1", 2))
+    fact = Fact("a", 1, "o/d", ("n",), "x = 2", 5, SessionEpoch("o/1", 2))
     assert fact_text(msgspec.structs.replace(fact, **change)) != fact_text(fact)
     assert fact_text(msgspec.structs.replace(fact, signature=b"x")) == fact_text(fact)
 

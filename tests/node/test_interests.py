@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from palio.matching.index import Index
 from palio.node.interests import Interests
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import Claim
 from tests.node.events import parcel
 
@@ -52,5 +52,5 @@ def test_a_notice_is_for_everybody() -> None:
     interests = Interests("b1", Index())
     interests.learn(claim("ann/d", "x > 3"))
     interests.learn(claim("bob/d", "", home=""))
-    notice = Notice("b1 1", 3, "*", 0, 0, 0).parcel
+    notice = LossMarker("b1 1", 3, "*", 0, 0, 0).parcel
     assert list(interests.wanted(notice)) == ["ann/d"]

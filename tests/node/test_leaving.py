@@ -9,7 +9,7 @@ import pytest
 
 from palio.node.limits import OFFER_AGAIN_S, STALLED_S
 from palio.node.settings import Settings
-from palio.protocol.messages import Adopt, Answer, Drain, Failed, Visit
+from palio.protocol.messages import Adopt, Answer, Drain, Failed, SessionEpoch
 from palio.routing.general import General
 from palio.simulation.member import Member
 from palio.simulation.randomness import Randomness
@@ -56,7 +56,7 @@ class House:
     def load(self, count: int) -> None:
         """Publish at each in turn, every third durably."""
         for _ in range(count):
-            ready = [each for each in self.publishers if each.core.may_publish()]
+            ready = [each for each in self.publishers if each.core.allow_publish()]
             if not ready:
                 self.world.run(0.007)
                 continue
@@ -332,7 +332,7 @@ def test_a_full_disk_elsewhere_keeps_no_client_from_moving_there() -> None:
 
 def offered(alone: Alone, *, bookmark: bytes = b"") -> Adopt:
     """The neighbour b2 is about to go, and offers what was claimed there."""
-    offer = Adopt("alice/d", 60.0, Visit("alice/9", 3), bookmark)
+    offer = Adopt("alice/d", 60.0, SessionEpoch("alice/9", 3), bookmark)
     alone.tell(2, offer)
     alone.rest()
     return offer
@@ -340,7 +340,7 @@ def offered(alone: Alone, *, bookmark: bytes = b"") -> Adopt:
 
 def test_what_a_neighbour_offers_lives_here_from_then_on() -> None:
     alone = Alone()
-    alone.tell(2, lives("b2", 9, visit=Visit("alice/9", 3)))
+    alone.tell(2, lives("b2", 9, session_epoch=SessionEpoch("alice/9", 3)))
     alone.sync()
     offered(alone, bookmark=b"here")
     assert alone.told("durable_adopted") == [{"subscription": "alice/d", "of": "b2"}]
@@ -348,7 +348,9 @@ def test_what_a_neighbour_offers_lives_here_from_then_on() -> None:
     assert (stored.subject, stored.filter, stored.lease_s) == ("alice/d", "x = 1", 60.0)
     assert alone.disk.load().bookmarks == {"alice/d": b"here"}
     (said,) = (each for each in alone.disk.facts() if each.origin == "b1" and each.filter)
-    assert (said.claim.number, said.visit) == (2, Visit("alice/9", 3)), "as its owner came there"
+    assert (said.claim.number, said.session_epoch) == (2, SessionEpoch("alice/9", 3)), (
+        "as its owner came there"
+    )
     offered(alone)
     assert len(alone.told("durable_adopted")) == 1, "it lives there no longer"
 

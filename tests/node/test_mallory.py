@@ -15,7 +15,7 @@ from palio.node.identity import Identity, fact_text, introduction_text
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
-    NO_VISIT,
+    NO_SESSION_EPOCH,
     UNCOUNTED,
     Addressed,
     Adopt,
@@ -23,6 +23,7 @@ from palio.protocol.messages import (
     Carry,
     Challenge,
     ClaimNumbers,
+    Digest,
     Done,
     EntriesStored,
     Fact,
@@ -31,7 +32,6 @@ from palio.protocol.messages import (
     Forward,
     Heard,
     Hello,
-    Known,
     Message,
     Ping,
     Pong,
@@ -39,9 +39,9 @@ from palio.protocol.messages import (
     Probed,
     Route,
     Seek,
+    SessionEpoch,
     Share,
     Sought,
-    Visit,
     Welcome,
 )
 from palio.protocol.streams import Stream
@@ -113,7 +113,7 @@ class Mallory:
         elif isinstance(message, Welcome):
             self.is_neighbour = True
             wanted = routing.Subscribe(1, parse_filter("EXISTS kind"))
-            self.say(Known({}))
+            self.say(Digest({}))
             if self._routes:
                 self.say(Route(routing.LinkState("mallory", 1, ("b2",))))
                 self.say(Route(routing.Join()))
@@ -130,11 +130,13 @@ class Mallory:
     def signed(self, fact: Fact) -> Fact:
         return msgspec.structs.replace(fact, signature=self.identity.sign(fact_text(fact)))
 
-    def claim(self, filter: str, claimed_us: int, visit: Visit) -> None:
+    def claim(self, filter: str, claimed_us: int, session_epoch: SessionEpoch) -> None:
         """Say that bob's subscription is its own, or that it is over."""
         self.version += 1
         numbers = ClaimNumbers(self.version, 0, 1)
-        claim = Fact("mallory", self.version, "bob/d", (), filter, claimed_us, visit, numbers)
+        claim = Fact(
+            "mallory", self.version, "bob/d", (), filter, claimed_us, session_epoch, numbers
+        )
         self.say(Facts((self.signed(claim),)))
 
     @property
@@ -179,7 +181,7 @@ class Mallory:
                 {"origin": "mallory"},
                 {"subject": "bob/d"},
                 {"claimed_us": fact.claimed_us + 10**9},
-                {"visit": Visit("bob/1", 10**9)},
+                {"session_epoch": SessionEpoch("bob/1", 10**9)},
             ]
             return Facts((msgspec.structs.replace(fact, **random.choice(changes)),))
         origin = random.choice((*BROKERS, "b9", "mallory"))
@@ -193,13 +195,15 @@ class Mallory:
         if subject == "bob/d":
             links, filter = random.choice(((), ("mallory",))), random.choice(("", MAY_HEAR, SECRET))
         claim = random.choice((0, EPOCH_US + 10**9))
-        visit = random.choice((NO_VISIT, Visit("bob/1", 10**9), Visit("eve/1", 1)))
+        session_epoch = random.choice(
+            (NO_SESSION_EPOCH, SessionEpoch("bob/1", 10**9), SessionEpoch("eve/1", 1))
+        )
         numbers = ClaimNumbers(random.choice((0, 1, 2, 10**9)), 0, random.choice((0, 1, 10**9)))
-        fact = Fact(origin, version, subject, links, filter, claim, visit, numbers)
+        fact = Fact(origin, version, subject, links, filter, claim, session_epoch, numbers)
         return Facts((self.signed(fact),))
 
     def _claim(self) -> Message:
-        """A durable subscription of its own, to more than it may hear."""
+        """A durable subscription of its own, to more than it may receive."""
         self.version += 1
         return Facts((self.signed(Fact("mallory", self.version, "eve/d", (), "EXISTS kind", 5)),))
 
@@ -209,7 +213,7 @@ class Mallory:
         answers: tuple[Message, ...] = (
             Route(routing.Settled(random.below(5), ("b9", f"b9/{origin}"))),
             EntriesStored(origin, random.below(3), "b1", EPOCH_US, random.below(9)),
-            Adopt("bob/d", 1_000.0, Visit("bob/1", 10**9)),
+            Adopt("bob/d", 1_000.0, SessionEpoch("bob/1", 10**9)),
             Probed(random.below(5), ({"broker": "b1"},)),
             Seek(random.below(5), parse_filter("kind = 'secret'")),
             FlowStands(origin, random.below(3), "b1", random.below(3), 1, 5, 3, is_cast=True),
@@ -272,7 +276,7 @@ def unsound_facts(world: World) -> list[Fact]:
     return [
         fact
         for node in world.nodes.values()
-        for fact in node._core.durability.registry.facts()
+        for fact in node._core.durability.cluster_state.facts()
         if fact.origin != "mallory" and not has_said(world, fact)
     ]
 
@@ -282,7 +286,7 @@ def has_said(world: World, fact: Fact) -> bool:
     origin = world.nodes.get(fact.origin)
     if origin is None:
         return False
-    own = origin._core.durability.registry.fact(fact.origin, fact.subject)
+    own = origin._core.durability.cluster_state.fact(fact.origin, fact.subject)
     return own == fact or (own is not None and own.version > fact.version)
 
 
@@ -294,7 +298,7 @@ def test_whatever_it_says_it_gets_and_brings_no_more_than_its_grant(
     ring = Keyring(tmp_path)
     world, bob, ann = town(seed, ring)
     shown = {"none": "", "client": ring.free("mallory"), "stolen": ring.identity("b3").token}
-    granted: Identity = ring.broker("mallory", may_publish=MAY_PUBLISH, may_hear=MAY_HEAR)
+    granted: Identity = ring.broker("mallory", allow_publish=MAY_PUBLISH, allow_subscribe=MAY_HEAR)
     mallory = Mallory(world, granted if standing == "broker" else _Shown(shown[standing]))
     for step in range(40):
         mallory.connect()
@@ -324,11 +328,15 @@ def secrets(member: Member) -> list[int]:
     return [row["x"] for _, _, row in member.heard if row["kind"] == "secret"]
 
 
-def acted(mallory: Mallory, visit: Visit, how: str) -> None:
+def acted(mallory: Mallory, session_epoch: SessionEpoch, how: str) -> None:
     """Mallory, whose grant is narrow, says that bob's subscription is its own, or over."""
     filter, world = {"wide": "EXISTS kind", "ended": ""}.get(how, MAY_HEAR), mallory.world
     ahead = 10**9
-    for visited in (visit, Visit(visit.publisher, visit.number + 5), Visit("eve/1", 1)):
+    for visited in (
+        session_epoch,
+        SessionEpoch(session_epoch.publisher, session_epoch.number + 5),
+        SessionEpoch("eve/1", 1),
+    ):
         ahead += 10**6
         mallory.claim(filter, EPOCH_US + ahead, visited)
         world.run(0.5)
@@ -344,17 +352,17 @@ def test_by_a_claim_beyond_its_grant_it_takes_nothing_from_anybody(
 ) -> None:
     ring = Keyring(tmp_path)
     world, bob, ann = town(1, ring)
-    identity = ring.broker("mallory", may_publish="FALSE", may_hear=MAY_HEAR)
+    identity = ring.broker("mallory", allow_publish="FALSE", allow_subscribe=MAY_HEAR)
     mallory = Mallory(world, identity, routes=False)
     mallory.connect()
     world.run(2.0)
-    (home,) = world.nodes["b3"]._core.durability.registry.about("bob/d")
+    (home,) = world.nodes["b3"]._core.durability.cluster_state.about("bob/d")
     if not is_there:
         bob.suspend()
         world.run(6.0)
     ann.publish(*({"kind": "secret", "x": x} for x in range(5)), durable=True)
     world.run(1.0)
-    acted(mallory, home.visit, how)
+    acted(mallory, home.session_epoch, how)
     ann.publish(*({"kind": "secret", "x": x} for x in range(5, 10)), durable=True)
     world.run(10.0)
     if not is_there:
@@ -377,16 +385,18 @@ def test_by_a_claim_beyond_its_grant_it_takes_nothing_from_anybody(
 def test_an_owner_that_is_there_is_told_that_its_subscription_is_heard_elsewhere(
     where: str, tmp_path: Path
 ) -> None:
-    """A broker that may hear all of it may take it over, as it may where its owner has gone."""
+    """A broker that may receive all of it may take it over, as it may where its owner has gone."""
     ring = Keyring(tmp_path)
     world, bob, ann = town(1, ring)
     if where == "at another":
         mallory = Mallory(world, ring.broker("mallory"), routes=False)
         mallory.connect()
         world.run(2.0)
-        (home,) = world.nodes["b3"]._core.durability.registry.about("bob/d")
-        visit = Visit(home.visit.publisher, home.visit.number + 1)  # as if bob had gone there
-        mallory.claim("EXISTS kind", EPOCH_US + 10**9, visit)
+        (home,) = world.nodes["b3"]._core.durability.cluster_state.about("bob/d")
+        session_epoch = SessionEpoch(
+            home.session_epoch.publisher, home.session_epoch.number + 1
+        )  # as if bob had gone there
+        mallory.claim("EXISTS kind", EPOCH_US + 10**9, session_epoch)
     else:
         bob.subscribe("kind = 'secret'", durable="d")
     world.run(3.0)
@@ -421,7 +431,7 @@ def test_what_it_offers_beyond_its_grant_draws_nothing_to_it(offer: str, tmp_pat
         line(3), find_algorithm("advertised").new_assembling, settings=settings, doors=ring.doors
     )
     world.run(2.0)
-    grants = {"may_publish": MAY_PUBLISH, "may_hear": MAY_HEAR}
+    grants = {"allow_publish": MAY_PUBLISH, "allow_subscribe": MAY_HEAR}
     mallory = Mallory(world, ring.broker("mallory", **grants), routes=False)
     mallory.connect()
     world.run(1.0)

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from palio.node import membership
+from palio.node.cluster_state import AddressBook
 from palio.node.limits import MAX_PEERS
-from palio.node.partings import PATIENCE_BEATS
-from palio.node.registry import Whereabouts
+from palio.node.link_drain import PATIENCE_BEATS
 from palio.node.settings import Settings
 from palio.protocol.messages import (
     AddPeer,
     Answer,
-    Ask,
     Failed,
     Hello,
     Message,
+    Query,
     RemovePeer,
 )
 from palio.routing.acyclic import Acyclic
@@ -65,7 +65,7 @@ def test_a_broker_is_added_and_dialled_again_after_a_restart() -> None:
         world.start(name)
         world.run(3.0)
         assert links_of(world, "b1") == ["b2"]
-    (listed,) = asked(world, ann, Ask(0, "peers"))
+    (listed,) = asked(world, ann, Query(0, "peers"))
     assert listed == {"peer": "b2", "url": address_of("b2"), "kind": "added", "up": True}
 
 
@@ -159,7 +159,7 @@ def test_who_is_added_while_it_is_looked_for_is_not_dialled_as_a_way_to_others()
     world.cut("b1", "b3")
     world.kill("b2")
     ann, bob = world.client("ann", "b1"), world.client("bob", "b3")
-    while "finding" not in {report.event for _, report in world.reports}:
+    while "peer_discovery" not in {report.event for _, report in world.reports}:
         world.run(0.1)
     ann.ask(lambda id: AddPeer(id, address_of("b3")))
     bob.ask(lambda id: AddPeer(id, address_of("b1")))
@@ -178,7 +178,7 @@ def test_what_is_removed_is_not_dialled_again_by_either_end_and_may_be_added_aga
     asked(world, ann, AddPeer(0, address_of("b2")))
     removed = asked(world, bob, RemovePeer(0, "b1"))
     assert removed == {"peer": "b1", "configured": []}
-    assert asked(world, ann, Ask(0, "peers")) == []
+    assert asked(world, ann, Query(0, "peers")) == []
     world.run(100.0)
     assert links_of(world, "b1") == links_of(world, "b2") == []
     refused = asked(world, ann, AddPeer(0, address_of("b2")))
@@ -203,7 +203,7 @@ def test_who_is_away_is_removed_and_dialled_no_more(restarts: bool) -> None:
     removed = asked(world, ann, RemovePeer(0, "b2"))
     assert removed == {"peer": "b2", "configured": []}
     assert not world.calls("b1", address_of("b2"))
-    assert asked(world, ann, Ask(0, "peers")) == []
+    assert asked(world, ann, Query(0, "peers")) == []
 
 
 def test_a_neighbour_by_configuration_is_removed_until_a_restart() -> None:
@@ -232,7 +232,7 @@ def test_events_take_other_ways_before_a_link_is_removed() -> None:
 def test_a_link_that_comes_up_while_it_is_about_to_end_was_not_added(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Whereabouts, "of", lambda _, __: None)  # whose the address is shows then
+    monkeypatch.setattr(AddressBook, "of", lambda _, __: None)  # whose the address is shows then
     world = world_of(ring(4))
     ann = world.client("ann", "b1")
     world.run(0.5)

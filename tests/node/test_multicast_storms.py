@@ -31,4 +31,4 @@ def test_what_is_cast_is_heard_once_and_in_order_or_told(seed: int) -> None:
 def test_a_bug_is_noticed(mutation: Mutation) -> None:
     tries = seeds(SEEDS, nightly=2_000)
     seen = mutation.noticed_at(lambda seed: MulticastStorm(seed).run(), tries)
-    assert seen is not None, f"{mutation.name}: none of {tries} notices"
+    assert seen is not None, f"{mutation.name}: none of {tries} loss_markers"

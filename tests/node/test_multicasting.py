@@ -15,13 +15,13 @@ from palio.multicast.limits import MAX_RANGES
 from palio.multicast.listed import ListedGroups, flooding
 from palio.multicast.outflows import Outflows
 from palio.node.effects import Moment, Tune
+from palio.node.fact_verifier import PART, PLAN
 from palio.node.limits import MEMORY_BYTES
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.operations import PutFacts
 from palio.node.settings import Settings
-from palio.node.vouching import PART, PLAN
-from palio.protocol.messages import Answer, Apply, Ask, Done, Fact, Failed
+from palio.protocol.messages import Answer, Apply, Done, Fact, Failed, Query
 from palio.routing.acyclic import Acyclic
 from palio.routing.algorithms import find_algorithm
 from palio.routing.flooded import Flooded
@@ -49,7 +49,7 @@ def world_of(
     world = World(seed=seed, settings=settings)
 
     def router(name: str) -> Router:
-        return find_algorithm(routing).new(name, life=world.wall_us)
+        return find_algorithm(routing).new(name, incarnation=world.wall_us)
 
     for name in topology.brokers:
         world.add_broker(name, router)
@@ -310,7 +310,7 @@ def test_of_plans_that_follow_each_other_quickly_the_last_is_used_at_once() -> N
     for count in (2, 3, 4):
         text = pack(flooding(star(4).brokers[:count]))
         publisher.ask(lambda id, text=text: Apply(id, text))  # type: ignore[misc]
-    id = publisher.ask(lambda id: Ask(id, "trace", {"x": 1}))
+    id = publisher.ask(lambda id: Query(id, "trace", {"x": 1}))
     publish(world, publisher, 1, 50)
     world.run(2.0)
     assert isinstance(publisher.answers[id], Answer)
@@ -389,7 +389,7 @@ def test_a_trace_tells_the_groups_and_for_whom_in_vain_and_who_hears_by_links() 
     publisher = world.client("pub", "b0")
 
     def traced(x: int, **more: str) -> Any:
-        id = publisher.ask(lambda id: Ask(id, "trace", {"x": x, **more}))
+        id = publisher.ask(lambda id: Query(id, "trace", {"x": x, **more}))
         world.run(1.0)
         answer = publisher.answers[id]
         assert isinstance(answer, Answer)
@@ -407,7 +407,7 @@ def test_a_trace_tells_the_groups_and_for_whom_in_vain_and_who_hears_by_links() 
 
 def standings(world: World, member: Member) -> dict[str, str]:
     """What brokers do with the plan in use, as one of them tells."""
-    id = member.ask(lambda id: Ask(id, "topology"))
+    id = member.ask(lambda id: Query(id, "topology"))
     world.run(0.1)
     answer = member.answers[id]
     assert isinstance(answer, Answer)

@@ -15,11 +15,11 @@ from palio.node.settings import Settings
 from palio.protocol.limits import ANSWER_S, MAX_NAME_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
-    Ask,
     Done,
     Failed,
     Hello,
     Message,
+    Query,
     Subscribe,
     Welcome,
 )
@@ -143,7 +143,7 @@ def test_strangers_say_hello_first_and_soon() -> None:
     world = world_of(1)
     node = world.nodes["b1"]
     node.accept(900, world.at)
-    assert node.receive(900, Ask(1, "status"), world.at)[-1].__class__.__name__ == "Close"
+    assert node.receive(900, Query(1, "status"), world.at)[-1].__class__.__name__ == "Close"
     node.accept(901, world.at)
     world.run(QUICK.greeting_s + 1.0)
     assert node.receive(901, Hello("client", "a", PROTOCOL_VERSION), world.at) == []
@@ -341,7 +341,7 @@ def test_a_trace_tells_every_hop() -> None:
     far.subscribe("x > 5", durable="d")
     asker = world.client("p", "b1")
     world.run(1.0)
-    traced = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 9})))
+    traced = answer(world, asker, asker.ask(lambda id: Query(id, "trace", {"x": 9})))
     assert isinstance(traced, Answer)
     by_broker = {hop["broker"]: hop for hop in traced.data["hops"]}
     assert list(by_broker) == ["b1", "b2", "b3"]
@@ -353,7 +353,7 @@ def test_a_trace_tells_every_hop() -> None:
         {"subscriber": "near", "filter": "x > 0", "parameters": {}, "durable": ""}
     ]
     assert [each["durable"] for each in by_broker["b3"]["matched"]] == ["far/d"]
-    nobody = answer(world, asker, asker.ask(lambda id: Ask(id, "trace", {"x": 0})))
+    nobody = answer(world, asker, asker.ask(lambda id: Query(id, "trace", {"x": 0})))
     assert isinstance(nobody, Answer)
     assert [hop["broker"] for hop in nobody.data["hops"]] == ["b1"]
     assert heard(near) == heard(far) == []
@@ -365,7 +365,7 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
     member.subscribe("x > :low", {"low": 1})
     member.subscribe("x > 5", durable="d")
     world.run(1.0)
-    topology = answer(world, member, member.ask(lambda id: Ask(id, "topology")))
+    topology = answer(world, member, member.ask(lambda id: Query(id, "topology")))
     assert isinstance(topology, Answer)
     assert topology.data["brokers"]["b2"] == {
         "links": ["b1"],
@@ -378,7 +378,7 @@ def test_the_topology_and_the_catalogue_are_known() -> None:
         "leaving": False,
     }
     assert topology.data["root"] == ""
-    catalogue = answer(world, member, member.ask(lambda id: Ask(id, "catalogue")))
+    catalogue = answer(world, member, member.ask(lambda id: Query(id, "catalogue")))
     assert isinstance(catalogue, Answer)
     listed = [(each["filter"], each["parameters"]) for each in catalogue.data["subscriptions"]]
     assert sorted(listed, key=str) == [("x > 5", {}), ("x > :low", {"low": 1})]
@@ -390,7 +390,7 @@ def test_the_topology_of_a_hierarchy_says_who_is_above_whom() -> None:
     world = World.of(line(4), lambda name: new(name, has_parent=name != "b2"))
     member = world.client("a", "b4")
     world.run(1.0)
-    topology = answer(world, member, member.ask(lambda id: Ask(id, "topology")))
+    topology = answer(world, member, member.ask(lambda id: Query(id, "topology")))
     assert isinstance(topology, Answer)
     assert topology.data["root"] == "b2"
     shown = {name: each["parent"] for name, each in topology.data["brokers"].items()}
@@ -409,8 +409,8 @@ def guarded(*principals: Principal) -> tuple[World, Names]:
 
 def test_grants_bound_what_is_heard_and_published() -> None:
     world, _ = guarded(
-        Principal("reader", may_hear=parse_filter("x < 5")),
-        Principal("writer", may_publish=parse_filter("x > 0")),
+        Principal("reader", allow_subscribe=parse_filter("x < 5")),
+        Principal("writer", allow_publish=parse_filter("x > 0")),
     )
     reader, writer = world.client("reader", "b1"), world.client("writer", "b1")
     reader.token, writer.token = "reader", "writer"
@@ -426,7 +426,7 @@ def test_grants_bound_what_is_heard_and_published() -> None:
 
 
 def test_whoever_is_struck_off_is_sent_away() -> None:
-    world, names = guarded(Principal("reader", may_hear=TRUE))
+    world, names = guarded(Principal("reader", allow_subscribe=TRUE))
     reader = world.client("reader", "b1")
     reader.token = "reader"
     world.run(1.0)
@@ -438,7 +438,7 @@ def test_whoever_is_struck_off_is_sent_away() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_a_principal_has_so_many_subscriptions(count: int) -> None:
-    world, _ = guarded(Principal("reader", may_hear=TRUE, limits=Limits(subscriptions=2)))
+    world, _ = guarded(Principal("reader", allow_subscribe=TRUE, limits=Limits(subscriptions=2)))
     reader = world.client("reader", "b1")
     reader.token = "reader"
     world.run(1.0)
@@ -452,7 +452,7 @@ def test_a_principal_has_so_many_subscriptions(count: int) -> None:
 
 
 def test_rates_are_kept() -> None:
-    world, _ = guarded(Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2)))
+    world, _ = guarded(Principal("writer", allow_publish=TRUE, limits=Limits(events_per_s=2)))
     writer = world.client("writer", "b1")
     writer.token = "writer"
     world.run(1.0)
@@ -467,7 +467,7 @@ def test_rates_are_kept() -> None:
 
 
 def test_rates_are_kept_however_many_sessions_there_are() -> None:
-    world, _ = guarded(Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2)))
+    world, _ = guarded(Principal("writer", allow_publish=TRUE, limits=Limits(events_per_s=2)))
     writers = [world.client(f"w{number}", "b1") for number in range(5)]
     for writer in writers:
         writer.token = "writer"
@@ -480,11 +480,11 @@ def test_rates_are_kept_however_many_sessions_there_are() -> None:
 
 
 def test_a_session_is_resumed_under_the_rates_of_the_newest_grant() -> None:
-    world, names = guarded(Principal("writer", may_publish=TRUE))
+    world, names = guarded(Principal("writer", allow_publish=TRUE))
     writer = world.client("writer", "b1")
     writer.token = "writer"
     world.run(1.0)
-    names.known["writer"] = Principal("writer", may_publish=TRUE, limits=Limits(events_per_s=2))
+    names.known["writer"] = Principal("writer", allow_publish=TRUE, limits=Limits(events_per_s=2))
     writer.cut()
     world.run(1.0)
     for number in range(4):
@@ -494,17 +494,17 @@ def test_a_session_is_resumed_under_the_rates_of_the_newest_grant() -> None:
 
 
 def test_a_session_is_not_resumed_under_another_grant() -> None:
-    world, names = guarded(Principal("reader", may_hear=TRUE))
+    world, names = guarded(Principal("reader", allow_subscribe=TRUE))
     reader = world.client("reader", "b1")
     reader.token = "reader"
     reader.subscribe("x > 0")
     world.run(1.0)
-    names.known["reader"] = Principal("reader", may_hear=parse_filter("x < 5"))
+    names.known["reader"] = Principal("reader", allow_subscribe=parse_filter("x < 5"))
     reader.cut()
     world.run(1.0)
     publisher = world.client("reader2", "b1")
     publisher.token = "reader2"
-    names.known["reader2"] = Principal("reader2", may_publish=TRUE)
+    names.known["reader2"] = Principal("reader2", allow_publish=TRUE)
     world.run(1.0)
     publisher.publish({"x": 9}, {"x": 3})
     world.run(1.0)
@@ -513,7 +513,7 @@ def test_a_session_is_not_resumed_under_another_grant() -> None:
 
 def test_what_waited_under_a_wider_grant_is_not_heard_under_a_narrower_one() -> None:
     world, names = guarded(
-        Principal("reader", may_hear=TRUE), Principal("writer", may_publish=TRUE)
+        Principal("reader", allow_subscribe=TRUE), Principal("writer", allow_publish=TRUE)
     )
     reader, writer = world.client("reader", "b1"), world.client("writer", "b1")
     reader.token, writer.token = "reader", "writer"
@@ -523,7 +523,7 @@ def test_what_waited_under_a_wider_grant_is_not_heard_under_a_narrower_one() -> 
     reader.cut()
     writer.publish({"x": 3}, {"x": 9}, durable=True)
     world.run(QUICK.client_grace_s + 2.0)
-    names.known["reader"] = Principal("reader", may_hear=parse_filter("x < 5"))
+    names.known["reader"] = Principal("reader", allow_subscribe=parse_filter("x < 5"))
     reader.broker = "b1"
     world.run(2.0)
     assert heard(reader) == [3]

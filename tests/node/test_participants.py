@@ -1,12 +1,12 @@
 import pytest
 
+from palio.node.fact_verifier import PART
 from palio.node.participants import Participants, text_of
-from palio.node.vouching import PART
 from palio.protocol.messages import Fact
 
 
-def said(text: str, life: int = 5) -> Fact:
-    return Fact("b2", 1, PART, filter=text, claimed_us=life)
+def said(text: str, incarnation: int = 5) -> Fact:
+    return Fact("b2", 1, PART, filter=text, claimed_us=incarnation)
 
 
 def test_the_last_two_plans_of_a_life_are_heard() -> None:
@@ -16,7 +16,7 @@ def test_the_last_two_plans_of_a_life_are_heard() -> None:
     for plan in (7, 8, 9):
         known.learn([said(text_of(plan, 7))])
     assert list(known["b2"].joined) == [8, 9]
-    known.learn([said(text_of(9, 9), life=6)])
+    known.learn([said(text_of(9, 9), incarnation=6)])
     assert list(known["b2"].joined) == [9]
 
 

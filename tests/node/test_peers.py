@@ -12,7 +12,16 @@ from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.sessions import Budget
 from palio.protocol.limits import PROTOCOL_VERSION, SEEN_EVERY_BYTES
-from palio.protocol.messages import Ask, Hello, Message, Parcel, Ping, Publish, Seen, Subscribe
+from palio.protocol.messages import (
+    Hello,
+    Message,
+    Parcel,
+    Ping,
+    Publish,
+    Query,
+    StreamAck,
+    Subscribe,
+)
 from palio.routing.acyclic import Acyclic
 
 GREEDY, HEARING, PUBLISHING = range(900, 903)
@@ -35,7 +44,7 @@ class House:
         return any(isinstance(each, Close) and each.link == link for each in effects)
 
     def ask(self, link: int) -> bool:
-        return self.say(link, Ask(1, "status"))
+        return self.say(link, Query(1, "status"))
 
     @property
     def sessions(self) -> int:
@@ -56,7 +65,7 @@ def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
     assert first > 1
     assert house.sessions == 2
     for number in range(1, 20):  # one that sees what it is sent goes on as long as it likes
-        house.say(HEARING, Seen(number - 1))
+        house.say(HEARING, StreamAck(number - 1))
         assert not house.ask(HEARING)
 
 

@@ -239,7 +239,7 @@ WALL_US = 1_700_000_000_000_000
 
 
 class Life:
-    """One life of a broker whose disk is quick, with a client that hears itself."""
+    """One incarnation of a broker whose disk is quick, with a client that hears itself."""
 
     def __init__(self, store: MemoryStore, wall_us: int) -> None:
         self.store = store
@@ -318,27 +318,27 @@ def test_times_that_are_too_far_ahead_begin_anew_at_the_wall(
 
 def test_times_of_live_events_are_remembered_now_and_then() -> None:
     store = MemoryStore()
-    life = Life(store, WALL_US + HOUR_US)
-    before = life.appends
+    incarnation = Life(store, WALL_US + HOUR_US)
+    before = incarnation.appends
     for _ in range(50):
-        life.publish(durable=False)
-    life.now = TIME_KEPT_S - 0.1
-    life.do(life.node.tick(life.at))
-    assert life.appends == before
-    life.now = TIME_KEPT_S
-    life.do(life.node.tick(life.at))
-    assert life.appends == before + 1
-    life.now = 3 * TIME_KEPT_S  # nothing is new
-    life.do(life.node.tick(life.at))
-    assert life.appends == before + 1
-    assert Life(store, WALL_US).publish(durable=False) == life.times[-1] + 1
+        incarnation.publish(durable=False)
+    incarnation.now = TIME_KEPT_S - 0.1
+    incarnation.do(incarnation.node.tick(incarnation.at))
+    assert incarnation.appends == before
+    incarnation.now = TIME_KEPT_S
+    incarnation.do(incarnation.node.tick(incarnation.at))
+    assert incarnation.appends == before + 1
+    incarnation.now = 3 * TIME_KEPT_S  # nothing is new
+    incarnation.do(incarnation.node.tick(incarnation.at))
+    assert incarnation.appends == before + 1
+    assert Life(store, WALL_US).publish(durable=False) == incarnation.times[-1] + 1
 
 
 def test_a_broker_that_stops_remembers_the_last_time() -> None:
     store = MemoryStore()
-    life = Life(store, WALL_US + HOUR_US)
-    last = life.publish(durable=False)
-    life.do(life.node.close(life.at))
+    incarnation = Life(store, WALL_US + HOUR_US)
+    last = incarnation.publish(durable=False)
+    incarnation.do(incarnation.node.close(incarnation.at))
     assert Life(store, WALL_US).publish(durable=False) == last + 1
 
 

@@ -16,18 +16,17 @@ from palio.multicast.listed import flooding
 from palio.node import durability, requests, sessions
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
+from palio.node.fact_verifier import PLAN
 from palio.node.limits import MAX_RELEASES, RELEASE_S, RIPE_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.operations import Ack, Append, Discard, Put
 from palio.node.settings import Settings
-from palio.node.vouching import PLAN
 from palio.protocol.limits import MAX_NAME_BYTES, PROTOCOL_VERSION, TOGETHER_CHARS
 from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Apply,
-    Ask,
     Bookmarked,
     Bye,
     Deliver,
@@ -39,10 +38,11 @@ from palio.protocol.messages import (
     Message,
     Parcel,
     Publish,
+    Query,
     Replace,
     Retire,
-    Seen,
     Settle,
+    StreamAck,
     Subscribe,
     SubscribeAll,
     Unadvertise,
@@ -185,8 +185,8 @@ def test_a_subscription_is_in_force_when_it_is_answered() -> None:
         (Retire(5, "nobody"), "InvalidInput"),
         (Retire(5, "b1"), "InvalidInput"),
         (Apply(5, "plan"), "NotSupported"),
-        (Ask(5, "weather"), "InvalidInput"),
-        (Ask(5, "trace", {"x": [1]}), "InvalidEvent"),
+        (Query(5, "weather"), "InvalidInput"),
+        (Query(5, "trace", {"x": [1]}), "InvalidEvent"),
     ],
 )
 def test_what_is_refused_changes_nothing(request_: Message, kind: str) -> None:
@@ -313,7 +313,7 @@ def test_the_end_of_a_durable_subscription_is_answered_when_it_is_on_the_disk() 
     stored = house.store.load()
     assert not stored.subscriptions
     (said,) = (each for each in stored.facts if each.subject == "alice/d")
-    assert (said.filter, said.visit.publisher) == ("", "alice/x"), "others are told when"
+    assert (said.filter, said.session_epoch.publisher) == ("", "alice/x"), "others are told when"
 
 
 def test_an_end_that_cannot_be_written_is_refused_and_undone() -> None:
@@ -450,7 +450,7 @@ def test_what_is_not_acknowledged_holds_up_its_own_queue_and_nothing_else(
     monkeypatch.setattr(sessions, "WINDOW_BYTES", 1)  # one entry at a time
     house = House()
     (first,) = delivered(house, 1, 2, 3)
-    assert house.say(ALICE, Seen(2)) == [], "the session has room, the subscription has not"
+    assert house.say(ALICE, StreamAck(2)) == [], "the session has room, the subscription has not"
     (second,) = house.say(ALICE, Acknowledge(1, first.entry))
     assert isinstance(second, Deliver)
     (third,) = house.say(ALICE, Acknowledge(1, 0, held=second.entry))
@@ -465,7 +465,7 @@ def test_a_bookmark_without_room_forgets_nothing(monkeypatch: pytest.MonkeyPatch
     house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
     house.write()
     assert [each.entry for each in house.store.held()] == [only.entry]
-    assert house.node.status()["complaints"] == {"bookmark_refused": 1}
+    assert house.node.status()["rate_limited_log"] == {"bookmark_refused": 1}
     house.say(ALICE, Acknowledge(1, only.entry, bookmark=b"a" * 8))
     house.note(house.node.tick(AT._replace(now=AT.now + 2 * RELEASE_S)))
     house.write()
@@ -511,10 +511,13 @@ def test_a_broker_that_stops_writes_what_was_acknowledged() -> None:
 
 
 def test_a_subscription_is_narrowed_to_what_its_owner_may_hear() -> None:
-    may_hear = palio.parse_filter("x < 3")
+    allow_subscribe = palio.parse_filter("x < 3")
     house = House(
         authority=NamedAuthority(
-            {"alice": Principal("alice", FALSE, may_hear), "bob": Principal("bob", TRUE, TRUE)}
+            {
+                "alice": Principal("alice", FALSE, allow_subscribe),
+                "bob": Principal("bob", TRUE, TRUE),
+            }
         )
     )
     assert house.say(ALICE, Subscribe(1, 1, "x > 1")) == [Done(1)]

@@ -17,12 +17,12 @@ from palio.node.node import Node
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
-    Ask,
     Bye,
+    Digest,
     Failed,
     Hello,
-    Known,
     Message,
+    Query,
     Route,
     Seek,
     Sought,
@@ -56,7 +56,7 @@ class Middle:
         for link in (BELOW, ABOVE):
             self.node.accept(link, AT)
             greet(partial(self.say, link), listed[link].name)
-            self.say(link, Known({}))
+            self.say(link, Digest({}))
             self.say(link, Route(routing.Batch((), fresh=True)))
         self.node.accept(CLIENT, AT)
         self.say(CLIENT, Hello("client", "ann", PROTOCOL_VERSION, "ann"))
@@ -69,7 +69,7 @@ class Middle:
         self.say(BELOW, Route(routing.Batch((offer,))))
 
     def ask(self, filter: str, **values: object) -> list[Effect]:
-        return self.say(CLIENT, Ask(1, "source", {"filter": filter, "values": values}))
+        return self.say(CLIENT, Query(1, "source", {"filter": filter, "values": values}))
 
 
 def test_what_is_offered_below_is_known_here() -> None:
@@ -160,4 +160,4 @@ def test_a_parameter_without_its_value_is_illegal() -> None:
     ],
 )
 def test_what_is_no_filter_with_its_values_is_refused(about: object) -> None:
-    assert sent(Middle().say(CLIENT, Ask(1, "source", about)), Failed)
+    assert sent(Middle().say(CLIENT, Query(1, "source", about)), Failed)

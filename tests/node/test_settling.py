@@ -9,18 +9,18 @@ import pytest
 
 from palio.model.filters import TRUE
 from palio.node.authority import Principal
+from palio.node.cluster_state import ClusterState
 from palio.node.effects import Moment, Send
+from palio.node.fact_verifier import LINKS, LOSS_REPORT
 from palio.node.limits import FACTS_AT_ONCE, SHOWN_CHARS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.operations import Append
-from palio.node.registry import Registry
 from palio.node.sessions import Budget, Durable, Session
 from palio.node.settings import Settings
 from palio.node.settling import Settling
-from palio.node.vouching import LAPSE, LINKS
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Done, Fact, Facts, Hello, Known, Route, Settle
+from palio.protocol.messages import Digest, Done, Fact, Facts, Hello, Route, Settle
 from palio.protocol.streams import Stream
 from palio.routing.acyclic import Hierarchical
 from palio.routing.algorithms import find_algorithm
@@ -38,21 +38,21 @@ AT = Moment(0.0, 0)
 
 
 class Desk:
-    """Disk and tables, each answering when told to, and a registry of b1 - b2 - b3."""
+    """Disk and tables, each answering when told to, and a cluster_state of b1 - b2 - b3."""
 
     def __init__(self) -> None:
-        self.registry = Registry("b1")
-        self.registry.begin(1)
-        self.registry.join("b2", AT)
-        self.registry.receive("b2", Known({}), AT)
+        self.cluster_state = ClusterState("b1")
+        self.cluster_state.begin(1)
+        self.cluster_state.join("b2", AT)
+        self.cluster_state.receive("b2", Digest({}), AT)
         self.learn(Fact("b2", 1, LINKS, ("b1", "b3")), Fact("b3", 1, LINKS, ("b2",)))
-        self.registry.tell(99)
+        self.cluster_state.tell(99)
         self.asked: list[tuple[Peer, int]] = []
         self.disk: list[Callable[[], None]] = []
         self.facts: list[Callable[[], None]] = []
         self.told: list[tuple[str, ...]] = []
         self.settling = Settling(
-            self.registry,
+            self.cluster_state,
             lambda peer, wave: self.asked.append((peer, wave)),
             self.disk.append,
             self.facts.append,
@@ -63,7 +63,7 @@ class Desk:
         )
 
     def learn(self, *facts: Fact) -> None:
-        self.registry.receive("b2", Facts(facts), AT)
+        self.cluster_state.receive("b2", Facts(facts), AT)
 
     def ask(self) -> None:
         """Up to the wave."""
@@ -129,8 +129,8 @@ def test_tables_are_asked_again_if_links_have_come_or_gone_meanwhile() -> None:
 def test_what_could_not_be_written_is_waited_for_by_those_who_ask_about_it() -> None:
     desk = Desk()
     desk.session.durables[0] = Durable("ann/d", "ann", TRUE, {}, 1.0)
-    desk.registry.announce("ann/d", filter="TRUE")
-    desk.registry.tell(99, only=(LINKS,))
+    desk.cluster_state.announce("ann/d", filter="TRUE")
+    desk.cluster_state.tell(99, only=(LINKS,))
     desk.ask()
     assert desk.asked == []
     desk.session.durables.clear()
@@ -138,7 +138,7 @@ def test_what_could_not_be_written_is_waited_for_by_those_who_ask_about_it() -> 
     desk.answer()
     assert desk.told == [()]
     desk.session.durables[0] = Durable("ann/d", "ann", TRUE, {}, 1.0)
-    desk.registry.tell(99)
+    desk.cluster_state.tell(99)
     desk.settling.written()
     desk.facts.pop()()
     desk.answer()
@@ -166,7 +166,7 @@ def links(alone: Alone) -> list[object]:
     """What is said to b2 of facts, tables and waves, in order."""
     said: list[object] = []
     for link, message in alone.said:
-        if link == 2 and isinstance(message, Facts | Known):
+        if link == 2 and isinstance(message, Facts | Digest):
             said.append(type(message))
         elif link == 2 and isinstance(message, Route):
             control = message.control
@@ -209,19 +209,19 @@ def test_a_link_is_used_once_the_other_end_has_said_what_it_knows() -> None:
     alone.do(alone.node.lost(2, alone.at))
     alone.node._peers.end_neighbour(alone.node._core.neighbours["b2"])
     alone.greet(2, "broker", "b2")
-    assert links(alone) == [Known]
-    alone.tell(2, Known({}))
-    assert links(alone) == [Known, Batch, Facts, "wave"]  # asked by the broker itself
+    assert links(alone) == [Digest]
+    alone.tell(2, Digest({}))
+    assert links(alone) == [Digest, Batch, Facts, "wave"]  # asked by the broker itself
 
 
 def test_a_wave_follows_facts_that_wait_to_be_told_together() -> None:
     alone = Alone()
     alone.greet(3, "broker", "b3")
-    alone.tell(3, Known({}))
+    alone.tell(3, Digest({}))
     alone.sync()
     rest(alone)
     for version in range(1, FACTS_AT_ONCE + 9):
-        alone.tell(3, Facts((Fact("b3", version, LAPSE),)))
+        alone.tell(3, Facts((Fact("b3", version, LOSS_REPORT),)))
     alone.said.clear()
     alone.tell(3, Route(Batch((), fresh=True, wave=7)))
     assert links(alone) == [Facts, "wave"]
@@ -231,7 +231,7 @@ def test_waves_that_are_asked_for_while_one_is_on_its_way_go_together() -> None:
     alone = Alone()
     rest(alone)
     for id in range(9):
-        alone.tell(2, Facts((Fact("b3", 1 + id, LAPSE),)))
+        alone.tell(2, Facts((Fact("b3", 1 + id, LOSS_REPORT),)))
         alone.tell(1, Settle(id))
         alone.sync()
     assert answer(alone) == 1
@@ -248,7 +248,7 @@ def test_a_wave_goes_to_where_a_fact_came_from() -> None:
     alone.sync()
     assert [each.id for each in alone.heard(Done)] == [0]
     assert answer(alone) == 0
-    alone.tell(2, Facts((Fact("b2", 5, LAPSE),)))
+    alone.tell(2, Facts((Fact("b2", 5, LOSS_REPORT),)))
     alone.sync()
     alone.tell(1, Settle(1))
     alone.sync()
@@ -288,7 +288,7 @@ def test_a_wave_that_waits_for_the_disk_is_moot_once_its_link_has_left_the_tree(
     node.accept(1, AT)
     said = [
         *say(Hello("broker", "b1", PROTOCOL_VERSION)),
-        *say(Known({})),
+        *say(Digest({})),
         *say(Route(LinkState("b1", 1, ("b2",)))),
         *say(Route(TreePlan("b1", 1, (("b1", "b2"),)))),
         *say(Route(Join())),
@@ -333,7 +333,7 @@ def check_known(world: World) -> None:
         while id not in owner.answers:
             world.run(0.001)
         assert owner.answers[id] == Done(id)
-        known = [each._core.durability.registry for each in world.nodes.values()]
+        known = [each._core.durability.cluster_state for each in world.nodes.values()]
         assert len(known) == 4
         assert all(each.fact(broker, f"of {broker}/d") for each in known)
 
@@ -401,7 +401,7 @@ class Storm:
         """All brokers that ran all the while know what is settled, and have it on their disks."""
         for name, node in self.world.nodes.items():
             if ran.get(name) is node:
-                fact = node._core.durability.registry.fact(self.home, subject)
+                fact = node._core.durability.cluster_state.fact(self.home, subject)
                 assert fact, f"{name} does not know {subject}"
                 assert fact in self.world.disks[name].facts(), f"{name} has not written {subject}"
 

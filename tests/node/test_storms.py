@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from palio.node import sessions, telling
+from palio.node import sessions, table_sync
 from palio.protocol import portions, streams
 from tests.campaign.drawing import draw
 from tests.campaign.judgement import play
@@ -32,8 +32,8 @@ def test_where_brokers_show_who_they_are(seed: int, tmp_path: Path) -> None:
     if "part" in found.script.faults:
         told.discard("turned_away")  # who was removed tries again
     if "wipe" in found.script.faults:
-        # One without a disk hears what another had said in an earlier life before the token that
-        # this one told in its new life; what it refuses it is told again.
+        # One without a disk hears what another had said in an earlier incarnation before the token
+        # that this one told in its new incarnation; what it refuses it is told again.
         told.discard("fact_refused")
     assert not told & {"turned_away", "fact_refused", "withheld", "beyond_grant"}
 
@@ -43,7 +43,7 @@ def test_where_tables_are_told_and_learned_in_pieces_and_links_are_always_busy(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(portions, "PORTION_BYTES", 40)
-    monkeypatch.setattr(telling, "PORTION", 1)
+    monkeypatch.setattr(table_sync, "PORTION", 1)
     monkeypatch.setattr(sessions, "ROUTES_UNDER_WAY", 1)
     monkeypatch.setattr(streams, "SEEN_EVERY_ROUTES", 1)
     assert play(draw(seed)).breaches == ()

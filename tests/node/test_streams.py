@@ -8,7 +8,7 @@ import pytest
 
 from palio.node import streams
 from palio.node.durable import DurableEvents
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
     CaughtUp,
     Claim,
@@ -115,4 +115,4 @@ def test_an_entry_that_the_journal_cannot_give_back_is_told_as_lost() -> None:
     assert damaged == Damaged(1, "b2")
     assert isinstance(said, Say)
     assert isinstance(said.message, Carry)
-    assert Notice.of(said.message.parcel) is not None
+    assert LossMarker.of(said.message.parcel) is not None

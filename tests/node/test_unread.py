@@ -9,20 +9,20 @@ import pytest
 
 from palio.errors import DamagedFrame, IllegalMessage
 from palio.language.parsing import parse_filter
-from palio.node.complaints import COMPLAIN_EVERY_S
 from palio.node.effects import Close, Moment, Report, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
+from palio.node.rate_limited_log import COMPLAIN_EVERY_S
 from palio.node.settings import Settings
 from palio.protocol import messages as requests
 from palio.protocol.limits import DAMAGE_TRIES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Carry,
+    Digest,
     Done,
     Failed,
     Forward,
     Hello,
-    Known,
     Message,
     Route,
     Welcome,
@@ -237,7 +237,7 @@ def test_a_claim_that_cannot_be_read_is_of_everything(where: str) -> None:
 # --- what is no message at all ---
 
 
-@pytest.mark.parametrize("kind", [Known, Route, Carry])
+@pytest.mark.parametrize("kind", [Digest, Route, Carry])
 def test_what_cannot_be_taken_begins_a_new_session(kind: type) -> None:
     """One message of this kind is no message; in the next session another one is."""
     world = World.of(line(2), Acyclic, settings=QUICK)
@@ -359,7 +359,7 @@ def test_a_neighbours_session_ends_where_this_broker_fails() -> None:
     node.start(at)
     node.accept(1, at)
     node.receive(1, Hello("broker", "b2", PROTOCOL_VERSION), at)
-    node.receive(1, Known({}), at)
+    node.receive(1, Digest({}), at)
     batch = Batch((Subscribe(1, parse_filter(BAD)),), fresh=True)
     effects = node.receive(1, Route(batch), at)
     assert any(isinstance(each, Close) for each in effects)

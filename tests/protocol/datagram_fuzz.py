@@ -178,7 +178,7 @@ class Fuzz:
     # --- brokers ---
 
     def new_life(self) -> None:
-        """A sender starts anew: nothing of its former life is heard any more."""
+        """A sender starts anew: nothing of its former incarnation is heard any more."""
         if self.rng.random() > 0.01:
             return
         name = self.rng.choice(("b1", "b2", "b3"))
@@ -188,10 +188,10 @@ class Fuzz:
     def from_mad(self) -> None:
         """Who has the key seals what no broker says: whatever opens is legal."""
         rng = self.rng
-        life = rng.choice((1, 1, 1, 1 << 40, -1))
+        incarnation = rng.choice((1, 1, 1, 1 << 40, -1))
         sealer = Sealer(KEY, MAX_MTU, salt=bytes(SALT_BYTES))
         held = rng.choice(self.parcels)
-        (packet,) = sealer.seal(Datagram("mad", life, 1, 3, 1, rng.randbytes(8), held))
+        (packet,) = sealer.seal(Datagram("mad", incarnation, 1, 3, 1, rng.randbytes(8), held))
         stream = packet[:STREAM_BYTES]
         cipher = self.ciphers.cipher(stream)
         message = bytearray(
@@ -217,7 +217,7 @@ class Fuzz:
 
 def assert_legal(found: Datagram) -> None:
     """What any receiver relies on."""
-    assert min(found.life, found.plan, found.group, found.number) >= 0
+    assert min(found.incarnation, found.plan, found.group, found.number) >= 0
     assert len(found.counts) % 4 == 0
     if found.parcel is not None:
         found.parcel.batch.validate(full=True)

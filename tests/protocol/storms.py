@@ -28,12 +28,12 @@ from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Answer,
-    Ask,
     Deliver,
     Done,
     Gaps,
     Message,
     Publish,
+    Query,
     StoredAt,
     Subscribe,
     Update,
@@ -153,7 +153,7 @@ class Client(Member):
 
 
 class Storm:
-    """One random life of a few clients."""
+    """One random incarnation of a few clients."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -244,7 +244,7 @@ class Storm:
             case 11:
                 self._replace_one(client)
             case 12:
-                client.ask(lambda id: Ask(id, "status"))
+                client.ask(lambda id: Query(id, "status"))
                 client.settle()
                 client.ask(lambda id: Advertise(id, 1, "x >= 0"))
                 client.ask(lambda id: Withdraw(id, "EXISTS x"))

@@ -14,12 +14,12 @@ from palio.node.settings import Settings
 from palio.protocol.client import Crossing
 from palio.protocol.messages import (
     UNCOUNTED,
-    Ask,
     Assembled,
     Deliver,
     Done,
     Gap,
     Parcel,
+    Query,
     Unsubscribe,
     Update,
     pack_mask,
@@ -74,7 +74,7 @@ def test_requests_of_a_session_that_was_lost_are_answered_once_by_the_next() -> 
     key = member.subscribe("x > :low", {"low": 0})
     world.run(1.0)
     lose_session(world, member)
-    asked = [member.update(key, low=5), member.settle(), member.ask(lambda id: Ask(id, "status"))]
+    asked = [member.update(key, low=5), member.settle(), member.ask(lambda id: Query(id, "status"))]
     gone = member.subscribe("x < 0")
     member.unsubscribe(gone)
     member.connect()
@@ -125,9 +125,9 @@ def test_after_the_end_every_request_is_answered_at_once() -> None:
     member = world.client("a", "b1")
     world.run(1.0)
     waiting: list[Outcome] = []
-    member.core.table.ask(Ask(0, "status"), waiting.append)
+    member.core.table.ask(Query(0, "status"), waiting.append)
     member.core.end()
-    member.core.table.ask(Ask(0, "status"), waiting.append)
+    member.core.table.ask(Query(0, "status"), waiting.append)
     world.run(1.0)
     assert [type(each) for each in waiting] == [Closed, Closed]
 

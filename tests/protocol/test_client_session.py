@@ -34,8 +34,8 @@ from palio.protocol.messages import (
     Message,
     Ping,
     Pong,
-    Seen,
     Settle,
+    StreamAck,
     Subscribe,
     SubscribeAll,
     Welcome,
@@ -248,7 +248,7 @@ def test_what_came_is_said_a_moment_later(line: Line) -> None:
     assert not line.take_said()
     assert line.session.wake_at == 0.5 + SEEN_AFTER_S
     line.session.tick(line.session.wake_at)
-    assert line.take_said() == [Seen(2)]
+    assert line.take_said() == [StreamAck(2)]
 
 
 def test_a_silent_broker_is_asked_and_then_given_up(line: Line) -> None:

@@ -71,9 +71,9 @@ def _unsealed(right: Callable[..., Any]) -> Callable[..., Any]:
 def _of_any_life(right: Callable[..., Any]) -> Callable[..., Any]:
     """A sender that starts anew is heard as if it went on."""
 
-    def wrong(self: Any, life: int) -> None:
+    def wrong(self: Any, incarnation: int) -> None:
         newest, seen = getattr(self, "newest", -1), getattr(self, "seen", 0)
-        right(self, life)
+        right(self, incarnation)
         self.newest, self.seen = newest, seen
 
     return wrong
@@ -82,7 +82,7 @@ def _of_any_life(right: Callable[..., Any]) -> Callable[..., Any]:
 MUTATIONS: Final = (
     Mutation("packets are not noted", datagrams._Sender, "note", nothing),
     Mutation("all packets are fresh", datagrams._Sender, "is_fresh", _always(True)),
-    Mutation("a life begins where another was", datagrams._Sender, "begin", _of_any_life),
+    Mutation("an incarnation begins where another was", datagrams._Sender, "begin", _of_any_life),
     Mutation("nothing is refused", datagrams._Incoming, "refuses", _always("")),
     Mutation("seals are not looked at", Ciphers, "cipher", _unsealed),
 )

@@ -51,9 +51,9 @@ def parcel(*rows: dict[str, Any], first: int = 1) -> Parcel:
 
 
 def datagram(
-    number: int = 1, *, life: int = 1, plan: int = 1, held: Parcel | None = None
+    number: int = 1, *, incarnation: int = 1, plan: int = 1, held: Parcel | None = None
 ) -> Datagram:
-    return Datagram("b1", life, plan, 3, number, bytes(48), held)
+    return Datagram("b1", incarnation, plan, 3, number, bytes(48), held)
 
 
 def drops(opener: Opener) -> dict[str, int]:
@@ -134,19 +134,19 @@ def test_the_window_is_that_of_a_plain_set(order: list[int]) -> None:
 
 def test_an_earlier_life_is_over_once_a_later_one_was_heard() -> None:
     old, new, opener = Sealer(KEY, salt=SALT), Sealer(KEY, salt=SALT), Opener(KEY, "b2")
-    assert opener.open(old.seal(datagram(life=7))[0], 0.0)
-    assert opener.open(new.seal(datagram(life=8))[0], 0.0)
+    assert opener.open(old.seal(datagram(incarnation=7))[0], 0.0)
+    assert opener.open(new.seal(datagram(incarnation=8))[0], 0.0)
     for plan in (1, 2):
-        assert not opener.open(old.seal(datagram(life=7, plan=plan))[0], 0.0)
+        assert not opener.open(old.seal(datagram(incarnation=7, plan=plan))[0], 0.0)
     assert drops(opener) == {"stale": 2}
-    assert opener.open(new.seal(datagram(life=8))[0], 0.0)
+    assert opener.open(new.seal(datagram(incarnation=8))[0], 0.0)
 
 
 def test_pieces_of_an_earlier_life_are_none_of_a_later_one() -> None:
     old, new, opener = (Sealer(KEY, salt=SALT), Sealer(KEY, salt=SALT), Opener(KEY, "b2"))
     held = parcel({"text": "x" * 5_000})
-    opener.open(old.seal(datagram(life=7, held=held))[0], 0.0)
-    opened = [opener.open(packet, 0.0) for packet in new.seal(datagram(life=8, held=held))]
+    opener.open(old.seal(datagram(incarnation=7, held=held))[0], 0.0)
+    opened = [opener.open(packet, 0.0) for packet in new.seal(datagram(incarnation=8, held=held))]
     assert opened[-1]
     assert drops(opener) == {"incomplete": 1}
 
@@ -241,7 +241,7 @@ def test_a_sealer_never_numbers_twice(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("size", [MAX_NUMBER, MAX_NUMBER + 1])
-@pytest.mark.parametrize("field", ["life", "plan", "group", "number"])
+@pytest.mark.parametrize("field", ["incarnation", "plan", "group", "number"])
 def test_numbers_are_those_of_messages(field: str, size: int) -> None:
     opener = Opener(KEY, "b2")
     (packet,) = Sealer(KEY, salt=SALT).seal(Datagram(**(datagram()._asdict() | {field: size})))
@@ -269,7 +269,7 @@ def test_keys_that_were_let_go_are_derived_again(monkeypatch: pytest.MonkeyPatch
 
 
 ABOUT = ("b1", 1, 1)
-"""A source, a life and a plan."""
+"""A source, an incarnation and a plan."""
 
 
 def sealed(counter: int, message: Any) -> bytes:

@@ -50,10 +50,10 @@ def test_a_key_is_not_shown() -> None:
 def test_each_salt_sender_life_and_plan_has_its_own_stream_and_key() -> None:
     ciphers = Ciphers(GroupKey(SECRET))
     streams = {
-        ciphers.stream(bytes([salt]) * 16, source, life, plan)
+        ciphers.stream(bytes([salt]) * 16, source, incarnation, plan)
         for salt in (1, 2)
         for source in ("b1", "b2")
-        for life in (1, 2)
+        for incarnation in (1, 2)
         for plan in (1, 2)
     }
     assert len(streams) == 16

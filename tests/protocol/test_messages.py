@@ -22,13 +22,13 @@ from palio.protocol.messages import (
     Hello,
     Message,
     Parcel,
-    Seen,
+    SessionEpoch,
     Share,
+    StreamAck,
     Subscribe,
-    Visit,
 )
 
-PARTS = {Addressed, ClaimNumbers, Detour, Fact, Failure, Gap, Parcel, Share, Visit}
+PARTS = {Addressed, ClaimNumbers, Detour, Fact, Failure, Gap, Parcel, Share, SessionEpoch}
 """What messages are made of, and are none themselves."""
 
 BEYOND: Final = {
@@ -60,7 +60,7 @@ def test_messages_are_told_apart_by_their_names() -> None:
 def test_messages_do_not_change() -> None:
     assert all(each.__struct_config__.frozen for each in KINDS)
     with pytest.raises(AttributeError):
-        Seen(1).count = 2  # type: ignore[misc]
+        StreamAck(1).count = 2  # type: ignore[misc]
 
 
 def test_what_carries_events_and_what_is_not_counted_are_messages() -> None:
@@ -92,13 +92,13 @@ def fields(kind: type[Any]) -> list[tuple[str, dict[str, Any]]]:
 
 @pytest.mark.parametrize("number", [0, 1, MAX_NUMBER - 1, MAX_NUMBER])
 def test_numbers_up_to_the_limit_are_taken(number: int) -> None:
-    assert msgspec.convert({"type": "Seen", "count": number}, Seen) == Seen(number)
+    assert msgspec.convert({"type": "StreamAck", "count": number}, StreamAck) == StreamAck(number)
 
 
 @pytest.mark.parametrize("number", [-1, MAX_NUMBER + 1, 0.5, "1", None])
 def test_what_is_no_number_is_refused(number: Any) -> None:
     with pytest.raises(msgspec.ValidationError):
-        msgspec.convert({"type": "Seen", "count": number}, Seen)
+        msgspec.convert({"type": "StreamAck", "count": number}, StreamAck)
 
 
 def test_a_token_is_not_shown() -> None:

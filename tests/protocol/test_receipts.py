@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from palio.protocol.receipts import NO_RECEIPTS, Receipts
-from tests.protocol.test_seen_numbers import numbers
+from tests.protocol.test_dedup_window import numbers
 
 
 def test_an_entry_is_acknowledged_when_all_of_it_and_all_before_was_dealt_with() -> None:

@@ -5,9 +5,9 @@ import pytest
 from palio.errors import Closed
 from palio.protocol.limits import UPDATES_UNDER_WAY
 from palio.protocol.messages import (
-    Ask,
     Done,
     Message,
+    Query,
     Replace,
     Settle,
     Subscribe,
@@ -27,7 +27,7 @@ def test_a_request_is_answered_once() -> None:
     requests = Requests()
     _, waiters = waiting(2)
     first = requests.enter(Settle(0), waiters[0])
-    second = requests.enter(Ask(0, "status"), waiters[1])
+    second = requests.enter(Query(0, "status"), waiters[1])
     assert (first.id, second.id) == (1, 2)
     taken = [requests.take(id) for id in (2, 1, 1, 7)]
     assert taken == [(second, waiters[1]), (first, waiters[0]), None, None]

@@ -12,7 +12,7 @@ from palio.protocol.messages import (
     Parcel,
     Ping,
     Route,
-    Seen,
+    StreamAck,
     Subscribe,
     SubscribeAll,
 )
@@ -70,13 +70,13 @@ def test_the_other_end_is_to_be_told_once_when_much_arrived() -> None:
     stream = Stream()
     assert stream.ack() is None
     assert not stream.arrive(Done(1))
-    assert stream.ack() == Seen(1)
+    assert stream.ack() == StreamAck(1)
     assert stream.ack() is None
     message = big(1000)
     needed = -(-SEEN_EVERY_BYTES // size_of(message))
     are_due = [stream.arrive(message) for _ in range(needed)]
     assert are_due == [False] * (needed - 1) + [True]
-    assert stream.ack() == Seen(1 + needed)
+    assert stream.ack() == StreamAck(1 + needed)
     assert not stream.arrive(Done(1))
 
 

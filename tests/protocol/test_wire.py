@@ -65,10 +65,10 @@ from palio.protocol.messages import (
     Redirect,
     RemovePeer,
     Route,
+    SessionEpoch,
     Share,
     Subscribe,
     SubscribeAll,
-    Visit,
     Withdraw,
     Withdrawn,
 )
@@ -131,7 +131,7 @@ MESSAGES: list[Message] = [
     Drain(1, "b1", undo=True),
     AddPeer(1, "palio://b2"),
     RemovePeer(1, "b2"),
-    Adopt("ann/orders", 60.0, Visit("ann/1", 3), b"here"),
+    Adopt("ann/orders", 60.0, SessionEpoch("ann/1", 3), b"here"),
     Bye("closed", "because"),
     Subscribe(1, 2, "x > :y", {"y": 2**60, "z": b"\xff", "w": [1, 2], "t": ROWS[0]["t"]}),
     Publish(parcel(*ROWS), 7, durable=True),
@@ -150,7 +150,9 @@ MESSAGES: list[Message] = [
         parcel(*ROWS), "b2", 9, "b1", 1, 7, 5, (Share("ann/d", 3, b"\x01"), Share("b/d", 1, None))
     ),
     EntriesStored("b1", 1, "b2", 9, 7, is_asking=True),
-    Facts((Fact("b1", 4, "ann/a", (), "x = 1", 9, Visit("ann/1", 3), ClaimNumbers(3, 2, 1)),)),
+    Facts(
+        (Fact("b1", 4, "ann/a", (), "x = 1", 9, SessionEpoch("ann/1", 3), ClaimNumbers(3, 2, 1)),)
+    ),
     Probe(1, parcel(*ROWS), ("b1",)),
     Route(
         routing.Batch(
@@ -294,9 +296,9 @@ def bounded(beyond: int) -> list[tuple[Message, str | None]]:
         (Drain(1, "x" * (MAX_NAME_BYTES + beyond)), None),
         (AddPeer(1, "x" * (MAX_URL_CHARS + beyond)), None),
         (RemovePeer(1, "x" * (MAX_NAME_BYTES + beyond)), None),
-        (Adopt(subject[1:] + "x" * (1 + beyond), 1.0, Visit()), None),
-        (Adopt("x", MAX_SECONDS + beyond, Visit()), None),
-        (Adopt("x", 1.0, Visit(), bookmark), None),
+        (Adopt(subject[1:] + "x" * (1 + beyond), 1.0, SessionEpoch()), None),
+        (Adopt("x", MAX_SECONDS + beyond, SessionEpoch()), None),
+        (Adopt("x", 1.0, SessionEpoch(), bookmark), None),
         (Apply(1, "x" * (MAX_PACKED_CHARS + beyond)), None),
         (SubscribeAll(together), None),
         (Route(routing.Batch(requests)), of_portion),

@@ -1,9 +1,9 @@
 """Random storms on a virtual network, and the dumbest possible reference of what must be delivered.
 
 A storm is a sequence of requests, publications, comings and goings with random gaps, most of them
-far shorter than a message takes. During it nobody may hear what it never asked for, hear it twice,
-or hear a publisher out of order. Once the network is quiet, probes must reach exactly whom the
-reference says.
+far shorter than a message takes. During it nobody may receive what it never asked for, hear it
+twice, or hear a publisher out of order. Once the network is quiet, probes must reach exactly whom
+the reference says.
 """
 
 from __future__ import annotations

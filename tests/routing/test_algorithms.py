@@ -1,4 +1,4 @@
-"""The registry: what it says of each algorithm is so, on whole brokers."""
+"""The cluster_state: what it says of each algorithm is so, on whole brokers."""
 
 from __future__ import annotations
 

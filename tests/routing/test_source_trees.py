@@ -62,7 +62,7 @@ def test_an_illegal_message_changes_nothing(message: Flood | Settled | Batch, re
     assert broker.destined(BOB, RowParcel("p", [{"a": 1}])) == Destined({}, {})
 
 
-# --- what comes in parts, and what an earlier life said ---
+# --- what comes in parts, and what an earlier incarnation said ---
 
 
 def part(

@@ -32,8 +32,8 @@ token_file = "north.token"
 broker_key = "north.key"
 
 [auth.grants.south]
-may_publish = "TRUE"
-may_hear = "region = 'south'"
+allow_publish = "TRUE"
+allow_subscribe = "region = 'south'"
 """
 
 
@@ -55,7 +55,7 @@ def test_a_file_is_read_with_the_line_of_each_setting(file: Path) -> None:
     assert configuration.listen.port == 7401
     assert configuration.peers.urls == ("palio://10.0.0.2", "palio://10.0.0.3:7402")
     assert configuration.auth.grants == {
-        "south": Grant(may_publish="TRUE", may_hear="region = 'south'")
+        "south": Grant(allow_publish="TRUE", allow_subscribe="region = 'south'")
     }
     named = {each.name: each.origin for each in found.settings}
     assert named["broker.name"] == f"{file}:3"
@@ -110,10 +110,12 @@ def test_a_list_in_the_environment_has_commas_or_is_json(text: str) -> None:
 
 def test_a_table_in_the_environment_is_json() -> None:
     given = {
-        "PALIO__AUTH__GRANTS": '{"b2": {"may_hear": "TRUE"}}',
+        "PALIO__AUTH__GRANTS": '{"b2": {"allow_subscribe": "TRUE"}}',
         "PALIO__TLS__CA": "ca.pem",
     }
-    assert configure(environment=given).configuration.auth.grants == {"b2": Grant(may_hear="TRUE")}
+    assert configure(environment=given).configuration.auth.grants == {
+        "b2": Grant(allow_subscribe="TRUE")
+    }
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ def test_a_table_in_the_environment_is_json() -> None:
         (f"[limits]\nmax_sessions = {10**12}\n", "<= 2147483648"),
         (f"[broker]\njournal_bytes = {10**18}\n", "<= 1125899906842624"),
         (
-            "[auth.grants.x]\nmay_heer = 'TRUE'\n",
-            r"palio\.toml:1: auth\.grants.*: may_heer: .*did you mean may_hear",
+            "[auth.grants.x]\nallow_subscibe = 'TRUE'\n",
+            r"palio\.toml:1: auth\.grants.*: allow_subscibe: .*did you mean allow_subscribe",
         ),
         ("[peers]\nurls = 'palio://a'\n", r"palio\.toml:2: peers\.urls"),
         ("[listen\n", r"palio\.toml: "),

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 
 from palio.errors import InvalidConfiguration
-from palio.node.effects import Close, Dial, Effect, Moment, Send, Undial
+from palio.node.effects import Close, Dial, Effect, Moment, Send, StopDialing
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Bye, Hello, Message, Ping
 from palio.server import dialing
@@ -128,7 +128,7 @@ async def test_a_node_has_an_address_dialled_until_it_wants_that_no_more() -> No
             await other.listen("127.0.0.1", port)
             await far.called("receive")
             assert (await near.called("dial"))[0][2] == "scripted"
-            wish(Undial(url))
+            wish(StopDialing(url))
         await near.called("lost")
         failures = server.traffic.dial_failures
         wish(Dial("palios://127.0.0.1:1", ""))
@@ -165,7 +165,7 @@ def test_a_connection_whose_dialer_is_stopped_as_it_is_made_is_lost(loop_factory
         """It wants no more to be dialled what has just been dialled."""
 
         def dial(self, link: int, *given: Any) -> Sequence[Effect]:
-            return [*super().dial(link, *given), Undial(given[-1])]
+            return [*super().dial(link, *given), StopDialing(given[-1])]
 
     async def play() -> None:
         near, far, failed = Rash(), Scripted(), list[dict[str, Any]]()

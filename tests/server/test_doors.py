@@ -160,7 +160,11 @@ async def test_whatever_comes_in_by_a_door_the_broker_lives_and_serves(
     door: str, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ring = Keyring(tmp_path)
-    tokens = ["", ring.token("nobody"), ring.token("little", may_publish="x > 0", may_hear="x > 0")]
+    tokens = [
+        "",
+        ring.token("nobody"),
+        ring.token("little", allow_publish="x > 0", allow_subscribe="x > 0"),
+    ]
     monkeypatch.setenv("PALIO__AUTH__KEYS", str(ring.public))
     log = (tmp_path / "log").open("wb")
     async with target(tmp_path, stderr=log) as broker:

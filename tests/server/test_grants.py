@@ -20,7 +20,7 @@ from palio.errors import InvalidBinding, InvalidConfiguration
 from palio.node.authority import Principal
 from palio.node.effects import Moment
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Bye, Carry, Fact, Facts, Hello, Known, Message, Route
+from palio.protocol.messages import Bye, Carry, Digest, Fact, Facts, Hello, Message, Route
 from palio.server.run import Running, running
 from palio.server.settings import Auth, Broker, Configuration, Limits, Listen, Peers
 from palio.server.tokens import TokenAuthority
@@ -65,7 +65,7 @@ def ups(broker: Running) -> int:
 
 
 def client(ring: Keyring, at: Running, name: str, **claims: Any) -> Client:
-    claims = claims or {"may_publish": "TRUE", "may_hear": "TRUE"}
+    claims = claims or {"allow_publish": "TRUE", "allow_subscribe": "TRUE"}
     return connect(
         f"palio://{at.host}:{at.port}", name=name, token=ring.token(name, exp=FAR, **claims)
     )
@@ -142,8 +142,8 @@ async def test_what_is_updated_are_the_parameters_of_what_a_client_wrote(
     ring: Keyring, durable: str, side: int
 ) -> None:
     """Also where the grant has left out an alternative, and with it its parameter; or both."""
-    may_hear = f"a = {side} OR a = 3" if side else "a = 3"
-    grants = {"may_publish": "FALSE", "may_hear": may_hear}
+    allow_subscribe = f"a = {side} OR a = 3" if side else "a = 3"
+    grants = {"allow_publish": "FALSE", "allow_subscribe": allow_subscribe}
     async with (
         one(ring) as north,
         client(ring, north, "ann") as ann,
@@ -166,7 +166,7 @@ async def test_what_is_updated_are_the_parameters_of_what_a_client_wrote(
 
 async def test_an_absorbed_parameter_is_updated_as_any_other(ring: Keyring) -> None:
     """What may be heard is all heard anyway: of the parameter nothing is left."""
-    grants = {"may_publish": "FALSE", "may_hear": "a = 3"}
+    grants = {"allow_publish": "FALSE", "allow_subscribe": "a = 3"}
     async with (
         one(ring) as north,
         client(ring, north, "ann") as ann,
@@ -181,7 +181,7 @@ async def test_an_update_goes_by_the_grant_of_now(ring: Keyring) -> None:
     """A durable subscription that was narrowed by another token knows other parameters."""
     async with one(ring) as north, client(ring, north, "ann") as ann:
         for side in (1, 2):
-            grants = {"may_publish": "FALSE", "may_hear": f"a = {side} OR a = 3"}
+            grants = {"allow_publish": "FALSE", "allow_subscribe": f"a = {side} OR a = 3"}
             async with client(ring, north, "bob", **grants) as bob:
                 values = {"x": 0, "y": 0}
                 sub = await bob.subscribe(f"{TWO_SIDES} OR a = 3", values, durable="d")
@@ -208,15 +208,15 @@ async def test_a_token_without_a_grant_is_no_broker_and_learns_nothing(ring: Key
         await orders.settled()
         for token in (
             ring.token("nobody", exp=FAR),
-            ring.token("nobody", may_publish="TRUE", may_hear="TRUE", exp=FAR),
+            ring.token("nobody", allow_publish="TRUE", allow_subscribe="TRUE", exp=FAR),
             tokens_of(ring, "mid"),
             "",
         ):
             for name in ("nobody", "mid"):
                 hello = Hello("broker", name, PROTOCOL_VERSION, token, nonce="n")
-                said = await greeted(north, hello, Known({}), hello)
+                said = await greeted(north, hello, Digest({}), hello)
                 assert isinstance(said[-1], Bye)
-                assert not [each for each in said if isinstance(each, Known | Facts | Route)]
+                assert not [each for each in said if isinstance(each, Digest | Facts | Route)]
         assert set(north.server.node.status()["peers"]) == {"mid"}
 
 
@@ -238,12 +238,12 @@ async def test_nobody_takes_durable_events_or_subscriptions_by_forged_facts(ring
         ended = Fact("south", now_us + 10**6, "bob/orders")
         hello = Hello("broker", "nobody", PROTOCOL_VERSION, ring.token("nobody", exp=FAR))
         for at in (north, mid, south):
-            said = await greeted(at, hello, Known({}), Facts((links, taken)), Facts((ended,)))
+            said = await greeted(at, hello, Digest({}), Facts((links, taken)), Facts((ended,)))
             assert not [each for each in said if isinstance(each, Carry)]
         for x in range(4):
             await ann.publish({"symbol": "SECRET-DEAL", "x": x}, durable=True)
         assert [(await orders.receive())["x"] for _ in range(4)] == [0, 1, 2, 3]
-        shown = south.server.node._core.durability.registry.facts()  # type: ignore[attr-defined]  # the real node
+        shown = south.server.node._core.durability.cluster_state.facts()  # type: ignore[attr-defined]  # the real node
         assert {each.origin for each in shown} == {"north", "mid", "south"}
 
 

@@ -37,13 +37,13 @@ from palio.protocol.messages import (
     Advertise,
     Answer,
     Apply,
-    Ask,
     Assembled,
     Bookmarked,
     Bye,
     Cancel,
     Carry,
     Deliver,
+    Digest,
     Done,
     Drain,
     Ended,
@@ -58,7 +58,6 @@ from palio.protocol.messages import (
     Gaps,
     Heard,
     Hello,
-    Known,
     Message,
     Parcel,
     Ping,
@@ -66,22 +65,23 @@ from palio.protocol.messages import (
     Probe,
     Probed,
     Publish,
+    Query,
     Redirect,
     Refused,
     RemovePeer,
     Replace,
     Route,
     Seek,
-    Seen,
+    SessionEpoch,
     Settle,
     Share,
     Sought,
+    StreamAck,
     Subscribe,
     SubscribeAll,
     Unadvertise,
     Unsubscribe,
     Update,
-    Visit,
     Welcome,
     Withdraw,
     Withdrawn,
@@ -114,8 +114,8 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
     Publish(Parcel.of("", to_batch({"x": 4})), 4, durable=True),
     Acknowledge(2, 1),
     Acknowledge(2, 0, held=1, bookmark=b"here"),
-    Ask(6, "status"),
-    Ask(7, "trace", {"x": 1}),
+    Query(6, "status"),
+    Query(7, "trace", {"x": 1}),
     Settle(8),
     Unadvertise(9, 1),
     Withdraw(13, "x > 0"),
@@ -130,7 +130,7 @@ FROM_CLIENTS: Final[tuple[Message, ...]] = (
 NOON: Final = datetime(2026, 1, 1, 12, tzinfo=UTC)
 OCCURRED: Final = Occurrence(NOON, "p", 1, {"x": 1, "$seq": 1, "$time": NOON})
 FROM_BROKERS: Final[tuple[Message, ...]] = (
-    Known({"evil": 1}),
+    Digest({"evil": 1}),
     Route(routing.LinkState("evil", 3, ("b1",))),
     Route(routing.Join()),
     Route(
@@ -152,7 +152,7 @@ FROM_BROKERS: Final[tuple[Message, ...]] = (
     Heard("evil", 1, "b1", 1, 2, 5, ((7, 9),)),
     Carry(MANY, "evil", 1, "b1", 1, 2, 1, (Share("ann/d", 1, None),)),
     EntriesStored("b1", 1, "evil", 1, 2),
-    Adopt("o/d", 60.0, Visit("o/1", 3), b"here"),
+    Adopt("o/d", 60.0, SessionEpoch("o/1", 3), b"here"),
     Probe(1, TRACED, ("evil",)),
     Probed(1, ({"broker": "evil"},)),
     Seek(1, parse_filter("x > 1")),
@@ -176,7 +176,7 @@ FROM_SERVERS: Final[tuple[Message, ...]] = (
     Redirect(("palio://b9:7400",)),
 )
 
-ABOUT_CONNECTIONS: Final[tuple[Message, ...]] = (Ping(), Pong(), Seen(0), Bye("closed"))
+ABOUT_CONNECTIONS: Final[tuple[Message, ...]] = (Ping(), Pong(), StreamAck(0), Bye("closed"))
 
 ANSWERED: Final = sum(
     hasattr(each, "id") or isinstance(each, SubscribeAll) for each in FROM_CLIENTS
@@ -312,7 +312,7 @@ async def test_noise_is_nothing(seed: int, caplog: pytest.LogCaptureFixture) -> 
             noise = draw.randbytes(draw.choice((1, 4, 5, 64, 1_000, 70_000)))
             before = draw.choice((b"", frames(AS_CLIENT)[0], frames(AS_BROKER)[0]))
             heard = await at_home.suffers(before + noise)
-            known = Welcome | Route | Known | Ping | Bye
+            known = Welcome | Route | Digest | Ping | Bye
             assert all(isinstance(each, known) for each in heard), heard
 
 
@@ -488,8 +488,8 @@ async def test_nobody_says_what_is_for_others_to_say(
     [
         (Publish(PLAIN, 5), Publish(PLAIN, 5)),
         (Publish(PLAIN, 5), Publish(PLAIN, 7)),
-        (Seen(5),),
-        (Seen(1), Seen(0)),
+        (StreamAck(5),),
+        (StreamAck(1), StreamAck(0)),
     ],
     ids=["the same numbers", "numbers that overlap", "seen too much", "seen less"],
 )
@@ -508,15 +508,15 @@ async def test_numbers_that_cannot_be_end_the_connection(messages: tuple[Message
         Subscribe(1, 1, "x > :y"),
         Subscribe(1, 1, "BOGUS(x) = 1"),
         Subscribe(1, 1, "x = 1", durable="d" * 1_000),
-        Ask(1, "secrets"),
-        Ask(1, "trace", [1]),
-        Ask(1, "trace", {"x": [1]}),
+        Query(1, "secrets"),
+        Query(1, "trace", [1]),
+        Query(1, "trace", {"x": [1]}),
     ],
     ids=lambda each: f"{type(each).__name__} {str(each)[:40]}",
 )
 async def test_a_request_that_makes_no_sense_is_refused_and_no_more(request_: Message) -> None:
     async with house() as at_home:
-        heard = await at_home.suffers(b"".join(frames(AS_CLIENT, request_, Ask(2, "status"))))
+        heard = await at_home.suffers(b"".join(frames(AS_CLIENT, request_, Query(2, "status"))))
         failed, answer = (each for each in heard if isinstance(each, Failed | Answer))
         assert isinstance(failed, Failed)
         assert issubclass(getattr(palio.errors, failed.failure.kind), palio.errors.PalioError)

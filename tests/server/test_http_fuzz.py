@@ -90,7 +90,7 @@ STRANGE: Final = ("/", "//", "/%00", "/subscriptions/%2e%2e", "/events/", "/%ff"
 
 
 class Fuzz:
-    """Questions, drawn from a seed."""
+    """AdminQueries, drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._draw = random.Random(seed)

@@ -13,7 +13,6 @@ from palio.protocol.limits import MAX_BATCH_ROWS, SEEN_EVERY_BYTES
 from palio.protocol.messages import (
     Accepted,
     Acknowledge,
-    Ask,
     Bye,
     Deliver,
     Done,
@@ -25,9 +24,10 @@ from palio.protocol.messages import (
     Ping,
     Pong,
     Publish,
+    Query,
     Redirect,
     Refused,
-    Seen,
+    StreamAck,
     Subscribe,
     Update,
     Welcome,
@@ -146,15 +146,15 @@ async def test_events_are_seen_when_the_consumer_is_done_with_them() -> None:
     node, client = await opened()
     node.tell(delivery())
     node.tell(delivery())
-    assert not any(isinstance(each, Seen) for each in node.said)
+    assert not any(isinstance(each, StreamAck) for each in node.said)
     assert (await client.next()).position == 1
     client.done()
-    assert not any(isinstance(each, Seen) for each in node.said)  # one more waits
+    assert not any(isinstance(each, StreamAck) for each in node.said)  # one more waits
     assert (await client.next()).position == 2
     client.done()
-    assert node.last(Seen).count == 2
+    assert node.last(StreamAck).count == 2
     node.tell(Done(99))
-    assert node.last(Seen).count == 3
+    assert node.last(StreamAck).count == 3
 
 
 async def test_much_is_said_to_be_seen_although_more_waits() -> None:
@@ -163,7 +163,7 @@ async def test_much_is_said_to_be_seen_although_more_waits() -> None:
         node.tell(delivery(SEEN_EVERY_BYTES))
     await client.next()
     client.done()
-    assert node.last(Seen).count == 1
+    assert node.last(StreamAck).count == 1
 
 
 async def test_the_last_of_it_is_kept_for_resuming() -> None:
@@ -174,7 +174,7 @@ async def test_the_last_of_it_is_kept_for_resuming() -> None:
         node.tell(delivery())
         await client.next()
         client.done()
-    assert node.last(Seen).count == 2
+    assert node.last(StreamAck).count == 2
 
 
 async def test_a_resumed_session_goes_on_counting() -> None:
@@ -193,7 +193,7 @@ async def test_a_ping_is_answered() -> None:
 
 async def test_a_session_that_the_node_ends_ends_everything() -> None:
     node, client = await opened()
-    asking = await begun(client.ask(Ask(0, "topology")))
+    asking = await begun(client.ask(Query(0, "topology")))
     publishing = await begun(publish_by(client, BATCH))
     listening = await begun(client.next())
     assert node.end is not None

@@ -77,7 +77,10 @@ async def test_unfinished_input_takes_bounded_memory(
     key = load_private_key(keys / "own")
     now = int(time.time())
     eve = sign(Claims("eve", "1", iat=now, exp=now + 600), key)
-    ann = sign(Claims("ann", "2", iat=now, exp=now + 600, may_publish="TRUE", may_hear="TRUE"), key)
+    ann = sign(
+        Claims("ann", "2", iat=now, exp=now + 600, allow_publish="TRUE", allow_subscribe="TRUE"),
+        key,
+    )
     monkeypatch.setenv("PALIO__AUTH__KEYS", str(keys))
     async with target(tmp_path) as broker, connect(broker.url, name="ann", token=ann) as honest:
         peace = await honest.subscribe("EXISTS peace")

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from palio.protocol.limits import MAX_NUMBER
-from palio.protocol.messages import Answer, Ask, Deliver, Done, Settle, Subscribe, Unsubscribe
+from palio.protocol.messages import Answer, Deliver, Done, Query, Settle, Subscribe, Unsubscribe
 from palio.server.settings import Limits, Peers
 from palio_studies.relay import Relay
 from tests.server.helpers import PATIENCE_S, Peer, publish
@@ -121,6 +121,6 @@ async def forgotten(peer: Peer) -> None:
     """Wait until the broker of a client has forgotten its neighbour."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            peer.send(Ask(901, "status"))
+            peer.send(Query(901, "status"))
             if not (await peer.next(Answer)).data["peers"]:
                 return

@@ -27,11 +27,11 @@ from palio.protocol.messages import (
     Acknowledge,
     Advertise,
     Answer,
-    Ask,
     Bye,
     Deliver,
     Done,
     Failed,
+    Query,
     Redirect,
     Refused,
     Settle,
@@ -86,7 +86,7 @@ async def linked(peer: Peer, count: int) -> None:
     """Wait until the broker of a client has so many neighbours."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            peer.send(Ask(900, "status"))
+            peer.send(Query(900, "status"))
             peers = (await peer.next(Answer)).data["peers"]
             if sum(each["up"] for each in peers.values()) == count:
                 return
@@ -128,13 +128,13 @@ async def test_a_durable_event_outlives_its_broker(tmp_path: Path) -> None:
         delivered = await alice.next(Deliver)
         assert delivered.entry > 0
         assert xs(delivered) == [2, 3]
-        alice.send(Acknowledge(delivered.key, delivered.entry), Ask(7, "status"))
+        alice.send(Acknowledge(delivered.key, delivered.entry), Query(7, "status"))
         assert (await alice.next(Answer)).data["epoch"] == 1
         alice.close()
     async with broker(broker=on_disk(tmp_path)) as (_, address):
         alice = await Peer.client(address)
         await alice.subscribe("x > 1", durable="all")
-        alice.send(Ask(7, "status"))
+        alice.send(Query(7, "status"))
         assert (await alice.next(Answer)).data["custody_entries"] == 0
         alice.close()
 
@@ -233,11 +233,11 @@ def as_client(ca: Path, name: str = "") -> dict[str, Any]:
     return {"ssl": context, "server_hostname": "localhost"}
 
 
-ALL: Final = Grant(may_publish="TRUE", may_hear="TRUE", monitor=True, operate=True)
+ALL: Final = Grant(allow_publish="TRUE", allow_subscribe="TRUE", monitor=True, operate=True)
 
 
 async def test_a_certificate_shows_who_connects(authority: Path) -> None:
-    auth = Auth(grants={"alice": Grant(may_publish="x < 3", may_hear="TRUE")})
+    auth = Auth(grants={"alice": Grant(allow_publish="x < 3", allow_subscribe="TRUE")})
     async with broker(tls=tls(authority, "b1"), auth=auth) as (_, address):
         alice = await Peer.client(address, "anything", **as_client(authority, "alice"))
         again = await Peer.client(address, "too", **as_client(authority, "alice"))
@@ -300,7 +300,7 @@ async def test_of_tls_1_2_only_ciphers_that_seal_and_check_in_one_are_taken(
 async def test_a_token_shows_who_connects(tmp_path: Path) -> None:
     keyfiles.create_key(tmp_path / "key")
     now = int(datetime.now(UTC).timestamp())
-    claims = tokens.Claims("alice", "1", iat=now, exp=now + 60, may_hear="x = 1")
+    claims = tokens.Claims("alice", "1", iat=now, exp=now + 60, allow_subscribe="x = 1")
     token = tokens.sign(claims, keyfiles.load_private_key(tmp_path / "key"))
     async with broker(auth=Auth(keys=str(tmp_path / "key.pub"))) as (_, address):
         alice = await Peer.connect(address)
@@ -370,7 +370,7 @@ async def test_what_cannot_be_run_with(sections: dict[str, Any], problem: str) -
 
 def test_a_grant_that_is_no_filter() -> None:
     with pytest.raises(InvalidInput, match="column 4"):
-        new_authority(configured(auth=Auth(grants={"b": Grant(may_hear="x >")})))
+        new_authority(configured(auth=Auth(grants={"b": Grant(allow_subscribe="x >")})))
 
 
 async def test_a_configuration_that_was_not_loaded_is_checked_too() -> None:
@@ -429,11 +429,11 @@ async def test_limits_reach_the_server_and_the_node() -> None:
 def test_without_tokens_and_certificates_everyone_may_do_everything() -> None:
     assert isinstance(new_authority(Configuration()), OpenAuthority)
     granted = Grant(monitor=True, operate=True, identities=("ann",), limits={"sessions": 7})
-    grants = {"b2": Grant(may_hear="x = 1"), "ops": granted}
+    grants = {"b2": Grant(allow_subscribe="x = 1"), "ops": granted}
     named = new_authority(Configuration(auth=Auth(grants=grants)))
     principal = named.authenticate("", "b2", Moment(0.0, 0))
-    assert str(principal.may_hear) == "x = 1"
-    assert str(principal.may_publish) == "FALSE"
+    assert str(principal.allow_subscribe) == "x = 1"
+    assert str(principal.allow_publish) == "FALSE"
     assert not principal.may_monitor
     assert not principal.may_operate
     assert not principal.identities
@@ -516,7 +516,7 @@ async def test_a_broker_loads_its_kernels_once_it_has_filters(
 async def test_a_broker_tells_where_it_can_be_reached(listen: Listen, url: str, told: str) -> None:
     async with broker(broker=Broker(name="b1", url=url), listen=listen) as (found, address):
         peer = await Peer.client(address)
-        peer.send(Ask(1, "topology"))
+        peer.send(Query(1, "topology"))
         known = (await peer.next(Answer)).data["brokers"]["b1"]
         assert known["url"] == told.format(port=found.port)
         peer.close()

@@ -35,7 +35,7 @@ def configuration(**given: Any) -> Configuration:
     return Configuration(**{name: types[name](**keys) for name, keys in sections.items()})
 
 
-GRANTED = {"b2": Grant(may_publish="TRUE", may_hear="TRUE")}
+GRANTED = {"b2": Grant(allow_publish="TRUE", allow_subscribe="TRUE")}
 
 KEYS = {"auth_keys": "keys", "auth_token_file": "token", "auth_broker_key": "key"}
 

@@ -43,7 +43,9 @@ from palio.server.tokens import (
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
 KEYS = {key_id(KEY.public_key()): KEY.public_key()}
-ALICE = Claims("alice", "t1", iat=100, exp=200, may_hear="price < 5", limits={"subscriptions": 3})
+ALICE = Claims(
+    "alice", "t1", iat=100, exp=200, allow_subscribe="price < 5", limits={"subscriptions": 3}
+)
 TOKEN = sign(ALICE, KEY)
 
 
@@ -83,8 +85,8 @@ def test_a_token_says_what_was_signed() -> None:
 
 def test_a_token_becomes_a_principal() -> None:
     principal = ALICE.principal()
-    assert str(principal.may_hear) == "price < 5"
-    assert principal.may_publish == FALSE
+    assert str(principal.allow_subscribe) == "price < 5"
+    assert principal.allow_publish == FALSE
     assert principal.limits == Limits(subscriptions=3)
     assert (principal.expires_us, principal.token) == (200_000_000, "t1")
 
@@ -182,7 +184,7 @@ def test_no_changed_token_grants_anything_else(place: int, character: str) -> No
 
 def test_length_is_limited() -> None:
     def token(length: int) -> str:
-        return sign(msgspec.structs.replace(ALICE, may_hear=f"s = '{'n' * length}'"), KEY)
+        return sign(msgspec.structs.replace(ALICE, allow_subscribe=f"s = '{'n' * length}'"), KEY)
 
     fits = next(n for n in range(MAX_TOKEN_CHARS, 0, -1) if _fits(token, n))
     assert MAX_TOKEN_CHARS - 4 <= len(token(fits)) <= MAX_TOKEN_CHARS
@@ -209,8 +211,8 @@ def _fits(token: Any, length: int) -> bool:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"may_hear": "price <"}, "line 1"),
-        ({"may_hear": "price < :limit"}, "the parameter :limit"),
+        ({"allow_subscribe": "price <"}, "line 1"),
+        ({"allow_subscribe": "price < :limit"}, "the parameter :limit"),
         ({"exp": 100}, "exp is above iat"),
         ({"exp": MAX_TIME_S + 1}, "MAX_TIME_S"),
         ({"exp": 10**400}, "MAX_TIME_S"),
@@ -316,7 +318,13 @@ def test_a_token_from_the_future_is_a_difference_of_clocks_or_refused(
 @pytest.mark.parametrize(
     "claims",
     [
-        *({"exp": 10**30}, {"exp": 50}, {"sub": "a/b"}, {"sub": ".."}, {"may_hear": "price <"}),
+        *(
+            {"exp": 10**30},
+            {"exp": 50},
+            {"sub": "a/b"},
+            {"sub": ".."},
+            {"allow_subscribe": "price <"},
+        ),
         *({"jti": jti} for jti in UNWRITABLE),
     ],
 )
@@ -487,7 +495,12 @@ def test_files_are_private_whatever_the_umask(tmp_path: Path) -> None:
 
 OWN = Ed25519PrivateKey.from_private_bytes(bytes(range(1, 33)))
 NORTH = Claims(
-    "north", "n1", iat=100, exp=200, broker=public_key_text(OWN.public_key()), may_hear="TRUE"
+    "north",
+    "n1",
+    iat=100,
+    exp=200,
+    broker=public_key_text(OWN.public_key()),
+    allow_subscribe="TRUE",
 )
 
 

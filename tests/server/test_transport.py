@@ -12,7 +12,6 @@ from palio.node.effects import Close, Effect, Send
 from palio.protocol.limits import MAX_GREETING_BYTES, PROTOCOL_VERSION
 from palio.protocol.messages import (
     Answer,
-    Ask,
     Bye,
     Deliver,
     Done,
@@ -24,6 +23,7 @@ from palio.protocol.messages import (
     Ping,
     Pong,
     Publish,
+    Query,
     Welcome,
 )
 from palio.protocol.wire import HEAD, Encoder, framed
@@ -51,12 +51,12 @@ def echo(link: int, message: Message) -> Sequence[Effect]:
             return [Send(link, Pong())]
         case Publish():
             return [Send(link, Deliver(message.parcel))]
-        case Ask(id, "many", about):
+        case Query(id, "many", about):
             return [Send(link, Done(number)) for number in range(about)] + [Send(link, Done(id))]
-        case Ask(_, "heavy", about):
+        case Query(_, "heavy", about):
             heavy = Failed(1, Failure("Weight", "x" * about))
             return [Send(link, heavy)]
-        case Ask(_, "close", _):
+        case Query(_, "close", _):
             return [Send(link, Done(1)), Send(link, Bye("closed")), Close(link, "enough")]
     return ()
 
@@ -117,7 +117,7 @@ async def test_what_one_turn_sends_goes_out_at_once(monkeypatch: pytest.MonkeyPa
         assert connection._transport is not None
         counting = Counting(connection._transport)
         monkeypatch.setattr(connection, "_transport", counting)
-        peer.send(Ask(1_000, "many", 500))
+        peer.send(Query(1_000, "many", 500))
         while (await peer.next(Done)).id != 1_000:
             pass
         assert counting.calls == [501]
@@ -132,8 +132,8 @@ async def test_what_one_read_brings_is_handed_over_in_its_order_however_short_th
     async with serving(node) as (server, address):
         server.scheduler = LoopScheduler(slice_s=0.0)
         talker, other = await Peer.client(address), await Peer.client(address, "bob")
-        talker.send(*(Ask(number, "many", 0) for number in range(1, 501)))
-        other.send(*(Ask(number, "many", 0) for number in range(1, 501)))
+        talker.send(*(Query(number, "many", 0) for number in range(1, 501)))
+        other.send(*(Query(number, "many", 0) for number in range(1, 501)))
         for number in range(1, 501):
             assert (await talker.next(Done)).id == number
             assert (await other.next(Done)).id == number
@@ -146,16 +146,16 @@ async def test_one_who_asks_little_is_answered_before_one_who_asks_much() -> Non
     asked: list[int] = []
 
     def rule(link: int, message: Message) -> Sequence[Effect]:
-        if isinstance(message, Ask):
+        if isinstance(message, Query):
             asked.append(link)
         return echo(link, message)
 
     async with serving(Scripted(rule)) as (server, address):
         server.scheduler = LoopScheduler(slice_s=0.0)
         talker, other = await Peer.client(address), await Peer.client(address, "bob")
-        talker.send(*(Ask(number, "many", 0) for number in range(1, 2_001)))
+        talker.send(*(Query(number, "many", 0) for number in range(1, 2_001)))
         await until(lambda: len(asked) > 5)
-        other.send(Ask(1, "many", 0))
+        other.send(Query(1, "many", 0))
         await other.next(Done)
         assert len(asked) < 2_000
         while (await talker.next(Done)).id < 2_000:
@@ -171,7 +171,7 @@ async def test_timers_that_are_due_go_before_the_next_turn() -> None:
 
     def rule(link: int, message: Message) -> Sequence[Effect]:
         nonlocal now
-        if isinstance(message, Ask):
+        if isinstance(message, Query):
             now += 1.0
             order.append(message.id)
             asyncio.get_running_loop().call_later(0, order.append, "timer")
@@ -180,7 +180,7 @@ async def test_timers_that_are_due_go_before_the_next_turn() -> None:
     async with serving(Scripted(rule)) as (server, address):
         peer = await Peer.client(address)
         server.scheduler = LoopScheduler(lambda: now)
-        peer.send(*(Ask(number, "many", 0) for number in range(1, 6)))
+        peer.send(*(Query(number, "many", 0) for number in range(1, 6)))
         while (await peer.next(Done)).id < 5:
             pass
         assert order[:9] == [1, "timer", 2, "timer", 3, "timer", 4, "timer", 5]
@@ -206,13 +206,13 @@ async def test_a_connection_that_ends_while_it_is_behind_is_forgotten() -> None:
     async with serving(node) as (server, address):
         server.scheduler = LoopScheduler(slice_s=0.0)
         peer = await Peer.client(address)
-        peer.send(*(Ask(number, "many", 0) for number in range(1, 101)), Ask(0, "close"))
-        peer.send(*(Ask(number, "many", 0) for number in range(1, 101)))
+        peer.send(*(Query(number, "many", 0) for number in range(1, 101)), Query(0, "close"))
+        peer.send(*(Query(number, "many", 0) for number in range(1, 101)))
         with suppress(ConnectionError):  # what came too late was not read
             await peer.until_closed()
         peer.close()
         await until(lambda: server.connections == 0 and server.scheduler.is_idle)
-        asked = [call for call in node.calls if call[0] == "receive" and isinstance(call[2], Ask)]
+        asked = [call for call in node.calls if call[0] == "receive" and isinstance(call[2], Query)]
         assert len(asked) == 101
 
 
@@ -375,7 +375,7 @@ async def test_a_connection_that_the_node_closes_still_gets_what_was_sent() -> N
     node = Scripted(echo)
     async with serving(node) as (server, address):
         peer = await Peer.client(address)
-        peer.send(Ask(1, "close"), Ping())
+        peer.send(Query(1, "close"), Ping())
         assert await peer.until_closed() == [Done(1), Bye("closed")]
         assert not server.links
         assert not [call for call in node.calls if call[0] == "lost"]
@@ -387,7 +387,7 @@ async def test_the_last_word_is_read_whatever_the_other_end_still_says() -> None
     async with serving(node) as (server, address):
         for _ in range(10):
             peer = await Peer.client(address)
-            peer.send(Ask(1, "close"))
+            peer.send(Query(1, "close"))
             peer.send_bytes(bytes(4 << 20))
             assert await peer.until_closed() == [Done(1), Bye("closed")]
             peer.close()
@@ -398,7 +398,7 @@ async def test_who_does_not_close_is_not_waited_for_long(monkeypatch: pytest.Mon
     monkeypatch.setattr(transport_room, "LINGER_S", 0.01)
     async with serving(Scripted(echo)) as (server, address):
         peer = await Peer.client(address)
-        peer.send(Ask(1, "close"))
+        peer.send(Query(1, "close"))
         await until(lambda: server.connections == 0)
         peer.close()
 
@@ -425,7 +425,7 @@ async def test_a_client_that_takes_nothing_is_not_read_from_but_a_broker_is(role
         await peer.next(Welcome)
         requests = 40
         for _ in range(requests):
-            peer.send(Ask(1, "heavy", WRITE_HIGH_BYTES))
+            peer.send(Query(1, "heavy", WRITE_HIGH_BYTES))
             await turns(20)
         if role == "broker":
             await node.called("receive", requests + 1)
@@ -585,22 +585,22 @@ async def test_a_message_of_many_events_is_handed_over_in_parts(
     node = Scripted()
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
         peer = await Peer.client(address)
-        peer.send(large(rows), Ask(1, "then"))
+        peer.send(large(rows), Query(1, "then"))
         await node.called("receive", 2 + len(parts))
         assert node.taken == [(rows, until) for until in parts]
         assert server.traffic.events_in == rows
-        assert isinstance(node.calls[-1][2], Ask)
+        assert isinstance(node.calls[-1][2], Query)
         peer.close()
 
 
 async def test_others_get_their_turn_between_two_parts() -> None:
-    node = Scripted(lambda link, each: echo(link, each) if isinstance(each, Ask) else ())
+    node = Scripted(lambda link, each: echo(link, each) if isinstance(each, Query) else ())
     async with serving(node, rows_at_once=lambda: FEW_ROWS) as (server, address):
         server.scheduler = LoopScheduler(slice_s=0.0)
         talker, other = await Peer.client(address), await Peer.client(address, "bob")
-        talker.send(large(PARTS * FEW_ROWS), Ask(7, "many", 0))
+        talker.send(large(PARTS * FEW_ROWS), Query(7, "many", 0))
         await until(lambda: len(node.taken) > 2)
-        other.send(Ask(1, "many", 0))
+        other.send(Query(1, "many", 0))
         await other.next(Done)
         assert len(node.taken) < PARTS
         assert (await talker.next(Done)).id == 7

@@ -31,7 +31,6 @@ from palio.protocol.limits import (
     TOGETHER_CHARS,
 )
 from palio.protocol.messages import (
-    Ask,
     Bye,
     Hello,
     Message,
@@ -39,8 +38,9 @@ from palio.protocol.messages import (
     Ping,
     Pong,
     Publish,
-    Seen,
+    Query,
     Settle,
+    StreamAck,
     Subscribe,
     SubscribeAll,
     Unsubscribe,
@@ -180,13 +180,13 @@ class Attacker:
                 found = None
                 before = self.got
                 for message in self.decoder.feed(data):
-                    if not isinstance(message, Welcome | Bye | Ping | Pong | Seen):
+                    if not isinstance(message, Welcome | Bye | Ping | Pong | StreamAck):
                         self.got += 1
                     self.last = message
                     if isinstance(message, kind):
                         found = message
                 if self.got > before:
-                    await self.send(Seen(self.got))
+                    await self.send(StreamAck(self.got))
                 if found is not None:
                     return found
         return None
@@ -320,8 +320,8 @@ async def questions_at_once(target: Target) -> None:
     end = await Attacker.connect(target)
     await end.does(numbered(5_000))
     for what in ("status", "topology", "catalogue"):
-        await end.does(frames(Ask(at, what) for at in range(200)))
-    await end.does(frames(Ask(at, "trace", {"number": at}) for at in range(200)))
+        await end.does(frames(Query(at, what) for at in range(200)))
+    await end.does(frames(Query(at, "trace", {"number": at}) for at in range(200)))
     end.close()
 
 
@@ -421,7 +421,7 @@ async def a_crowd_that_floods(target: Target) -> None:
 async def a_frame_of_numbers(target: Target) -> None:
     end = await Attacker.connect(target)
     values = {f"v{at}": at for at in range(600_000)}
-    await end.does(frames([Ask(1, "trace", values)]))
+    await end.does(frames([Query(1, "trace", values)]))
     end.close()
 
 
@@ -431,7 +431,7 @@ async def a_trace_of_costly_subscriptions(target: Target) -> None:
     for at in range(100):
         costly = " AND ".join(f"(a{name} = {at} OR b{name} = {at})" for name in names)
         await end.does(frames([Subscribe(at, at, costly, durable=f"d{at}")]))
-    await end.does(frames([Ask(1, "trace", {f"a{name}": 5 for name in names})]))
+    await end.does(frames([Query(1, "trace", {f"a{name}": 5 for name in names})]))
     end.close()
 
 

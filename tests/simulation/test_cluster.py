@@ -8,12 +8,12 @@ import pytest
 from palio.errors import InvalidInput
 from palio.matching.reference import Reference
 from palio.multicast.datagrams import Datagram
-from palio.node.effects import Cast, Dial, Effect, Moment, Tune, Undial
+from palio.node.effects import Cast, Dial, Effect, Moment, StopDialing, Tune
 from palio.node.membership import Membership
 from palio.node.node import Node
 from palio.node.settings import Settings
 from palio.routing.acyclic import Acyclic
-from palio.simulation.agenda import US, Agenda
+from palio.simulation.agenda import US, EventQueue
 from palio.simulation.cluster import REDIAL_US, Cluster, address_of
 from palio.simulation.computers import Doors
 from palio.simulation.disks import Disk
@@ -23,7 +23,7 @@ class Line:
     """Three brokers in a line, and the times at which connections changed."""
 
     def __init__(self, settings: Settings | None = None) -> None:
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         self.cluster = Cluster(
             self.agenda,
             settings=settings,
@@ -255,7 +255,7 @@ def test_a_node_has_an_address_dialled_until_it_wants_that_no_more(
     cluster.heal("b1", "b3")
     line.run(5)
     assert line.is_up("b1", "b3")
-    wishes.append(Undial(address_of("b3")))
+    wishes.append(StopDialing(address_of("b3")))
     line.run(5)
     cluster.drop("b1", "b3")
     line.run(5)

@@ -7,8 +7,8 @@ import pytest
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Report, Tune
 from palio.node.operations import Append, Discard, PutTime
-from palio.simulation.agenda import US, Agenda
-from palio.simulation.computers import Computer
+from palio.simulation.agenda import US, EventQueue
+from palio.simulation.computers import SimulatedMachine
 from palio.simulation.disks import Disk
 from palio.simulation.medium import Medium
 from palio.simulation.randomness import Randomness
@@ -19,10 +19,10 @@ class Room:
     """A computer, and whatever runs on it."""
 
     def __init__(self) -> None:
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         self.disk = Disk()
         self.medium = Medium(self.agenda, Randomness(1), latency_s=0.001)
-        self.computer = Computer(
+        self.computer = SimulatedMachine(
             "b1",
             self.agenda,
             self.disk,

@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from palio.errors import IllegalMessage
-from palio.protocol.messages import Ask, Bye, Message, Ping
-from palio.simulation.agenda import Agenda
+from palio.protocol.messages import Bye, Message, Ping, Query
+from palio.simulation.agenda import EventQueue
 from palio.simulation.pipes import Pipe, Surface
 
 
 class Ear:
     """Notes what comes out at an end, and when."""
 
-    def __init__(self, agenda: Agenda) -> None:
+    def __init__(self, agenda: EventQueue) -> None:
         self.agenda = agenda
         self.heard: list[tuple[int, Message | str]] = []
 
@@ -29,7 +29,7 @@ class Connection:
     """A pipe with someone at both ends."""
 
     def __init__(self) -> None:
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         self.delay_us = 10
         self.spoilt: list[Message] = []
         self.changes: list[tuple[bool, bool]] = []
@@ -54,10 +54,10 @@ def connection() -> Connection:
 def test_messages_arrive_in_order_after_the_delay(connection: Connection) -> None:
     connection.ends[0].send(Ping())
     connection.delay_us = 3  # overtakes nothing
-    connection.ends[0].send(Ask(1, "status"))
+    connection.ends[0].send(Query(1, "status"))
     connection.ends[1].send(Ping())
     connection.agenda.run()
-    assert connection.ears[1].heard == [(10, Ping()), (10, Ask(1, "status"))]
+    assert connection.ears[1].heard == [(10, Ping()), (10, Query(1, "status"))]
     assert connection.ears[0].heard == [(3, Ping())]
     assert connection.changes == [(False, True), (True, True)]
 
@@ -89,7 +89,7 @@ def test_what_is_under_way_when_a_connection_breaks_is_lost(connection: Connecti
 def test_after_what_cannot_be_read_nothing_more_is(connection: Connection) -> None:
     connection.spoilt.append(Ping())
     connection.ends[0].send(Ping())
-    connection.ends[0].send(Ask(1, "status"))
+    connection.ends[0].send(Query(1, "status"))
     connection.ends[1].send(Ping())  # what the other one sends can be
     connection.agenda.run()
     ((at, error),) = connection.ears[1].heard

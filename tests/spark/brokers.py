@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from palio.model.events import rows, to_batches
-from palio.protocol.messages import Ask, Deliver, Message, Subscribe, unpack_mask
+from palio.protocol.messages import Deliver, Message, Query, Subscribe, unpack_mask
 from palio.spark.connection import BrokerLogin, Connection
 from tests.cli.brokers import PROGRAM
 
@@ -106,7 +106,7 @@ def deliveries(connection: Connection) -> list[Deliver]:
     """What waits for the durable subscription of key 1, up to the broker's window, and was not
     handed out before.
     """
-    waiting = connection.ask(Ask(0, "waiting", 1))
+    waiting = connection.ask(Query(0, "waiting", 1))
     given: list[Deliver] = []
     while waiting["entries"] and (not given or given[-1].entry < waiting["last"]):
         message = connection.receive(PATIENCE_S)

@@ -8,7 +8,7 @@ import pytest
 from palio.client.blocking import SyncClient
 from palio.errors import InvalidConfiguration, PalioError, ParseError, Unreachable
 from palio.protocol.failures import error_of
-from palio.protocol.messages import Ask, Failure, Subscribe
+from palio.protocol.messages import Failure, Query, Subscribe
 from palio.spark.connection import BrokerLogin, Connection
 from tests.spark.brokers import PATIENCE_S, Broker, deliveries, events_of, serving
 
@@ -42,7 +42,7 @@ def test_events_for_those_who_are_there_are_no_entries(broker: Broker) -> None:
     connection.ask(Subscribe(0, 1, "y > 0", {}, "live"))
     with SyncClient(broker.url) as client:
         client.publish({"y": 1})
-    connection.ask(Ask(0, "status"))
+    connection.ask(Query(0, "status"))
     assert connection.receive(0) is None
     connection.close()
 
@@ -84,7 +84,7 @@ def test_a_broker_that_stays_away_answers_nothing(tmp_path: Path) -> None:
         connection = Connection(BrokerLogin(broker.url), timeout_s=0.2)
         broker.kill()
         with pytest.raises(Unreachable, match=r"did not answer within 0.2 s"):
-            connection.ask(Ask(0, "status"))
+            connection.ask(Query(0, "status"))
         with pytest.raises(Unreachable, match=r"did not answer within 0.2 s"):
             connection.publish([pa.record_batch({"x": [1]})], 1)
         connection.close()

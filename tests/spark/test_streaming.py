@@ -16,7 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from palio.errors import InvalidEvent, InvalidInput, PalioError, Unreachable
-from palio.protocol.messages import Ask, Deliver, Gap, Gaps, Message, Parcel
+from palio.protocol.messages import Deliver, Gap, Gaps, Message, Parcel, Query
 from palio.spark import streaming
 from palio.spark.streaming import OpenEntries, StreamOptions, StreamReader, events_schema
 from tests.spark.brokers import PATIENCE_S, Broker, serving
@@ -316,8 +316,8 @@ class Late:
             self.lines += [Gaps((gap,)), Deliver(nothing, None, 1, entry)]
         self.last = max((*entries, *lost))
 
-    def ask(self, request: Ask) -> dict[str, int]:
-        assert request == Ask(0, "waiting", 1)
+    def ask(self, request: Query) -> dict[str, int]:
+        assert request == Query(0, "waiting", 1)
         return {"last": self.last}
 
     def receive(self, timeout_s: float) -> Message | None:

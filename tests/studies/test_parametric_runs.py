@@ -25,7 +25,7 @@ from palio_studies.parametric_runs import (
     workload,
 )
 from palio_studies.simulator import Network
-from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.inbox import Envelope
 from palio_studies.simulator.poset_selector import PosetSelector
 from palio_studies.study import Point, Row, Value
 
@@ -152,12 +152,12 @@ def test_every_watched_subscriber_has_a_type_of_its_own_and_a_range() -> None:
 # --- workloads and brokers ---
 
 
-def said(*requests: Subscribe | Unsubscribe | Update, fresh: bool = False) -> Letter:
-    return Letter("alice", Peer.client("alice"), 0, Batch(requests, fresh))
+def said(*requests: Subscribe | Unsubscribe | Update, fresh: bool = False) -> Envelope:
+    return Envelope("alice", Peer.client("alice"), 0, Batch(requests, fresh))
 
 
-def published(*events: dict[str, int]) -> Letter:
-    return Letter("bob", Peer.client("bob"), 0, RowParcel("bob", events))
+def published(*events: dict[str, int]) -> Envelope:
+    return Envelope("bob", Peer.client("bob"), 0, RowParcel("bob", events))
 
 
 def test_requests_cost_each_and_what_ends_what_never_began_costs_nothing() -> None:

@@ -57,10 +57,10 @@ def keys_list(
 def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The private key that signs it.")],
-    may_publish: Annotated[str, typer.Option(metavar="FILTER", help="Default: nothing.")] = "",
-    may_hear: Annotated[str, typer.Option(metavar="FILTER", help="Default: nothing.")] = "",
+    allow_publish: Annotated[str, typer.Option(metavar="FILTER", help="Default: nothing.")] = "",
+    allow_subscribe: Annotated[str, typer.Option(metavar="FILTER", help="Default: nothing.")] = "",
     deny_publish: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
-    deny_hear: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
+    deny_subscribe: Annotated[str, typer.Option(metavar="FILTER", help="Never this.")] = "",
     monitor: Annotated[
         bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
     ] = False,
@@ -90,7 +90,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """Sign a token: who someone is, and the filters of what they may publish and hear."""
+    """Sign a token: who someone is, and the filters of what they may publish and receive."""
     import secrets
 
     from palio.server import keyfiles, tokens
@@ -102,10 +102,10 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         iat=now,
         exp=now + _seconds(expires),
         aud=network,
-        may_publish=may_publish,
-        may_hear=may_hear,
+        allow_publish=allow_publish,
+        allow_subscribe=allow_subscribe,
         deny_publish=deny_publish,
-        deny_hear=deny_hear,
+        deny_subscribe=deny_subscribe,
         monitor=monitor,
         operate=operate,
         identities=tuple(identity or ()),
@@ -219,19 +219,19 @@ def _problem(token: str, keys: Path) -> str:
 
 def _described(header: Header, claims: Claims, *, expired: bool, signature: str) -> list[str]:
     until = datetime.fromtimestamp(claims.exp, UTC).isoformat()
-    lines = [
-        f"name         {claims.sub}",
-        f"number       {claims.jti}",
-        f"network      {claims.aud or 'without a name'}",
-        f"key          {header.kid} ({signature})",
-        f"expires      {until}{' (it has expired)' if expired else ''}",
-    ]
-    for name in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
-        filter = getattr(claims, name)
-        lines.append(f"{name.replace('_', ' '):12} {filter or 'nothing'}")
-    lines.append(f"{'monitor':12} {'yes' if claims.monitor else 'no'}")
-    lines.append(f"{'operate':12} {'yes' if claims.operate else 'no'}")
-    lines.append(f"{'broker':12} {f'with the key {claims.broker}' if claims.broker else 'no'}")
-    lines.append(f"acts as      {', '.join((claims.sub, *claims.identities))}")
+    filters = ("allow_publish", "allow_subscribe", "deny_publish", "deny_subscribe")
     limits = ", ".join(f"{name} {number:g}" for name, number in claims.limits.items())
-    return [*lines, f"limits       {limits or 'none'}"]
+    rows = {
+        "name": claims.sub,
+        "number": claims.jti,
+        "network": claims.aud or "without a name",
+        "key": f"{header.kid} ({signature})",
+        "expires": f"{until}{' (it has expired)' if expired else ''}",
+        **{name: getattr(claims, name) or "nothing" for name in filters},
+        "monitor": "yes" if claims.monitor else "no",
+        "operate": "yes" if claims.operate else "no",
+        "broker": f"with the key {claims.broker}" if claims.broker else "no",
+        "acts as": ", ".join((claims.sub, *claims.identities)),
+        "limits": limits or "none",
+    }
+    return [f"{label:15} {value}" for label, value in rows.items()]

@@ -15,11 +15,11 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
+from palio.client.base_bus import BaseBus
 from palio.client.bus import Bus
-from palio.client.connection import Client, Offer, connect
+from palio.client.connection import AdvertisementHandle, Client, connect
 from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.events import Event, Gap
-from palio.client.hub import Hub
 from palio.client.subscriber import Subscriber
 from palio.client.subscription import Subscription, SubscriptionView
 from palio.errors import Closed, PalioError
@@ -199,10 +199,10 @@ class SyncSubscription(SubscriptionView):
     __exit__ = waited(Subscription.__aexit__)
 
 
-class SyncOffer:
+class SyncAdvertisementHandle:
     """An advertisement in force, as `SyncClient.advertise` returns it; `withdraw` ends it."""
 
-    def __init__(self, inner: Offer, portal: Portal) -> None:
+    def __init__(self, inner: AdvertisementHandle, portal: Portal) -> None:
         self._inner = inner
         self._portal = portal
 
@@ -216,13 +216,13 @@ class SyncOffer:
         """False once it was withdrawn, here or by another client of the same identity."""
         return self._inner.is_in_force
 
-    withdraw = waited(Offer.withdraw)
+    withdraw = waited(AdvertisementHandle.withdraw)
 
     def __repr__(self) -> str:
-        return f"<SyncOffer of {self.advertisement}>"
+        return f"<SyncAdvertisementHandle of {self.advertisement}>"
 
 
-class SyncHub:
+class SyncBaseBus:
     """The base of `SyncBus` and `SyncClient`: hands calls to a loop and waits for them."""
 
     def __init__(self, inner: Bus | Client, portal: Portal) -> None:
@@ -245,8 +245,8 @@ class SyncHub:
         )
         return SyncSubscription(inner, self._portal)
 
-    cancel = waited(Hub.cancel)
-    detach = waited(Hub.detach)
+    cancel = waited(BaseBus.cancel)
+    detach = waited(BaseBus.detach)
 
     def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Run a subscriber's handlers as events come, on the loop's own thread.
@@ -277,7 +277,7 @@ class SyncHub:
         return f"<{type(self).__name__}: {self._inner!r}>"
 
 
-class SyncBus(SyncHub):
+class SyncBus(SyncBaseBus):
     """A `Bus` without `await`.
 
     >>> import palio
@@ -294,7 +294,7 @@ class SyncBus(SyncHub):
     publish = waited(Bus.publish)
 
 
-class SyncClient(SyncHub):
+class SyncClient(SyncBaseBus):
     """A `Client` without `await`: `with palio.SyncClient("palio://localhost:7400") as client`.
 
     It takes the arguments of `palio.connect`, and is connected when it is made.
@@ -314,20 +314,20 @@ class SyncClient(SyncHub):
 
     def advertise(
         self, text: str | Advertisement, values: Bindings | None = None, /, **parameters: Any
-    ) -> SyncOffer:
+    ) -> SyncAdvertisementHandle:
         """Announce what will be published."""
         offer = self._portal.call(self._client.advertise(text, values, **parameters))
-        return SyncOffer(offer, self._portal)
+        return SyncAdvertisementHandle(offer, self._portal)
 
     def unadvertise(
         self,
-        what: SyncOffer | str | Advertisement,
+        what: SyncAdvertisementHandle | str | Advertisement,
         values: Bindings | None = None,
         /,
         **parameters: Any,
     ) -> None:
         """Withdraw an announcement, or all that a text covers (see `Client.unadvertise`)."""
-        if isinstance(what, SyncOffer):
+        if isinstance(what, SyncAdvertisementHandle):
             what.withdraw()
         else:
             self._portal.call(self._client.unadvertise(what, values, **parameters))

@@ -25,9 +25,9 @@ from palio.client.sequences import Sequences
 from palio.errors import InvalidInput
 from palio.model.events import SEQ, TIME
 from palio.model.patterns import Occurrence, Pattern, Place
+from palio.protocol.dedup_window import DedupWindow
 from palio.protocol.limits import MAX_BOOKMARK_BYTES, WINDOW_BYTES
 from palio.protocol.receipts import Entry, Receipts
-from palio.protocol.seen_numbers import SeenNumbers
 
 HELD_BYTES: Final = WINDOW_BYTES // 4
 """After so many bytes the broker learns that they are held here, and continues to send."""
@@ -91,7 +91,7 @@ class PatternReceipts:
         self._last_entry = 0
         self._unreported_bytes = 0
         """Bytes that came since the last acknowledgement of what is held."""
-        self._seen = SeenNumbers()
+        self._seen = DedupWindow()
         self._last_bookmark: Place | None = None
         self._resumed_at: Place | None = None
 
@@ -207,7 +207,7 @@ class PatternReceipts:
         taken = mark.taken if mark.pattern == self._digest else ()
         sequences.resume(mark.after, taken, mark.reorder_s)
         self._resumed_at = self._last_bookmark = mark.after
-        self._seen = SeenNumbers()  # later events come again
+        self._seen = DedupWindow()  # later events come again
         self._unhandled.clear()
         self.occurrences = Receipts(self._dealt_with)
         return True

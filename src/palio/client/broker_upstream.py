@@ -28,11 +28,11 @@ from palio.protocol import messages
 from palio.protocol.messages import (
     Advertise,
     Answer,
-    Ask,
     Assembled,
     Cancel,
     Deliver,
     Hello,
+    Query,
     Settle,
     Subscribe,
     Unadvertise,
@@ -296,7 +296,7 @@ class Lifetimes:
 
     async def _has_source(self, registration: Registration) -> bool:
         about = {"filter": str(registration.what), "values": dict(registration.values)}
-        answer: Answer = await self._upstream.ask(Ask(0, "source", about))
+        answer: Answer = await self._upstream.ask(Query(0, "source", about))
         return bool(answer.data)
 
 

@@ -14,10 +14,10 @@ from typing import Any, Final
 import numpy as np
 
 from palio.client.arrivals import Arrival
+from palio.client.base_bus import BaseBus
 from palio.client.delivery_queue import DEFAULT_CAPACITY
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Gap, Published
-from palio.client.hub import Hub
 from palio.client.outgoing import Forms, Publishable, batches, lone
 from palio.client.registration import SubscriptionOptions
 from palio.client.subscribing import as_filter, merged_values
@@ -46,7 +46,7 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-class Bus(Hub[Upstream]):
+class Bus(BaseBus[Upstream]):
     """An embedded bus.
 
     >>> import asyncio, palio

@@ -120,7 +120,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     return Client(upstream, reorder_s=None if reorder_s is None else check_reorder(reorder_s))
 
 
-class Offer:
+class AdvertisementHandle:
     """An `advertisement` in force, as `advertise` returns it; `withdraw` ends it."""
 
     def __init__(self, upstream: BrokerUpstream, number: int, advertisement: Advertisement) -> None:
@@ -138,7 +138,7 @@ class Offer:
         return self._upstream.core.table.advertises(self._number)
 
     def __repr__(self) -> str:
-        return f"<Offer of {self.advertisement}>"
+        return f"<AdvertisementHandle of {self.advertisement}>"
 
 
 class Client(Operator):
@@ -280,7 +280,7 @@ class Client(Operator):
 
     async def advertise(
         self, text: str | Advertisement, values: Bindings | None = None, /, **parameters: Any
-    ) -> Offer:
+    ) -> AdvertisementHandle:
         """Announce what will be published, so that brokers need not ask everybody.
 
         Takes the text: what it announces is read from it as written, and a `Filter` no longer has
@@ -288,11 +288,11 @@ class Client(Operator):
         """
         self._check_open()
         what = read_advertisement(text, merged_values(values, parameters))
-        return Offer(self._upstream, await self._upstream.advertise(what), what)
+        return AdvertisementHandle(self._upstream, await self._upstream.advertise(what), what)
 
     async def unadvertise(
         self,
-        what: Offer | str | Advertisement,
+        what: AdvertisementHandle | str | Advertisement,
         values: Bindings | None = None,
         /,
         **parameters: Any,
@@ -300,7 +300,7 @@ class Client(Operator):
         """Withdraw an announcement, or all that a text covers: those of this client, and under an
         identity those of all who act under it at this broker.
         """
-        if isinstance(what, Offer):
+        if isinstance(what, AdvertisementHandle):
             await what.withdraw()
             return
         self._check_open()

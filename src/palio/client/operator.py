@@ -16,14 +16,14 @@ from palio.client.answers import (
     Topology,
     Trace,
 )
+from palio.client.base_bus import BaseBus
 from palio.client.broker_upstream import BrokerUpstream
-from palio.client.hub import Hub
 from palio.client.subscription import SETTLE_PATIENCE_S
 from palio.protocol.limits import check_seconds
-from palio.protocol.messages import AddPeer, Answer, Apply, Ask, Drain, RemovePeer, Retire
+from palio.protocol.messages import AddPeer, Answer, Apply, Drain, Query, RemovePeer, Retire
 
 
-class Operator(Hub[BrokerUpstream]):
+class Operator(BaseBus[BrokerUpstream]):
     """The verbs of operators; most need the grant `monitor` or `operate`."""
 
     def __init__(self, upstream: BrokerUpstream, *, reorder_s: float | None) -> None:
@@ -69,7 +69,7 @@ class Operator(Hub[BrokerUpstream]):
         `status`, `trace` and `catalogue`.
         """
         self._check_open()
-        answer: Answer = await self._upstream.ask(Ask(0, what, about))
+        answer: Answer = await self._upstream.ask(Query(0, what, about))
         return answer.data
 
     async def peers(self) -> list[PeerOfBroker]:

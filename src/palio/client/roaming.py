@@ -65,8 +65,8 @@ class Roaming(Upstream, Application):
         self.name: Final = hello.name
         self.identity: Final = hello.identity
         self.core: Final = ClientCore(self)
-        publications, may_publish = self.core.publications, self.core.may_publish
-        self.outbox: Final = Outbox(publications, may_publish, self._write)
+        publications, allow_publish = self.core.publications, self.core.allow_publish
+        self.outbox: Final = Outbox(publications, allow_publish, self._write)
         self.deadlines: Final = Deadlines(timeout, self._state)
         self.is_ready = False
         """Whether it was connected once and has not ended."""
@@ -210,7 +210,9 @@ class Roaming(Upstream, Application):
         return reply
 
     async def settled(self, patience: float, /) -> None:
-        """Ask again while some are missing: a network that forms or mends itself is whole soon."""
+        """Ask again while some are missing: a network that forms or mends itself is whole
+        soon.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         while unreached := (await self.ask(Settle(0))).unreached:

@@ -15,13 +15,13 @@ class Datagram(NamedTuple):
 
     source: str
     """The broker that sends it."""
-    life: int
-    """The life of that broker: a greater one is later."""
+    incarnation: int
+    """The incarnation of that broker: a greater one is later."""
     plan: int
     """The plan (`Epoch.id`) of which the group is one."""
     group: int
     number: int
-    """Number of the event among all that this life has sent, counted from 1."""
+    """Number of the event among all that this incarnation has sent, counted from 1."""
     counts: bytes
     """For each member of the group, in the order of the plan, four bytes, little-endian: the number
     of the last event of its flow, twice, and 1 more if that is this event."""

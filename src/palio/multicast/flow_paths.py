@@ -49,7 +49,7 @@ class FlowWay(NamedTuple):
 class FlowPaths:
     """The paths to sets of receivers, each found once while flows and plan stay as they are.
 
-    >>> flows = {"b2": Outflow("b2", life=1, number=0)}
+    >>> flows = {"b2": Outflow("b2", incarnation=1, number=0)}
     >>> flows["b2"].stage = 1
     >>> [flow.name for flow in FlowPaths(flows).to(("b2", "b3")).by_links]
     ['b2']

@@ -28,7 +28,7 @@ class Hearing(NamedTuple):
     """Progress of a receiver in a flow, sent to its sender by links."""
 
     sender: str
-    sender_life: int
+    sender_incarnation: int
     stage: int
     """That of the `FlowState` that this answers, or the last."""
     number: int
@@ -65,8 +65,8 @@ class _Inflow:
         "heard_at",
         "held",
         "held_bytes",
+        "incarnation",
         "lack_at",
-        "life",
         "more_at",
         "name",
         "news",
@@ -75,9 +75,9 @@ class _Inflow:
         "top",
     )
 
-    def __init__(self, name: str, life: int, gone: int) -> None:
+    def __init__(self, name: str, incarnation: int, gone: int) -> None:
         self.name = name
-        self.life = life
+        self.incarnation = incarnation
         self.stage = 0
         self.next = gone + 1
         """The number that comes next."""
@@ -115,7 +115,7 @@ class Inflows:
     >>> flows = Inflows("b2", lambda parcel, durable: came.append(parcel.event["x"]))
     >>> flows.state("b1", 1, stage=0, number=0, gone=0, now=0.0)
     >>> flows.said.pop()
-    Hearing(sender='b1', sender_life=1, stage=0, number=0, lacking=())
+    Hearing(sender='b1', sender_incarnation=1, stage=0, number=0, lacking=())
     >>> for number in (2, 1):
     ...     flows.event("b1", 1, number, RowParcel("p", [{"x": number}]), durable=False, now=0.1)
     >>> came
@@ -145,26 +145,26 @@ class Inflows:
         self._flows: dict[str, _Inflow] = {}
         self._held_bytes = 0
 
-    def knows(self, sender: str, life: int) -> bool:
-        """Return whether a flow from a life of a sender has begun."""
+    def knows(self, sender: str, incarnation: int) -> bool:
+        """Return whether a flow from an incarnation of a sender has begun."""
         flow = self._flows.get(sender)
-        return flow is not None and flow.life == life
+        return flow is not None and flow.incarnation == incarnation
 
     def state(
-        self, sender: str, life: int, *, stage: int, number: int, gone: int, now: float
+        self, sender: str, incarnation: int, *, stage: int, number: int, gone: int, now: float
     ) -> None:
         """Take a sender's report of how its flow stands."""
         flow = self._flows.get(sender)
-        if flow is not None and flow.life > life:
+        if flow is not None and flow.incarnation > incarnation:
             return
-        if flow is None or flow.life < life:
+        if flow is None or flow.incarnation < incarnation:
             if flow is None and len(self._flows) >= MAX_FLOWS:
                 flow = self._flows.pop(next(iter(self._flows)))
             if flow is not None:
                 while flow.next in flow.held:
                     self._go_on(flow, now)
                 self._held_bytes -= flow.held_bytes
-            flow = self._flows[sender] = _Inflow(sender, life, gone)
+            flow = self._flows[sender] = _Inflow(sender, incarnation, gone)
         if gone >= flow.next:
             self._skip(flow, gone, now)
         flow.stage = stage
@@ -174,7 +174,7 @@ class Inflows:
     def datagram(self, datagram: Datagram, place: int, now: float) -> None:
         """A datagram came to a group of which this broker is the member at a place."""
         flow = self._flows.get(datagram.source)
-        if flow is None or flow.life != datagram.life:
+        if flow is None or flow.incarnation != datagram.incarnation:
             return
         count = count_at(datagram.counts, place)
         number = number_near(count >> 1, flow.next - 1)
@@ -186,11 +186,18 @@ class Inflows:
                 self._say(flow)
 
     def event(
-        self, sender: str, life: int, number: int, parcel: Parcel, *, durable: bool, now: float
+        self,
+        sender: str,
+        incarnation: int,
+        number: int,
+        parcel: Parcel,
+        *,
+        durable: bool,
+        now: float,
     ) -> None:
         """Events came by links."""
         flow = self._flows.get(sender)
-        if flow is not None and flow.life == life:
+        if flow is not None and flow.incarnation == incarnation:
             self._event(flow, number, parcel, durable=durable, now=now)
 
     def _event(
@@ -270,7 +277,7 @@ class Inflows:
     def _say(self, flow: _Inflow, lacking: tuple[tuple[int, int], ...] = ()) -> None:
         flow.news = 0
         flow.heard_at = inf
-        self.said.append(Hearing(flow.name, flow.life, flow.stage, flow.next - 1, lacking))
+        self.said.append(Hearing(flow.name, flow.incarnation, flow.stage, flow.next - 1, lacking))
 
     # --- time ---
 

@@ -62,9 +62,9 @@ class Outflow:
         "further_at",
         "gone",
         "heard",
+        "incarnation",
         "is_cast",
         "joined",
-        "life",
         "may_cast",
         "name",
         "number",
@@ -75,9 +75,9 @@ class Outflow:
         "unheard",
     )
 
-    def __init__(self, name: str, life: int, number: int) -> None:
+    def __init__(self, name: str, incarnation: int, number: int) -> None:
         self.name = name
-        self.life = life
+        self.incarnation = incarnation
         self.number = self.heard = self.gone = self.released = number
         self.further_at = -inf
         """Time at which it last got further, or was found stuck."""
@@ -101,7 +101,9 @@ class Outflow:
     @property
     def state(self) -> FlowState:
         """The state that its receiver is sent."""
-        return FlowState(self.name, self.life, self.stage, self.number, self.gone, self.is_cast)
+        return FlowState(
+            self.name, self.incarnation, self.stage, self.number, self.gone, self.is_cast
+        )
 
     @property
     def oldest(self) -> float:

@@ -49,8 +49,8 @@ class Outflows:
     """The flows from a broker. What is to be sent is left in `said`; the caller takes it out.
 
     >>> from palio.model.row_parcels import RowParcel
-    >>> flows = Outflows("b1", life=1)
-    >>> flows.begin("b2", life=5)
+    >>> flows = Outflows("b1", incarnation=1)
+    >>> flows.begin("b2", incarnation=5)
     >>> flows.said.pop()
     FlowState(receiver='b2', receiver_life=5, stage=0, number=0, gone=0, is_cast=False)
     >>> flows.can_reach("b2")
@@ -63,9 +63,9 @@ class Outflows:
     (('b2', 1),)
     """
 
-    def __init__(self, name: str, life: int, share: float = 1.0) -> None:
+    def __init__(self, name: str, incarnation: int, share: float = 1.0) -> None:
         self.name = name
-        self.life = life
+        self.incarnation = incarnation
         self._share = share
         """Share of the memory limits."""
         self.said: list[Said] = []
@@ -81,7 +81,7 @@ class Outflows:
         self._flows: dict[str, Outflow] = {}
         self.paths = FlowPaths(self._flows)
         self._ended = Bounded[str, int](MAX_FLOWS)
-        """The last numbers of flows that ended: receivers may come back in the same life."""
+        """The last numbers of flows that ended: receivers may come back in the same incarnation."""
         self._waiting: deque[WaitingEvents] = deque()
         self._waiting_bytes = 0
         self._under_way = 0
@@ -98,14 +98,14 @@ class Outflows:
 
     # --- receivers ---
 
-    def begin(self, broker: str, life: int) -> None:
-        """A broker takes part, in a life of it: its flow begins, or starts over."""
+    def begin(self, broker: str, incarnation: int) -> None:
+        """A broker takes part, in an incarnation of it: its flow begins, or starts over."""
         before = self._flows.get(broker)
-        if before is not None and before.life == life:
+        if before is not None and before.incarnation == incarnation:
             return
         if before is not None:
             self.end(broker)
-        flow = self._flows[broker] = Outflow(broker, life, self._ended.pop(broker, 0))
+        flow = self._flows[broker] = Outflow(broker, incarnation, self._ended.pop(broker, 0))
         self.paths.forget()
         self.said.append(flow.state)
         self._tail_soon(0.0)
@@ -254,7 +254,7 @@ class Outflows:
         self.datagrams += 1
         plan, counts = self.paths.epoch.id, way.counts()
         return Datagram(
-            self.name, self.life, plan, way.group, self.datagrams, counts, parcel, durable
+            self.name, self.incarnation, plan, way.group, self.datagrams, counts, parcel, durable
         )
 
     # --- what receivers say ---
@@ -262,7 +262,7 @@ class Outflows:
     def hear(
         self,
         broker: str,
-        life: int,
+        incarnation: int,
         *,
         stage: int,
         number: int,
@@ -271,7 +271,7 @@ class Outflows:
     ) -> None:
         """Take a receiver's report of how far it has got, and what it lacks of what came after."""
         flow = self._flows.get(broker)
-        if flow is None or flow.life != life or number > flow.number:
+        if flow is None or flow.incarnation != incarnation or number > flow.number:
             return
         if stage == flow.stage < 2:  # it is there; from now on events go by its flow
             flow.stage += 1

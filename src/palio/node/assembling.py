@@ -127,7 +127,7 @@ class Assembling:
                 _check(principal.name, each)
             if not principal.publishes_all:
                 return _permitted(control, publishable, principal)
-        elif isinstance(control, SubscribePattern) and not principal.hears_all:
+        elif isinstance(control, SubscribePattern) and not principal.may_receive_all:
             pattern = bound(Peer.broker(principal.name), control)
             try:
                 pattern = narrowed(pattern, NO_VALUES, principal)
@@ -141,7 +141,7 @@ class Assembling:
     @staticmethod
     def told(principal: Principal, control: Control) -> Control | None:
         """Return what a neighbour gets of a message of the router."""
-        if principal.hears_all or not isinstance(control, WithEvents):
+        if principal.may_receive_all or not isinstance(control, WithEvents):
             return control
         return _permitted(control, hearable, principal)[0]
 
@@ -155,11 +155,11 @@ def narrowed(pattern: Pattern, values: Bindings, principal: Principal) -> Patter
     `narrow`).
 
     >>> import palio
-    >>> reader = Principal("reader", may_hear=palio.parse("EXISTS a"))
+    >>> reader = Principal("reader", allow_subscribe=palio.parse("EXISTS a"))
     >>> str(narrowed(palio.parse("a = 1 THEN a = 2"), {}, reader))
     'a = 1 THEN a = 2'
     """
-    if principal.hears_all:
+    if principal.may_receive_all:
         return pattern
     steps = [
         narrow(step, {name: values[name] for name in step.variables}, principal)

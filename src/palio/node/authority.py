@@ -1,4 +1,4 @@
-"""Authority is content: what a principal may publish and hear are filters.
+"""Authority is content: what a principal may publish and receive are filters.
 
 Rules, kept at the edge for clients and at every hop for brokers:
 
@@ -119,16 +119,16 @@ class Principal:
     """A client or broker, and what is granted to it. By default: nothing.
 
     >>> import palio
-    >>> alice = Principal("alice", may_hear=palio.parse("symbol = 'IBM'"))
+    >>> alice = Principal("alice", allow_subscribe=palio.parse("symbol = 'IBM'"))
     >>> print(narrow(palio.parse("price < :limit"), {"limit": 10}, alice))
     price < :limit AND symbol = 'IBM'
     """
 
     name: str
-    may_publish: Filter = FALSE
-    may_hear: Filter = FALSE
+    allow_publish: Filter = FALSE
+    allow_subscribe: Filter = FALSE
     deny_publish: Filter = FALSE
-    deny_hear: Filter = FALSE
+    deny_subscribe: Filter = FALSE
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
     """True if it is told about others: who they are, what they receive, how much there is of it."""
@@ -149,7 +149,7 @@ class Principal:
         check_name(self.name, "a principal")
         for identity in self.identities:
             check_name(identity, "an identity")
-        for what in ("may_publish", "may_hear", "deny_publish", "deny_hear"):
+        for what in ("allow_publish", "allow_subscribe", "deny_publish", "deny_subscribe"):
             variables = getattr(self, what).variables
             if variables:
                 raise InvalidFilter(
@@ -159,26 +159,28 @@ class Principal:
 
     @cached_property
     def _publishing(self) -> _Rows:
-        return _Rows(self.may_publish, self.deny_publish)
+        return _Rows(self.allow_publish, self.deny_publish)
 
     @cached_property
     def _hearing(self) -> _Rows:
-        return _Rows(self.may_hear, self.deny_hear)
+        return _Rows(self.allow_subscribe, self.deny_subscribe)
 
     @cached_property
-    def hears_all(self) -> bool:
+    def may_receive_all(self) -> bool:
         """True if nothing is withheld from it."""
-        return self.may_hear == TRUE and self.deny_hear == FALSE
+        return self.allow_subscribe == TRUE and self.deny_subscribe == FALSE
 
     @cached_property
     def publishes_all(self) -> bool:
         """True if it may publish anything."""
-        return self.may_publish == TRUE and self.deny_publish == FALSE
+        return self.allow_publish == TRUE and self.deny_publish == FALSE
 
     @cached_property
     def publishes(self) -> Filter:
         """The filter of what it may publish, denials taken out."""
-        publisher = Principal(self.name, may_hear=self.may_publish, deny_hear=self.deny_publish)
+        publisher = Principal(
+            self.name, allow_subscribe=self.allow_publish, deny_subscribe=self.deny_publish
+        )
         try:
             return narrow(TRUE, NO_VALUES, publisher)
         except NotPermitted:
@@ -187,17 +189,17 @@ class Principal:
     @property
     def hears_something(self) -> bool:
         """True if not all is withheld from it, as far as can be told from its grant alone."""
-        return self.may_hear != FALSE and self.deny_hear != TRUE
+        return self.allow_subscribe != FALSE and self.deny_subscribe != TRUE
 
     @property
     def publishes_something(self) -> bool:
         """True if it may publish any event, as far as can be told from its grant alone."""
-        return self.may_publish != FALSE and self.deny_publish != TRUE
+        return self.allow_publish != FALSE and self.deny_publish != TRUE
 
     @property
     def grants(self) -> tuple[Filter, ...]:
         """Its permissions, apart from its name and their time."""
-        return (self.may_publish, self.may_hear, self.deny_publish, self.deny_hear)
+        return (self.allow_publish, self.allow_subscribe, self.deny_publish, self.deny_subscribe)
 
     def check_identity(self, identity: str) -> None:
         """Refuse to let it act under a name that is neither its own nor granted to it."""
@@ -267,7 +269,7 @@ class Authority(Protocol):
 class OpenAuthority:
     """Everyone may do everything: for brokers that only listen on loopback.
 
-    >>> print(OpenAuthority().authenticate("", "", Moment(0.0, 0)).may_hear)
+    >>> print(OpenAuthority().authenticate("", "", Moment(0.0, 0)).allow_subscribe)
     TRUE
     """
 
@@ -345,15 +347,17 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
     `NotPermitted` if nothing is left whatever values its parameters take.
 
     >>> import palio
-    >>> reader = Principal("reader", may_hear=TRUE, deny_hear=palio.parse("secret = true"))
+    >>> reader = Principal(
+    ...     "reader", allow_subscribe=TRUE, deny_subscribe=palio.parse("secret = true")
+    ... )
     >>> public = narrow(palio.parse("price < 5"), {}, reader)
     >>> public.matches({"price": 4}), public.matches({"price": 4, "secret": True})
     (True, False)
     """
     filter.bind(values)  # an error of the subscriber's own comes before one of authority
-    if principal.hears_all:
+    if principal.may_receive_all:
         return filter
-    may, denied = principal.may_hear, principal.deny_hear
+    may, denied = principal.allow_subscribe, principal.deny_subscribe
     left: list[Conjunction] = []
     size = Meter()
     for asked in filter.conjunctions if may.conjunctions else ():
@@ -370,8 +374,8 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
     if not left and filter.conjunctions:
         but = "" if denied == FALSE else f" but not {_shown(denied)}"
         raise NotPermitted(
-            f"{principal.name!r} may hear nothing that matches {_shown(filter)}; "
-            f"it may hear {_shown(may)}{but}"
+            f"{principal.name!r} may receive nothing that matches {_shown(filter)}; "
+            f"it may receive {_shown(may)}{but}"
         )
     narrowed = Filter.of(left)
     narrowed.bind(values)  # what travels is the grant with the values in it
@@ -380,10 +384,10 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
 
 def check_advertisement(advertisement: Advertisement, principal: Principal) -> None:
     """Refuse to announce events of which the principal may publish none."""
-    if not overlaps(advertisement, principal.may_publish):
+    if not overlaps(advertisement, principal.allow_publish):
         raise NotPermitted(
             f"{principal.name!r} may publish nothing that {_shown(advertisement)} announces; "
-            f"it may publish {_shown(principal.may_publish)}"
+            f"it may publish {_shown(principal.allow_publish)}"
         )
 
 
@@ -441,7 +445,7 @@ def publishable(principal: Principal, parcel: Parcel) -> RowMask:
 
     >>> import palio
     >>> from palio.model import to_batches
-    >>> ticker = Principal("ticker", may_publish=palio.parse("price > 0"))
+    >>> ticker = Principal("ticker", allow_publish=palio.parse("price > 0"))
     >>> (batch,) = to_batches([{"price": 5}, {"price": -5}, {"volume": 1}])
     >>> publishable(ticker, Parcel("ticker", batch))
     array([ True, False, False])

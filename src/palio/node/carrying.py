@@ -12,7 +12,7 @@ from palio.errors import IllegalMessage
 from palio.node.authority import publishable
 from palio.node.core import Core
 from palio.node.limits import AHEAD_US, SHOWN_CHARS
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.sessions import Neighbour
 from palio.node.streams import UNREAD, without
 from palio.protocol.legal_parcels import check_numbered
@@ -61,7 +61,7 @@ class Carrying:
         """
         parcel = message.parcel
         try:
-            notice = Notice.of(parcel)
+            notice = LossMarker.of(parcel)
         except ValueError as error:
             raise IllegalMessage(neighbour.name, str(error)) from None
         principal = neighbour.principal
@@ -104,8 +104,8 @@ class Carrying:
         """Return whether there are such brokers: word of a new one may be late, then it is sent
         again.
         """
-        registry = self._core.durability.registry
-        unknown = [each for each in brokers if not registry.has_heard_of(each)]
+        cluster_state = self._core.durability.cluster_state
+        unknown = [each for each in brokers if not cluster_state.has_heard_of(each)]
         if unknown:
             named = [each[:SHOWN_CHARS] for each in unknown]
             self._core.complain("broker_unknown", neighbour.name, len(unknown), brokers=named)

@@ -25,9 +25,17 @@ def claim_of(fact: Fact) -> Claim:
     """
     number, revision, since = fact.claim
     home = fact.origin if fact.filter else ""
-    client, visit = fact.visit
+    client, session_epoch = fact.session_epoch
     return Claim(
-        fact.subject, number, home, client, visit, revision, since, fact.claimed_us, fact.filter
+        fact.subject,
+        number,
+        home,
+        client,
+        session_epoch,
+        revision,
+        since,
+        fact.claimed_us,
+        fact.filter,
     )
 
 
@@ -35,7 +43,7 @@ def is_later(one: Claim, other: Claim) -> bool:
     """Return whether a client has said one after the other, in a later session; not if nobody
     knows.
     """
-    return one.client == other.client and one.visit > other.visit > 0
+    return one.client == other.client and one.session_epoch > other.session_epoch > 0
 
 
 def is_outdated(claim: Claim, before: Claim) -> bool:
@@ -50,8 +58,8 @@ def is_outdated(claim: Claim, before: Claim) -> bool:
     """
     if claim.is_over:
         return False
-    if claim.client == before.client and claim.visit and before.visit:
-        return claim.visit < before.visit
+    if claim.client == before.client and claim.session_epoch and before.session_epoch:
+        return claim.session_epoch < before.session_epoch
     return claim.claimed_us <= before.claimed_us
 
 
@@ -119,7 +127,9 @@ class KnownClaims:
         if known is None or known.is_over:
             return None
         number = max(known.number, asked.number)
-        return known._replace(number=number, home="", client=asked.client, visit=asked.visit)
+        return known._replace(
+            number=number, home="", client=asked.client, session_epoch=asked.session_epoch
+        )
 
     def believed(self, claim: Claim, overlay: Overlay) -> Claim:
         """Decide what another broker's claim means here. What an owner said before it ended a

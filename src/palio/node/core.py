@@ -16,18 +16,24 @@ import msgspec
 
 from palio.errors import SubscriptionEnded
 from palio.model.parcels import Parcel
-from palio.node.allowances import Allowances
 from palio.node.assembling import Assembling
 from palio.node.authority import Authority, hearable
 from palio.node.claims import claim_of, is_outdated
-from palio.node.complaints import Complaints
+from palio.node.cluster_state import AddressBook
 from palio.node.durability import Durability, MatcherFactory
 from palio.node.effects import ANYBODY, Effect, Heading, Moment, Report, Store
-from palio.node.fact_reports import FactReports, FactWriter
+from palio.node.fact_batcher import FactBatcher, FactWriter
+from palio.node.fact_verifier import (
+    LOG,
+    LOSS_REPORT,
+    OF_AN_INCARNATION,
+    FactVerifier,
+    is_subscription,
+)
 from palio.node.identity import Identity
-from palio.node.lapses import Absences, Lapses
 from palio.node.limits import MAX_EARLY, SHOWN_CHARS
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
+from palio.node.loss_reports import Absences, LossReports
 from palio.node.operations import (
     Append,
     Claim,
@@ -41,19 +47,19 @@ from palio.node.operations import (
     QueueReady,
     Say,
 )
-from palio.node.outlets import Outlets
 from palio.node.plans import Plans
-from palio.node.registry import Whereabouts
+from palio.node.publisher_endpoints import PublisherEndpoints
+from palio.node.rate_limited_log import RateLimitedLog
+from palio.node.rate_limiters import RateLimiters
 from palio.node.sessions import Budget, Durable, Neighbour, PeerSession, Session
 from palio.node.settings import Settings
 from palio.node.settling import Settling
 from palio.node.streams import without
-from palio.node.telling import Telling
+from palio.node.table_sync import TableSync
 from palio.node.throttle import Lag
-from palio.node.vouching import LAPSE, LOG, OF_A_LIFE, Vouching, is_subscription
 from palio.protocol.failures import failure
 from palio.protocol.messages import (
-    NO_VISIT,
+    NO_SESSION_EPOCH,
     Carry,
     Deliver,
     Done,
@@ -63,7 +69,7 @@ from palio.protocol.messages import (
     Facts,
     Message,
     Route,
-    Visit,
+    SessionEpoch,
     unpack_mask,
 )
 from palio.routing.messages import Batch, Control, Flood, Leave, Settled
@@ -71,7 +77,7 @@ from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
 _FAULTS: Final = ("cannot_take", "journal_failed")
-"""Complaints of what no sound broker says."""
+"""RateLimitedLog of what no sound broker says."""
 
 
 class Waiter(NamedTuple):
@@ -104,10 +110,10 @@ class Core:
         self.authority = authority
         self.identity = identity
         self.new_id = new_id
-        vouching = Vouching(name, identity, authority)
-        self.durability = Durability(name, store, matcher, vouching)
-        self.plans = Plans(self.durability.registry)
-        self.whereabouts = Whereabouts(self.durability.registry)
+        fact_verifier = FactVerifier(name, identity, authority)
+        self.durability = Durability(name, store, matcher, fact_verifier)
+        self.plans = Plans(self.durability.cluster_state)
+        self.address_book = AddressBook(self.durability.cluster_state)
         self.at = Moment(0.0, 0)
         self.has_follow_up = True
         """True if the current input may have led to more than `out` holds, or to a timer. Live
@@ -121,7 +127,7 @@ class Core:
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
         """Places in the routing table: whose they are, and the key of a durable subscription."""
         self.settling = Settling(
-            self.durability.registry, self._ask_tables, self._ask_disk, self.when_written
+            self.durability.cluster_state, self._ask_tables, self._ask_disk, self.when_written
         )
         self._after_facts: list[Callable[[], None]] = []
         """Calls that wait for facts of this broker to be written."""
@@ -134,20 +140,20 @@ class Core:
         """The state of the map when durable events were last told of it."""
         self._asker: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
-        self.outlets = Outlets(router, self.route)
-        registry = self.durability.registry
-        self.absences = Absences(registry.together)
-        self.lapses = Lapses(name, self._sound, self._are_joined, self.absences.judge)
+        self.publisher_endpoints = PublisherEndpoints(router, self.route)
+        cluster_state = self.durability.cluster_state
+        self.absences = Absences(cluster_state.together)
+        self.loss_reports = LossReports(name, self._sound, self._are_joined, self.absences.judge)
         self.has_published = False
         """True if clients have published anything here."""
-        self.telling = Telling(self._say, self.flow)
+        self.table_sync = TableSync(self._say, self.flow)
         self.lag = Lag()
-        self.fact_reports = FactReports(self._tell_facts, self.lag)
-        self.fact_writer = FactWriter(self.durability.registry, self.append)
+        self.fact_batcher = FactBatcher(self._tell_facts, self.lag)
+        self.fact_writer = FactWriter(self.durability.cluster_state, self.append)
         self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have announced that is new."""
-        self.complaints = Complaints()
-        self.allowances = Allowances()
+        self.rate_limited_log = RateLimitedLog()
+        self.rate_limiters = RateLimiters()
 
     def report(self, level: str, event: str, **details: object) -> None:
         """Log something."""
@@ -162,13 +168,13 @@ class Core:
 
     def complain(self, event: str, culprit: str, count: int, **details: object) -> None:
         """Log something that a neighbour may not do or have, or that cannot be taken."""
-        told = self.complaints.note(event, culprit, count, self.at.now, **details)
+        told = self.rate_limited_log.note(event, culprit, count, self.at.now, **details)
         if told is not None:
             self.report(_level(event), event, **told)
 
     def complain_again(self) -> None:
         """Time has passed: tell what has come together."""
-        for event, told in self.complaints.due(self.at.now):
+        for event, told in self.rate_limited_log.due(self.at.now):
             self.report(_level(event), event, **told)
 
     def complain_unread(self, culprit: str, texts: Sequence[str]) -> None:
@@ -180,32 +186,35 @@ class Core:
 
     def begin(self) -> None:
         """The broker starts, with what its disk has."""
-        durability, registry, now = self.durability, self.durability.registry, self.at.now
+        durability, cluster_state, now = self.durability, self.durability.cluster_state, self.at.now
         events = durability.events
-        self.absences.begin(each for each in registry.brokers if each != self.name)
+        self.absences.begin(each for each in cluster_state.brokers if each != self.name)
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
                 durable.away_since = now
                 durability.enter(durable)
             durability.say(claim)  # it may have stopped before that was said
-        self._learn([each for each in registry.facts() if each.origin != self.name])
+        self._learn([each for each in cluster_state.facts() if each.origin != self.name])
         if not events.is_ready:
             has_to_wait = bool(self.settings.peers) and self.settings.has_disk
             self.caught_up_at = now + (self.settings.peer_grace_s if has_to_wait else 0.0)
         else:
-            log = registry.fact(self.name, LOG)
+            log = cluster_state.fact(self.name, LOG)
             if log is not None and 0 < log.claimed_us < events.streams.log_number:
-                registry.hear_of_log(log.claimed_us)  # the journal was cut short
+                cluster_state.hear_of_log(log.claimed_us)  # the journal was cut short
                 self._tell_own_loss()
             self.say_log()
 
     def say_log(self) -> None:
         """Inform the network which log this broker has."""
-        registry, log = self.durability.registry, self.durability.events.streams.log_number
-        said = registry.fact(self.name, LOG)
+        cluster_state, log = (
+            self.durability.cluster_state,
+            self.durability.events.streams.log_number,
+        )
+        said = cluster_state.fact(self.name, LOG)
         if said is None or said.claimed_us != log:
-            registry.announce(LOG, claimed_us=log)
+            cluster_state.announce(LOG, claimed_us=log)
 
     def when_ready(self, action: Callable[[], None]) -> None:
         """Do something durable once this broker takes that, which is soon after it has started; or
@@ -229,20 +238,20 @@ class Core:
         """A broker without its disk takes what is durable once it knows its network, or has nobody
         to hear that from; whom it is to tell of the loss it knows then, too.
         """
-        registry, events = self.durability.registry, self.durability.events
-        if not registry.has_caught_up and self.at.now < self.caught_up_at:
+        cluster_state, events = self.durability.cluster_state, self.durability.events
+        if not cluster_state.has_caught_up and self.at.now < self.caught_up_at:
             return
         self.caught_up_at = inf
         if events.is_ready:
             self._tell_own_loss()
             return
-        claims = [claim_of(each) for each in registry.facts() if is_subscription(each.subject)]
-        lost, registry.lost_log = registry.lost_log, 0
+        claims = [claim_of(each) for each in cluster_state.facts() if is_subscription(each.subject)]
+        lost, cluster_state.lost_log = cluster_state.lost_log, 0
         log = max(self.at.wall_us, lost + 1)
         loss = self._loss(self.name) if lost else None
         promise = Waiter(self._has_caught_up, partial(self._not_told, lost))
         now, wall_us = self.at.now, self.at.wall_us
-        self.perform(events.catch_up(now, wall_us, claims, log, loss, promise))
+        self.perform(events.uncork(now, wall_us, claims, log, loss, promise))
 
     def append(
         self,
@@ -312,14 +321,14 @@ class Core:
     # --- neighbours, and waves ---
 
     def take_in(self, neighbour: Neighbour) -> None:
-        """A broker has sent what it knows (`Known`), if it had not before: from now on the routing
+        """A broker has sent what it knows (`Digest`), if it had not before: from now on the routing
         tables use the link, and no wave crosses it without what the broker lacked (W1).
         """
         if not neighbour.is_taken_in:
             neighbour.is_taken_in = True
             del self.greeted[neighbour]
             self.route(self.router.attach(neighbour.peer))
-            self.lapses.joined()
+            self.loss_reports.joined()
 
     def settle(self, session: Session, id: int) -> None:
         """Answer a client once all it asked for is in force everywhere, and on the disk here."""
@@ -363,11 +372,11 @@ class Core:
         def answer() -> None:
             if self.neighbours.get(neighbour.name) is neighbour and neighbour.uses == uses:
                 self._hurry_facts(neighbour)
-                named = self.durability.registry.unreached(neighbour.name)
+                named = self.durability.cluster_state.unreached(neighbour.name)
                 unreached = tuple(sorted(named.union(settled.unreached)))
-                self.telling.tell(neighbour, Route(Settled(settled.wave, unreached)))
+                self.table_sync.tell(neighbour, Route(Settled(settled.wave, unreached)))
 
-        if self.fact_writer.is_writing or self.durability.registry.news:
+        if self.fact_writer.is_writing or self.durability.cluster_state.news:
             self._after_facts.append(answer)
         else:
             answer()
@@ -383,7 +392,7 @@ class Core:
         self.has_follow_up = True
         if self.router.ways != self._ways:
             self._ways = self.router.ways
-            self.lapses.ways_changed("events take other ways")
+            self.loss_reports.ways_changed("events take other ways")
         for peer, control in sends:
             if peer.is_client:
                 if isinstance(control, Settled):
@@ -402,7 +411,7 @@ class Core:
                 self._hurry_facts(neighbour)
             told = self.assembling.told(neighbour.principal, control)
             if told is not None:
-                self.telling.tell(neighbour, Route(told))
+                self.table_sync.tell(neighbour, Route(told))
                 self.tree_changed(neighbour, told)
 
     def tree_changed(self, neighbour: Neighbour, control: Control) -> None:
@@ -411,9 +420,9 @@ class Core:
         if not neighbour.changes_tree(control):
             return
         if neighbour.is_joining:
-            self.lapses.joined()
+            self.loss_reports.joined()
         else:
-            self.lapses.ways_changed(f"the tree changes at the link to {neighbour.name!r}")
+            self.loss_reports.ways_changed(f"the tree changes at the link to {neighbour.name!r}")
 
     def _are_joined(self) -> None:
         """Tables are in force."""
@@ -426,24 +435,24 @@ class Core:
 
     def settle_up(self) -> None:
         """Say and write what the last input led to. What it did not change is not looked at."""
-        registry = self.durability.registry
-        while registry.outbox or registry.news or self._after_facts:
+        cluster_state = self.durability.cluster_state
+        while cluster_state.outbox or cluster_state.news or self._after_facts:
             self._settle_registry()
             waiting, self._after_facts = self._after_facts, []
             for then in waiting:
                 self._ask_disk(then)
-        if registry.unbelieved:
+        if cluster_state.unbelieved:
             self._tell_unbelieved()
         events = self.durability.events
-        if registry.lost_log and events.is_ready and not events.log.is_refusing:
+        if cluster_state.lost_log and events.is_ready and not events.log.is_refusing:
             self.caught_up_at = min(self.caught_up_at, self.at.now + self.settings.peer_grace_s)
         if self.caught_up_at < inf:
             self._catch_up()
-        if registry.ways != self._ways_at:
-            self._ways_at = registry.ways
-            renewed, registry.renewed = registry.renewed, {}
+        if cluster_state.ways != self._ways_at:
+            self._ways_at = cluster_state.ways
+            renewed, cluster_state.renewed = cluster_state.renewed, {}
             self.absences.renew(renewed.keys())
-            self.absences.look(registry.reached)
+            self.absences.look(cluster_state.reached)
             self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
         interests = self.durability.interests
         if interests.unread:
@@ -452,46 +461,47 @@ class Core:
                 self.complain_unread(broker, [text])
 
     def _settle_registry(self) -> None:
-        """Write what the registry learned, and send what it says."""
-        registry = self.durability.registry
+        """Write what the cluster_state learned, and send what it says."""
+        cluster_state = self.durability.cluster_state
         self._report_facts()
-        news, registry.news = registry.news, []
+        news, cluster_state.news = cluster_state.news, []
         if news:
             for fact in news:
-                if fact.subject == LAPSE and fact.origin != self.name:
+                if fact.subject == LOSS_REPORT and fact.origin != self.name:
                     why = fact.filter[:SHOWN_CHARS]
                     shown = why if why.isprintable() else ascii(why)
-                    self.lapses.hear(f"{fact.origin} says: {shown}")
+                    self.loss_reports.hear(f"{fact.origin} says: {shown}")
             self._learn(news)
             self.facts_came(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
             self._write_facts(max(mine, default=0), news)
 
     def _report_facts(self) -> None:
-        """Have neighbours told what the registry says. The next wave is to follow it everywhere,
-        also to where it came from: who told us may have others behind it that lack it (W4).
+        """Have neighbours told what the cluster_state says. The next wave is to follow it
+        everywhere, also to where it came from: who told us may have others behind it that lack it
+        (W4).
         """
-        registry = self.durability.registry
-        if registry.outbox or registry.news:
+        cluster_state = self.durability.cluster_state
+        if cluster_state.outbox or cluster_state.news:
             self.router.unsettle()
-        outbox, registry.outbox = registry.outbox, []
+        outbox, cluster_state.outbox = cluster_state.outbox, []
         for name, message in outbox:
             neighbour = self.neighbours.get(name)
             if neighbour is not None and isinstance(message, Facts):
-                self.fact_reports.put(neighbour, message)
+                self.fact_batcher.put(neighbour, message)
             elif neighbour is not None:
-                self.telling.tell(neighbour, message)
+                self.table_sync.tell(neighbour, message)
 
     def _hurry_facts(self, neighbour: Neighbour) -> None:
         """Send a neighbour all facts that are due there: a wave follows (W1)."""
         self._report_facts()
-        self.fact_reports.flush(neighbour)
+        self.fact_batcher.flush(neighbour)
         assert neighbour.before is None, f"W1: facts for {neighbour.name} wait, and a wave goes"
 
     def _learn(self, news: Sequence[Fact]) -> None:
         """Brokers have said something: of durable subscriptions, of their logs, of who is gone."""
         now, durability = self.at.now, self.durability
-        events, registry = durability.events, durability.registry
+        events, cluster_state = durability.events, durability.cluster_state
         follows, refused = durability.learn(now, news)
         self.perform(follows)
         for fact in refused:
@@ -500,9 +510,9 @@ class Core:
             if fact.subject == LOG and fact.origin != self.name:
                 self.perform(events.renew(now, fact.origin, fact.claimed_us))
         for broker in events.gone:
-            if broker not in registry.retired:
+            if broker not in cluster_state.retired:
                 events.come_back(broker)
-        for broker in registry.retired.difference(events.gone):
+        for broker in cluster_state.retired.difference(events.gone):
             self.perform(events.remove(now, broker))
 
     def tell_loss(self, broker: str) -> None:
@@ -511,11 +521,11 @@ class Core:
         self.perform(self.durability.events.tell_loss(now, wall_us, loss))
 
     def _tell_own_loss(self) -> None:
-        """An earlier life of this broker had a log that is lost. If its number is above that of the
-        present one, as the clock was put back, another one is begun.
+        """An earlier incarnation of this broker had a log that is lost. If its number is above
+        that of the present one, as the clock was put back, another one is begun.
         """
-        registry, events = self.durability.registry, self.durability.events
-        lost, registry.lost_log = registry.lost_log, 0
+        cluster_state, events = self.durability.cluster_state, self.durability.events
+        lost, cluster_state.lost_log = cluster_state.lost_log, 0
         if lost < events.streams.log_number:
             self.tell_loss(self.name)
             return
@@ -525,19 +535,19 @@ class Core:
 
     def _not_told(self, lost: int, _reason: str) -> None:
         """The disk refused what is lost with a log, and the log that follows: it is tried again."""
-        registry = self.durability.registry
-        registry.lost_log = max(lost, registry.lost_log)
+        cluster_state = self.durability.cluster_state
+        cluster_state.lost_log = max(lost, cluster_state.lost_log)
         self._has_caught_up()
 
     def _loss(self, broker: str) -> Parcel:
         self.report("error", "log_lost", broker=broker)
         wall_us = self.at.wall_us
-        return Notice.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
+        return LossMarker.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
 
     def _tell_unbelieved(self) -> None:
         """Facts that were not believed are told of."""
-        registry = self.durability.registry
-        unbelieved, registry.unbelieved = registry.unbelieved, []
+        cluster_state = self.durability.cluster_state
+        unbelieved, cluster_state.unbelieved = cluster_state.unbelieved, []
         for name, fact, reason in unbelieved:
             origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
             self.complain("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
@@ -552,17 +562,17 @@ class Core:
 
     def _tell_facts(self, neighbour: Neighbour, facts: Facts) -> None:
         if self.neighbours.get(neighbour.name) is neighbour:
-            self.telling.tell(neighbour, facts)
+            self.table_sync.tell(neighbour, facts)
 
     def _write_facts(self, version: int, facts: list[Fact]) -> None:
-        registry = self.durability.registry
+        cluster_state = self.durability.cluster_state
 
         def untold(_reason: str) -> None:
             """A full disk does not keep a broker from telling what live events go by."""
-            registry.tell(version, only=OF_A_LIFE)
+            cluster_state.tell(version, only=OF_AN_INCARNATION)
 
         def told() -> None:
-            registry.tell(version)
+            cluster_state.tell(version)
             self.settling.written()
 
         self.fact_writer.write(facts, told, untold)
@@ -603,20 +613,20 @@ class Core:
     def end_durable(self, subject: str, promise: Waiter | None = None) -> None:
         """A durable subscription is over, by the word of its owner."""
         durable, claim = self.durability.here[subject], self.durability.newest(subject)
-        visit = durable.visit
-        if visit == NO_VISIT and claim is not None:
-            visit = Visit(claim.client, claim.visit)
-        self._end(subject, visit, promise)
+        session_epoch = durable.session_epoch
+        if session_epoch == NO_SESSION_EPOCH and claim is not None:
+            session_epoch = SessionEpoch(claim.client, claim.session_epoch)
+        self._end(subject, session_epoch, promise)
 
     def end_lease(self, subject: str) -> None:
         """A durable subscription is over as nobody has come for it: its owner is informed if it
         comes later (`Claim.is_lapsed`).
         """
-        self._end(subject, NO_VISIT, None)
+        self._end(subject, NO_SESSION_EPOCH, None)
 
-    def _end(self, subject: str, visit: Visit, promise: Waiter | None) -> None:
+    def _end(self, subject: str, session_epoch: SessionEpoch, promise: Waiter | None) -> None:
         events = self.durability.events
-        self.perform(events.end(self.at.now, Claim(subject, 0, "", *visit), promise))
+        self.perform(events.end(self.at.now, Claim(subject, 0, "", *session_epoch), promise))
 
     def take_away(self, durable: Durable) -> None:
         """It is heard elsewhere now, or over: whoever has it here is told."""
@@ -655,7 +665,7 @@ class Core:
             durable.send(delivery.offset, delivery.parcel.held_bytes)
             if delivery.is_damaged:
                 self._tell_damage(delivery.entry, subscription=durable.subject)
-            notice = Notice.of(delivery.parcel)
+            notice = LossMarker.of(delivery.parcel)
             if notice is not None:
                 for message in notice.told(durable.key, delivery.offset):
                     session.say(self.out, message)
@@ -668,7 +678,7 @@ class Core:
 
     def _way_to(self, broker: str) -> object:
         """Return what tells the way to a broker from others: its first link, in this session."""
-        hop = self.durability.registry.next_hop(broker)
+        hop = self.durability.cluster_state.next_hop(broker)
         neighbour = None if hop is None else self.neighbours.get(hop)
         return None if neighbour is None else neighbour.id
 
@@ -676,7 +686,7 @@ class Core:
         """Send what goes to another broker to the next on the way, if there is one. What is lost
         is sent again by its origin.
         """
-        hop = self.durability.registry.next_hop(broker)
+        hop = self.durability.cluster_state.next_hop(broker)
         neighbour = None if hop is None else self.neighbours.get(hop)
         if neighbour is None or neighbour.name == sender:
             return
@@ -690,9 +700,9 @@ class Core:
         its homes that its grant allows. The entry goes on without it, as those behind it are to
         follow it.
         """
-        if neighbour.principal.hears_all:
+        if neighbour.principal.may_receive_all:
             return carry
-        notice = Notice.of(carry.parcel)
+        notice = LossMarker.of(carry.parcel)
         if notice is not None and neighbour.principal.hears_something:
             return msgspec.structs.replace(carry, parcel=notice.anonymous.parcel)
         mask = hearable(neighbour.principal, carry.parcel)
@@ -704,7 +714,7 @@ class Core:
     def flow(self, party: PeerSession) -> None:
         """The window has opened, or the party is back: go on with what waits for it."""
         if isinstance(party, Neighbour):
-            self.telling.resume(party)
+            self.table_sync.resume(party)
         party.send_waiting(self.out)
         if isinstance(party, Session):
             while party.stalled and party.link is not None and party.has_room:
@@ -717,7 +727,7 @@ def _permitted(session: Session, delivery: Deliver) -> Deliver:
     """A delivery without rows that its receiver may not receive, now that it is sent: what waited
     may have been assigned under a wider grant.
     """
-    if session.principal.hears_all:
+    if session.principal.may_receive_all:
         return delivery
     parcel = delivery.parcel
     mask = unpack_mask(delivery.rows, len(parcel)) & hearable(session.principal, parcel)

@@ -16,15 +16,15 @@ from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import FALSE, Filter
 from palio.node.claims import claim_of
+from palio.node.cluster_state import ClusterState
 from palio.node.durable import DurableEvents
 from palio.node.effects import Store
+from palio.node.fact_verifier import FactVerifier, is_subscription
 from palio.node.interests import Interests, filter_of
 from palio.node.limits import MAX_BOOKMARKS_BYTES, MAX_OWN_BOOKMARKS_BYTES
 from palio.node.operations import Claim, Follow, PutSubscription
-from palio.node.registry import Registry
 from palio.node.sessions import Durable
-from palio.node.vouching import Vouching, is_subscription
-from palio.protocol.messages import ClaimNumbers, Fact, Parcel, Visit, pack_mask
+from palio.protocol.messages import ClaimNumbers, Fact, Parcel, SessionEpoch, pack_mask
 
 NO_DISK: Final = "this broker has no disk; set broker.data_dir (--data) to make it so"
 
@@ -35,14 +35,15 @@ class Durability:
     """A broker's disk: facts, durable events, and the durable subscriptions that live here."""
 
     def __init__(
-        self, name: str, store: Store, matcher: MatcherFactory, vouching: Vouching
+        self, name: str, store: Store, matcher: MatcherFactory, fact_verifier: FactVerifier
     ) -> None:
         stored = store.load()
         self.name = name
         self.epoch = stored.epoch
         self.last_time_us = stored.time_us
-        """The time of the last publication of an earlier life, as far as the journal knows."""
-        self.registry = Registry(name, stored.facts, vouching)
+        """The time of the last publication of an earlier incarnation, as far as the journal
+        knows."""
+        self.cluster_state = ClusterState(name, stored.facts, fact_verifier)
         self.events = DurableEvents(
             name,
             0,
@@ -146,20 +147,20 @@ class Durability:
 
     def _may_outdo(self, origin: str, known: Claim) -> bool:
         is_own = origin in (self.name, known.home)
-        return is_own or known.is_over or self.registry.hears(origin, known.filter)
+        return is_own or known.is_over or self.cluster_state.hears(origin, known.filter)
 
     def say(self, claim: Claim) -> None:
         """Announce a claim unless the network has it: that a subscription lives here, or that it
         is over.
         """
         is_ours = claim.is_over or (claim.home == self.name and bool(claim.filter))
-        announced = (claim_of(fact).rank for fact in self.registry.about(claim.subject))
+        announced = (claim_of(fact).rank for fact in self.cluster_state.about(claim.subject))
         if is_ours and all(rank < claim.rank for rank in announced):
-            self.registry.announce(
+            self.cluster_state.announce(
                 claim.subject,
                 filter=claim.filter if claim.home else "",
                 claimed_us=claim.claimed_us,
-                visit=Visit(claim.client, claim.visit),
+                session_epoch=SessionEpoch(claim.client, claim.session_epoch),
                 claim=ClaimNumbers(claim.number, claim.revision, claim.since),
             )
 

@@ -249,7 +249,7 @@ class DurableEvents:
         return self._claim(now, claim, token, (record,))
 
     def end(self, now: float, asked: Claim, token: Any) -> list[Follow]:
-        """A durable subscription is over, wherever it lives, by a visit of its owner."""
+        """A durable subscription is over, wherever it lives, by a session of its owner."""
         claim = self.claims.over(asked, self.overlay)
         return [Kept(token)] if claim is None else self._claim(now, claim, token)
 
@@ -311,7 +311,7 @@ class DurableEvents:
             return []
         return self.append(now, [Renew(home, log)], None)
 
-    def catch_up(
+    def uncork(
         self,
         now: float,
         wall_us: int,

@@ -67,7 +67,7 @@ class Dial(NamedTuple):
     """The principal expected to answer; empty for any."""
 
 
-class Undial(NamedTuple):
+class StopDialing(NamedTuple):
     """Stop dialling an address. An open connection stays."""
 
     url: str
@@ -81,7 +81,7 @@ class Report(NamedTuple):
     details: dict[str, Any]
 
 
-Effect: TypeAlias = Send | Close | Append | Cast | Tune | Dial | Undial | Report
+Effect: TypeAlias = Send | Close | Append | Cast | Tune | Dial | StopDialing | Report
 
 
 # --- the journal ---

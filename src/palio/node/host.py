@@ -36,8 +36,8 @@ from palio.node.effects import (
     Moment,
     Report,
     Send,
+    StopDialing,
     Tune,
-    Undial,
 )
 from palio.node.operations import Append, Record
 from palio.protocol.messages import Message
@@ -335,13 +335,13 @@ class Host:
             multicast.tune(effect.plan, effect.groups)
         elif dialing is not None and isinstance(effect, Dial):
             dialing.dial(effect.url, effect.name)
-        elif dialing is not None and isinstance(effect, Undial):
+        elif dialing is not None and isinstance(effect, StopDialing):
             dialing.undial(effect.url)
 
 
 def numbered_ids(prefix: str) -> Callable[[], str]:
     """Return a source of session names, for simulations and tests; `prefix` is a broker's name and
-    its life. A server draws random names, which cannot be guessed.
+    its incarnation. A server draws random names, which cannot be guessed.
 
     >>> new_id = numbered_ids("b1-2")
     >>> new_id(), new_id()

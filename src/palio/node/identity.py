@@ -55,4 +55,4 @@ def introduction_text(
 def fact_text(fact: Fact) -> bytes:
     """Return the text that the origin of a fact signs: all of its content."""
     content = (fact.origin, fact.version, fact.subject, fact.links, fact.filter, fact.claimed_us)
-    return _encode(("palio fact 2", *content, *fact.visit, *fact.claim))
+    return _encode(("palio fact 2", *content, *fact.session_epoch, *fact.claim))

@@ -14,7 +14,7 @@ from palio.language.parsing import parse_filter
 from palio.matching.protocol import Matcher, RowMask
 from palio.model.filters import TRUE, Filter
 from palio.model.parcels import ONE_ROW, Parcel
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import Claim
 from palio.routing.protocol import routed
 
@@ -64,7 +64,7 @@ class Interests:
 
     def wanted(self, parcel: Parcel) -> dict[str, RowMask]:
         """For whom these events are, and which of them. A notice of lost ones is for anybody."""
-        if Notice.of(parcel) is not None:
+        if LossMarker.of(parcel) is not None:
             return {self._subjects[number]: ONE_ROW for number in sorted(self._wanted)}
         found = routed(self._matcher, parcel)
         return {self._subjects[number]: mask for number, mask in sorted(found.items())}

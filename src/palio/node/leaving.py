@@ -22,25 +22,25 @@ from typing import Any
 
 from palio.errors import Closed, InvalidInput
 from palio.node.core import Core, Waiter
-from palio.node.holding import Holding
+from palio.node.fact_verifier import LEAVING, LOG
 from palio.node.interests import filter_of
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
 from palio.node.operations import Claim
 from palio.node.peers import STEPS, Peers
+from palio.node.publish_barrier import PublishBarrier
 from palio.node.sessions import Durable, Neighbour, Session
-from palio.node.vouching import LEAVING, LOG
 from palio.protocol.limits import MAX_URLS
-from palio.protocol.messages import NO_VISIT, Adopt, Answer, Drain, Redirect, Visit
+from palio.protocol.messages import NO_SESSION_EPOCH, Adopt, Answer, Drain, Redirect, SessionEpoch
 from palio.routing.trees import LEAVING_WEIGHT, STOPPING_WEIGHT
 
 
 class Leaving:
     """The last work of a broker before it goes, and what it takes over of others that go."""
 
-    def __init__(self, core: Core, peers: Peers, holding: Holding) -> None:
+    def __init__(self, core: Core, peers: Peers, publish_barrier: PublishBarrier) -> None:
         self._core = core
         self._peers = peers
-        self._holding = holding
+        self._publish_barrier = publish_barrier
         self.is_leaving = False
         self._has_begun = False
         """True if clients were asked to go."""
@@ -80,7 +80,7 @@ class Leaving:
     def _begin(self) -> None:
         core = self._core
         self.is_leaving, self._went_at = True, core.at.now
-        core.durability.registry.announce(LEAVING, filter="TRUE")
+        core.durability.cluster_state.announce(LEAVING, filter="TRUE")
         core.report("info", "leaving")
 
     @property
@@ -89,7 +89,7 @@ class Leaving:
         had published before is on its way then: what they publish elsewhere does not overtake it.
         """
         is_waiting = self.is_leaving and not self._has_begun
-        return is_waiting and self._core.router.is_in_order and not len(self._holding)
+        return is_waiting and self._core.router.is_in_order and not len(self._publish_barrier)
 
     def go_on(self) -> None:
         """The first clients go, if they may."""
@@ -123,7 +123,7 @@ class Leaving:
             self._told.clear()
             self._offered.clear()
             self._peers.step_aside(None)
-            self._core.durability.registry.announce(LEAVING)
+            self._core.durability.cluster_state.announce(LEAVING)
             self._core.say_log()
             self._core.report("info", "in_service", reason=reason)
 
@@ -149,7 +149,7 @@ class Leaving:
             and not core.durability.here
             and not events.queues.entries
             and core.router.is_in_order
-            and core.durability.registry.has_told_all
+            and core.durability.cluster_state.has_told_all
         )
         since = self._emptied
         if not is_empty or (since is not None and since[1] != events.log.last_offset):
@@ -158,7 +158,7 @@ class Leaving:
             self._tell_empty()
         elif self._unreached is not None and core.at.now - since[0] >= QUIET_S and not self.is_done:
             self.is_done = True
-            core.durability.registry.announce(LOG)  # nothing is lost with it
+            core.durability.cluster_state.announce(LOG)  # nothing is lost with it
             core.report("info", "drained")
 
     def _tell_empty(self) -> None:
@@ -223,10 +223,12 @@ class Leaving:
 
     def _urls(self) -> list[str]:
         """Where other brokers can be reached, the nearest of them."""
-        registry = self._core.durability.registry
+        cluster_state = self._core.durability.cluster_state
         found = []
-        for broker in registry.by_distance():
-            address = None if registry.is_leaving(broker) else self._core.whereabouts.of(broker)
+        for broker in cluster_state.by_distance():
+            address = (
+                None if cluster_state.is_leaving(broker) else self._core.address_book.of(broker)
+            )
             if address is not None:
                 found.append(str(address))
                 if len(found) == MAX_URLS:
@@ -242,13 +244,13 @@ class Leaving:
             each
             for each in core.neighbours.values()
             if each.link is not None
-            and each.principal.hears_all
-            and not core.durability.registry.is_leaving(each.name)
+            and each.principal.may_receive_all
+            and not core.durability.cluster_state.is_leaving(each.name)
         ]
 
     def _offer(self) -> Iterator[int]:
-        """Offer durable subscriptions whose owners are away to neighbours in turn. One that was
-        offered and is here still is offered to the next.
+        """Offer durable subscriptions whose owners are away to neighbours in turn.
+        One that was offered and is here still is offered to the next.
         """
         core, now, takers = self._core, self._core.at.now, self._takers()
         here = core.durability.here
@@ -267,8 +269,12 @@ class Leaving:
             self._turn += 1
             bookmark = core.durability.bookmarks.get(durable.subject)
             claim = core.durability.events.claims.stored(durable.subject)
-            visit = NO_VISIT if claim is None else Visit(claim.client, claim.visit)
-            offer = Adopt(durable.subject, durable.lease_s, visit, bookmark)
+            session_epoch = (
+                NO_SESSION_EPOCH
+                if claim is None
+                else SessionEpoch(claim.client, claim.session_epoch)
+            )
+            offer = Adopt(durable.subject, durable.lease_s, session_epoch, bookmark)
             takers[self._turn % len(takers)].say(core.out, offer)
             yield STEPS // ADOPTED_AT_ONCE
 
@@ -290,7 +296,7 @@ class Leaving:
             offer.subject,
             0,
             core.name,
-            *offer.visit,
+            *offer.session_epoch,
             claimed_us=core.at.wall_us,
             filter=claim.filter,
         )

@@ -24,7 +24,8 @@ MAX_ADVERTISEMENTS: Final = 1_000
 against all of them, and each that is withdrawn by what covers it is looked for among them."""
 
 MAX_WITHDRAW_COMPARISONS: Final = 8 * MAX_COMPARISONS
-"""The most that finding out which of these a `Withdraw` covers may cost: 35 ms at the worst."""
+"""The most that finding out which of these a `Withdraw` covers may cost: 35 ms at the
+worst."""
 
 CANCEL_SLICE: Final = MAX_COMPARISONS
 """Comparisons after which a `Cancel` lets others have their turn: 256 plain subscriptions, 2 to 7
@@ -177,8 +178,8 @@ MANY_BROKERS: Final = 30
 """The number of brokers from which each waits as long as that; fewer wait in proportion."""
 
 LAPSES_AT_ONCE: Final = 2
-"""Lapses that a broker reports, one with each look round: that something was lost, and later that
-all is well again."""
+"""LossReports that a broker reports, one with each look round: that something was lost, and later
+that all is well again."""
 
 MAX_LAPSES_S: Final = 5.0
 """Seconds between two more of them if it is behind."""
@@ -212,8 +213,8 @@ AHEAD_US: Final = 10 * 365 * 86_400 * 1_000_000
 made up, so that its origin could not outdo it. Numbers of claims are far below such times."""
 
 TIME_AHEAD_US: Final = 86_400 * 1_000_000
-"""A broker goes on above the last time of its earlier life if that is a day ahead at most: a zone
-that was set wrong is less."""
+"""A broker goes on above the last time of its earlier incarnation if that is a day ahead at most:
+a zone that was set wrong is less."""
 
 TIME_KEPT_S: Final = 10.0
 """How often the time of live publications is written down: that takes a sync."""

@@ -7,7 +7,7 @@ from typing import Final
 from palio.errors import PalioError
 from palio.node.core import Core
 from palio.node.effects import Close, Moment, Send
-from palio.node.introductions import Introduction
+from palio.node.peer_authentication import PeerAuthentication
 from palio.node.sessions import PeerSession
 from palio.protocol.messages import Bye
 from palio.protocol.transitions import ALLOWED, Speaker, State
@@ -21,7 +21,7 @@ class Link:
 
     __slots__ = (
         "dialed",
-        "greetings",
+        "handshake",
         "heard",
         "introduction",
         "opened",
@@ -34,7 +34,7 @@ class Link:
     def __init__(
         self,
         at: Moment,
-        introduction: Introduction,
+        introduction: PeerAuthentication,
         *,
         dialed: bool,
         transport_name: str = "",
@@ -47,7 +47,7 @@ class Link:
         self.transport_name = transport_name
         self.introduction = introduction
         self.party: PeerSession | None = None
-        self.greetings = _ANSWERS if dialed else _CALLS
+        self.handshake = _ANSWERS if dialed else _CALLS
         """The messages that are legal until there is a party."""
 
 
@@ -62,9 +62,9 @@ class Links:
 
     def open(
         self, link: int, *, dialed: bool, transport_name: str = "", url: str = ""
-    ) -> Introduction:
+    ) -> PeerAuthentication:
         """A connection is there, with the client's name that its transport has proven, if any."""
-        introduction = Introduction(self._core)
+        introduction = PeerAuthentication(self._core)
         self._links[link] = Link(
             self._core.at, introduction, dialed=dialed, transport_name=transport_name, url=url
         )

@@ -4,7 +4,8 @@
    broker (`PEERS`): it is dialled again after a restart, if there is a disk.
 2. A link is added once it is up. If it cannot be, because nobody is there, one end refuses, or it
    would close a circle, the asker is informed why, and nothing is added.
-3. A neighbour is removed once ways lead round it (`palio.node.partings`). Both ends dial each other
+3. A neighbour is removed once ways lead round it (`palio.node.link_drain`). Both ends dial each
+other
    no longer, and this one lets it in no more, until it is added here or this broker starts again:
    then its configuration counts.
 """
@@ -22,13 +23,13 @@ from palio.errors import (
     Unreachable,
 )
 from palio.node.core import Core
-from palio.node.effects import Dial, Undial
-from palio.node.finding import Finder
+from palio.node.effects import Dial, StopDialing
+from palio.node.fact_verifier import PEERS
 from palio.node.limits import MAX_PEERS, REASON_CHARS
+from palio.node.link_drain import LinkDrain
 from palio.node.links import Link, Links
-from palio.node.partings import Partings
+from palio.node.peer_discovery import PeerDiscovery
 from palio.node.sessions import Session
-from palio.node.vouching import PEERS
 from palio.protocol.addresses import parse_address
 from palio.protocol.failures import error_of, failure
 from palio.protocol.messages import AddPeer, Answer, Bye, Failed, Failure, RemovePeer
@@ -51,12 +52,14 @@ class _Adding:
 class Membership:
     """The neighbours of one broker that were added or removed."""
 
-    def __init__(self, core: Core, links: Links, partings: Partings, finding: Finder) -> None:
+    def __init__(
+        self, core: Core, links: Links, link_drain: LinkDrain, peer_discovery: PeerDiscovery
+    ) -> None:
         self._core = core
         self._links = links
-        self._partings = partings
-        self._finding = finding
-        self._registry = core.durability.registry
+        self._link_drain = link_drain
+        self._peer_discovery = peer_discovery
+        self._cluster_state = core.durability.cluster_state
         self._configured = {str(parse_address(url)): url for url in core.settings.peers}
         """By address, how the configuration writes it."""
         self._added: dict[str, None] = {}
@@ -68,11 +71,11 @@ class Membership:
         """By address."""
 
     def begin(self) -> None:
-        """The broker starts: what was added in an earlier life is dialled."""
-        fact = self._registry.fact(self._core.name, PEERS)
+        """The broker starts: what was added in an earlier incarnation is dialled."""
+        fact = self._cluster_state.fact(self._core.name, PEERS)
         for url in (fact.filter if fact is not None else "").split():
             self._added[url] = None
-            self._finding.kept.add(url)
+            self._peer_discovery.kept.add(url)
             self._core.out.append(Dial(url, ""))
 
     # --- what clients ask for ---
@@ -93,20 +96,20 @@ class Membership:
         """Link this broker to another, and answer once that is so."""
         core = self._core
         url = str(parse_address(request.url))
-        if url == str(core.whereabouts.of(core.name)):
+        if url == str(core.address_book.of(core.name)):
             raise InvalidInput(f"{url} is {core.name!r} itself")
         if url in self._adding:
             raise InvalidInput(f"{url} is being added already; wait for that")
         if len(self._added) + len(self._adding) >= MAX_PEERS:
             raise LimitExceeded("brokers that were added", limit="MAX_PEERS", maximum=MAX_PEERS)
         name = self._names.get(url, "") or self._neighbour_at(url)
-        if name in self._partings:
+        if name in self._link_drain:
             raise _ending(name)
         for each in self._removed_at(url):
             del self._removed[each]
         patience_s = ADD_BEATS * core.settings.peer_heartbeat_s
         self._adding[url] = _Adding(session, request.id, core.at.now + patience_s)
-        self._finding.kept.add(url)
+        self._peer_discovery.kept.add(url)
         core.out.append(Dial(self._written(url), name))  # it may be dialled already
         if self._is_up(name):
             self._names[url] = name
@@ -123,12 +126,12 @@ class Membership:
                 return
             known = ", ".join(sorted(core.neighbours)) or "none"
             raise InvalidInput(f"{name!r:.80} is no neighbour of {core.name!r}; there are: {known}")
-        if name in self._partings:
+        if name in self._link_drain:
             raise InvalidInput(f"the link to {name!r} is about to end")
         core.report("info", "removing", peer=name, by=session.owner)
         done = partial(self._parted, session, request)
         bye = Bye("removed", f"{core.name!r} was told to part from {name!r}")
-        self._partings.begin(name, bye, done)
+        self._link_drain.begin(name, bye, done)
 
     def _parted(self, session: Session, request: RemovePeer) -> None:
         urls = self._shun(request.name)
@@ -141,7 +144,7 @@ class Membership:
 
     def _neighbour_at(self, url: str) -> str:
         """Return the broker linked to this one, perhaps since it has dialled, at an address."""
-        address_of = self._core.whereabouts.of
+        address_of = self._core.address_book.of
         up = (name for name in self._core.neighbours if self._is_up(name))
         return next((name for name in up if url == str(address_of(name))), "")
 
@@ -154,7 +157,7 @@ class Membership:
         """Brokers that were removed and are at an address, as far as is known. If each of two was
         told to part from the other, this one lets the other in as soon as it is to add it.
         """
-        address_of = self._core.whereabouts.of
+        address_of = self._core.address_book.of
         return [
             name
             for name, urls in self._removed.items()
@@ -163,7 +166,7 @@ class Membership:
 
     def _shun(self, name: str) -> list[str]:
         """Dial a broker no more; the addresses at which it was dialled."""
-        self._finding.shun(name)
+        self._peer_discovery.shun(name)
         urls = self._dialled_at(name)
         for url in urls:
             self._drop(url)
@@ -171,7 +174,7 @@ class Membership:
 
     def _dialled_at(self, name: str) -> list[str]:
         """Where a broker has answered, or says that it is."""
-        said = str(self._core.whereabouts.of(name) or "")
+        said = str(self._core.address_book.of(name) or "")
         known = dict.fromkeys((*self._names, *self._configured, *self._added))
         return [
             url
@@ -185,7 +188,7 @@ class Membership:
         dialled = {
             **dict.fromkeys(self._configured, "configured"),
             **dict.fromkeys(self._added, "added"),
-            **dict.fromkeys(self._finding.urls, "found"),
+            **dict.fromkeys(self._peer_discovery.urls, "found"),
         }
         listed = []
         for url, kind in dialled.items():
@@ -214,12 +217,12 @@ class Membership:
                 f"{name!r} was removed from the neighbours of {self._core.name!r}; "
                 "palio peer add it there"
             )
-        self._finding.shunned.pop(name, None)
+        self._peer_discovery.shunned.pop(name, None)
 
     def dials(self, url: str) -> bool:
         """Return whether an address is to be dialled, still."""
         address = str(parse_address(url))
-        known = (self._configured, self._added, self._adding, self._finding.urls)
+        known = (self._configured, self._added, self._adding, self._peer_discovery.urls)
         return any(address in each for each in known)
 
     def linked(self, link: Link) -> None:
@@ -262,7 +265,7 @@ class Membership:
         return bool(self._adding)
 
     def _up(self, url: str, name: str) -> None:
-        if name in self._partings:
+        if name in self._link_drain:
             self._failed(url, _ending(name))
             return
         adding = self._adding.pop(url)
@@ -280,19 +283,19 @@ class Membership:
         if adding is None:
             return
         if address not in self._added and address not in self._configured:
-            self._finding.kept.discard(address)
-            if address not in self._finding.urls:
-                self._core.out.append(Undial(url))
+            self._peer_discovery.kept.discard(address)
+            if address not in self._peer_discovery.urls:
+                self._core.out.append(StopDialing(url))
         if self._core.sessions.get(adding.session.id) is adding.session:
             adding.session.say(self._core.out, Failed(adding.id, failure(error)))
 
     def _drop(self, url: str) -> None:
         """Dial an address no longer."""
-        self._core.out.append(Undial(self._written(url)))
+        self._core.out.append(StopDialing(self._written(url)))
         self._names.pop(url, None)
         if url in self._added:
             del self._added[url]
-            self._finding.kept.discard(url)
+            self._peer_discovery.kept.discard(url)
             self._remember()
 
     def _written(self, url: str) -> str:
@@ -300,7 +303,7 @@ class Membership:
         return self._configured.get(url, url)
 
     def _remember(self) -> None:
-        self._registry.announce(PEERS, filter=" ".join(self._added))
+        self._cluster_state.announce(PEERS, filter=" ".join(self._added))
 
     def _answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
         """Answer once it is on the disk whom this broker is to dial."""

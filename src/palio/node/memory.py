@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from palio.node.effects import Entry, Heading, Stored
-from palio.node.notices import heading_of
+from palio.node.loss_markers import heading_of
 from palio.node.operations import (
     Ack,
     Discard,

@@ -21,13 +21,13 @@ from palio.multicast.inflows import Hearing, Inflows
 from palio.multicast.limits import JOIN_S
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows, Said
-from palio.node.addressing import AddressedWays
+from palio.node.addressed_forwarding import AddressedForwarding
 from palio.node.core import Core
 from palio.node.effects import Cast, Tune
+from palio.node.fact_verifier import PART, RETIRED
 from palio.node.limits import MEMORY_BYTES
 from palio.node.participants import Participants, text_of
 from palio.node.sessions import Neighbour
-from palio.node.vouching import PART, RETIRED
 from palio.protocol.datagrams import fits
 from palio.protocol.messages import Addressed, Fact, FlowStands, Forward, Heard
 from palio.routing.protocol import Addressing, Destined, Peer
@@ -44,9 +44,9 @@ class Multicasting:
         router = core.router
         self._router = router if isinstance(router, Addressing) else None
         self._arrived = arrived
-        self._ways = AddressedWays(core, self._router)
+        self._ways = AddressedForwarding(core, self._router)
         self.participants = Participants()
-        self._life = 0
+        self._incarnation = 0
         share = self._share = min(1.0, core.settings.memory_bytes / MEMORY_BYTES)
         self._out = Outflows(core.name, 0, share)
         self._in = Inflows(core.name, self._arrive, share)
@@ -62,25 +62,25 @@ class Multicasting:
         """Datagrams of plans and groups that are not this broker's."""
         self._lost = 0
 
-    # --- life ---
+    # --- incarnation ---
 
     def begin(self) -> None:
-        """The node starts: its flows are those of a new life."""
+        """The node starts: its flows are those of a new incarnation."""
         core = self._core
         if self._router is None:
             return
-        said = core.durability.registry.fact(core.name, PART)
+        said = core.durability.cluster_state.fact(core.name, PART)
         earlier = 0 if said is None else said.claimed_us
-        self._life = max(core.at.wall_us, earlier + 1)
-        self._out = Outflows(core.name, self._life, self._share)
-        registry = core.durability.registry
-        self.learn(registry.facts())
+        self._incarnation = max(core.at.wall_us, earlier + 1)
+        self._out = Outflows(core.name, self._incarnation, self._share)
+        cluster_state = core.durability.cluster_state
+        self.learn(cluster_state.facts())
         self._adopt()
         if core.plans.current is None:
             if said is not None and said.filter:
                 self._take_part()
-            elif not registry.is_new:  # it may have told what its disk did not take
-                registry.announce(PART, claimed_us=self._life)
+            elif not cluster_state.is_new:  # it may have told what its disk did not take
+                cluster_state.announce(PART, claimed_us=self._incarnation)
 
     @property
     def is_on(self) -> bool:
@@ -98,10 +98,10 @@ class Multicasting:
         for name in self.participants.learn(each for each in known if each.origin != self.name):
             self._meet(name)
         if any(each.subject.startswith(RETIRED) for each in known):
-            for name in self._core.durability.registry.retired & self.participants.keys():
+            for name in self._core.durability.cluster_state.retired & self.participants.keys():
                 del self.participants[name]
                 self._out.end(name)
-        if is_other and self._life:
+        if is_other and self._incarnation:
             self._adopt()
         self.look()
         self.say()
@@ -117,7 +117,7 @@ class Multicasting:
         if participant is None:
             self._out.end(name)
         else:
-            self._out.begin(name, participant.life)
+            self._out.begin(name, participant.incarnation)
             self._out.join(name, participant.joined)
 
     def _adopt(self) -> None:
@@ -161,8 +161,8 @@ class Multicasting:
 
     def _near(self) -> list[str]:
         """The participants that can be reached."""
-        registry = self._core.durability.registry
-        return [name for name in self.participants if registry.next_hop(name) is not None]
+        cluster_state = self._core.durability.cluster_state
+        return [name for name in self.participants if cluster_state.next_hop(name) is not None]
 
     def _use(self, plan: int) -> None:
         self._used = plan
@@ -180,10 +180,10 @@ class Multicasting:
         can_hear = self._core.settings.multicast and self._epochs
         joined = next(reversed(self._epochs)) if can_hear else 0
         text = text_of(joined, self._used)
-        registry = self._core.durability.registry
-        said = registry.fact(self.name, PART)
-        if said is None or (said.filter, said.claimed_us) != (text, self._life):
-            registry.announce(PART, filter=text, claimed_us=self._life)
+        cluster_state = self._core.durability.cluster_state
+        said = cluster_state.fact(self.name, PART)
+        if said is None or (said.filter, said.claimed_us) != (text, self._incarnation):
+            cluster_state.announce(PART, filter=text, claimed_us=self._incarnation)
 
     # --- events that are published here ---
 
@@ -250,7 +250,7 @@ class Multicasting:
         addressed = message.addressed
         assert addressed is not None
         principal = neighbour.principal
-        is_free = principal.publishes_all and principal.hears_all
+        is_free = principal.publishes_all and principal.may_receive_all
         on: list[tuple[str, int]] = []
         for name, number in addressed.to:
             if number and not is_free:
@@ -262,14 +262,14 @@ class Multicasting:
             else:
                 self._in.event(
                     message.source,
-                    addressed.life,
+                    addressed.incarnation,
                     number,
                     parcel,
                     durable=message.durable,
                     now=self._core.at.now,
                 )
         if on:
-            passed = Addressed(tuple(on), addressed.life, addressed.hops + 1)
+            passed = Addressed(tuple(on), addressed.incarnation, addressed.hops + 1)
             self._ways.pass_on(
                 message.source, parcel, passed, neighbour.name, durable=message.durable
             )
@@ -278,7 +278,7 @@ class Multicasting:
     def receive(self, neighbour: Neighbour, message: FlowStands | Heard) -> None:
         """Something is said of a flow, by who may receive and publish all."""
         principal = neighbour.principal
-        if not (principal.publishes_all and principal.hears_all):
+        if not (principal.publishes_all and principal.may_receive_all):
             self._core.complain("beyond_grant", neighbour.name, 1, said=type(message).__name__)
         elif isinstance(message, FlowStands):
             self._stands(neighbour, message)
@@ -289,10 +289,10 @@ class Multicasting:
         """How a flow stands is for this broker, or is passed on."""
         if message.receiver != self.name:
             self._ways.relay(message.sender, message.receiver, message, neighbour.name)
-        elif message.receiver_life == self._life:
+        elif message.receiver_life == self._incarnation:
             self._in.state(
                 message.sender,
-                message.life,
+                message.incarnation,
                 stage=message.stage,
                 number=message.number,
                 gone=message.gone,
@@ -304,7 +304,7 @@ class Multicasting:
         """How far a receiver has got is for this broker, or is passed on."""
         if message.sender != self.name:
             self._ways.relay(message.receiver, message.sender, message, neighbour.name)
-        elif message.life == self._life:
+        elif message.incarnation == self._incarnation:
             self._out.hear(
                 message.receiver,
                 message.receiver_life,
@@ -321,7 +321,7 @@ class Multicasting:
             self._arrived(parcel, durable)
         except Exception as error:  # noqa: BLE001  # a fault of ours, and nobody is there to be told
             self._core.fault("addressed events", error)
-            self._core.lapses.note("addressed events failed")
+            self._core.loss_reports.note("addressed events failed")
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """Return the clients here that want events addressed to this broker."""
@@ -347,7 +347,7 @@ class Multicasting:
         lost = out.lost + into.lost
         if lost != self._lost:
             self._core.report("warning", "flow_lost", events=lost - self._lost)
-            self._core.lapses.note("a flow lost events")
+            self._core.loss_reports.note("a flow lost events")
             self._lost = lost
 
     def _say(self, said: Said) -> None:
@@ -361,7 +361,7 @@ class Multicasting:
     def _standing(self, said: FlowState) -> FlowStands:
         return FlowStands(
             self.name,
-            self._life,
+            self._incarnation,
             said.receiver,
             said.receiver_life,
             said.stage,
@@ -373,9 +373,9 @@ class Multicasting:
     def _say_heard(self, hearing: Hearing) -> None:
         message = Heard(
             self.name,
-            self._life,
+            self._incarnation,
             hearing.sender,
-            hearing.sender_life,
+            hearing.sender_incarnation,
             hearing.stage,
             hearing.number,
             hearing.lacking,
@@ -383,7 +383,7 @@ class Multicasting:
         self._ways.relay(self.name, hearing.sender, message, "")
 
     def _by_links(self, parcel: Parcel, to: tuple[tuple[str, int], ...], *, durable: bool) -> None:
-        self._ways.pass_on(self.name, parcel, Addressed(to, self._life), "", durable=durable)
+        self._ways.pass_on(self.name, parcel, Addressed(to, self._incarnation), "", durable=durable)
 
     # --- time ---
 
@@ -446,7 +446,7 @@ class Multicasting:
         current, said = self._core.plans.current, Participants()
         if current is None:
             return ""
-        fact = self._core.durability.registry.fact(broker, PART)
+        fact = self._core.durability.cluster_state.fact(broker, PART)
         said.learn([] if fact is None else [fact])
         known = said.get(broker)
         if known is not None and current.id in known.joined:

@@ -15,29 +15,29 @@ from palio.errors import DamagedFrame, IllegalMessage, PalioError
 from palio.matching.protocol import Matcher
 from palio.matching.reference import Reference
 from palio.multicast.datagrams import Datagram
+from palio.node.admin_queries import AdminQueries
 from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Answered, Close, Effect, Moment, Send, Store
-from palio.node.finding import Finder
-from palio.node.greetings import Greetings
+from palio.node.failure_detector import TICKS_A_HEARTBEAT, FailureDetector
+from palio.node.handshake import Handshake
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
+from palio.node.inbound_dispatcher import InboundDispatcher
 from palio.node.leaving import Leaving
 from palio.node.limits import REASON_CHARS
-from palio.node.link_reports import LinkReports
+from palio.node.link_drain import LinkDrain
+from palio.node.link_state_batcher import LinkStateBatcher
 from palio.node.links import Link, Links
 from palio.node.membership import Membership
 from palio.node.operations import Record
-from palio.node.partings import Partings
+from palio.node.peer_discovery import PeerDiscovery
 from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
-from palio.node.questions import Questions
-from palio.node.reception import Reception
 from palio.node.requests import RequestHandler
 from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
-from palio.node.watching import TICKS_A_HEARTBEAT, Watch
 from palio.protocol.messages import (
     UNCOUNTED,
     Bye,
@@ -48,7 +48,7 @@ from palio.protocol.messages import (
     Ping,
     Pong,
     Publish,
-    Seen,
+    StreamAck,
     Welcome,
 )
 from palio.protocol.names import check_name
@@ -101,36 +101,45 @@ class Node:
         )
         self._cancelling = Cancelling(self._core)
         self._publishing = Publishing(self._core)
-        self._questions = Questions(self._core, self._publishing)
+        self._admin_queries = AdminQueries(self._core, self._publishing)
         self._links = Links(self._core)
-        self._peers = Peers(self._core, self._links, self._questions, self._publishing.detours)
-        self._partings = Partings(self._core, self._links, self._peers)
-        self._finding = Finder(self._core, self._links, self._partings)
-        self._membership = Membership(self._core, self._links, self._partings, self._finding)
-        self._questions.peers = self._membership.peers
-        self._greetings = Greetings(
-            self._core, self._links, self._peers, self._questions, self._finding, self._membership
+        self._peers = Peers(self._core, self._links, self._admin_queries, self._publishing.reroutes)
+        self._link_drain = LinkDrain(self._core, self._links, self._peers)
+        self._peer_discovery = PeerDiscovery(self._core, self._links, self._link_drain)
+        self._membership = Membership(
+            self._core, self._links, self._link_drain, self._peer_discovery
         )
-        self._leaving = Leaving(self._core, self._peers, self._publishing.holding)
-        self._reception = Reception(
+        self._admin_queries.peers = self._membership.peers
+        self._handshake = Handshake(
+            self._core,
+            self._links,
+            self._peers,
+            self._admin_queries,
+            self._peer_discovery,
+            self._membership,
+        )
+        self._leaving = Leaving(self._core, self._peers, self._publishing.publish_barrier)
+        self._inbound_dispatcher = InboundDispatcher(
             self._core,
             self._publishing,
-            self._questions,
+            self._admin_queries,
             RequestHandler(self._core, self._peers, self._cancelling),
             self._membership,
             self._leaving,
             self._peers,
         )
-        self._watch = Watch(self._core, self._links, self._peers, self._publishing)
+        self._failure_detector = FailureDetector(
+            self._core, self._links, self._peers, self._publishing
+        )
         self._core.facts_came = self._publishing.multicasting.learn
         self._unfinished = (
             self._peers.leaving,
-            self._core.telling.waiting,
+            self._core.table_sync.waiting,
             self._cancelling.unfinished,
-            self._publishing.detours.waiting,
+            self._publishing.reroutes.waiting,
         )
         """That of which every `tick` does a piece."""
-        self._link_reports = LinkReports(self._core)
+        self._link_state_batcher = LinkStateBatcher(self._core)
         self._is_closing = False
         self._round: Iterator[int] | None = None
         """The rest of a look round that has begun."""
@@ -159,14 +168,14 @@ class Node:
     @property
     def _leads_round(self) -> bool:
         """True if all ways that can lead round this broker do."""
-        return self._core.router.is_in_order and not len(self._publishing.holding)
+        return self._core.router.is_in_order and not len(self._publishing.publish_barrier)
 
     @property
     def _has_left(self) -> bool:
         """True if nobody but clients here misses anything once this broker is gone."""
-        is_behind = any(each.queued_bytes for each in self._core.neighbours.values())
-        is_behind = is_behind or bool(self._publishing.detours.waiting)
-        return self.is_leaving and self._leads_round and not is_behind
+        has_pending_updates = any(each.queued_bytes for each in self._core.neighbours.values())
+        has_pending_updates = has_pending_updates or bool(self._publishing.reroutes.waiting)
+        return self.is_leaving and self._leads_round and not has_pending_updates
 
     def principal(self, link: int) -> Principal:
         """The principal at the other end of a connection that was greeted."""
@@ -176,7 +185,11 @@ class Node:
 
     @property
     def _has_unfinished(self) -> bool:
-        return any(self._unfinished) or self._publishing.holding.is_over or self._leaving.is_ready
+        return (
+            any(self._unfinished)
+            or self._publishing.publish_barrier.is_over
+            or self._leaving.is_ready
+        )
 
     # --- inputs ---
 
@@ -185,10 +198,10 @@ class Node:
         core = self._core
         core.at = at
         self.wake_at = self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
-        self._watch.begin()
-        self._finding.begin()
+        self._failure_detector.begin()
+        self._peer_discovery.begin()
         self._membership.begin()
-        core.durability.registry.begin(at.wall_us)
+        core.durability.cluster_state.begin(at.wall_us)
         core.begin()
         self._publishing.times.begin()
         self._publishing.multicasting.begin()
@@ -206,7 +219,7 @@ class Node:
         """
         core = self._core
         core.at = at
-        self._finding.dialled(url)
+        self._peer_discovery.dialled(url)
         known = core.neighbours.get(peer)
         if known is not None and known.link is not None:
             # It has dialled meanwhile: what comes by that link is not to be sent again by this one.
@@ -215,7 +228,7 @@ class Node:
         introduction = self._links.open(link, dialed=True, url=url)
         stream = Stream() if known is None else known.stream
         session = "" if known is None else known.id
-        seeks = self._finding.seeks(url)
+        seeks = self._peer_discovery.seeks(url)
         hello = introduction.hello(session, stream.received, seeks=seeks)
         core.out.append(Send(link, hello))
         return self._effects()
@@ -224,14 +237,14 @@ class Node:
         """No connection could be made to an address, this time."""
         self._core.at = at
         self._core.report("debug", "unreachable", url=url, reason=reason[:REASON_CHARS])
-        self._finding.unreachable(url)
+        self._peer_discovery.unreachable(url)
         self._membership.unreachable(url, reason)
         return self._effects()
 
     def reachable_at(self, url: str, at: Moment) -> list[Effect]:
         """Where others can reach this broker; empty if they cannot. All brokers are told."""
         self._core.at = at
-        self._core.whereabouts.tell(url)
+        self._core.address_book.tell(url)
         return self._effects()
 
     def receive(
@@ -255,14 +268,14 @@ class Node:
                 self._links.hang_up(link, error)
         else:
             try:
-                self._reception.take(state.party, message, up_to)
+                self._inbound_dispatcher.take(state.party, message, up_to)
             except PalioError as error:
                 self._refuse(link, state, error)
             except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
                 problem = core.fault(kind.__name__, error)
                 reason = f"the broker failed on this {kind.__name__} ({problem})"
                 failed = IllegalMessage(f"link {link}", reason)
-                if not self._reception.answer(state.party, message, failed):
+                if not self._inbound_dispatcher.answer(state.party, message, failed):
                     self._refuse(link, state, failed)
         return self._effects()
 
@@ -318,14 +331,14 @@ class Node:
         """Time has passed: look round, in pieces with other inputs between them."""
         core = self._core
         core.at = at
-        core.lag.note(at.now - self.wake_at, at.now, core.durability.registry.heard_of)
+        core.lag.note(at.now - self.wake_at, at.now, core.durability.cluster_state.heard_of)
         events = core.durability.events
         is_due = events.wake_at <= at.now
         if is_due:
             core.perform(events.tick(at.now))
         is_due = self._publishing.multicasting.tick() or is_due
-        is_due = self._watch.tick() or is_due
-        is_due = self._finding.tick() or is_due
+        is_due = self._failure_detector.tick() or is_due
+        is_due = self._peer_discovery.tick() or is_due
         self._membership.look()
         composites = core.assembling.advance(at)
         if composites is not None:
@@ -333,10 +346,10 @@ class Node:
             core.route(composites)
         if self._has_unfinished:
             is_due = True
-            self._publishing.holding.send_some()
-            self._publishing.detours.go_on()
+            self._publishing.publish_barrier.send_some()
+            self._publishing.reroutes.go_on()
             self._peers.let_go()
-            core.telling.go_on()
+            core.table_sync.go_on()
             self._cancelling.go_on()
             self._leaving.go_on()
         if is_due and at.now < self._round_at:
@@ -344,7 +357,7 @@ class Node:
             return self._effects()
         if self._round is None:
             late = max(0.0, at.now - self._round_at)
-            self._round = chain(self._watch.round(late=late), self._leaving.look())
+            self._round = chain(self._failure_detector.round(late=late), self._leaving.look())
         self.wake_at = at.now
         done = 0
         for steps in self._round:
@@ -384,23 +397,23 @@ class Node:
 
     def _about_connection(self, link: int, state: Link, message: Message) -> None:
         core, party = self._core, state.party
-        if type(message) not in (state.greetings if party is None else party.MAY_SAY):
+        if type(message) not in (state.handshake if party is None else party.MAY_SAY):
             raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
         match message:
             case Hello() if self._is_closing:
                 self._links.close(link, Bye("closed", "the broker is going down"))
             case Hello():
-                self._greetings.greet(link, state, message)
+                self._handshake.greet(link, state, message)
             case Challenge():
                 core.out.append(Send(link, state.introduction.prove(message)))
             case Welcome():
-                self._greetings.welcomed(link, state, message)
+                self._handshake.welcomed(link, state, message)
                 self._membership.linked(state)
             case Ping():
                 core.out.append(Send(link, Pong()))
             case Pong() if isinstance(party, Neighbour):
                 self._peers.measured(link, party)
-            case Seen(count) if party is not None:
+            case StreamAck(count) if party is not None:
                 party.seen(count)
                 core.flow(party)
             case Bye():
@@ -446,9 +459,9 @@ class Node:
     def _follow_up(self) -> None:
         """Deal with all that the input led to beyond its own effects, and set the next alarm."""
         core = self._core
-        self._link_reports.look()
+        self._link_state_batcher.look()
         core.settle_up()
-        core.fact_reports.send_due(core.at.now)
+        core.fact_batcher.send_due(core.at.now)
         if self._has_unfinished:
             self.wake_at = core.at.now
         due_at = min(
@@ -456,10 +469,10 @@ class Node:
             core.caught_up_at,
             core.assembling.due_at(core.at),
             self._publishing.multicasting.wake_at,
-            self._watch.wake_at,
-            self._finding.wake_at,
-            self._link_reports.wake_at,
-            core.fact_reports.wake_at,
+            self._failure_detector.wake_at,
+            self._peer_discovery.wake_at,
+            self._link_state_batcher.wake_at,
+            core.fact_batcher.wake_at,
         )
         # What only counts from now on, as looks at neighbours do with the first one, may have been
         # due long ago. An alarm is set for now, then, and is not late.
@@ -467,4 +480,4 @@ class Node:
 
     def status(self) -> dict[str, Any]:
         """Counts for people and metrics."""
-        return self._questions.status()
+        return self._admin_queries.status()

@@ -29,7 +29,7 @@ class Claim(NamedTuple):
     home: str
     """Empty if it is over: that outdoes all claims up to its number."""
     client: str = ""
-    visit: int = 0
+    session_epoch: int = 0
     """The how many-th session of that client: of two that are claimed at once the later counts."""
     revision: int = 0
     """How often its filter was changed since."""
@@ -51,7 +51,14 @@ class Claim(NamedTuple):
     @property
     def rank(self) -> tuple[int, bool, str, int, str, int]:
         """A total order, the same at all brokers."""
-        return (self.number, self.is_over, self.client, self.visit, self.home, self.revision)
+        return (
+            self.number,
+            self.is_over,
+            self.client,
+            self.session_epoch,
+            self.home,
+            self.revision,
+        )
 
 
 class Put(NamedTuple):

@@ -1,8 +1,8 @@
 """`Participants`: who takes part in flows, as brokers say in facts.
 
-Such a fact (`PART`) has the life of the broker in `claimed_us`, and as its text two plans by their
-ids, 0 for none: that whose groups it has joined, and that by which it sends. An empty text says
-that it takes part no longer.
+Such a fact (`PART`) has the incarnation of the broker in `claimed_us`, and as its text two plans
+by their ids, 0 for none: that whose groups it has joined, and that by which it sends. An empty
+text says that it takes part no longer.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from palio.node.vouching import PART
+from palio.node.fact_verifier import PART
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Fact
 
@@ -18,7 +18,7 @@ from palio.protocol.messages import Fact
 class Participant(NamedTuple):
     """A broker that takes part."""
 
-    life: int
+    incarnation: int
     joined: tuple[int, ...]
     """The plan whose groups it has joined, and before it that which it may not have left yet."""
     used: int
@@ -41,7 +41,7 @@ class Participants(dict[str, Participant]):
     >>> known.learn([Fact("b2", 1, PART, filter="7 0", claimed_us=5)])
     ['b2']
     >>> known.learn([Fact("b2", 2, PART, filter="8 7", claimed_us=5)]), known["b2"]
-    (['b2'], Participant(life=5, joined=(7, 8), used=7))
+    (['b2'], Participant(incarnation=5, joined=(7, 8), used=7))
     >>> known.learn([Fact("b2", 3, PART, filter="what?", claimed_us=5)]), known
     (['b2'], {})
     """
@@ -61,7 +61,7 @@ class Participants(dict[str, Participant]):
         if said is None:
             return
         joined, used = said
-        is_same = before is not None and before.life == fact.claimed_us and before.joined
+        is_same = before is not None and before.incarnation == fact.claimed_us and before.joined
         earlier = before.joined[-1] if before is not None and is_same else joined
         plans = tuple(dict.fromkeys(each for each in (earlier, joined) if each))
         self[fact.origin] = Participant(fact.claimed_us, plans, used)

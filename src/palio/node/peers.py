@@ -8,14 +8,14 @@ from itertools import islice
 from typing import Final
 
 from palio.errors import LimitExceeded, NotSupported
-from palio.node.allowances import Allowance
+from palio.node.admin_queries import AdminQueries
 from palio.node.authority import Principal
 from palio.node.core import Core
-from palio.node.detours import Detours
 from palio.node.effects import Send
 from palio.node.limits import LEAST_SHARE, MAX_SESSIONS_OF_ONE, UNSEEN_BYTES
 from palio.node.links import Links
-from palio.node.questions import Questions
+from palio.node.rate_limiters import RateLimiter
+from palio.node.reroutes import Reroutes
 from palio.node.round_trips import RoundTrips
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.protocol.messages import Bye, Ping
@@ -47,15 +47,17 @@ def circle(name: str, other: str, routing: str) -> NotSupported:
 class Peers:
     """Whoever has a session with this broker."""
 
-    def __init__(self, core: Core, links: Links, questions: Questions, detours: Detours) -> None:
+    def __init__(
+        self, core: Core, links: Links, admin_queries: AdminQueries, reroutes: Reroutes
+    ) -> None:
         self._core = core
-        self._detours = detours
+        self._reroutes = reroutes
         self._links = links
-        self._questions = questions
+        self._admin_queries = admin_queries
         self.leaving: deque[Session] = deque()
         """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
         self._looked_at = -1
-        """The state of the registry when circles were looked for last."""
+        """The state of the cluster_state when circles were looked for last."""
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
         self._measured: dict[str, None] = {}
@@ -79,7 +81,7 @@ class Peers:
                 maximum=core.settings.max_sessions,
                 remedy="try another broker",
             )
-        allowance = core.allowances.of(principal)
+        allowance = core.rate_limiters.of(principal)
         most = principal.limits.sessions or MAX_SESSIONS_OF_ONE
         if len(allowance.sessions) >= most and not self.end_away(allowance, sessions=1):
             raise LimitExceeded(
@@ -102,13 +104,13 @@ class Peers:
             publisher=publisher,
         )
         session.identity, session.allowance = identity, allowance
-        core.allowances.begin(allowance, id)
+        core.rate_limiters.begin(allowance, id)
         core.sessions[id] = session
         core.by_peer[session.peer] = (session, -1)
         return session
 
     def end_away(
-        self, allowance: Allowance, *, sessions: int = 0, subscriptions: int = 0, cost: int = 0
+        self, allowance: RateLimiter, *, sessions: int = 0, subscriptions: int = 0, cost: int = 0
     ) -> bool:
         """Make room for a principal that has no more: its sessions without a connection end, the
         longest away first. None of them if that is not enough, which is `False`.
@@ -163,7 +165,7 @@ class Peers:
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
         core.greeted[neighbour] = core.at.now
-        core.durability.registry.join(neighbour.name, core.at)
+        core.durability.cluster_state.join(neighbour.name, core.at)
         self._weigh(neighbour)
 
     def ask(self, neighbour: Neighbour, *, is_silent: bool = False) -> None:
@@ -193,7 +195,7 @@ class Peers:
         if not self._measured or core.at.now < self._weights_at:
             return
         measured, self._measured = self._measured, {}
-        self._weights_at = core.at.now + WEIGHT_PACE_S * len(core.durability.registry.brokers)
+        self._weights_at = core.at.now + WEIGHT_PACE_S * len(core.durability.cluster_state.brokers)
         for name in measured:
             if name in core.neighbours:
                 self._weigh(core.neighbours[name])
@@ -232,12 +234,12 @@ class Peers:
         core = self._core
         for durable in list(session.durables.values()):
             core.release(durable)
-        core.outlets.leave(session)
+        core.publisher_endpoints.leave(session)
         del core.sessions[session.id], core.by_peer[session.peer]
         core.settling.end(session)
         allowance = session.allowance
         session.forget()
-        core.allowances.end(allowance, session.id)
+        core.rate_limiters.end(allowance, session.id)
         if len(session.subscriptions) <= STEPS:
             core.route(core.router.detach(session.peer))
         else:  # nothing goes to it any longer; its place goes piece by piece
@@ -296,10 +298,10 @@ class Peers:
         """Links that were made at once may close a circle that nobody saw before. Where the routing
         needs a tree, both ends of the one with the greatest names part.
         """
-        core, registry = self._core, self._core.durability.registry
-        if registry.ways == self._looked_at:
+        core, cluster_state = self._core, self._core.durability.cluster_state
+        if cluster_state.ways == self._looked_at:
             return
-        self._looked_at = registry.ways
+        self._looked_at = cluster_state.ways
         in_trees = [
             each
             for each in core.neighbours.values()
@@ -307,7 +309,7 @@ class Peers:
         ]
         if not in_trees:
             return
-        said = {broker: registry.links(broker) for broker in registry.brokers}
+        said = {broker: cluster_state.links(broker) for broker in cluster_state.brokers}
         links = {
             edge_of(broker, near)
             for broker, all_near in said.items()
@@ -340,11 +342,11 @@ class Peers:
         if not missed:
             return
         near = [each.name for each in core.neighbours.values() if each.link is not None]
-        registry = core.durability.registry
-        within_reach = registry.reached_over(near)
+        cluster_state = core.durability.cluster_state
+        within_reach = cluster_state.reached_over(near)
         for each in missed:
             is_on_graph = core.settings.graph_with(each.name) is GraphKind.GRAPH
-            beyond = (each.name, *registry.links(each.name))
+            beyond = (each.name, *cluster_state.links(each.name))
             if is_on_graph and not within_reach.isdisjoint(beyond):
                 self.end_neighbour(each)
 
@@ -357,12 +359,12 @@ class Peers:
         self._links.replaced(neighbour, "a new session")
         unseen = neighbour.unseen
         neighbour.forget()
-        core.telling.forget(neighbour)
-        core.durability.registry.leave(neighbour.name)
+        core.table_sync.forget(neighbour)
+        core.durability.cluster_state.leave(neighbour.name)
         if neighbour.is_taken_in:
             core.route(core.router.detach(neighbour.peer))
-        self._detours.part(neighbour, unseen)
-        self._detours.go_on()  # ahead of what tells others that the link is gone
+        self._reroutes.part(neighbour, unseen)
+        self._reroutes.go_on()  # ahead of what tells others that the link is gone
         if not in_order:
-            core.lapses.note(f"the session with {neighbour.name!r} ended")
-        self._questions.lost(neighbour)
+            core.loss_reports.note(f"the session with {neighbour.name!r} ended")
+        self._admin_queries.lost(neighbour)

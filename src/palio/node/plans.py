@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from palio.errors import PalioError
 from palio.multicast.documents import unpack
 from palio.multicast.plans import GroupPlan
-from palio.node.registry import Registry
-from palio.node.vouching import PLAN, RETIRED
+from palio.node.cluster_state import ClusterState
+from palio.node.fact_verifier import PLAN, RETIRED
 from palio.protocol.messages import Fact
 
 _ID_BITS: Final = 62
@@ -41,15 +41,17 @@ class Plans:
 
     >>> from palio.multicast.listed import flooding
     >>> from palio.multicast.documents import pack
-    >>> registry = Registry("b1")
-    >>> plans = Plans(registry)
-    >>> registry.announce(PLAN, filter=pack(flooding(("b1", "b2"))), claimed_us=plans.next_epoch(7))
-    >>> plans.learn(registry.news), plans.current.origin, plans.current.epoch_us
+    >>> cluster_state = ClusterState("b1")
+    >>> plans = Plans(cluster_state)
+    >>> cluster_state.announce(
+    ...     PLAN, filter=pack(flooding(("b1", "b2"))), claimed_us=plans.next_epoch(7)
+    ... )
+    >>> plans.learn(cluster_state.news), plans.current.origin, plans.current.epoch_us
     (True, 'b1', 7)
     """
 
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
+    def __init__(self, cluster_state: ClusterState) -> None:
+        self._cluster_state = cluster_state
         self._origins: dict[str, None] = {}
         """The brokers that have stated plans."""
         self._id = 0
@@ -60,7 +62,7 @@ class Plans:
         """The fact that counts, even if it says that there is no plan."""
         self.problem = ""
         """Why the plan that it states is not used."""
-        self.learn(registry.facts())
+        self.learn(cluster_state.facts())
 
     def learn(self, facts: Iterable[Fact]) -> bool:
         """Facts are new: whether another plan counts now."""
@@ -93,7 +95,7 @@ class Plans:
         return wall_us if self.stated is None else max(wall_us, self.stated.claimed_us + 1)
 
     def _newest(self) -> Fact | None:
-        known = (self._registry.fact(origin, PLAN) for origin in self._origins)
+        known = (self._cluster_state.fact(origin, PLAN) for origin in self._origins)
         return max(
             (fact for fact in known if fact is not None),
             key=lambda fact: (fact.claimed_us, fact.origin),

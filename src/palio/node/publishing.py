@@ -21,14 +21,14 @@ from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.carrying import Carrying
 from palio.node.core import Core, Waiter
-from palio.node.detours import Detours
 from palio.node.durability import NO_DISK, packed
 from palio.node.durable import AtHomes
-from palio.node.holding import Holding
 from palio.node.limits import MAX_PROMISES, TIME_AHEAD_US, TIME_KEPT_S
-from palio.node.mentions import check_names
 from palio.node.multicasting import Multicasting
+from palio.node.name_validation import check_names
 from palio.node.operations import PutTime
+from palio.node.publish_barrier import PublishBarrier
+from palio.node.reroutes import Reroutes
 from palio.node.sessions import Neighbour, PeerSession, Session
 from palio.node.streams import UNREAD
 from palio.protocol.batches import check_size, check_texts
@@ -59,8 +59,8 @@ class Publishing:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.times = Times(core)
-        self.holding = Holding(core, self._go)
-        self.detours = Detours(core, self._go)
+        self.publish_barrier = PublishBarrier(core, self._go)
+        self.reroutes = Reroutes(core, self._go)
         self.multicasting = Multicasting(core, self._arrived)
         self.carrying = Carrying(core)
         self._follows_sources = core.router.follows_sources
@@ -116,7 +116,7 @@ class Publishing:
             parcel = given.stamped(session.publisher, message.first_seq, self.times.next_us())
             if not session.principal.publishes_all:
                 parcel = _permitted(session, parcel, refused)
-            outlet = session.outlet or core.outlets.of(session)
+            outlet = session.outlet or core.publisher_endpoints.of(session)
             if self._is_advertised and parcel.count:
                 announced = core.router.announced(outlet, parcel)
                 if announced is not None:
@@ -137,7 +137,7 @@ class Publishing:
             self._publish_durable(session, parcel, wanted, last, message.durable)
         if is_held:
             answer = None if is_durable else partial(self._taken, session, last)
-            self.holding.put(outlet, parcel, durable=is_durable, then=answer)
+            self.publish_barrier.put(outlet, parcel, durable=is_durable, then=answer)
             return
         self._send(ways, parcel, durable=is_durable)
         if not is_durable:
@@ -148,8 +148,8 @@ class Publishing:
 
     def _must_wait(self, sender: Peer) -> bool:
         """Return whether events have to wait while the tree of a graph changes."""
-        is_idle = not self._core.router.is_changing and not self.holding.waiting
-        return not is_idle and self.holding.must_wait(sender)
+        is_idle = not self._core.router.is_changing and not self.publish_barrier.waiting
+        return not is_idle and self.publish_barrier.must_wait(sender)
 
     def _failed(self, session: Session, message: Publish, error: Exception) -> None:
         """Events are refused, as something is wrong with them, or with us."""
@@ -301,9 +301,9 @@ class Publishing:
         if message.addressed is not None:
             self.multicasting.forward(neighbour, message, parcel)
         elif message.detour is not None:
-            self.detours.receive(parcel, message.detour, durable=message.durable)
+            self.reroutes.receive(parcel, message.detour, durable=message.durable)
         elif self._must_wait(neighbour.peer):
-            self.holding.put(neighbour.peer, parcel, durable=message.durable)
+            self.publish_barrier.put(neighbour.peer, parcel, durable=message.durable)
         else:
             self._send(self._ways(neighbour.peer, parcel), parcel, durable=message.durable)
 
@@ -315,7 +315,7 @@ class Publishing:
             ways = self._ways(sender, parcel)
         except Exception as error:  # noqa: BLE001  # a fault of ours, after they were accepted
             self._core.fault("held events", error)
-            self._core.lapses.note("held events failed")
+            self._core.loss_reports.note("held events failed")
             return
         self._send(ways, parcel, durable=durable)
 
@@ -346,7 +346,7 @@ class Publishing:
                 if neighbour is not None and neighbour.is_taken_in:
                     self._pass_on(neighbour, parcel, mask, durable=durable)
                 else:
-                    self.detours.add(peer.name, Forward(parcel, pack_mask(mask), durable))
+                    self.reroutes.add(peer.name, Forward(parcel, pack_mask(mask), durable))
 
     def _deliver(
         self,
@@ -371,7 +371,7 @@ class Publishing:
         self, neighbour: Neighbour, parcel: Parcel, mask: RowMask, *, durable: bool
     ) -> None:
         principal = neighbour.principal
-        if not principal.hears_all:
+        if not principal.may_receive_all:
             mask = mask & hearable(principal, parcel)
             if not mask.any():
                 return
@@ -390,7 +390,7 @@ def _part(party: PeerSession, parcel: Parcel, mask: RowMask) -> tuple[Parcel, by
     if parcel.count == 1 or mask.all():
         return parcel, None
     wanted = int(mask.sum())
-    if party.principal.hears_all and not worth_copying(wanted, len(parcel)):
+    if party.principal.may_receive_all and not worth_copying(wanted, len(parcel)):
         return parcel, pack_mask(mask)
     return parcel.select(mask), None
 

@@ -32,11 +32,11 @@ from palio.node.cancelling import Cancelling
 from palio.node.core import Core, Waiter
 from palio.node.durability import NO_DISK
 from palio.node.durable import UNREADY
+from palio.node.fact_verifier import LOG, PLAN
 from palio.node.limits import MAX_PRINCIPAL_COST
 from palio.node.operations import Claim, Follow
 from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
-from palio.node.vouching import LOG, PLAN
 from palio.protocol.failures import failure
 from palio.protocol.limits import TOGETHER_CHARS, check_seconds
 from palio.protocol.messages import (
@@ -53,13 +53,13 @@ from palio.protocol.messages import (
     Gaps,
     Replace,
     Retire,
+    SessionEpoch,
     Settle,
     Subscribe,
     SubscribeAll,
     Unadvertise,
     Unsubscribe,
     Update,
-    Visit,
     Withdraw,
     Withdrawn,
 )
@@ -184,13 +184,13 @@ class RequestHandler:
                 offer = parse_advertisement(text)
                 check_advertisement(offer, session.principal)
                 self._check_advertised()
-                self._core.outlets.advertise(session, key, offer)
+                self._core.publisher_endpoints.advertise(session, key, offer)
             case Unadvertise(_, key):
-                self._core.outlets.unadvertise(session, key)
+                self._core.publisher_endpoints.unadvertise(session, key)
             case Withdraw(_, text):
                 offer = parse_advertisement(text)
                 self._check_advertised()
-                for owner, keys in self._core.outlets.withdraw(session, offer):
+                for owner, keys in self._core.publisher_endpoints.withdraw(session, offer):
                     owner.say(self._core.out, Withdrawn(tuple(keys)))
             case Retire(_, broker):
                 self._retire(session, broker)
@@ -209,23 +209,23 @@ class RequestHandler:
             raise NotSupported(_NO_PLAN)
         if request.plan:
             core.plans.read(request.plan)
-        registry = core.durability.registry
+        cluster_state = core.durability.cluster_state
         epoch_us = core.plans.next_epoch(core.at.wall_us)
-        before = registry.fact(core.name, PLAN)
-        if before is None or registry.is_told(before):
+        before = cluster_state.fact(core.name, PLAN)
+        if before is None or cluster_state.is_told(before):
             self._plan = before
-        registry.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
+        cluster_state.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
         core.report("info", "plan_applied", epoch_us=epoch_us, by=session.owner)
 
         def done() -> None:
             session.say(core.out, Done(request.id))
 
         def failed(reason: str) -> None:
-            stated = registry.fact(core.name, PLAN)
+            stated = cluster_state.fact(core.name, PLAN)
             if stated is not None and stated.claimed_us == epoch_us:
                 filter = "" if self._plan is None else self._plan.filter
                 was_us = 1 if self._plan is None else self._plan.claimed_us  # before all others
-                registry.announce(PLAN, filter=filter, claimed_us=was_us)
+                cluster_state.announce(PLAN, filter=filter, claimed_us=was_us)
             session.say(core.out, Failed(request.id, _not_stored(reason)))
 
         core.settle_up()
@@ -233,26 +233,28 @@ class RequestHandler:
 
     def _retire(self, session: Session, broker: str) -> None:
         core, principal = self._core, session.principal
-        registry = core.durability.registry
+        cluster_state = core.durability.cluster_state
         self._check_operate(session, "retire a broker")
-        if broker not in registry.brokers:
-            known = f"; there are {', '.join(registry.brokers)}" if principal.may_monitor else ""
+        if broker not in cluster_state.brokers:
+            known = (
+                f"; there are {', '.join(cluster_state.brokers)}" if principal.may_monitor else ""
+            )
             raise InvalidInput(f"there is no broker {broker!r:.80}{known}")
-        if broker == core.name or registry.next_hop(broker) is not None:
+        if broker == core.name or cluster_state.next_hop(broker) is not None:
             raise InvalidInput(
                 f"broker {broker!r} is not gone; stop it, and wait until it is missed "
                 f"({core.settings.peer_grace_s:g} s, peer_grace_s)"
             )
         core.report("warning", "broker_retired", broker=broker, by=session.owner)
-        log = registry.fact(broker, LOG)
-        registry.retire(broker, core.at.wall_us)
+        log = cluster_state.fact(broker, LOG)
+        cluster_state.retire(broker, core.at.wall_us)
         if log is not None and log.claimed_us:
             core.tell_loss(broker)
 
     def _check_operate(self, session: Session, what: str) -> None:
         """Refuse what session or broker may not do: others go by the word of this broker."""
         session.principal.check_operate(what)
-        own = self._core.durability.registry.vouching.own
+        own = self._core.durability.cluster_state.fact_verifier.own
         if own is not None:
             own.check_operate(what)
 
@@ -370,7 +372,10 @@ class RequestHandler:
         lease_s = check_seconds(request.lease_s, "lease_s") or core.settings.lease_s
         if not core.settings.has_disk:
             raise NotStored(NO_DISK)
-        subject, visit = f"{session.owner}/{name}", Visit(session.publisher, request.visit)
+        subject, session_epoch = (
+            f"{session.owner}/{name}",
+            SessionEpoch(session.publisher, request.session_epoch),
+        )
         self._check_home(subject)
         before = durability.newest(subject)
         has_lapsed = before is not None and before.is_lapsed
@@ -383,7 +388,7 @@ class RequestHandler:
             subject,
             0,
             core.name,
-            *visit,
+            *session_epoch,
             claimed_us=core.at.wall_us,
             filter=str(durable.bound),
         )
@@ -399,7 +404,7 @@ class RequestHandler:
         bookmark = durability.bookmarks.get(subject)
         if bookmark and before is not None and not before.is_over:
             session.say(core.out, Bookmarked(request.key, bookmark))
-        durable.session, durable.key, durable.visit = session, request.key, visit
+        durable.session, durable.key, durable.session_epoch = session, request.key, session_epoch
         session.durables[request.key] = durable
         core.by_peer[durable.peer] = (session, request.key)
         core.route(core.router.attach(durable.peer))
@@ -424,11 +429,11 @@ class RequestHandler:
 
     def _check_home(self, subject: str) -> None:
         """Refuse to take over what this broker may not receive: no other would believe that."""
-        registry = self._core.durability.registry
+        cluster_state = self._core.durability.cluster_state
         known = self._core.durability.newest(subject)
         if known is None or known.is_over or known.home == self._core.name:
             return
-        if not registry.hears(self._core.name, known.filter):
+        if not cluster_state.hears(self._core.name, known.filter):
             raise NotPermitted(
                 f"{subject} lives at broker {known.home!r}, and this broker may not hear all that "
                 "it asks for; connect to one that may"

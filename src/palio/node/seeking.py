@@ -29,7 +29,9 @@ class _Open(NamedTuple):
 
 
 class Seeking:
-    """The questions of one broker that are open. Where nobody answers, there may be a source."""
+    """The questions of one broker that are open. Where nobody answers, there may be a
+    source.
+    """
 
     def __init__(self, core: Core) -> None:
         self._core = core

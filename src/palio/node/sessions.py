@@ -15,14 +15,14 @@ import msgspec
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
-from palio.node.allowances import Allowance
 from palio.node.authority import Principal
 from palio.node.effects import Effect, Send
 from palio.node.limits import ANSWERS_PART, FEW_RECEIVERS, MAX_GAPS, QUEUES_PART
 from palio.node.operations import Claim
+from palio.node.rate_limiters import RateLimiter
 from palio.protocol.limits import PORTION_BYTES, ROUTES_UNDER_WAY, WINDOW_BYTES
 from palio.protocol.messages import (
-    NO_VISIT,
+    NO_SESSION_EPOCH,
     Assembled,
     Carry,
     Deliver,
@@ -31,8 +31,8 @@ from palio.protocol.messages import (
     Gaps,
     Message,
     Route,
-    Seen,
     StoredAt,
+    StreamAck,
     unpack_mask,
 )
 from palio.protocol.portions import weight
@@ -187,7 +187,7 @@ class PeerSession:
     def send_ack(self, out: list[Effect]) -> None:
         """Acknowledge what arrived, unless that was done."""
         if self.link is not None:
-            ack: Seen | None = self.stream.ack()
+            ack: StreamAck | None = self.stream.ack()
             if ack is not None:
                 out.append(Send(self.link, ack))
 
@@ -288,7 +288,7 @@ class Session(PeerSession):
         publisher: str,
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
-        self.allowance = Allowance(principal.name)
+        self.allowance = RateLimiter(principal.name)
         """The account of its principal, once it has begun."""
         self.owner = owner
         """Whose durable subscriptions these are."""
@@ -310,7 +310,8 @@ class Session(PeerSession):
         """True if something that it asked waits for its broker, which has just started."""
         self.last_seq = -1
         self.outlet: Peer | None = None
-        """The place in the routing table from which it publishes, once it has (`Outlets`)."""
+        """The place in the routing table from which it publishes, once it has
+        (`PublisherEndpoints`)."""
         self.waves: dict[int, None] = {}
         """Those by which it is to learn that all is in force everywhere."""
         self.promises: dict[StoredAt, deque[tuple[int, int]]] = {True: deque(), "home": deque()}
@@ -347,7 +348,7 @@ class Session(PeerSession):
         # What is left leaves the tables piece by piece, and is on the principal's account no more.
         count, cost = len(self.subscriptions), self.cost
         self._count(-count, -cost)
-        self.allowance = Allowance(self.principal.name)
+        self.allowance = RateLimiter(self.principal.name)
         self._count(count, cost)
 
     def hear_pattern(self, out: list[Effect], said: Composite | TooLate, limit: int) -> None:
@@ -515,7 +516,7 @@ class Durable:
         self.session: Session | None = None
         self.key = -1
         self.away_since = 0.0
-        self.visit = NO_VISIT
+        self.session_epoch = NO_SESSION_EPOCH
         """In which session its owner took it up."""
         self.claim: Claim | None = None
         """The last one of this broker that is on the disk. What waits before there is one was for

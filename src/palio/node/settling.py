@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Protocol, TypeAlias
 
+from palio.node.cluster_state import ClusterState
 from palio.node.limits import SHOWN_CHARS
-from palio.node.registry import Registry
 from palio.node.sessions import Session
 from palio.routing.protocol import Peer
 
@@ -60,12 +60,12 @@ class Settling:
 
     def __init__(
         self,
-        registry: Registry,
+        cluster_state: ClusterState,
         ask_tables: _AskTables,
         ask_disk: _AskDisk,
         when_written: _AskDisk,
     ) -> None:
-        self._registry = registry
+        self._cluster_state = cluster_state
         self._ask_tables = ask_tables
         self._ask_disk = ask_disk
         self._when_written = when_written
@@ -122,8 +122,8 @@ class Settling:
             return
         question.unreached.update(self._named(unreached))
         if question.ways is not None:
-            question.unreached.update(self._registry.cut_off())
-            if not question.unreached and question.ways != self._registry.ways:
+            question.unreached.update(self._cluster_state.cut_off())
+            if not question.unreached and question.ways != self._cluster_state.ways:
                 self._send(number)
                 return
         del self._open[number]
@@ -133,13 +133,13 @@ class Settling:
         """Whom an answer names for this broker. `b2/b1` is b2 that does not believe b1. What nobody
         has learned of is not passed on; that somebody is unreached is.
         """
-        registry = self._registry
+        cluster_state = self._cluster_state
         named = []
         for each in unreached:
             broker, _, origin = each.partition("/")
-            if origin in ("", registry.name) and broker != registry.name:
+            if origin in ("", cluster_state.name) and broker != cluster_state.name:
                 named.append(broker)
-        known = [each for each in named if registry.has_heard_of(each)]
+        known = [each for each in named if cluster_state.has_heard_of(each)]
         return known or [each[:SHOWN_CHARS] for each in named[:1]]
 
     def _begin(self, question: _Question) -> int:
@@ -150,16 +150,16 @@ class Settling:
 
     def _say_all(self, number: int) -> None:
         if number in self._open:  # else the session is over
-            self._registry.say_all()
+            self._cluster_state.say_all()
             self._when_written(lambda: self._send(number))
 
     def _send(self, number: int) -> None:
         question = self._open.get(number)
         if question is None:
             return
-        if self._registry.is_unwritten(question.subjects):
+        if self._cluster_state.is_unwritten(question.subjects):
             self._put_off.append(number)
             return
-        question.ways = self._registry.ways
-        question.unreached.update(self._registry.cut_off())
+        question.ways = self._cluster_state.ways
+        question.unreached.update(self._cluster_state.cut_off())
         self._ask_tables(question.peer, number)

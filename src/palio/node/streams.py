@@ -23,7 +23,7 @@ import msgspec
 from palio.matching.protocol import RowMask
 from palio.node.effects import ANYBODY, Heading, Store
 from palio.node.log import Log
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import Damaged, Follow, Impossible, Release, Say
 from palio.node.parcel_cache import ParcelCache
 from palio.node.queues import HomeStream, Line, Outgoing, Queues, T
@@ -74,7 +74,7 @@ class EntryReader:
         """Whose events an entry holds that cannot be read, if that can be."""
         return self._store.heading(entry) or Heading(ANYBODY, 0, 0, 0)
 
-    def lost(self, entry: int, rows: bytes | None) -> Notice:
+    def lost(self, entry: int, rows: bytes | None) -> LossMarker:
         """Return what replaces an entry that cannot be read: so many events, or fewer where it was
         to get all of a part of a publication.
         """
@@ -82,7 +82,7 @@ class EntryReader:
         numbers = heading.last_seq - heading.first_seq + 1
         events = numbers if rows is None else int.from_bytes(rows).bit_count()
         events = 0 if heading.publisher == ANYBODY else min(events, numbers)
-        return Notice.at(self._name, entry, heading, events)
+        return LossMarker.at(self._name, entry, heading, events)
 
 
 def without(carry: Carry, mask: RowMask) -> Carry:
@@ -287,7 +287,7 @@ class Streams:
         goal = home, stream.log
         yield Say(home, Carry(parcel, *origin, *goal, offset, previous, item.shares))
 
-    def _lost(self, item: Outgoing) -> Notice:
+    def _lost(self, item: Outgoing) -> LossMarker:
         """Return what replaces an entry that cannot be read. Of several who get some of it none is
         told whose all of it was.
         """

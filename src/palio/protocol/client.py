@@ -20,6 +20,7 @@ import msgspec
 from palio.errors import IllegalMessage, PalioError
 from palio.model.events import SEQ, TIME
 from palio.protocol.client_session import ClientSession
+from palio.protocol.dedup_window import DedupWindow
 from palio.protocol.failures import error_of
 from palio.protocol.limits import OVERLAP_S, WINDOW_BYTES
 from palio.protocol.messages import (
@@ -45,7 +46,6 @@ from palio.protocol.messages import (
 )
 from palio.protocol.publications import Publications, Receipt
 from palio.protocol.requests import DONE, Table
-from palio.protocol.seen_numbers import SeenNumbers
 
 
 class Application:
@@ -139,7 +139,7 @@ class ClientCore:
     def _send(self, message: Message) -> None:
         self.session.send(message)
 
-    def may_publish(self) -> bool:
+    def allow_publish(self) -> bool:
         """Return whether what is published leaves now: there is a connection, and the broker keeps
         up.
 
@@ -163,7 +163,7 @@ class ClientCore:
         durable: StoredAt,
         is_last: bool = True,
     ) -> None:
-        """Send events (see `Publications.publish`); `may_publish` says whether that is wise."""
+        """Send events (see `Publications.publish`); `allow_publish` says whether that is wise."""
         if self._error is None:
             self.publications.publish(parcel, receipts, durable=durable, is_last=is_last)
         else:
@@ -321,7 +321,7 @@ class Crossing:
     """
 
     def __init__(self) -> None:
-        self._seen = SeenNumbers()
+        self._seen = DedupWindow()
         self._found: set[tuple[int, tuple[tuple[str, int], ...]]] = set()
         """Occurrences, each by its key and the publishers and numbers of its events."""
 

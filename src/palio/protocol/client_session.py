@@ -52,7 +52,7 @@ from palio.protocol.messages import (
     Message,
     Ping,
     Pong,
-    Seen,
+    StreamAck,
     Subscribe,
     SubscribeAll,
     Welcome,
@@ -139,8 +139,8 @@ class ClientSession:
         soon: Callable[[], None] | None = None,
     ) -> None:
         """`returns`: a connection that broke is dialled again; else the session ends with it.
-        `paced` is called for each counted message that arrived: `Seen` is said by the shell, when
-        its consumer is done with it. Else the session says it. `soon` is called when something
+        `paced` is called for each counted message that arrived: `StreamAck` is said by the shell,
+        when its consumer is done with it. Else the session says it. `soon` is called when something
         waits to be said with what follows: the shell calls `go_on` in a moment.
         """
         self.urls = list(urls)
@@ -394,7 +394,7 @@ class ClientSession:
     def say_seen(self, count: int) -> None:
         """Say that so many messages need not be kept (see `paced`)."""
         if self.stage is Stage.ESTABLISHED:
-            self._connector.send(Seen(count))
+            self._connector.send(StreamAck(count))
 
     def receive(self, message: Message, now: float) -> None:
         """A message came over the connection."""
@@ -418,7 +418,7 @@ class ClientSession:
                 self._paced()
             elif self.stage is Stage.ESTABLISHED:
                 self._acknowledge(now, is_due=is_due)
-        elif isinstance(message, Seen):
+        elif isinstance(message, StreamAck):
             self.stream.seen(message.count)
             self._owner.flow(self)
         elif isinstance(message, Ping):

@@ -3,8 +3,9 @@
 | bytes | what |
 |---|---|
 | 17 | the stream: version, name, check (`group_keys`) |
-| 6 | the number of this packet, of all that its sender has sealed in this life; little-endian |
-| | one of four messages in msgpack, sealed by AES-GCM with all before it; 16 bytes more |
+| 6 | the number of this packet, of all that its sender has sealed in this incarnation;
+little-endian | | | one of four messages in msgpack, sealed by AES-GCM with all before it; 16 bytes
+more |
 
 The messages are arrays: whose they are, then the numbers of flows, then an event as its values or
 a batch as an Arrow message, each beside its shape; or a piece of such a message that is too long
@@ -95,8 +96,8 @@ DROPS: Final = (
     "incomplete",
 )
 """Why datagrams were dropped: shorter or longer than any; not sealed with the key; one's own; heard
-before, or too late to tell; of an earlier life of its sender; of one sender too many; sealed, but
-not legal; lacking a piece."""
+before, or too late to tell; of an earlier incarnation of its sender; of one sender too many;
+sealed, but not legal; lacking a piece."""
 
 
 # --- the messages ---
@@ -106,7 +107,7 @@ _Place: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=MAX_PIECES)]
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
     source: str
-    life: Number
+    incarnation: Number
     plan: Number
 
 
@@ -206,7 +207,7 @@ class _Outgoing:
 
 
 class Sealer:
-    """Datagrams to packets. Keep one for the life of a sender: it numbers all that it seals.
+    """Datagrams to packets. Keep one for the incarnation of a sender: it numbers all that it seals.
 
     `salt` is 16 random bytes of this sealer alone (`SALT_BYTES`).
 
@@ -231,7 +232,7 @@ class Sealer:
         """Packets of which none is longer than the mtu; `LimitExceeded` for what does not fit."""
         message = self._message(datagram)
         check_limit("a datagram in bytes", "MAX_DATAGRAM_BYTES", MAX_DATAGRAM_BYTES, len(message))
-        about = datagram.source, datagram.life, datagram.plan
+        about = datagram.source, datagram.incarnation, datagram.plan
         outgoing = self._outgoing.get(about) or self._begin(about)
         if len(message) + OVERHEAD_BYTES <= self._mtu:
             return [self._sealed(outgoing, message)]
@@ -246,11 +247,11 @@ class Sealer:
         ]
 
     def _message(self, datagram: Datagram) -> bytes:
-        source, life, plan, group, number, counts, parcel, durable = datagram
+        source, incarnation, plan, group, number, counts, parcel, durable = datagram
         if parcel is None:
-            return _encode(_Counts(source, life, plan, group, number, counts, durable))
+            return _encode(_Counts(source, incarnation, plan, group, number, counts, durable))
         shape = _described(parcel.shape)
-        of = source, life, plan, group, number, counts, durable, parcel.publisher, shape
+        of = source, incarnation, plan, group, number, counts, durable, parcel.publisher, shape
         if parcel.values is not None:
             return _encode(_Lone(*of, parcel.values))
         return _encode(_Batch(*of, parcel.payload.to_pybytes()))
@@ -258,7 +259,9 @@ class Sealer:
     def _sealed(self, outgoing: _Outgoing, message: bytes) -> bytes:
         self._counter += 1
         if self._counter > MAX_COUNTER:
-            raise LimitExceeded("packets of one life", limit="MAX_COUNTER", maximum=MAX_COUNTER)
+            raise LimitExceeded(
+                "packets of one incarnation", limit="MAX_COUNTER", maximum=MAX_COUNTER
+            )
         head = outgoing.stream + self._counter.to_bytes(_COUNTER_BYTES, "little")
         return head + outgoing.cipher.encrypt(head[_NONCE], message, head)
 
@@ -278,16 +281,16 @@ come."""
 
 
 class _Sender:
-    """The packets of a sender in its newest life."""
+    """The packets of a sender in its newest incarnation."""
 
-    __slots__ = ("life", "newest", "seen")
+    __slots__ = ("incarnation", "newest", "seen")
 
-    def __init__(self, life: int) -> None:
-        self.begin(life)
+    def __init__(self, incarnation: int) -> None:
+        self.begin(incarnation)
 
-    def begin(self, life: int) -> None:
-        """A life of which nothing was heard yet."""
-        self.life = life
+    def begin(self, incarnation: int) -> None:
+        """An incarnation of which nothing was heard yet."""
+        self.incarnation = incarnation
         self.newest = -1
         self.seen = 0
 
@@ -328,7 +331,7 @@ class _Incoming:
             return "own"
         if self.sender is None or self.about is None:
             return ""
-        if self.about[1] < self.sender.life:
+        if self.about[1] < self.sender.incarnation:
             return "stale"
         return "" if self.sender.is_fresh(counter) else "replayed"
 
@@ -400,7 +403,7 @@ class Opener:
 
     def _read(self, incoming: _Incoming, counter: int, message: bytes, now: float) -> _Found:
         said = _decode(message)
-        about = said.source, said.life, said.plan
+        about = said.source, said.incarnation, said.plan
         if incoming.about is None:
             reason = self._know(incoming, about) or incoming.refuses(counter)
             if reason:
@@ -415,13 +418,13 @@ class Opener:
             if whole is None:
                 return None
             said = _decode(whole)
-            if (said.source, said.life, said.plan) != about or isinstance(said, _Piece):
+            if (said.source, said.incarnation, said.plan) != about or isinstance(said, _Piece):
                 return "illegal"
         return self._datagram(said)
 
     def _know(self, incoming: _Incoming, about: tuple[str, int, int]) -> str:
         """A stream has told whose it is. Why it is not heard, if it is not."""
-        source, life, _ = about
+        source, incarnation, _ = about
         if source == self._name:
             incoming.is_own = True
             return "own"
@@ -430,9 +433,9 @@ class Opener:
             check_name(source, "a broker")
             if len(self._senders) >= MAX_SENDERS:
                 return "crowded"
-            sender = self._senders[source] = _Sender(life)
-        elif life > sender.life:
-            sender.begin(life)
+            sender = self._senders[source] = _Sender(incarnation)
+        elif incarnation > sender.incarnation:
+            sender.begin(incarnation)
             self._pieces.give_up(source)
         incoming.about, incoming.sender = about, sender
         return ""
@@ -447,7 +450,7 @@ class Opener:
             check_numbered(said.source, parcel)
         if len(said.counts) % 4:
             raise ValueError("numbers of flows that are not of four bytes each")
-        of = said.source, said.life, said.plan, said.group, said.number, said.counts
+        of = said.source, said.incarnation, said.plan, said.group, said.number, said.counts
         return Datagram(*of, parcel, said.durable)
 
     def _shape(self, described: bytes) -> Shape:

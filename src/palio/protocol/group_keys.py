@@ -1,8 +1,9 @@
 """`GroupKey`: the secret of all brokers that send each other datagrams, and the keys made of it.
 
-A *stream* is what one life of one sender sends under one plan. It has a name of 12 bytes that tells
-nothing to who does not have the secret, and a key of its own, derived from the secret and that name
-(HKDF). A keyed check beside the name keeps out who made one up, before anything is derived.
+A *stream* is what one incarnation of one sender sends under one plan. It has a name of 12 bytes
+that tells nothing to who does not have the secret, and a key of its own, derived from the secret
+and that name (HKDF). A keyed check beside the name keeps out who made one up, before anything is
+derived.
 """
 
 from __future__ import annotations
@@ -87,13 +88,13 @@ class Ciphers:
         self._naming = self._derived(b"names")
         self._checking = self._derived(b"checks")
 
-    def stream(self, salt: bytes, source: str, life: int, plan: int) -> bytes:
+    def stream(self, salt: bytes, source: str, incarnation: int, plan: int) -> bytes:
         """Return the head of the datagrams of a stream.
 
-        `salt` is random, and new for each who begins to send: if a life should be numbered twice,
-        which its clock may do, the two have different keys all the same.
+        `salt` is random, and new for each who begins to send: if an incarnation should be numbered
+        twice, which its clock may do, the two have different keys all the same.
         """
-        about = _encode((salt, source, life, plan))
+        about = _encode((salt, source, incarnation, plan))
         name = blake2s(about, key=self._naming, digest_size=_NAME_BYTES).digest()
         return _VERSION + name + self._check(_VERSION + name)
 

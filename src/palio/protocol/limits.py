@@ -127,7 +127,7 @@ MAX_PUBLISHERS: Final = 100_000
 """Publishers whose numbers are remembered; beyond, the one learned of longest ago is forgotten."""
 
 WINDOW_BLOCKS: Final = 16
-"""Blocks of numbers (see `seen_numbers`) that are remembered of one publisher of durable events."""
+"""Blocks of numbers (see `dedup_window`) that are remembered of one publisher of durable events."""
 
 UPDATES_UNDER_WAY: Final = 16
 """Updates of one subscription that a client has sent and its broker has not answered; those that

@@ -38,7 +38,7 @@ from palio.routing.patterns.messages import Parts
 __all__ = [
     "LEVELS",
     "NO_CLAIM",
-    "NO_VISIT",
+    "NO_SESSION_EPOCH",
     "UNCOUNTED",
     "Accepted",
     "Acknowledge",
@@ -48,7 +48,6 @@ __all__ = [
     "Advertise",
     "Answer",
     "Apply",
-    "Ask",
     "Assembled",
     "Bookmark",
     "Bookmarked",
@@ -59,6 +58,7 @@ __all__ = [
     "ClaimNumbers",
     "Deliver",
     "Detour",
+    "Digest",
     "Done",
     "Drain",
     "Ended",
@@ -74,7 +74,6 @@ __all__ = [
     "Gaps",
     "Heard",
     "Hello",
-    "Known",
     "Message",
     "Parcel",
     "Ping",
@@ -82,6 +81,7 @@ __all__ = [
     "Probe",
     "Probed",
     "Publish",
+    "Query",
     "Redirect",
     "Refused",
     "RemovePeer",
@@ -89,17 +89,17 @@ __all__ = [
     "Retire",
     "Route",
     "Seek",
-    "Seen",
+    "SessionEpoch",
     "Settle",
     "Share",
     "Sought",
     "StoredAt",
+    "StreamAck",
     "Subscribe",
     "SubscribeAll",
     "Unadvertise",
     "Unsubscribe",
     "Update",
-    "Visit",
     "Welcome",
     "Withdraw",
     "Withdrawn",
@@ -137,8 +137,8 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     version: Number
     token: str = ""
     incarnation: str = ""
-    """Drawn by a client once in its life: its publications are numbered under `name/incarnation`,
-    whatever becomes of its sessions."""
+    """Drawn by a client once in its incarnation: its publications are numbered under
+    `name/incarnation`, whatever becomes of its sessions."""
     session: str = ""
     """The session to resume; empty for a new one."""
     received: Number = 0
@@ -146,7 +146,7 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     nonce: str = ""
     """A broker's nonce, drawn for this greeting, to be signed by the answering party."""
     proof: bytes = b""
-    """A broker's signature, once it was asked for (`palio.node.introductions`)."""
+    """A broker's signature, once it was asked for (`palio.node.peer_authentication`)."""
     routing: str = ""
     """The algorithm by which a broker routes on this link."""
     identity: str = ""
@@ -202,7 +202,7 @@ class Bye(msgspec.Struct, frozen=True, tag=True):
     """True of a broker with whose session no event is lost, as ways led round it before."""
 
 
-class Seen(msgspec.Struct, frozen=True, tag=True):
+class StreamAck(msgspec.Struct, frozen=True, tag=True):
     """So many counted messages have arrived in this session: they need not be kept any longer."""
 
     count: Number
@@ -233,8 +233,9 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
     durable: str = ""
     lease_s: float = 0.0
     """How long it waits for its owner; 0 for as long as the broker likes."""
-    visit: Number = 0
-    """The how many-th session of its client this is said in, if it is durable; see `Visit`."""
+    session_epoch: Number = 0
+    """The how many-th session of its client this is said in, if it is durable; see
+    `SessionEpoch`."""
     assembled: bool = False
     """True if brokers assemble the pattern; else the client hears what any step wants."""
 
@@ -346,7 +347,7 @@ class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     """The state for the next owner of the subscription; empty if nothing has changed."""
 
 
-class Ask(msgspec.Struct, frozen=True, tag=True):
+class Query(msgspec.Struct, frozen=True, tag=True):
     """A question about the broker: `topology`, `status`, `trace`, `catalogue`, `waiting`,
     `source`.
     """
@@ -428,7 +429,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """The answer to an `Ask`."""
+    """The answer to an `Query`."""
 
     id: Number
     data: Any
@@ -558,8 +559,8 @@ class Addressed(msgspec.Struct, frozen=True):
     """For which brokers events are; nobody on the way looks for others."""
 
     to: Annotated[tuple[Addressee, ...], msgspec.Meta(min_length=1, max_length=MAX_ADDRESSEES)]
-    life: Number
-    """Which life of the broker where they were published has numbered them."""
+    incarnation: Number
+    """Which incarnation of the broker where they were published has numbered them."""
     hops: Number = 0
     """Brokers that they have passed."""
 
@@ -581,7 +582,7 @@ class FlowStands(msgspec.Struct, frozen=True, tag=True):
     """How a flow stands, from its sender to its receiver (`palio.multicast.outflow.FlowState`)."""
 
     sender: str
-    life: Number
+    incarnation: Number
     receiver: str
     receiver_life: Number
     stage: Annotated[int, msgspec.Meta(ge=0, le=2)]
@@ -602,7 +603,7 @@ class Heard(msgspec.Struct, frozen=True, tag=True):
     receiver: str
     receiver_life: Number
     sender: str
-    life: Number
+    incarnation: Number
     stage: Annotated[int, msgspec.Meta(ge=0, le=2)]
     number: Number
     lacking: Annotated[tuple[Range, ...], msgspec.Meta(max_length=MAX_RANGES)] = ()
@@ -648,20 +649,24 @@ class EntriesStored(msgspec.Struct, frozen=True, tag=True):
     """Something after it came early, so what lies between is missed."""
 
 
-class Visit(NamedTuple):
+class SessionEpoch(NamedTuple):
     """In which session a client has spoken of a durable subscription: with it, of two brokers that
     the client has been at, each knows whether it came there after it had been at the other.
     """
 
     publisher: str = ""
-    """The name that what it publishes bears: no other client has it, and no later life of it."""
+    """The name that what it publishes bears: no other client has it, and no later incarnation of
+    it."""
     number: Number = 0
     """From 1 on; 0 of a client that does not count."""
 
-    def follows(self, other: Visit) -> bool | None:
+    def follows(self, other: SessionEpoch) -> bool | None:
         """Return whether it is the later one; None if that is not known.
 
-        >>> Visit("ann/1", 3).follows(Visit("ann/1", 2)), Visit("ann/1", 3).follows(Visit("bob/1"))
+        >>> (
+        ...     SessionEpoch("ann/1", 3).follows(SessionEpoch("ann/1", 2)),
+        ...     SessionEpoch("ann/1", 3).follows(SessionEpoch("bob/1")),
+        ... )
         (True, None)
         """
         numbers = {self.number, other.number}
@@ -670,7 +675,7 @@ class Visit(NamedTuple):
         return self.number > other.number
 
 
-NO_VISIT: Final = Visit()
+NO_SESSION_EPOCH: Final = SessionEpoch()
 
 
 class ClaimNumbers(NamedTuple):
@@ -694,7 +699,7 @@ class Adopt(msgspec.Struct, frozen=True, tag=True):
 
     subject: Subject
     lease_s: Seconds
-    visit: Visit
+    session_epoch: SessionEpoch
     """By which session of its owner it came to live with the sender."""
     bookmark: Bookmark = b""
 
@@ -716,17 +721,17 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     """When a durable subscription came to live here. Of a broker that is gone, up to which version
     what it had announced is over. Of a plan its epoch. Of links, from which version on their broker
     remembers what it said: since it began with an empty disk. Of a log its number."""
-    visit: Visit = NO_VISIT
+    session_epoch: SessionEpoch = NO_SESSION_EPOCH
     """By which session of its owner it came to live here, or was ended."""
     claim: ClaimNumbers = NO_CLAIM
     """The number of this claim among those of a durable subscription."""
     signature: bytes = b""
-    """The signature of all that, by the key of its origin (`palio.node.vouching`)."""
+    """The signature of all that, by the key of its origin (`palio.node.fact_verifier`)."""
 
     @property
     def chars(self) -> int:
         """The size of its content, in characters."""
-        return sum(map(len, (self.subject, self.filter, self.visit.publisher, *self.links)))
+        return sum(map(len, (self.subject, self.filter, self.session_epoch.publisher, *self.links)))
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):
@@ -735,12 +740,12 @@ class Facts(msgspec.Struct, frozen=True, tag=True):
     facts: Annotated[tuple[Fact, ...], msgspec.Meta(max_length=PORTION)]
 
 
-class Known(msgspec.Struct, frozen=True, tag=True):
+class Digest(msgspec.Struct, frozen=True, tag=True):
     """By origin, the newest version that the sender has: what it lacks is sent to it."""
 
     versions: dict[str, Number]
-    life: Number = 0
-    """In which life the sender is: another number after each start."""
+    incarnation: Number = 0
+    """In which incarnation the sender is: another number after each start."""
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
@@ -779,7 +784,7 @@ Message: TypeAlias = (
     | Challenge
     | Welcome
     | Bye
-    | Seen
+    | StreamAck
     | Ping
     | Pong
     | Subscribe
@@ -794,7 +799,7 @@ Message: TypeAlias = (
     | Settle
     | Publish
     | Acknowledge
-    | Ask
+    | Query
     | Retire
     | Apply
     | Drain
@@ -820,12 +825,12 @@ Message: TypeAlias = (
     | EntriesStored
     | Adopt
     | Facts
-    | Known
+    | Digest
     | Probe
     | Probed
     | Seek
     | Sought
 )
 
-UNCOUNTED: Final = frozenset((Hello, Challenge, Welcome, Bye, Seen, Ping, Pong))
+UNCOUNTED: Final = frozenset((Hello, Challenge, Welcome, Bye, StreamAck, Ping, Pong))
 """The types of messages about the connection itself."""

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from palio.protocol.seen_numbers import SeenNumbers
+from palio.protocol.dedup_window import DedupWindow
 
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -78,7 +78,7 @@ class Receipts:
         self._awaited: dict[tuple[str, int], Entry] = {}
         """By publisher and number, events that may come again before they were dealt with."""
         self._taken: list[Receipt] = []
-        self._dealt_with = SeenNumbers()
+        self._dealt_with = DedupWindow()
 
     @property
     def open(self) -> int:

@@ -23,12 +23,12 @@ from palio.protocol.messages import (
     Advertise,
     Answer,
     Apply,
-    Ask,
     Cancel,
     Done,
     Drain,
     Failed,
     Message,
+    Query,
     RemovePeer,
     Replace,
     Retire,
@@ -50,7 +50,7 @@ Request: TypeAlias = (
     | Withdraw
     | Cancel
     | Settle
-    | Ask
+    | Query
     | Retire
     | Apply
     | Drain
@@ -231,7 +231,7 @@ class Table:
         if self._joined and not isinstance(request, Update):
             self._say_joined(list(self._joined))
         if isinstance(request, Subscribe) and request.durable:
-            request = msgspec.structs.replace(request, visit=self._visit)
+            request = msgspec.structs.replace(request, session_epoch=self._visit)
         request = self._requests.enter(request, waiter)
         if isinstance(request, Subscribe | Replace | Update) and request.key in self.standing:
             # Until it is confirmed, what the broker delivers may be for what was before. A refused

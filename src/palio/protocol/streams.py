@@ -34,7 +34,7 @@ from palio.protocol.messages import (
     EventMessage,
     Message,
     Route,
-    Seen,
+    StreamAck,
     SubscribeAll,
 )
 from palio.routing.patterns.messages import WithEvents, events_of
@@ -157,12 +157,12 @@ class Stream:
         """So many rows of the next message were taken; the others follow."""
         self._mark, self.rows_begun = mark, rows
 
-    def ack(self) -> Seen | None:
+    def ack(self) -> StreamAck | None:
         """Return the acknowledgement of what arrived; None if it was sent."""
         if self._said == self.received:
             return None
         self._say_all()
-        return Seen(self.received)
+        return StreamAck(self.received)
 
     def _say_all(self) -> None:
         """The other end is told of all that arrived."""

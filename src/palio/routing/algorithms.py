@@ -1,4 +1,5 @@
-"""The registry of routing algorithms: each by its name, what network it needs, what it supports.
+"""The cluster_state of routing algorithms: each by its name, what network it needs, what it
+supports.
 
 `palio serve --routing`, the configuration, `palio simulate`, `palio.testing.Network` and the table
 in docs/concepts/routing.md read it, so an algorithm that is listed here can be had everywhere. The
@@ -58,11 +59,12 @@ class Algorithm:
         name: str,
         selector: SelectorFactory | None = None,
         *,
-        life: int = 0,
+        incarnation: int = 0,
         has_parent: bool = False,
     ) -> Router:
-        """A router for one broker. `life` grows with each time that the broker starts: the time
-        will do. `has_parent`: where brokers find out who is above whom, it is not to be the root.
+        """A router for one broker. `incarnation` grows with each time that the broker starts: the
+        time will do. `has_parent`: where brokers find out who is above whom, it is not to be the
+        root.
         """
         from palio.routing.general import General
         from palio.routing.reference_selector import ReferenceSelector
@@ -71,7 +73,7 @@ class Algorithm:
         make = self.router or _routers()[self.name]
         router = make(name, selector or ReferenceSelector)
         if isinstance(router, SourceTrees):
-            router.begin(life)
+            router.begin(incarnation)
         if isinstance(router, General):
             router.has_parent = has_parent
         return router
@@ -100,7 +102,7 @@ class Algorithm:
         name: str,
         selector: SelectorFactory | None = None,
         *,
-        life: int = 0,
+        incarnation: int = 0,
         has_parent: bool = False,
         window: timedelta | None = None,
     ) -> Router:
@@ -108,13 +110,13 @@ class Algorithm:
         holds events back for a `window`.
         """
         if not self.assembles:
-            return self.new(name, selector, life=life, has_parent=has_parent)
+            return self.new(name, selector, incarnation=incarnation, has_parent=has_parent)
         from palio.routing.patterns.router import REORDER_WINDOW, Patterned
         from palio.routing.reference_selector import ReferenceSelector
 
         return Patterned(
             name,
-            lambda inner: self.new(inner, selector, life=life),
+            lambda inner: self.new(inner, selector, incarnation=incarnation),
             REORDER_WINDOW if window is None else window,
             selector=selector or ReferenceSelector,
         )

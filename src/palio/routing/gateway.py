@@ -94,24 +94,24 @@ class Gateway:
         """True if the paths are as wanted."""
         return self.inside.is_in_order and self.outside.is_in_order
 
-    def goes_round(self, neighbour: Peer) -> bool:
+    def has_alternate_path(self, neighbour: Peer) -> bool:
         """Return whether events may take another path to a neighbour."""
-        return self._side(neighbour).goes_round(neighbour)
+        return self._side(neighbour).has_alternate_path(neighbour)
 
-    def bide(self) -> None:
-        """Keep changes of links for `catch_up`."""
-        self.inside.bide()
-        self.outside.bide()
+    def cork(self) -> None:
+        """Keep changes of links for `uncork`."""
+        self.inside.cork()
+        self.outside.cork()
 
     @property
-    def is_behind(self) -> bool:
-        """True if changes of links wait for `catch_up`."""
-        return self.inside.is_behind or self.outside.is_behind
+    def has_pending_updates(self) -> bool:
+        """True if changes of links wait for `uncork`."""
+        return self.inside.has_pending_updates or self.outside.has_pending_updates
 
-    def catch_up(self) -> list[Send]:
+    def uncork(self) -> list[Send]:
         """Flood changes of links, and follow them."""
         sides = (self.inside, self.outside)
-        return self._settle(deque((side, send) for side in sides for send in side.catch_up()))
+        return self._settle(deque((side, send) for side in sides for send in side.uncork()))
 
     def holds(self, sender: Peer) -> bool:
         """Return whether what a peer publishes must wait. What one side receives enters the

@@ -146,16 +146,16 @@ class General:
             self._is_wanted = self._plans.is_as_wanted(self._states.graph, self._states.below)
         return self._is_wanted
 
-    def bide(self) -> None:
-        """Keep changes of links for `catch_up`."""
+    def cork(self) -> None:
+        """Keep changes of links for `uncork`."""
         self._bides = True
 
     @property
-    def is_behind(self) -> bool:
-        """True if changes of links wait for `catch_up`."""
+    def has_pending_updates(self) -> bool:
+        """True if changes of links wait for `uncork`."""
         return self._states.has_news
 
-    def catch_up(self) -> list[Send]:
+    def uncork(self) -> list[Send]:
         """Flood changes of links, and follow them. Until then no wave continues."""
         return self._states.news(self._links) + self._look_again()
 
@@ -243,7 +243,7 @@ class General:
 
     def _is_whole(self) -> bool:
         graph = self._states.graph
-        if self.is_behind:
+        if self.has_pending_updates:
             return False
         if self._is_agreed is None:
             self._is_agreed = self._plans.is_whole(graph)
@@ -293,7 +293,7 @@ class General:
         """Select the events that count, as advertised."""
         return self.inner.announced(sender, parcel)
 
-    def goes_round(self, neighbour: Peer) -> bool:
+    def has_alternate_path(self, neighbour: Peer) -> bool:
         """Return whether events may take another path to a neighbour."""
         del neighbour
         return True
@@ -324,7 +324,7 @@ class General:
 
     def _told(self) -> list[Send]:
         """Flood what is new, and look at the tree again: now, unless that is to wait."""
-        return [] if self._bides else self.catch_up()
+        return [] if self._bides else self.uncork()
 
     def _look_again(self) -> list[Send]:
         """Decide on a tree, if that is for us; join what came into it, leave what fell out.

@@ -185,7 +185,7 @@ class Router(Protocol):
     def is_in_order(self) -> bool:
         """True if ways are as they are to be, as far as is known here."""
 
-    def goes_round(self, neighbour: Peer) -> bool:
+    def has_alternate_path(self, neighbour: Peer) -> bool:
         """Return whether events that the link to a neighbour has not carried may come to it by
         others.
         """
@@ -196,14 +196,14 @@ class Router(Protocol):
     def give_up(self) -> list[Send]:
         """A change takes too long: go over to the other tree at once, whatever is lost."""
 
-    def bide(self) -> None:
-        """Keep reports of links that come and go for `catch_up`."""
+    def cork(self) -> None:
+        """Keep reports of links that come and go for `uncork`."""
 
     @property
-    def is_behind(self) -> bool:
+    def has_pending_updates(self) -> bool:
         """True if something waits for that."""
 
-    def catch_up(self) -> list[Send]:
+    def uncork(self) -> list[Send]:
         """Report all links that have come and gone, together, and go by them."""
 
     def attach(self, peer: Peer) -> list[Send]:
@@ -299,20 +299,20 @@ class PlainRouter:
     is_advertised = False
     takes_advertisements = False
 
-    def goes_round(self, neighbour: Peer) -> bool:
+    def has_alternate_path(self, neighbour: Peer) -> bool:
         """Deny it: there is one path to each neighbour."""
         del neighbour
         return False
 
     @property
-    def is_behind(self) -> bool:
+    def has_pending_updates(self) -> bool:
         """Deny it: this router reports no links."""
         return False
 
-    def bide(self) -> None:
+    def cork(self) -> None:
         """Do nothing: this router reports no links."""
 
-    def catch_up(self) -> list[Send]:
+    def uncork(self) -> list[Send]:
         """Report no links."""
         return []
 

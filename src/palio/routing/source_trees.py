@@ -8,7 +8,7 @@ version. An event published at `s` is accepted from the neighbour before this br
 Covering prunes within an origin, never across: what hides one origin's subscription may lie in
 another direction.
 
-Against one spanning tree: no detours, no broker or link that all events must cross, and as in
+Against one spanning tree: no reroutes, no broker or link that all events must cross, and as in
 `flooded` the broker of a publisher can name all destinations. The price is state, the summaries of
 all origins everywhere, and a summary's change crosses every link.
 
@@ -361,20 +361,20 @@ class SourceTrees(PlainRouter, Addressing):
     def _told(self) -> list[Send]:
         """Flood what is new: now, unless that is to wait."""
         self._replant()
-        return [] if self._bides else self.catch_up()
+        return [] if self._bides else self.uncork()
 
     # --- what is new ---
 
-    def bide(self) -> None:
-        """Keep changes of links for `catch_up`."""
+    def cork(self) -> None:
+        """Keep changes of links for `uncork`."""
         self._bides = True
 
     @property
-    def is_behind(self) -> bool:
-        """True if changes of links wait for `catch_up`."""
+    def has_pending_updates(self) -> bool:
+        """True if changes of links wait for `uncork`."""
         return self._states.has_news
 
-    def catch_up(self) -> list[Send]:
+    def uncork(self) -> list[Send]:
         """Flood changes of links, and follow them. No wave continues before, nor an answer: who has
         answered knows the ways.
         """
@@ -422,7 +422,7 @@ class SourceTrees(PlainRouter, Addressing):
         return known < flood.version < MAX_VERSION
 
     def _outdo(self, flood: Flood) -> list[Send]:
-        """Outdo what an earlier life of this broker flooded by a clock that was ahead."""
+        """Outdo what an earlier incarnation of this broker flooded by a clock that was ahead."""
         mine = self._versions[self.name]
         if flood.origin != self.name or not mine < flood.version < MAX_VERSION - 1:
             return []
@@ -433,7 +433,7 @@ class SourceTrees(PlainRouter, Addressing):
         """Pass a flood to all neighbours but the one it came from: after news of links, if it is a
         wave or follows one.
         """
-        if self._waiting or (wave is not None and self.is_behind):
+        if self._waiting or (wave is not None and self.has_pending_updates):
             self._waiting.append(_Waiting(flood, sender, wave))
             return []
         others = [each for each in self._links if each != sender]
@@ -448,7 +448,7 @@ class SourceTrees(PlainRouter, Addressing):
 
     def _answered(self, answers: list[Send]) -> list[Send]:
         """Answer waves: after news of links, if there are any."""
-        if self.is_behind:
+        if self.has_pending_updates:
             self._answers += answers
             return []
         return answers

@@ -4,9 +4,11 @@ It is a shell round `ClientCore` without a timer: nobody is silent within one pr
 
 1. The first word is `Hello` with the token that the front was shown, so the node decides what its
    principal may do; a front decides nothing.
-2. Events wait here only within the node's window: `Seen` is sent when the front is done with them,
+2. Events wait here only within the node's window: `StreamAck` is sent when the front is done with
+them,
    so the node bounds a slow consumer, and sends it the gap.
-3. With `keep_bytes`, `Seen` for the last of what was done is held back. A consumer that lost its
+3. With `keep_bytes`, `StreamAck` for the last of what was done is held back. A consumer that lost
+its
    connection can come back with the `position` that it had reached, and the node sends the rest:
    the session is resumed as any other is.
 """
@@ -317,7 +319,7 @@ class InternalClient(Application):
             _, size = self._kept.popleft()
             self._kept_bytes -= size
             self._released += size
-        # `Seen` is cumulative: it ends before the first message that is kept, or in work.
+        # `StreamAck` is cumulative: it ends before the first message that is kept, or in work.
         first = self._kept[0][0] if self._kept else self._news[0].position if self._news else None
         seen = self._session.stream.received if first is None else first - 1
         if seen > self._said and (self._released >= SEEN_EVERY_BYTES or not self._news):

@@ -33,7 +33,7 @@ class LocalLink:
     """A connection to the node without a socket: messages go in and out as they are.
 
     To the node it is a connection like any other: first `send(Hello(...))`, then wait for
-    `Welcome`; count messages with a `palio.protocol.streams.Stream` and send `Seen`, or the
+    `Welcome`; count messages with a `palio.protocol.streams.Stream` and send `StreamAck`, or the
     window closes. All of it on the loop of the server; from another thread, through
     `loop.call_soon_threadsafe`.
 

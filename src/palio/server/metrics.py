@@ -114,7 +114,7 @@ METRICS: Final = (
     *_measures(
         "counter",
         _STATUS,
-        ("complaints", "complaints", "What was refused or withheld, or not written"),
+        ("rejections", "rejections", "What was refused or withheld, or not written"),
         label="kind",
     ),
     *_measures(

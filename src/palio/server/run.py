@@ -174,7 +174,7 @@ def new_router(configuration: Configuration, engines: Engines) -> Router:
         return inside.new_assembling(
             name,
             engines.new_selector,
-            life=time.time_ns() // 1_000,
+            incarnation=time.time_ns() // 1_000,
             has_parent=bool(configuration.broker.parent),
             window=window,
         )

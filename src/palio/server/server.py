@@ -83,7 +83,7 @@ class Server:
         self._listeners: list[asyncio.Server] = []
         self._closing = False
 
-    # --- life ---
+    # --- incarnation ---
 
     def start(self) -> None:
         """Begin: from now on the node is called."""

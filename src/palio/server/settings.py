@@ -145,10 +145,10 @@ class Grant(_Section, frozen=True, kw_only=True):
     left out, is not.
     """
 
-    may_publish: str = ""
-    may_hear: str = ""
+    allow_publish: str = ""
+    allow_subscribe: str = ""
     deny_publish: str = ""
-    deny_hear: str = ""
+    deny_subscribe: str = ""
     monitor: bool = False
     operate: bool = False
     identities: tuple[str, ...] = ()
@@ -158,10 +158,10 @@ class Grant(_Section, frozen=True, kw_only=True):
         """The principal of that name who has this. Filters that nobody can read are refused."""
         return Principal(
             name,
-            _filter(self.may_publish),
-            _filter(self.may_hear),
+            _filter(self.allow_publish),
+            _filter(self.allow_subscribe),
             _filter(self.deny_publish),
-            _filter(self.deny_hear),
+            _filter(self.deny_subscribe),
             limits=authority.Limits.of(self.limits),
             may_monitor=self.monitor,
             may_operate=self.operate,
@@ -195,8 +195,8 @@ class Auth(_Section, frozen=True, kw_only=True):
     grants: Annotated[
         dict[str, Grant],
         Meta(
-            description="by the name in a client's certificate: may_publish, may_hear, deny_..., "
-            "monitor, operate, identities, limits"
+            description="by the name in a client's certificate: allow_publish, allow_subscribe, "
+            "deny_..., monitor, operate, identities, limits"
         ),
     ] = {}
 

@@ -136,7 +136,7 @@ def sign(claims: Claims, key: Ed25519PrivateKey) -> str:
     """A token. Its filters are read first: nobody gets one that no broker could read.
 
     >>> key = Ed25519PrivateKey.generate()
-    >>> token = sign(Claims("alice", "1", iat=0, exp=60, may_hear="price < 5"), key)
+    >>> token = sign(Claims("alice", "1", iat=0, exp=60, allow_subscribe="price < 5"), key)
     >>> verify(token, {key_id(key.public_key()): key.public_key()}).sub
     'alice'
     """

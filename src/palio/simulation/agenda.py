@@ -1,4 +1,4 @@
-"""`Agenda`: actions ordered by (time, priority, sequence), and the virtual clock."""
+"""`EventQueue`: actions ordered by (time, priority, sequence), and the virtual clock."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def at_least(seconds: float) -> int:
     return at_us if at_us / US >= seconds else at_us + 1  # the product was rounded down
 
 
-class Agenda:
+class EventQueue:
     """Actions and the time. Times are whole microseconds, so that sums are exact.
 
-    >>> agenda, seen = Agenda(), []
+    >>> agenda, seen = EventQueue(), []
     >>> agenda.at(20, TIMER, lambda: seen.append("late"))
     >>> agenda.at(10, TIMER, lambda: seen.append("early"))
     >>> agenda.run(), seen, agenda.now_us

@@ -22,7 +22,7 @@ from palio.node.settings import Outside, Settings
 from palio.protocol.addresses import DEFAULT_PORT, Address
 from palio.routing.protocol import Router
 from palio.simulation.agenda import TIMER, US
-from palio.simulation.computers import Computer, Doors, Workers
+from palio.simulation.computers import Doors, SimulatedMachine, Workers
 from palio.simulation.disks import Disk
 from palio.simulation.lines import Lines
 from palio.simulation.medium import Medium
@@ -79,7 +79,7 @@ class Cluster(Lines):
         self._matcher = matcher
         self._routers: dict[str, NodeRouter] = {}
         self._places: dict[str, tuple[str, Outside | None]] = {}
-        self._computers: dict[str, Computer] = {}
+        self._computers: dict[str, SimulatedMachine] = {}
         self._wires: dict[tuple[str, str], None] = {}
         """Brokers that are linked: the first dials the second."""
         self.addresses: dict[str, str] = {}
@@ -107,7 +107,7 @@ class Cluster(Lines):
         self._places[name] = parent, outside
         self.addresses[name] = address_of(name)
         self.disks[name] = disk
-        self._computers[name] = Computer(
+        self._computers[name] = SimulatedMachine(
             name,
             self.planner,
             disk,

@@ -1,4 +1,6 @@
-"""`Computer`: where a simulated broker runs: its disk, its clock, a host for each of its lives."""
+"""`SimulatedMachine`: where a simulated broker runs: its disk, its clock, a host for each of its
+lives.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,10 @@ class Workers(Protocol):
         """Drop the actions of a computer that was killed."""
 
 
-class Computer:
+class SimulatedMachine:
     """One broker's ports (`node.host.StorePort`, `ClockPort`). They are one host's at a time.
 
-    Where there is a `medium`, each life has a port of it.
+    Where there is a `medium`, each incarnation has a port of it.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Computer:
         self._epoch_us = epoch_us
         self._medium = medium
         self._dialing = dialing
-        self._life = 0
+        self._incarnation = 0
         self.ahead_us = 0
         """Error of its wall clock, ahead of the true time."""
         self._paused_until_us = 0
@@ -97,9 +99,11 @@ class Computer:
         node: Callable[[Callable[[], str]], Started],
         report: Callable[[Report], object],
     ) -> Started:
-        """Begin a life with what is on the disk. `node` makes one that names its sessions so."""
-        self._life += 1
-        begun = node(numbered_ids(f"{self.name}-{self._life}"))
+        """Begin an incarnation with what is on the disk. `node` makes one that names its sessions
+        so.
+        """
+        self._incarnation += 1
+        begun = node(numbered_ids(f"{self.name}-{self._incarnation}"))
         port = None if self._medium is None else self._medium.port(self.name)
         self.host = Host(begun, self, self, report, port, self._dialing)
         if port is not None:
@@ -137,11 +141,11 @@ class Computer:
         if self.workers is None:
             self._do(action)
         else:
-            self.workers.do(self.name, partial(self._do_in, self._life, action))
+            self.workers.do(self.name, partial(self._do_in, self._incarnation, action))
 
-    def _do_in(self, life: int, action: Callable[[], object]) -> None:
+    def _do_in(self, incarnation: int, action: Callable[[], object]) -> None:
         """Do something, unless the broker was killed before there was a worker for it."""
-        if self.host is not None and self._life == life:
+        if self.host is not None and self._incarnation == incarnation:
             self._do(action)
 
     def _do(self, action: Callable[[], object]) -> None:

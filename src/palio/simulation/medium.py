@@ -65,8 +65,8 @@ class Port:
 class Medium:
     """Carries datagrams between the brokers of a `Cluster`.
 
-    >>> from palio.simulation.agenda import Agenda
-    >>> agenda, heard = Agenda(), []
+    >>> from palio.simulation.agenda import EventQueue
+    >>> agenda, heard = EventQueue(), []
     >>> medium = Medium(agenda, Randomness(1), latency_s=0.001)
     >>> near, far = medium.port("b1"), medium.port("b2")
     >>> far.listener = heard.append
@@ -104,7 +104,7 @@ class Medium:
         self._ways.clear()
 
     def port(self, name: str) -> Port:
-        """A broker starts: its port. One of a life before receives nothing more."""
+        """A broker starts: its port. One of an incarnation before receives nothing more."""
         salt = bytes([self._random.below(256) for _ in range(SALT_BYTES)])
         self._ports[name] = Port(self, name, salt)
         return self._ports[name]

@@ -35,7 +35,7 @@ from palio.protocol.messages import (
 )
 from palio.protocol.receipts import Receipts
 from palio.protocol.requests import Outcome, Request
-from palio.simulation.agenda import TIMER, US, Agenda, at_least
+from palio.simulation.agenda import TIMER, US, EventQueue, at_least
 from palio.simulation.computers import Doors
 from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
@@ -47,7 +47,7 @@ AGAIN_US: Final = US // 10
 class Surroundings(Protocol):
     """The services that a member needs of its world."""
 
-    agenda: Agenda
+    agenda: EventQueue
     doors: Doors
     random: Randomness
 

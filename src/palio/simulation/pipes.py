@@ -19,7 +19,7 @@ Link_contra = TypeVar("Link_contra", contravariant=True)
 
 
 class Planner(Protocol):
-    """The time, and what is to happen later: an `Agenda`, or one on an event loop's clock."""
+    """The time, and what is to happen later: an `EventQueue`, or one on an event loop's clock."""
 
     @property
     def now_us(self) -> int:

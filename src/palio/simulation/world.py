@@ -11,7 +11,7 @@ from palio.matching.reference import Reference
 from palio.node.effects import Moment
 from palio.node.settings import Outside, Settings
 from palio.routing.acyclic import Acyclic
-from palio.simulation.agenda import US, Agenda
+from palio.simulation.agenda import US, EventQueue
 from palio.simulation.cluster import Cluster, NodeRouter
 from palio.simulation.computers import Doors
 from palio.simulation.disks import Disk
@@ -50,7 +50,7 @@ class World(Cluster):
         matcher: Callable[[], Matcher] = Reference,
         doors: Doors | None = None,
     ) -> None:
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         super().__init__(
             self.agenda,
             settings=settings,

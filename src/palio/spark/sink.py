@@ -31,8 +31,8 @@ from pyspark.sql.datasource import (
 
 from palio.errors import InvalidEvent, InvalidInput
 from palio.model.events import is_system_name
+from palio.protocol.dedup_window import BLOCK
 from palio.protocol.limits import WINDOW_BLOCKS
-from palio.protocol.seen_numbers import BLOCK
 from palio.spark.attributes import arrow_schema, attributes_of, column_at, fit
 from palio.spark.connection import Connection
 from palio.spark.options import BrokerOptions

@@ -40,7 +40,7 @@ from pyspark.sql.streaming.datasource import (
 from palio.errors import InvalidInput, PalioError, Unreachable
 from palio.model.events import PUBLISHER, SEQ, TIME
 from palio.protocol.limits import WINDOW_BYTES
-from palio.protocol.messages import Ask, Deliver, Gaps, Subscribe, unpack_mask
+from palio.protocol.messages import Deliver, Gaps, Query, Subscribe, unpack_mask
 from palio.protocol.names import check_name
 from palio.spark.attributes import arrow_schema, reshaped
 from palio.spark.connection import Connection
@@ -116,7 +116,7 @@ class OpenEntries:
         cannot read any more comes without events, after the gap for it.
         """
         connection = self._connected()
-        self.last = connection.ask(Ask(0, "waiting", KEY))["last"]
+        self.last = connection.ask(Query(0, "waiting", KEY))["last"]
         until = monotonic() + self.source.timeout
         size = sum(entry.size for entry in self.held.values())
         while (newest := max(self.held, default=0)) < self.last:

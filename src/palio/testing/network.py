@@ -256,8 +256,10 @@ class Network:
 
     def _install(self, broker: str, above: str = "") -> None:
         def router(name: str) -> Router:
-            life = self._cluster.wall_us
-            return self._algorithm.new_assembling(name, life=life, has_parent=bool(above))
+            incarnation = self._cluster.wall_us
+            return self._algorithm.new_assembling(
+                name, incarnation=incarnation, has_parent=bool(above)
+            )
 
         parent = above if self._algorithm.has_parents else ""
         self._cluster.install(broker, router, Disk(), parent)

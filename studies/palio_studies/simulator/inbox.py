@@ -10,7 +10,7 @@ from palio.routing.parameters import WaitingBatch
 from palio.routing.protocol import Peer
 
 
-class Letter:
+class Envelope:
     """A message and where it came from: `epoch` tells a link from the same one before a failure."""
 
     __slots__ = ("epoch", "message", "sender", "source")
@@ -31,7 +31,7 @@ class Inbox:
     >>> from palio.routing.messages import Update
     >>> inbox, alice = Inbox(joining=True), Peer.client("alice")
     >>> for version, value in enumerate((5, 7, 9), 1):
-    ...     inbox.put(Letter("alice", alice, 0, Batch((Update(0, {"x": value}, version),))))
+    ...     inbox.put(Envelope("alice", alice, 0, Batch((Update(0, {"x": value}, version),))))
     >>> len(inbox), inbox.take().message.requests[0].values
     (1, {'x': 9})
     """
@@ -39,12 +39,12 @@ class Inbox:
     def __init__(self, *, joining: bool) -> None:
         self.is_busy = False
         self._joining = joining
-        self._waiting: deque[Letter] = deque()
-        self._last: dict[Peer, Letter] = {}
-        self._joined: dict[Letter, WaitingBatch] = {}
+        self._waiting: deque[Envelope] = deque()
+        self._last: dict[Peer, Envelope] = {}
+        self._joined: dict[Envelope, WaitingBatch] = {}
         """What has become of letters that others were joined with."""
 
-    def put(self, letter: Letter) -> None:
+    def put(self, letter: Envelope) -> None:
         """Add a letter, behind all others of its sender."""
         if self._joining:
             last = self._last.get(letter.sender)
@@ -53,7 +53,7 @@ class Inbox:
             self._last[letter.sender] = letter
         self._waiting.append(letter)
 
-    def _join(self, last: Letter, message: Control | RowParcel) -> bool:
+    def _join(self, last: Envelope, message: Control | RowParcel) -> bool:
         if not isinstance(last.message, Batch) or not isinstance(message, Batch):
             return False
         joined = self._joined.get(last)
@@ -64,7 +64,7 @@ class Inbox:
             self._joined[last] = joined
         return joined.add(message)
 
-    def take(self) -> Letter:
+    def take(self) -> Envelope:
         """The next letter."""
         letter = self._waiting.popleft()
         if self._last.get(letter.sender) is letter:

@@ -39,11 +39,11 @@ from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
 from palio.routing.trees import LEAVING_WEIGHT, MAX_WEIGHT
-from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, Agenda
+from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, EventQueue
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
 from palio_studies.simulator.clients import Client
-from palio_studies.simulator.inbox import Inbox, Letter
+from palio_studies.simulator.inbox import Envelope, Inbox
 from palio_studies.simulator.links import Direction, Link
 from palio_studies.simulator.services import Service
 from palio_studies.simulator.shortened import Shortened
@@ -64,7 +64,7 @@ MOST_HELD_MS: Final = 10_000.0
 """So long a change of the tree may keep events waiting; a broker then goes over to it at once."""
 
 LIFE: Final = 1 << 40
-"""Versions that one life of a broker has; the next life's are all greater."""
+"""Versions that one incarnation of a broker has; the next incarnation's are all greater."""
 
 _HEADER_BYTES: Final = 40
 _REQUEST_BYTES: Final = 60
@@ -131,7 +131,7 @@ class Network:
         self.on_crossing: Crossing | None = None
         """Who counts more than `costs` does, if anybody: where messages go, and of what class."""
         self.random = Randomness(seed)
-        self.agenda = Agenda()
+        self.agenda = EventQueue()
         self.trace = Trace(keep=keep_trace)
         self.costs = Costs()
         self.routers: dict[str, Router] = {}
@@ -143,12 +143,12 @@ class Network:
         self._crashed: dict[str, None] = {}
         self._remote: dict[str, tuple[tuple[Link, ...], int]] = {}
         """The links between a client and its broker, and how long a message takes."""
-        self._lives: dict[str, int] = {}
+        self._incarnations: dict[str, int] = {}
         """How often a client or broker of a name began before: its epoch or incarnation."""
         self._inboxes: dict[str, dict[int, Inbox]] = {}
         """By broker and line (`Service.line`)."""
         self._wakes_us: dict[str, int] = {}
-        self._held: dict[str, list[Letter]] = {}
+        self._held: dict[str, list[Envelope]] = {}
         """By broker whose tree changes, the events that wait for it."""
 
     @classmethod
@@ -214,7 +214,7 @@ class Network:
         """A client of a broker, as far away from it as a way of links is long and expensive."""
         if name in self.clients:
             raise InvalidInput(f"there is a client {name!r} already; choose another name")
-        epoch = self._lives[name] = self._lives.get(name, -1) + 1
+        epoch = self._incarnations[name] = self._incarnations.get(name, -1) + 1
         client = self.clients[name] = Client(self, name, at, epoch)
         travel_us = round(sum(link.latency_ms for link in way) * US_PER_MS)
         self._remote[name] = tuple(way), self.client_us + travel_us
@@ -273,9 +273,9 @@ class Network:
         self._note(name, name, "restart")
         del self._crashed[name]
         router = self.routers[name] = self._factories[name](name)
-        self._lives[name] = self._lives.get(name, 0) + 1
+        self._incarnations[name] = self._incarnations.get(name, 0) + 1
         if isinstance(router, SourceTrees):
-            router.begin(self._lives[name] * LIFE)
+            router.begin(self._incarnations[name] * LIFE)
         for wire in self._wires.values():
             if name in wire.ends:
                 self._update(wire)
@@ -334,16 +334,16 @@ class Network:
 
     def control(self, client: Client, message: Batch | PatternControl) -> None:
         """A client's request reaches its broker after `client_us`."""
-        self._bring(client, Letter(client.name, client.peer, 0, message))
+        self._bring(client, Envelope(client.name, client.peer, 0, message))
 
     def publish(self, client: Client, parcel: RowParcel) -> None:
         """A client's events are stamped, if patterns need it, and brought to its broker."""
         if isinstance(self.routers[client.broker], Patterned):
             rows = [{**row, TIME: self.now} for row in parcel.rows]
             parcel = parcel.replace(rows)
-        self._bring(client, Letter(client.name, client.peer, 0, parcel))
+        self._bring(client, Envelope(client.name, client.peer, 0, parcel))
 
-    def _bring(self, client: Client, letter: Letter) -> None:
+    def _bring(self, client: Client, letter: Envelope) -> None:
         """To its broker, in order, unless the client has left when it would arrive."""
         delay_us = self._cross(client, letter.message)
         if self.on_crossing is not None and self._remote[client.name][0]:
@@ -399,7 +399,7 @@ class Network:
             for letter in self._held.pop(broker):
                 self._work(broker, letter)
 
-    def _give_up(self, broker: str, held: list[Letter]) -> None:
+    def _give_up(self, broker: str, held: list[Envelope]) -> None:
         if self._held.get(broker) is held:
             del self._held[broker]
             self._carry(broker, self.routers[broker].give_up())
@@ -466,17 +466,19 @@ class Network:
             self.on_crossing(way.source, way.target, message)
         epoch = way.wire.epoch
         if direction.steady_us is not None:
-            letter = Letter(way.source, way.sender, epoch, message)
+            letter = Envelope(way.source, way.sender, epoch, message)
             agenda.at(agenda.now_us + direction.steady_us, MESSAGE, self._arrive, way, letter)
             return
         lost = direction.lost
         size = 0 if link.bytes_per_ms is None else size_of(message)
         for time_us in direction.arrivals(agenda.now_us, size):
-            letter = Letter(way.source, way.sender, epoch, message)  # each may be joined by itself
+            letter = Envelope(
+                way.source, way.sender, epoch, message
+            )  # each may be joined by itself
             agenda.at(time_us, MESSAGE, self._arrive, way, letter)
         self.costs.lost += direction.lost - lost
 
-    def _arrive(self, way: _Way, letter: Letter) -> None:
+    def _arrive(self, way: _Way, letter: Envelope) -> None:
         if way.wire.epoch != letter.epoch:
             self.costs.lost += 1
         elif self._service is None:
@@ -484,7 +486,7 @@ class Network:
         else:
             self._receive(way.target, letter)
 
-    def _receive(self, broker: str, letter: Letter) -> None:
+    def _receive(self, broker: str, letter: Envelope) -> None:
         """Work on a message, or let it wait until the broker has time."""
         service = self._service
         if service is None:
@@ -517,12 +519,12 @@ class Network:
 
         self.agenda.at(ready_us, MESSAGE, served)
 
-    def _is_connected(self, broker: str, letter: Letter) -> bool:
+    def _is_connected(self, broker: str, letter: Envelope) -> bool:
         if letter.sender.is_client:
             return letter.sender.name in self.clients
         return self._ways[broker][letter.sender].wire.epoch == letter.epoch
 
-    def _work(self, broker: str, letter: Letter) -> None:
+    def _work(self, broker: str, letter: Envelope) -> None:
         """A broker takes a message in hand."""
         message: Message = letter.message
         if isinstance(message, RowParcel):

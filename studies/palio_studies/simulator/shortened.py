@@ -260,9 +260,9 @@ class Shortened(General):
         """See `Router`."""
         return self._reviewed(super().weigh(peer, weight))
 
-    def catch_up(self) -> list[Send]:
+    def uncork(self) -> list[Send]:
         """See `Router`."""
-        return self._reviewed(super().catch_up())
+        return self._reviewed(super().uncork())
 
     def give_up(self) -> list[Send]:
         """See `Router`."""

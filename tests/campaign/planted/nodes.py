@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from palio.model.filters import FALSE, UnreadFilter
 from palio.node import claims, requests
+from palio.node.cluster_state import ClusterState
 from palio.node.durability import Durability
 from palio.node.durable import DurableEvents
-from palio.node.lapses import Absences, Lapses, Missed
+from palio.node.loss_reports import Absences, LossReports, Missed
 from palio.node.operations import Kept, Open
 from palio.node.queues import Queues
-from palio.node.registry import Registry
 from palio.node.requests import RequestHandler
 from palio.node.sessions import PeerSession
 from palio.node.streams import Streams
@@ -112,7 +112,7 @@ def _stays_behind(_: Callable[..., Any]) -> Callable[..., Any]:
 def _nothing_is_lacking(right: Callable[..., Any]) -> Callable[..., Any]:
     """A new neighbour is told what is news, and not what it lacks."""
 
-    def wrong(self: Registry, neighbour: str, versions: Any, at: Any) -> None:
+    def wrong(self: ClusterState, neighbour: str, versions: Any, at: Any) -> None:
         right(self, neighbour, versions, at)
         if self.outbox and self.outbox[-1][0] == neighbour:
             _, message = self.outbox[-1]
@@ -199,11 +199,13 @@ IN_NODES: Final = (
     Mutation("stored is what was sent", Streams, "has_stored", _stored_as_sent),
     Mutation("over for one is over for all", Queues, "_used", _over_for_all),
     Mutation("an early entry is taken", DurableEvents, "carry", _takes_early),
-    Mutation("what a neighbour lacks is not sent", Registry, "_synchronize", _nothing_is_lacking),
-    Mutation("the lost are not named", Registry, "cut_off", _all_is_whole),
+    Mutation(
+        "what a neighbour lacks is not sent", ClusterState, "_synchronize", _nothing_is_lacking
+    ),
+    Mutation("the lost are not named", ClusterState, "cut_off", _all_is_whole),
     Mutation("what cannot be read is nothing", Decoder, "_stated", _as_nothing),
-    Mutation("losses are not told", Lapses, "note", nothing),
-    Mutation("losses elsewhere are not told", Lapses, "hear", nothing),
+    Mutation("losses are not told", LossReports, "note", nothing),
+    Mutation("losses elsewhere are not told", LossReports, "hear", nothing),
     Mutation("who was away is not missed", Absences, "judge", _nobody_is_missed),
     Mutation("changes are not narrowed", RequestHandler, "_update", _changes_are_not_narrowed),
     Mutation("changes are not claimed", Durability, "say", _claimed_once),
@@ -212,4 +214,4 @@ IN_NODES: Final = (
     Mutation("what is shed is not told", PeerSession, "_lose", _shed_in_silence),
     Mutation("new events pass those that wait", PeerSession, "offer", _past_the_queue),
 )
-"""Of durable events, registry, what cannot be read, grants, moves and queues."""
+"""Of durable events, cluster_state, what cannot be read, grants, moves and queues."""

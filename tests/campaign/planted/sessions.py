@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from palio.protocol.seen_numbers import SeenNumbers
+from palio.protocol.dedup_window import DedupWindow
 from palio.protocol.streams import Stream
 from palio.simulation.agenda import MESSAGE
 from palio.simulation.pipes import Pipe
@@ -39,7 +39,7 @@ def _overtakes(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 IN_SESSIONS: Final = (
-    Mutation("numbers that came are not known", SeenNumbers, "fresh", all_fresh),
+    Mutation("numbers that came are not known", DedupWindow, "fresh", all_fresh),
     Mutation("a session resumes with too much", Stream, "seen", _keeps_the_last),
     Mutation("a frame overtakes", Pipe, "carry", _overtakes),
     *picked(

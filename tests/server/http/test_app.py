@@ -410,7 +410,9 @@ class Signed:
         )
 
     def token(self, name: str, **limits: float) -> str:
-        claims = Claims(name, name, 0, 2**33, may_publish="TRUE", may_hear="TRUE", limits=limits)
+        claims = Claims(
+            name, name, 0, 2**33, allow_publish="TRUE", allow_subscribe="TRUE", limits=limits
+        )
         return sign(claims, self._key)
 
     @asynccontextmanager
@@ -558,7 +560,7 @@ async def test_all_doors_of_a_broker_with_tls_and_tokens(tmp_path: Path) -> None
             refused = await publish_one(client, EVENT)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
             assert "no token; show a token" in refused.json()["error"]["message"]
-            client.headers.update(token("alice", may_publish="data.x < 10"))
+            client.headers.update(token("alice", allow_publish="data.x < 10"))
             assert (await publish_one(client, event(5))).status_code == 202
             assert (await publish_one(client, event(50))).status_code == 403
             assert (await client.get("/events?filter=TRUE")).status_code == 403

@@ -15,7 +15,7 @@ import pytest
 from palio.errors import InvalidInput, JournalDamaged
 from palio.model.events import to_batch, to_batches
 from palio.node.effects import Entry
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.server.http.cursors import MAX_CHUNK, CursorFeed, Item
 from palio.server.http.subscriptions import HttpSubscription, Request
 from palio.server.journal.format import checksum, payload_checksum, payload_of
@@ -221,7 +221,7 @@ def alter_second_entry(connection: sqlite3.Connection, damage: str) -> None:
     elif damage == "null":
         payload = msgspec.msgpack.encode((1, "ab", None, None))
     else:
-        lost = Notice("b", head[0], "p", 9, 3, 5).parcel
+        lost = LossMarker("b", head[0], "p", 9, 3, 5).parcel
         payload = payload_of(lost)
         described = lost.shape.schema.serialize().to_pybytes()
         head[-1] = 77

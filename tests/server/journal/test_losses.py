@@ -12,7 +12,7 @@ import pytest
 
 from palio import Client, Gap, connect
 from palio.errors import InvalidConfiguration, JournalDamaged, NotStored, PalioError
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
     Append,
     CaughtUp,
@@ -110,7 +110,7 @@ def places(journal: Journal) -> list[Place]:
 
 
 def told_as_lost(journal: Journal, entry: int) -> bool:
-    return any(Notice.of(each.parcel) is not None for each in journal.entries([entry]))
+    return any(LossMarker.of(each.parcel) is not None for each in journal.entries([entry]))
 
 
 def losses(journal: Journal) -> dict[str, list[str]]:

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from palio.errors import InvalidConfiguration, InvalidInput, JournalDamaged
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
     CaughtUp,
     Claim,
@@ -70,7 +70,7 @@ def held(directory: Path) -> tuple[dict[str, list[int]], dict[str, int]]:
         for each in found.load().operations:
             if isinstance(each, Place):
                 events = found.entries([each.entry])
-                if events and Notice.of(events[0].parcel) is not None:
+                if events and LossMarker.of(events[0].parcel) is not None:
                     told[each.home] = told.get(each.home, 0) + len(each.shares)
                 else:
                     waiting.setdefault(each.home, []).append(each.entry)

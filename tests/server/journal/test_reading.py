@@ -16,7 +16,7 @@ from palio.errors import JournalDamaged
 from palio.model.events import stamped, to_batches
 from palio.model.parcels import Parcel, Shape
 from palio.node.effects import Heading
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.server.counters import JournalCounters
 from palio.server.journal.format import connect, create_or_check, payload_checksum
 from palio.server.journal.reading import JournalReader
@@ -73,11 +73,11 @@ def test_events_come_back_as_they_were(tmp_path: Path) -> None:
 
 
 def test_a_notice_has_no_numbers_of_its_own(tmp_path: Path) -> None:
-    notice = Notice("b1 7", 12, "ann/1", 5, 9, 3)
+    notice = LossMarker("b1 7", 12, "ann/1", 5, 9, 3)
     write(tmp_path / "j", notice.parcel)
     with reading(tmp_path / "j") as found:
         (entry,) = found.entries([1])
-        assert Notice.of(entry.parcel) == notice
+        assert LossMarker.of(entry.parcel) == notice
         assert found.heading(1) == Heading("*", 0, 0, 9)
 
 

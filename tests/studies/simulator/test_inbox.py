@@ -5,13 +5,13 @@ from __future__ import annotations
 from palio.model.row_parcels import RowParcel
 from palio.routing.messages import Batch, Update
 from palio.routing.protocol import Peer
-from palio_studies.simulator.inbox import Inbox, Letter, work_of
+from palio_studies.simulator.inbox import Envelope, Inbox, work_of
 
 ALICE, BOB = Peer.client("alice"), Peer.client("bob")
 
 
-def update(sender: Peer, version: int, epoch: int = 0) -> Letter:
-    return Letter(sender.name, sender, epoch, Batch((Update(0, {"x": version}, version),)))
+def update(sender: Peer, version: int, epoch: int = 0) -> Envelope:
+    return Envelope(sender.name, sender, epoch, Batch((Update(0, {"x": version}, version),)))
 
 
 def test_waiting_batches_of_one_sender_and_link_become_one() -> None:
@@ -28,7 +28,7 @@ def test_waiting_batches_of_one_sender_and_link_become_one() -> None:
 def test_events_between_keep_batches_apart() -> None:
     inbox = Inbox(joining=True)
     inbox.put(update(ALICE, 1))
-    inbox.put(Letter("alice", ALICE, 0, RowParcel("alice", [{"a": 1}, {"a": 2}])))
+    inbox.put(Envelope("alice", ALICE, 0, RowParcel("alice", [{"a": 1}, {"a": 2}])))
     inbox.put(update(ALICE, 2))
     assert [work_of(inbox.take().message) for _ in range(len(inbox))] == [1, 2, 1]
 

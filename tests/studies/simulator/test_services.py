@@ -7,7 +7,7 @@ from palio.routing.messages import Batch, Subscribe
 from palio.routing.protocol import Peer
 from palio.simulation import line
 from palio_studies.simulator import Network
-from palio_studies.simulator.inbox import Letter
+from palio_studies.simulator.inbox import Envelope
 from palio_studies.simulator.services import Service, SteadyService
 
 EVENT_US = 1_000
@@ -20,10 +20,10 @@ class Divided:
     def __init__(self, *, lines: int) -> None:
         self.lines = lines
 
-    def line(self, letter: Letter) -> int:
+    def line(self, letter: Envelope) -> int:
         return int(isinstance(letter.message, RowParcel)) % self.lines
 
-    def time_us(self, broker: str, letter: Letter) -> int:
+    def time_us(self, broker: str, letter: Envelope) -> int:
         assert broker == "b1"
         return EVENT_US if isinstance(letter.message, RowParcel) else REQUEST_US
 
@@ -67,7 +67,7 @@ def test_a_steady_service_takes_as_long_for_each_request() -> None:
     requests = tuple(Subscribe(key, parse_filter(f"x = {key}")) for key in range(3))
     service = SteadyService(100)
     alice = Peer.client("alice")
-    asked = Letter("alice", alice, 0, Batch(requests))
-    said = Letter("alice", alice, 0, RowParcel("alice", [{"x": 1}]))
+    asked = Envelope("alice", alice, 0, Batch(requests))
+    said = Envelope("alice", alice, 0, RowParcel("alice", [{"x": 1}]))
     assert service.time_us("b1", asked) == 300
     assert service.line(asked) == service.line(said)

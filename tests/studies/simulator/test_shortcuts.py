@@ -33,9 +33,11 @@ def test_a_publisher_that_begins_anew_is_another() -> None:
     assert not copies.accepts(copy(5), (0, 5))
     assert copies.accepts(copy(6), (0, 5))
     assert not copies.accepts(copy(0, epoch=1), (0, 6))
-    assert not copies.accepts(copy(1, epoch=1), (0, 6))  # the tree has brought none of this life
+    assert not copies.accepts(
+        copy(1, epoch=1), (0, 6)
+    )  # the tree has brought none of this incarnation
     assert copies.accepts(copy(2, epoch=1), (1, 1))
-    assert not copies.accepts(copy(7), (1, 2))  # late, of the life before
+    assert not copies.accepts(copy(7), (1, 2))  # late, of the incarnation before
 
 
 def test_one_of_whom_nothing_was_heard_is_not_trusted() -> None:

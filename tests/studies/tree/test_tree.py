@@ -1,4 +1,4 @@
-"""The tree equals the reference, whatever its switches, after every step of its life."""
+"""The tree equals the reference, whatever its switches, after every step of its incarnation."""
 
 from __future__ import annotations
 
@@ -150,22 +150,22 @@ class Life:
 def test_equals_the_reference_after_every_step(
     rng: random.Random, switches: dict[str, Any]
 ) -> None:
-    life = Life(rng, switches)
+    incarnation = Life(rng, switches)
     for number in range(24):
-        life.step()
-        life.check_answers()
+        incarnation.step()
+        incarnation.check_answers()
         if number % 6 == 5:
-            life.check_structure()
+            incarnation.check_structure()
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("number", range(100))
 def test_equals_the_reference_in_many_long_lives(rng: random.Random, number: int) -> None:
-    life = Life(rng, SWITCHES[number % len(SWITCHES)])
+    incarnation = Life(rng, SWITCHES[number % len(SWITCHES)])
     for _ in range(60):
-        life.step()
-        life.check_answers()
-        life.check_structure()
+        incarnation.step()
+        incarnation.check_answers()
+        incarnation.check_structure()
 
 
 @pytest.mark.parametrize("successors", [False, True])

@@ -59,7 +59,7 @@ class Assembly:
         "_held",
         "_monitor",
         "_order",
-        "_untold",
+        "_unpublished",
         "is_waiting",
         "late",
         "pattern",
@@ -70,7 +70,7 @@ class Assembly:
         self.is_waiting = is_waiting
         self.late = 0
         """Events that took no part: one published later had been released before they came."""
-        self._untold: dict[str, tuple[int, int, int]] = {}
+        self._unpublished: dict[str, tuple[int, int, int]] = {}
         self._monitor = Monitor(pattern)
         self._after: Place | None = None
         self._order: list[Place] = []
@@ -104,19 +104,19 @@ class Assembly:
     def miss(self, publisher: str, first: int, last: int, missed: int) -> None:
         """So many events took no part."""
         self.late += missed
-        if publisher not in self._untold and len(self._untold) >= MAX_UNTOLD:
+        if publisher not in self._unpublished and len(self._unpublished) >= MAX_UNTOLD:
             publisher, first, last = "*", 0, 0
-        before, after, count = self._untold.get(publisher, (first, last, 0))
-        self._untold[publisher] = min(before, first), max(after, last), count + missed
+        before, after, count = self._unpublished.get(publisher, (first, last, 0))
+        self._unpublished[publisher] = min(before, first), max(after, last), count + missed
 
     @property
     def has_missed(self) -> bool:
         """True if it lateness of events is yet to be reported."""
-        return bool(self._untold)
+        return bool(self._unpublished)
 
     def missed(self, key: int) -> list[TooLate]:
         """Return the reports of late events under a key; once."""
-        untold, self._untold = self._untold, {}
+        untold, self._unpublished = self._unpublished, {}
         return [TooLate(key, publisher, *numbers) for publisher, numbers in untold.items()]
 
     def release(self, until: datetime, most: int = ALL) -> list[Parts]:

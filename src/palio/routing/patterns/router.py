@@ -90,9 +90,9 @@ class Patterned:
         """True on the way to another tree. Until that is over nothing is assembled."""
         return self.inner.is_changing
 
-    def goes_round(self, neighbour: Peer) -> bool:
+    def has_alternate_path(self, neighbour: Peer) -> bool:
         """Return whether events may take another path to a neighbour."""
-        return self.inner.goes_round(neighbour)
+        return self.inner.has_alternate_path(neighbour)
 
     @property
     def is_in_order(self) -> bool:
@@ -146,18 +146,18 @@ class Patterned:
         """Return whether what a peer publishes must wait."""
         return self.inner.holds(sender)
 
-    def bide(self) -> None:
-        """Keep changes of links for `catch_up`."""
-        self.inner.bide()
+    def cork(self) -> None:
+        """Keep changes of links for `uncork`."""
+        self.inner.cork()
 
     @property
-    def is_behind(self) -> bool:
-        """True if changes of links wait for `catch_up`."""
-        return self.inner.is_behind
+    def has_pending_updates(self) -> bool:
+        """True if changes of links wait for `uncork`."""
+        return self.inner.has_pending_updates
 
-    def catch_up(self) -> list[Send]:
+    def uncork(self) -> list[Send]:
         """Flood changes of links, and follow them."""
-        return self._around(self.inner.catch_up)
+        return self._around(self.inner.uncork)
 
     def give_up(self) -> list[Send]:
         """End a change of the tree at once."""

@@ -182,7 +182,7 @@ def _advertisements() -> dict[str, Any]:
                 },
                 _SENT,
                 [one, _identity()],
-                _json("Offer"),
+                _json("AdvertisementHandle"),
             ),
             "delete": _operation(
                 "Announce it no longer.", over, (*_ASKED, "404"), [one, _identity()]
@@ -383,7 +383,7 @@ def _schemas() -> dict[str, Any]:
         "Receipt": _object(receipt, "accepted"),
         "Refusal": _object(refusal, *refusal),
         "Cursor": _object({"cursor": _NAME}, "cursor"),
-        "Offer": _object({**filter, "lease_s": _SECONDS}, "filter"),
+        "AdvertisementHandle": _object({**filter, "lease_s": _SECONDS}, "filter"),
         "Advertisement": _object(advertised, *advertised),
         "Cancelled": _object({"cancelled": _NUMBER}, "cancelled"),
         "Status": _object({"status": _TEXT}, "status"),

@@ -18,7 +18,7 @@ from palio.model.limits import check_limit
 from palio.model.parcels import Parcel
 from palio.protocol.batches import check_texts
 from palio.protocol.legal_parcels import stream_batches
-from palio.protocol.messages import Ask, Refused, StoredAt
+from palio.protocol.messages import Query, Refused, StoredAt
 from palio.server.http.access import (
     NAME,
     Access,
@@ -87,7 +87,7 @@ class HttpPublishers:
     async def ask(self, caller: HttpCaller, what: str) -> Any:
         """Ask the broker and return its answer."""
         client = await self.client(caller)
-        return await client.ask(Ask(0, what))
+        return await client.ask(Query(0, what))
 
     async def ready(self) -> None:
         """Return if the broker takes sessions; `Unreachable` while it does not."""

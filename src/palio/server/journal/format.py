@@ -34,7 +34,7 @@ import msgspec
 
 from palio.errors import InvalidConfiguration, JournalDamaged
 from palio.model.parcels import Parcel, Shape
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.protocol.legal_parcels import batch_parcel, check_stamps, lone_parcel
 
 FORMAT: Final = 3
@@ -61,7 +61,7 @@ CREATE TABLE cursors (
 ) WITHOUT ROWID;
 CREATE TABLE claims (
     subject TEXT PRIMARY KEY, number INTEGER NOT NULL, home TEXT NOT NULL, client TEXT NOT NULL,
-    visit INTEGER NOT NULL, revision INTEGER NOT NULL, since INTEGER NOT NULL,
+    session_epoch INTEGER NOT NULL, revision INTEGER NOT NULL, since INTEGER NOT NULL,
     claimed_us INTEGER NOT NULL, filter TEXT NOT NULL, sum INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE TABLE publishers (
@@ -161,7 +161,7 @@ def parcel_of(publisher: str, shape: Shape, payload: bytes) -> Parcel:
         parcel = batch_parcel(publisher, shape, payload)
     else:
         parcel = lone_parcel(publisher, shape, msgspec.msgpack.decode(payload))
-    if Notice.of(parcel) is None:
+    if LossMarker.of(parcel) is None:
         check_stamps(parcel)
     return parcel
 

@@ -23,7 +23,7 @@ from typing import IO, Final
 from palio import files
 from palio.errors import InvalidConfiguration
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
-from palio.node.notices import Notice
+from palio.node.loss_markers import LossMarker
 from palio.node.operations import Append, CaughtUp, Claim, Cursor, Put, PutSubscription, Target
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import Share
@@ -332,7 +332,7 @@ def _begin_log(
             homes.setdefault(claim.home, []).append(Share(claim.subject, claim.number, None))
     targets = tuple(_targets(homes, int(about(connection, "last_offset"))))
     if targets:
-        notice = Notice.at(name, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0)
+        notice = LossMarker.at(name, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0)
         scribe.write(Put(targets[0].offset, notice.parcel, wall_us, targets))
     if log:
         scribe.write(CaughtUp(max(wall_us, log + 1)))

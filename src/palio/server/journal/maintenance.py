@@ -162,7 +162,9 @@ def backup(directory: Path, to: Path) -> Findings:
     """Copy a journal as it is now, beside a broker that is running, to a directory of its own."""
     with _opened(directory) as (source, _), _fresh(to) as target:
         source.backup(target)
-        _copy_mark(directory, to, target, is_behind=True)  # of what is written from now on
+        _copy_mark(
+            directory, to, target, has_pending_updates=True
+        )  # of what is written from now on
     return check(to)
 
 
@@ -181,16 +183,18 @@ def salvage(directory: Path, to: Path) -> Findings:
         rows = {table: _copy(source, target, path, table, damage) for table in ROWS}
         keys = ("epoch", "commits", "time_us", "log", "last_offset")
         put_about(target, {key: _about(source, mark.newest, key) for key in keys})
-        is_behind = bool(damage)
+        has_pending_updates = bool(damage)
         for table in ("shapes", "entries"):  # their subscriptions get a gap for lost entries
             rows[table] = _copy(source, target, path, table, damage)
         _copy_waiting(source, target)
         target.execute("COMMIT")
-        _copy_mark(directory, to, target, is_behind=is_behind)
+        _copy_mark(directory, to, target, has_pending_updates=has_pending_updates)
     return Findings(name, rows, damage)
 
 
-def _copy_mark(directory: Path, to: Path, target: sqlite3.Connection, *, is_behind: bool) -> None:
+def _copy_mark(
+    directory: Path, to: Path, target: sqlite3.Connection, *, has_pending_updates: bool
+) -> None:
     """Write the mark that belongs to a copy."""
     with files.replaced(to / MARK) as file, suppress(FileNotFoundError):
         file.write((directory / MARK).read_bytes())
@@ -199,7 +203,7 @@ def _copy_mark(directory: Path, to: Path, target: sqlite3.Connection, *, is_behi
         int(about(target, key)) for key in ("epoch", "commits", "last_offset")
     )
     with closing(Watermark(to / MARK)) as mark:
-        if is_behind:
+        if has_pending_updates:
             known = mark.newest or Note(name, epoch, commits, last_offset)
             commits, last_offset = max(commits, known.commits), max(last_offset, known.last_offset)
             mark.note(Note(name, epoch, commits + 1, last_offset + 1))

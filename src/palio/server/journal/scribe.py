@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from palio.model.parcels import Shape
 from palio.node.effects import ANYBODY
-from palio.node.notices import heading_of
+from palio.node.loss_markers import heading_of
 from palio.node.operations import (
     Ack,
     CaughtUp,

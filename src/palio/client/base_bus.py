@@ -1,0 +1,206 @@
+"""`BaseBus`: what `Bus` and `Client` have in common: a dispatcher, an upstream, and handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final, Generic, Self, TypeVar
+
+from palio.client.delivery_queue import DeliveryQueue
+from palio.client.dispatcher import Dispatcher
+from palio.client.registration import Registration, SubscriptionOptions
+from palio.client.subscriber import Attached, Subscriber
+from palio.client.subscribing import (
+    as_filter,
+    check_count,
+    check_on_gap,
+    check_values,
+    merged_values,
+)
+from palio.client.subscription import LoopAffinity, Subscription
+from palio.client.upstream import PendingReply, Upstream
+from palio.errors import Closed, InvalidInput
+from palio.model.filters import Filter
+from palio.model.patterns import Pattern
+from palio.model.values import Bindings
+from palio.routing.patterns.standing import covers_subscription
+
+AnySubscriber = TypeVar("AnySubscriber", bound=Subscriber)
+AnyUpstream = TypeVar("AnyUpstream", bound=Upstream)
+
+
+class BaseBus(Generic[AnyUpstream]):
+    """The base of buses and clients."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_s: float | None
+    ) -> None:
+        self._dispatcher: Final = dispatcher
+        self._upstream: Final = upstream
+        self._affinity: Final = LoopAffinity(type(self).__name__)
+        self._reorder_s: Final = reorder_s
+        """How long patterns wait for events that were overtaken, unless a subscription sets it;
+        None: as it turns out."""
+        self._attached: dict[int, Attached] = {}
+        """By the identity of the subscriber, which each keeps alive: it may be unhashable."""
+        self._closed = False
+
+    def _announced(
+        self,
+        what: Filter | Pattern,
+        values: Bindings,
+        capacity: int,
+        options: SubscriptionOptions,
+        text: str = "",
+    ) -> tuple[Registration, PendingReply]:
+        """A new subscription, and when it is in force. `text` is what its filter was read from, if
+        it was.
+        """
+        self._check_open()
+        check_on_gap(options.on_gap)
+        check_count(options.count)
+        registration = self._dispatcher.register(what, values, DeliveryQueue(capacity), options)
+        try:
+            return registration, registration.announce(text)
+        except BaseException:
+            registration.abandon()
+            raise
+
+    async def _in_force(
+        self, registration: Registration, reply: PendingReply, *, replaces: bool
+    ) -> Subscription:
+        """The handle of a new subscription, once it is in force and, for `replaces`, those that it
+        covers have ended.
+        """
+        try:
+            if reply is not None:
+                await reply
+            if replaces:
+                await self._end_covered(registration.bound, but=registration)
+        except BaseException:
+            registration.abandon()
+            raise
+        return Subscription(registration, self._upstream, self._affinity)
+
+    async def cancel(
+        self,
+        filter: str | Filter | Pattern,
+        values: Bindings | None = None,
+        /,
+        *,
+        forget: bool = False,
+        **parameters: Any,
+    ) -> int:
+        """End all subscriptions that a filter covers as they are now (siena 3.3); how many. What
+        waits for them is discarded; `forget` ends durable ones for good.
+
+        A pattern ends patterns of as many steps, each covered by its own. Handlers of subscribers
+        stay (`detach`). Under an identity it ends subscriptions of others who act under it at the
+        broker, too, handlers among it: they have what waits and then `SubscriptionEnded`.
+        """
+        self._check_open()
+        what, given = as_filter(filter), merged_values(values, parameters)
+        check_values(what, given)
+        return await self._end_covered(what.bind(given), forget=forget)
+
+    async def _end_covered(
+        self, wide: Filter | Pattern, *, forget: bool = False, but: Registration | None = None
+    ) -> int:
+        attached = self._attached.values()
+        handled = {each.number for subscriber in attached for each in subscriber.registrations}
+        over = [
+            each
+            for each in self._dispatcher
+            if each.number not in handled
+            and each is not but
+            and covers_subscription(wide, each.bound)
+        ]
+        reply = []
+        for each in over:
+            reply.append(each.leave(forget=forget))
+            each.queue.discard(each)
+        await _all_replies(reply)
+        return len(over) + await self._upstream.cancel(wide, forget=forget)
+
+    async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
+        """Subscribe every `@on` handler of a subscriber, and run them as events come."""
+        self._check_open()
+        if not isinstance(subscriber, Subscriber):
+            raise InvalidInput(_no_subscriber(subscriber))
+        options = SubscriptionOptions(reorder_s=self._reorder_s)
+        attached = Attached(subscriber, partial(self._dispatcher.register, options=options))
+        self._attached[id(subscriber)] = attached
+        attached.task.add_done_callback(lambda _: self._ended(id(subscriber), attached))
+        try:
+            await _all_replies([each.announce() for each in attached.registrations])
+        except BaseException:
+            attached.task.cancel()
+            raise
+        return subscriber
+
+    def _ended(self, subscriber: int, attached: Attached) -> None:
+        if self._attached.get(subscriber) is attached:
+            del self._attached[subscriber]
+
+    async def detach(self, subscriber: Subscriber) -> None:
+        """Let a subscriber's handlers process what waits for them, then unsubscribe them.
+
+        Called from a handler it does not wait, as the handlers go on only after it.
+        """
+        attached = self._attached.get(id(subscriber))
+        if attached is not None:
+            attached.stop()
+            await self._wait_for([attached.task])
+
+    async def close(self) -> None:
+        """Take no more events; consumers receive what waits for them, then end.
+
+        It waits for the handlers of attached subscribers, unless one of them is the caller.
+        """
+        self._closed = True
+        self._dispatcher.end()
+        await self._wait_for([each.task for each in self._attached.values()])
+
+    async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
+        here = asyncio.current_task()
+        if tasks and all(each.task is not here for each in self._attached.values()):
+            await asyncio.wait(tasks)
+
+    def _check_open(self) -> None:
+        if self._closed or not self._upstream.is_ready:
+            self._check_usable()
+            self._upstream.check_ready()
+        self._affinity.check()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise Closed(f"the {type(self).__name__.lower()} is closed; make a new one")
+        self._upstream.check_usable()
+        self._affinity.check()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} with {len(self._dispatcher)} subscriptions>"
+
+
+async def _all_replies(announced: Iterable[PendingReply]) -> None:
+    """Wait for all answers; the first refusal is raised, with the others as its notes."""
+    waiting = [reply for reply in announced if reply is not None]
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+    refusals = [each for each in answers if isinstance(each, BaseException)]
+    if refusals:
+        for other in refusals[1:]:
+            refusals[0].add_note(f"and: {other}")
+        raise refusals[0]
+
+
+def _no_subscriber(given: object) -> str:
+    if isinstance(given, type) and issubclass(given, Subscriber):
+        return f"attach takes an object, not its class; write attach({given.__name__}())"
+    return f"attach takes a palio.Subscriber, not {type(given).__name__}"

@@ -1,0 +1,88 @@
+"""`AddressedForwarding`: forwarding of events that are addressed to brokers.
+
+Brokers on the path do not match them. A neighbour gets one message for all addressees beyond it.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from palio.model.parcels import Parcel
+from palio.node.authority import hearable
+from palio.node.core import Core
+from palio.node.limits import MAX_HOPS
+from palio.node.sessions import Neighbour
+from palio.protocol.messages import Addressed, FlowStands, Forward, Heard
+from palio.routing.protocol import Addressing
+
+
+class AddressedForwarding:
+    """The paths from one broker. Events without a path are lost: flows repair that."""
+
+    def __init__(self, core: Core, router: Addressing | None) -> None:
+        self._core = core
+        self._router = router
+
+    def pass_on(
+        self, source: str, parcel: Parcel, addressed: Addressed, before: str, *, durable: bool
+    ) -> bool:
+        """Send events to each neighbour on the path, with the addressees beyond it, and return
+        whether any neighbour got some: the tree of the source may end here. `before` is the
+        neighbour that they came from.
+        """
+        if addressed.hops > MAX_HOPS:
+            return False
+        by_hop: dict[str, list[tuple[str, int]]] = {}
+        for addressee in addressed.to:
+            hop = self._hop(source, addressee[0], before)
+            if hop is not None:
+                by_hop.setdefault(hop, []).append(addressee)
+        is_sent = False
+        for hop, to in by_hop.items():
+            passed = Addressed(tuple(to), addressed.incarnation, addressed.hops)
+            neighbour = self._core.neighbours.get(hop)
+            is_sent |= self._offer(neighbour, source, parcel, passed, durable=durable)
+        return is_sent
+
+    def _offer(
+        self,
+        neighbour: Neighbour | None,
+        source: str,
+        parcel: Parcel,
+        addressed: Addressed,
+        *,
+        durable: bool,
+    ) -> bool:
+        """Send a neighbour the events that it may receive, if any."""
+        if neighbour is None:
+            return False
+        if not neighbour.principal.may_receive_all:
+            mask = hearable(neighbour.principal, parcel)
+            if not mask.all():
+                # A number in a flow stands for the whole parcel, so a part must not bear it.
+                to = tuple(each for each in addressed.to if not each[1])
+                if not to or not mask.any():
+                    return False
+                addressed = Addressed(to, addressed.incarnation, addressed.hops)
+                parcel = parcel.select(mask)
+        message = Forward(parcel, None, durable, source, addressed=addressed)
+        neighbour.offer(self._core.out, message, self._core.settings.queue_bytes)
+        return True
+
+    def _hop(self, source: str, broker: str, before: str) -> str | None:
+        """Return the neighbour on the path to a broker; None if the events came from there."""
+        hop = None if self._router is None else self._router.hop(source, broker)
+        return None if hop == before else hop
+
+    def relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
+        """Send a message about a flow to the neighbour on the path to a broker."""
+        hop = self._hop(source, to, before)
+        neighbour = None if hop is None else self._core.neighbours.get(hop)
+        if neighbour is None or message.hops >= MAX_HOPS:
+            return
+        if before:
+            message = replace(message, hops=message.hops + 1)
+        if isinstance(message, FlowStands):
+            neighbour.say_behind(self._core.out, message)
+        else:
+            neighbour.say(self._core.out, message)

@@ -1,0 +1,460 @@
+"""`AdminQueries`: what a broker says about itself and its network when asked.
+
+A *trace* is an event that nobody receives: each broker says what it would have done with it, asks
+the neighbours it would have sent it to, and answers for all beyond once they have.
+
+What concerns others is informed to whoever was granted to monitor (`Principal.may_monitor`), and to
+nobody else: neither to a client, nor to a neighbour, whatever that was asked by whom.
+
+| question | without the grant |
+|---|---|
+| `status` | the asker's own sessions, subscriptions and what waits for them at this broker |
+| `trace` | the asker's own subscriptions that match, at this broker; durable ones anywhere |
+| `waiting` | what waits for one durable subscription of the asker's session, by its key |
+| `catalogue` | with `{"own": True}` the asker's own; else refused |
+| `topology`, `peers` | refused |
+| `source` | the same, of what the asker may receive |
+
+An answer that is less than it would be with the grant says so, under `limited`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from palio.errors import IllegalMessage, InvalidInput
+from palio.model.events import rows, stamped, to_batch
+from palio.node.authority import NO_MONITOR, hearable, narrow
+from palio.node.core import Core
+from palio.node.fact_verifier import FOUND, lives
+from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
+from palio.node.publishing import Publishing
+from palio.node.seeking import Seeking
+from palio.node.sessions import Durable, Neighbour, Session, Subscription
+from palio.protocol.legal_parcels import check_numbered
+from palio.protocol.messages import Answer, Parcel, Probe, Probed
+from palio.routing.protocol import Hierarchy, Peer
+
+CATALOGUE_ROWS: Final = 1_000
+"""Subscriptions of one answer, which are written in 10 ms..."""
+
+CATALOGUE_BYTES: Final = 1 << 20
+"""...and characters of their filters, unless a single one has more."""
+
+PROBER: Final = "$probe/"
+"""The prefix of publishers of traces. Others' numbers would count as seen, and be dropped."""
+
+_Listed: TypeAlias = tuple[str, str, Mapping[str, Any]]
+"""Owner, filter with what its owner may receive, and values of a subscription."""
+
+
+class _Open:
+    """A probe that waits for the answers of neighbours."""
+
+    __slots__ = ("answer_to", "hops", "id", "waiting")
+
+    def __init__(self, answer_to: Session | Neighbour, id: int) -> None:
+        self.answer_to = answer_to
+        self.id = id
+        self.hops: list[dict[str, Any]] = []
+        self.waiting: dict[str, None] = {}
+
+
+class AdminQueries:
+    """Answers of one broker."""
+
+    def __init__(self, core: Core, publishing: Publishing) -> None:
+        self._core = core
+        self._publishing = publishing
+        self._open: dict[int, _Open] = {}
+        self._next_probe = 1
+        self._traces = 0
+        self.seeking: Final = Seeking(core)
+        self.peers: Callable[[], list[dict[str, Any]]] = list
+        """Return the state of neighbours and addresses."""
+
+    def ask(self, session: Session, id: int, what: str, about: Any) -> None:
+        """A client asks."""
+        core, principal = self._core, session.principal
+        match what:
+            case "status":
+                found = self.status() if principal.may_monitor else self._own_status(session)
+                session.say(core.out, Answer(id, found))
+            case "waiting":
+                session.say(core.out, Answer(id, self._waiting(session, about)))
+            case "topology":
+                principal.check_monitor("which brokers there are and what they keep for whom")
+                session.say(core.out, Answer(id, self.topology()))
+            case "peers":
+                principal.check_monitor("which brokers this one is linked to, and where")
+                session.say(core.out, Answer(id, self.peers()))
+            case "catalogue":
+                session.say(core.out, Answer(id, self.catalogue(session, about)))
+            case "source" if isinstance(about, Mapping):
+                self.seeking.ask(session, id, about)
+            case "trace" if isinstance(about, Mapping):
+                batch = stamped(to_batch(about), 0, core.at.wall_us)
+                parcel = Parcel(self._prober(), batch)
+                if principal.may_monitor:
+                    self._probe(session, id, parcel, ())
+                else:
+                    session.say(core.out, Answer(id, self._own_trace(session, parcel)))
+            case _:
+                raise InvalidInput(
+                    f"nobody can answer {what!r}; ask for status, topology, peers, catalogue, "
+                    "waiting (with the key of a durable subscription), source (with a filter and "
+                    "values) or trace (with an event)"
+                )
+
+    # --- about this broker ---
+
+    def status(self) -> dict[str, Any]:
+        """Counts, by name."""
+        core = self._core
+        events = core.durability.events
+        return {
+            "broker": core.name,
+            "epoch": core.durability.epoch,
+            "routing": core.settings.routing,
+            "sessions": len(core.sessions),
+            "connected": sum(each.link is not None for each in core.sessions.values()),
+            "subscriptions": sum(len(each.subscriptions) for each in core.sessions.values()),
+            "durable_subscriptions": len(core.durability.here),
+            "peers": {
+                name: {
+                    "up": each.link is not None,
+                    "queued_bytes": each.queued_bytes,
+                    "unseen_bytes": each.stream.unseen_bytes,
+                    "dropped": each.dropped,
+                }
+                for name, each in core.neighbours.items()
+            },
+            "published": self._publishing.published,
+            "routed": self._publishing.routed,
+            "delivered": self._publishing.delivered,
+            "dropped": sum(each.dropped for each in core.sessions.values()),
+            "queued_bytes": core.budget.used,
+            **core.assembling.counts,
+            "multicast": self._publishing.multicasting.status(),
+            "leaving": list(
+                filter(
+                    core.durability.cluster_state.is_leaving, core.durability.cluster_state.brokers
+                )
+            ),
+            "custody_entries": events.queues.entries,
+            "custody_waiting": {name: len(events.waits(name)) for name in core.durability.here},
+            "custody_carried": events.queues.carried,
+            "rejections": dict(core.rate_limited_log.totals),
+        }
+
+    def _own_status(self, session: Session) -> dict[str, Any]:
+        """Counts of what is the asker's own at this broker. Counts of all would tell what others
+        publish, and whether it matches.
+        """
+        core, owner = self._core, session.owner
+        events = core.durability.events
+        mine = [each for each in core.sessions.values() if each.owner == owner]
+        kept = [name for name, each in core.durability.here.items() if each.owner == owner]
+        return {
+            "broker": core.name,
+            "limited": _limited(owner),
+            "sessions": len(mine),
+            "connected": sum(each.link is not None for each in mine),
+            "subscriptions": sum(len(each.subscriptions) for each in mine),
+            "durable_subscriptions": len(kept),
+            "dropped": sum(each.dropped for each in mine),
+            "queued_bytes": sum(each.queued_bytes for each in mine),
+            "custody_waiting": {name: len(events.waits(name)) for name in kept},
+        }
+
+    def _waiting(self, session: Session, key: Any) -> dict[str, int]:
+        """How many entries wait, how many of them were sent before this answer, and which is the
+        last; 0 if there are none. Each of the others is still to come, as a delivery or a gap.
+        """
+        durable = session.durables.get(key) if isinstance(key, int) else None
+        if durable is None:
+            raise InvalidInput(
+                f"this session has no durable subscription under the key {key!r:.40}"
+            )
+        waits = self._core.durability.events.waits(durable.subject)
+        offsets = [offset for offset, _ in waits if offset > durable.acknowledged]
+        return {
+            "entries": len(offsets),
+            "sent": sum(offset <= durable.sent for offset in offsets),
+            "last": offsets[-1] if offsets else 0,
+        }
+
+    def topology(self) -> dict[str, Any]:
+        """All brokers that were known, their links, where durable subscriptions live, and what
+        they do with the plan of groups that counts.
+        """
+        cluster_state = self._core.durability.cluster_state
+        durable: dict[str, list[str]] = {}
+        for fact in cluster_state.facts():
+            if lives(fact):
+                durable.setdefault(fact.origin, []).append(fact.subject)
+        router = self._core.router
+        hierarchy = router if isinstance(router, Hierarchy) else None
+        parents = {} if hierarchy is None else hierarchy.parents()
+        standings = self._publishing.multicasting.standings(cluster_state.brokers)
+        return {
+            "asked": self._core.name,
+            "root": "" if hierarchy is None else hierarchy.root,
+            "brokers": {
+                name: {
+                    "links": list(cluster_state.links(name)),
+                    "parent": parents.get(name, ""),
+                    "found": list(cluster_state.links(name, FOUND)),
+                    "url": str(self._core.address_book.of(name) or ""),
+                    "reachable": name == self._core.name
+                    or cluster_state.next_hop(name) is not None,
+                    "durable_subscriptions": sorted(durable.get(name, [])),
+                    "multicast": standings[name],
+                    "leaving": cluster_state.is_leaving(name),
+                }
+                for name in cluster_state.brokers
+            },
+            "plan": self._plan(),
+        }
+
+    def _plan(self) -> dict[str, Any] | None:
+        """The plan of multicast groups that counts."""
+        current = self._core.plans.current
+        if current is None:
+            return None
+        return {
+            "id": current.id,
+            "epoch_us": current.epoch_us,
+            "origin": current.origin,
+            "method": current.plan.method,
+            "groups": current.plan.group_count,
+            "brokers": list(current.plan.brokers),
+        }
+
+    def catalogue(self, session: Session, about: Any = None) -> dict[str, Any]:
+        """The subscriptions of this broker's clients, a page at a time, in the order of their ids.
+
+        Whoever may monitor is informed of all, and others with `{"own": True}` of theirs. If there
+        are more, `next` is their first id: ask again with `{"from": next}`.
+        """
+        wanted = dict(about) if isinstance(about, Mapping) else {}
+        is_own, start = bool(wanted.get("own")), str(wanted.get("from", ""))
+        if not is_own:
+            session.principal.check_monitor("what others hear, but with {'own': True} its own")
+        listed = self._listed(session.owner if is_own else "")
+        page: list[dict[str, Any]] = []
+        size = 0
+        for id in nsmallest(CATALOGUE_ROWS + 1, (each for each in listed if each >= start)):
+            owner, filter, values = _said(listed[id])
+            size += len(filter)
+            if page and (size > CATALOGUE_BYTES or len(page) == CATALOGUE_ROWS):
+                return {"subscriptions": page, "next": id}
+            said = {"subscriber": owner, "filter": filter, "parameters": dict(values)}
+            page.append({"id": id, **said})
+        return {"subscriptions": page, "next": ""}
+
+    def _listed(self, owner: str) -> dict[str, tuple[Session, Subscription] | Durable]:
+        """Each subscription as this broker runs it; without an owner, of all."""
+        found: dict[str, tuple[Session, Subscription] | Durable] = {}
+        for session in self._core.sessions.values():
+            for key, each in session.subscriptions.items():
+                if not each.durable and owner in ("", session.owner):
+                    found[f"{session.owner}/{session.id}/{key}"] = (session, each)
+        for durable in self._core.durability.here.values():
+            if owner in ("", durable.owner):
+                found[durable.subject] = durable
+        return found
+
+    # --- traces ---
+
+    def probe(self, neighbour: Neighbour, message: Probe) -> None:
+        """A neighbour asks what would become of an event here and beyond."""
+        check_numbered(neighbour.name, message.parcel)
+        _check_path(neighbour, message.path)
+        if not message.parcel.publisher.startswith(f"{PROBER}{message.path[0]}/"):
+            reason = "a Probe with events that are not those of a trace of where it began"
+            raise IllegalMessage(neighbour.name, reason)
+        is_loop = self._core.name in message.path
+        if neighbour.principal.may_monitor and not is_loop:
+            self._probe(neighbour, message.id, message.parcel, message.path)
+        else:
+            why = "loop" if is_loop else "withheld"
+            path = [*message.path, self._core.name]
+            hop = {"broker": self._core.name, "path": path, why: True}
+            neighbour.say(self._core.out, Probed(message.id, (hop,)))
+
+    def _prober(self) -> str:
+        """Name the publisher of the next trace. Routers for graphs take a publisher's numbers once:
+        it is somebody new each time, and none that an earlier incarnation of this broker had.
+        """
+        self._traces += 1
+        return f"{PROBER}{self._core.name}/{self._core.durability.epoch}-{self._traces}"
+
+    def _probe(
+        self, asker: Session | Neighbour, id: int, parcel: Parcel, path: tuple[str, ...]
+    ) -> None:
+        core = self._core
+        mine = self._next_probe
+        self._next_probe += 1
+        if len(self._open) >= MAX_PROBES:
+            self._give_up(next(iter(self._open)))
+        state = self._open[mine] = _Open(asker, id)
+        here = (*path, core.name)
+        hop = _hop(here)
+        for peer in self._receivers(asker, parcel, here[0]):
+            self._would_send(peer, hop, state, Probe(mine, parcel, here))
+        if not path:
+            assert isinstance(asker, Session)
+            sender, again = core.publisher_endpoints.of(asker), Parcel(self._prober(), parcel.batch)
+            hop["multicast"] = self._publishing.multicasting.explain(sender, again)
+            hop.update(self._kept(parcel))
+        state.hops.append(hop)
+        self._conclude(mine)
+
+    def _own_trace(self, session: Session, parcel: Parcel) -> dict[str, Any]:
+        """A trace for who may only be told about itself. No neighbour is asked: to where an event
+        goes on tells what others receive.
+        """
+        hop, owner = _hop((self._core.name,)), session.owner
+        for peer in self._receivers(session, parcel, self._core.name):
+            place = self._core.by_peer.get(peer)
+            if peer.is_client and place is not None and place[0].owner == owner:
+                _would_deliver(place, hop, _event(parcel))
+        hop.update(self._kept(parcel, owner))
+        return {"hops": [hop], "limited": _limited(owner)}
+
+    def _receivers(self, asker: Session | Neighbour, parcel: Parcel, source: str) -> Iterable[Peer]:
+        """Whom an event that was published at a broker would be sent to from here."""
+        core = self._core
+        sender = core.publisher_endpoints.of(asker) if isinstance(asker, Session) else asker.peer
+        parcel.source = source
+        patterned = core.assembling.router
+        router = core.router if patterned is None else patterned.inner  # no pattern takes it
+        return router.route(sender, parcel)
+
+    def _would_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:
+        core = self._core
+        if peer.is_client:
+            place = core.by_peer.get(peer)
+            if place is not None:
+                _would_deliver(place, hop, _event(message.parcel))
+            return
+        neighbour = core.neighbours.get(peer.name)
+        if neighbour is not None and not _may_hear(neighbour, message.parcel):
+            hop.setdefault("withheld_from", []).append(peer.name)
+        elif neighbour is not None:
+            hop["forwards"].append(peer.name)
+            state.waiting[peer.name] = None
+            neighbour.say(core.out, message)
+
+    def _kept(self, parcel: Parcel, owner: str = "") -> dict[str, list[str]]:
+        """The durable subscriptions of the network, or of one owner, that an event matches, and
+        where they live.
+        """
+        durability = self._core.durability
+        found = durability.homes(durability.interests.wanted(parcel))
+        homes = {s: home for s, home in found.items() if owner in ("", s.partition("/")[0])}
+        return {"durable": sorted(set(homes.values())), "kept_for": sorted(homes)}
+
+    def probed(self, neighbour: Neighbour, message: Probed) -> None:
+        """A neighbour answers for itself and all beyond."""
+        state = self._open.get(message.id)
+        if state is not None and neighbour.name in state.waiting:
+            del state.waiting[neighbour.name]
+            state.hops += _bounded(neighbour, message.hops)
+            self._conclude(message.id)
+
+    def _give_up(self, mine: int) -> None:
+        """A probe is answered without those that have not answered yet."""
+        state = self._open[mine]
+        state.hops += [{"broker": name, "unreachable": True} for name in state.waiting]
+        state.waiting.clear()
+        self._conclude(mine)
+
+    def lost(self, neighbour: Neighbour) -> None:
+        """A neighbour is gone: it answers nothing."""
+        self.seeking.lost(neighbour)
+        for mine, state in list(self._open.items()):
+            if neighbour.name in state.waiting:
+                del state.waiting[neighbour.name]
+                state.hops.append({"broker": neighbour.name, "unreachable": True})
+                self._conclude(mine)
+
+    def _conclude(self, mine: int) -> None:
+        state = self._open[mine]
+        if state.waiting:
+            return
+        del self._open[mine]
+        asker, out = state.answer_to, self._core.out
+        if isinstance(asker, Session):
+            asker.say(out, Answer(state.id, {"hops": state.hops}))
+        else:
+            asker.say(out, Probed(state.id, tuple(state.hops)))
+
+
+def _may_hear(neighbour: Neighbour, parcel: Parcel) -> bool:
+    """Return whether an event would go to a neighbour, which is sent only what it may receive."""
+    principal = neighbour.principal
+    return principal.may_receive_all or bool(hearable(principal, parcel).any())
+
+
+def _check_path(neighbour: Neighbour, path: tuple[str, ...]) -> None:
+    """Refuse a trace that does not come from where it says, or from too far."""
+    if path[-1:] != (neighbour.name,) or len(path) > MAX_HOPS:
+        reason = f"a Probe whose path does not end with it, or is longer than {MAX_HOPS} (MAX_HOPS)"
+        raise IllegalMessage(neighbour.name, reason)
+
+
+def _bounded(neighbour: Neighbour, hops: tuple[dict[str, Any], ...]) -> Iterable[dict[str, Any]]:
+    """Return a neighbour's answer to a trace, if it may be passed on."""
+    if len(msgspec.msgpack.encode(hops)) <= PROBED_BYTES:
+        return hops
+    return ({"broker": neighbour.name, "unreachable": True},)
+
+
+def _limited(owner: str) -> str:
+    return f"only what belongs to {owner!r}; {NO_MONITOR}"
+
+
+def _hop(path: tuple[str, ...]) -> dict[str, Any]:
+    """Return the entry of the last broker on a way, to be filled in."""
+    hop: dict[str, Any] = {"broker": path[-1], "path": list(path)}
+    return hop | {name: [] for name in ("sessions", "matched", "forwards", "durable", "kept_for")}
+
+
+def _would_deliver(
+    place: tuple[Session, int], hop: dict[str, Any], event: Mapping[str, Any]
+) -> None:
+    hop["sessions"].append(place[0].owner)
+    hop["matched"] += _matched(*place, event)
+
+
+def _said(listed: tuple[Session, Subscription] | Durable) -> _Listed:
+    if isinstance(listed, Durable):
+        return listed.owner, str(listed.filter), listed.values
+    session, each = listed
+    filter = narrow(each.filter, each.values, session.principal)
+    return session.owner, str(filter), each.values
+
+
+def _event(parcel: Parcel) -> dict[str, Any]:
+    return next(rows(parcel.batch))
+
+
+def _matched(session: Session, key: int, event: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The subscriptions of a session that an event matches; `key` is that of a durable one."""
+    return [
+        {
+            "subscriber": session.owner,
+            "filter": str(each.filter),
+            "parameters": dict(each.values),
+            "durable": each.durable,
+        }
+        for number, each in session.subscriptions.items()
+        if (number == key if key >= 0 else not (each.durable or each.assembled))
+        and each.filter.matches(event, each.values)
+    ]

@@ -1,0 +1,194 @@
+"""`FailureDetector`: a look round at all there is: who is silent, away for too long, or late with
+something.
+
+It goes on in pieces, with other inputs between them. Neighbours, which are few, are looked at by
+themselves and more often: in how much time a network heals begins with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from typing import Final
+
+from palio.errors import NotAuthenticated
+from palio.node.core import Core
+from palio.node.effects import Close, Send
+from palio.node.limits import LAPSES_AT_ONCE, MAX_LAPSES_S, SHOWN_CHARS
+from palio.node.links import Link, Links
+from palio.node.peers import Peers
+from palio.node.publishing import Publishing
+from palio.node.sessions import Durable, Neighbour, PeerSession
+from palio.node.throttle import Throttle
+from palio.protocol.limits import ANSWER_S, SILENT_BEATS
+from palio.protocol.messages import Bye, Ping
+from palio.routing.protocol import Hierarchy
+
+TICKS_A_HEARTBEAT: Final = 5
+"""So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs..."""
+
+CALM_TICKS_A_HEARTBEAT: Final = 2
+"""...which are looked at so often while all are connected: most of what a calm broker does."""
+
+LEASE_STEPS: Final = 10
+"""Steps that the end of a lease counts: it is written, and announced to all brokers."""
+
+
+class FailureDetector:
+    """The look at all parties, several times a heartbeat."""
+
+    def __init__(
+        self,
+        core: Core,
+        links: Links,
+        peers: Peers,
+        publishing: Publishing,
+    ) -> None:
+        self._core = core
+        self._links = links
+        self._peers = peers
+        self._publishing = publishing
+        self._neighbours_at = 0.0
+        self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
+        look_s = core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        self._loss_reports = Throttle(look_s, MAX_LAPSES_S, LAPSES_AT_ONCE, core.lag)
+        self._place = "", core.name
+        """The broker above this one, and the root, as was logged last."""
+
+    # --- neighbours ---
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is next to be called."""
+        return self._neighbours_at if self._core.neighbours else inf
+
+    def begin(self) -> None:
+        """Look again soon, and in time for a neighbour that is silent for too long."""
+        core, heartbeat_s = self._core, self._core.settings.peer_heartbeat_s
+        ticks, silent_at = CALM_TICKS_A_HEARTBEAT, inf
+        for neighbour in core.neighbours.values():
+            if neighbour.link is None:
+                ticks = TICKS_A_HEARTBEAT
+            elif (state := self._links.get(neighbour.link)) is not None:
+                silent_at = min(silent_at, state.heard + SILENT_BEATS * heartbeat_s)
+        self._neighbours_at = min(core.at.now + heartbeat_s / ticks, silent_at)
+
+    def tick(self) -> bool:
+        """Time has passed: whether it was time to look at neighbours."""
+        core = self._core
+        late = core.at.now - self.wake_at
+        if late < 0.0:
+            return False
+        for neighbour in list(core.neighbours.values()):
+            if neighbour.link is not None:
+                self._hear(neighbour, neighbour.link, late, core.settings.peer_heartbeat_s)
+            is_over = self._is_over(neighbour, core.settings.peer_grace_s)
+            if is_over:
+                self._peers.end_neighbour(neighbour)
+            elif neighbour.has_dropped():
+                core.loss_reports.note(f"events for {neighbour.name!r} were dropped")
+        self._peers.go_round()
+        self._peers.tell_weights()
+        self._tell_place()
+        self.begin()
+        return True
+
+    def _tell_place(self) -> None:
+        """Log another parent, or another root: as often as there is a look at all."""
+        if self._hierarchy is None or not self._hierarchy.root:
+            return
+        place = self._hierarchy.parent, self._hierarchy.root
+        if place != self._place:
+            self._place = place
+            self._core.report("info", "parent", parent=place[0], root=place[1])
+
+    # --- everybody ---
+
+    def round(self, late: float) -> Iterator[int]:
+        """One look at all there is, step by step; each says for how many steps it counts."""
+        core = self._core
+        for link, state in self._links.all():
+            if self._links.get(link) is state:
+                self._look_at(link, state, late)
+            yield 1
+        grace_s = core.settings.client_grace_s
+        away = [each for each in core.sessions.values() if each.link is None]
+        for session in away:
+            is_there = core.sessions.get(session.id) is session
+            if is_there and self._is_over(session, grace_s):
+                steps = 1 + len(session.subscriptions)
+                self._peers.end_session(session)
+                yield steps
+        yield from self._peers.end_unseen()
+        self._peers.open_circles()
+        self._publishing.publish_barrier.watch()
+        self._publishing.multicasting.look()
+        yield from self._tell_lapses()
+        for subject, durable in list(core.durability.here.items()):
+            if core.durability.here.get(subject) is durable and _lease_is_over(
+                durable, core.at.now
+            ):
+                waiting = len(core.durability.events.waits(subject))
+                core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
+                core.end_lease(subject)
+                yield LEASE_STEPS
+        core.durability.cluster_state.again(core.at)
+        core.complain_again()
+        self._publishing.times.keep()
+
+    def _tell_lapses(self) -> Iterator[int]:
+        """Live events may have been lost: other brokers and clients here are told, once a look."""
+        core = self._core
+        why, reasons = core.loss_reports.take(may_tell=self._loss_reports.due_at <= core.at.now)
+        if why:
+            core.report("warning", "events_lost", reason=why)
+            self._loss_reports.tell(core.at.now)
+            core.durability.cluster_state.lapse(why[:SHOWN_CHARS])
+        if reasons:
+            for session in list(core.sessions.values()):
+                if session.subscriptions:
+                    session.lapse(core.out, reasons)
+                yield 1
+
+    def _is_over(self, party: PeerSession, grace: float) -> bool:
+        return party.link is None and self._core.at.now - party.away_since > grace
+
+    def _look_at(self, link: int, state: Link, late: float) -> None:
+        core, settings, party = self._core, self._core.settings, state.party
+        if party is None:
+            greeting_s = settings.greeting_s
+            if state.dialed:
+                greeting_s = max(greeting_s, ANSWER_S)
+            if core.at.now - state.opened > greeting_s:
+                self._links.close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
+            return
+        try:
+            core.authority.check(party.principal, core.at)
+        except NotAuthenticated as error:
+            self._links.hang_up(link, error)
+            return
+        if not isinstance(party, Neighbour):
+            self._hear(party, link, late, settings.heartbeat_s)
+
+    def _hear(self, party: PeerSession, link: int, late: float, heartbeat_s: float) -> None:
+        """Ask whoever is silent, and give up the connection of one that is so for too long."""
+        core, state = self._core, self._links.get(link)
+        if state is None:
+            return
+        # Nobody can be heard while this broker itself is busy.
+        state.heard = min(core.at.now, state.heard + late)
+        silent_s = core.at.now - state.heard
+        if core.at.now >= state.heard + SILENT_BEATS * heartbeat_s:
+            core.report("warning", "silent", peer=str(party.peer))
+            self._links.lost(link)
+            core.out.append(Close(link, "silent"))
+            return
+        party.send_ack(core.out)
+        if isinstance(party, Neighbour):
+            self._peers.ask(party, is_silent=silent_s > heartbeat_s)
+        elif silent_s > heartbeat_s:
+            core.out.append(Send(link, Ping()))
+
+
+def _lease_is_over(durable: Durable, now: float) -> bool:
+    return durable.session is None and now - durable.away_since > durable.lease_s

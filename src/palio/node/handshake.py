@@ -1,0 +1,210 @@
+"""`Handshake`: the handshake by which a client or broker opens a session, or resumes one.
+
+A session that this broker still has continues on the new connection where it was. Otherwise a new
+one begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from palio.errors import IllegalMessage, NotSupported
+from palio.node.admin_queries import AdminQueries
+from palio.node.authority import Principal
+from palio.node.core import Core
+from palio.node.effects import Send
+from palio.node.links import Link, Links
+from palio.node.membership import Membership
+from palio.node.peer_discovery import PeerDiscovery
+from palio.node.peers import Peers, circle
+from palio.node.sessions import PeerSession
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Bye, Challenge, Hello, Welcome
+from palio.protocol.names import check_name
+from palio.routing.algorithms import ALGORITHMS, GraphKind
+
+
+class Handshake:
+    """Handshakes with clients and brokers, on connections that either side has dialled."""
+
+    def __init__(
+        self,
+        core: Core,
+        links: Links,
+        peers: Peers,
+        admin_queries: AdminQueries,
+        peer_discovery: PeerDiscovery,
+        membership: Membership,
+    ) -> None:
+        self._membership = membership
+        self._core = core
+        self._peer_discovery = peer_discovery
+        self._links = links
+        self._peers = peers
+        self._admin_queries = admin_queries
+
+    def greet(self, link: int, state: Link, hello: Hello) -> None:
+        """Answer a `Hello` of a client or broker."""
+        core = self._core
+        if hello.version != PROTOCOL_VERSION:
+            reason = (
+                f"it speaks version {hello.version} of the protocol, this broker "
+                f"{PROTOCOL_VERSION}; install the same Palio at both ends"
+            )
+            raise IllegalMessage(f"link {link}", reason)
+        check_name(hello.name, f"a {hello.role:.20}")
+        if hello.role == "client":
+            principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
+            self._greet_client(link, state, hello, principal)
+        elif hello.role == "broker":
+            outcome = state.introduction.greeted(hello)
+            if isinstance(outcome, Challenge):
+                core.out.append(Send(link, outcome))
+            else:
+                self._greet_broker(link, state, hello, outcome)
+        else:
+            raise IllegalMessage(f"link {link}", f"{hello.role!r} is no role")
+
+    def _greet_client(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
+        core = self._core
+        owner = hello.name if state.introduction.is_open else principal.name
+        if hello.incarnation:
+            check_name(hello.incarnation, "an incarnation")
+        if hello.identity:
+            check_name(hello.identity, "an identity")
+            if not state.introduction.is_open:
+                principal.check_identity(hello.identity)
+        session = core.sessions.get(hello.session)
+        if (
+            session is not None
+            and (session.owner, session.identity) == (owner, hello.identity)
+            and session.principal.grants == principal.grants  # its filters are narrowed by those
+            and session.stream.knows(hello.received)
+        ):
+            session.principal = principal
+            self._resume(link, state, session, hello, session.publisher)
+            return
+        session = self._peers.new_session(owner, hello.identity, hello.incarnation, principal, link)
+        state.party = session
+        self._welcome(link, state, session, resumed=False, publisher=session.publisher)
+        core.route(core.router.attach(session.peer))
+        core.report("debug", "session", client=owner, session=session.id)
+
+    def _greet_broker(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
+        core = self._core
+        self._membership.check(hello.name)
+        known = core.neighbours.get(hello.name)
+        if known is not None and known.link is not None:
+            # Both ends have dialled at once: both keep the connection that the lesser name dialled.
+            ours = self._links.get(known.link)
+            if ours is not None and ours.dialed and core.name < hello.name:
+                self._links.close(link, Bye("duplicate", "there is a link already"))
+                return
+        if known is not None and known.resumes(hello.session, hello.received):
+            known.principal = principal
+            self._resume(link, state, known, hello, "")
+            return
+        if hello.seeks and not self._peer_discovery.accepts_call(hello.name):
+            self._links.close(link, Bye("closed", "there is another way, or there may soon be one"))
+            return
+        if known is not None:
+            self._peers.end_neighbour(known)
+        self._check_routing(hello.name, hello.routing, hello.parents)
+        neighbour = self._peers.new_neighbour(core.new_id(), hello.name, principal, link)
+        state.party = neighbour
+        self._welcome(link, state, neighbour, resumed=False)
+        self._peers.attach(neighbour)
+
+    def welcomed(self, link: int, state: Link, welcome: Welcome) -> None:
+        """Open or resume the session with a broker that this one has dialled and that answered."""
+        core = self._core
+        check_name(welcome.name, "the broker that was dialled")
+        self._peer_discovery.check(state.url, welcome.name)
+        self._membership.check(welcome.name, state.url)
+        if state.url and not (welcome.resumed or self._membership.dials(state.url)):
+            self._links.close(link, Bye("closed", "the link is needed no longer"))
+            return  # its link was removed while it was dialled
+        principal = state.introduction.answered(welcome)
+        known = core.neighbours.get(welcome.name)
+        if (
+            welcome.resumed
+            and known is not None
+            and known.resumes(welcome.session, welcome.received)
+        ):
+            known.principal = principal
+            self._continue(link, state, known, welcome.received)
+            return
+        if welcome.resumed:
+            raise IllegalMessage(welcome.name, "it resumes a session that is none")
+        if known is not None:
+            self._peers.end_neighbour(known)
+        self._check_routing(welcome.name, welcome.routing, welcome.parents)
+        neighbour = self._peers.new_neighbour(welcome.session, welcome.name, principal, link)
+        state.party = neighbour
+        self._peers.attach(neighbour)
+
+    def _check_routing(self, name: str, theirs: str, parents: Collection[str]) -> None:
+        """Refuse a link that the routing algorithm cannot use (`NotSupported`)."""
+        core = self._core
+        mine = core.settings.routing_with(name)
+        if mine and theirs and mine != theirs:
+            raise NotSupported(
+                f"{name!r} routes by {theirs!r} and {core.name!r} by {mine!r}; set the same "
+                "broker.routing for both, or put a gateway between them"
+            )
+        algorithm = ALGORITHMS.get(mine)
+        is_below, is_above = name in core.settings.parents, core.name in parents
+        if algorithm is not None and algorithm.has_parents and is_below == is_above:
+            raise NotSupported(
+                f"with {mine!r} one of two linked brokers is the other's parent, and of "
+                f"{core.name!r} and {name!r} {'each' if is_above else 'neither'} is; set "
+                "broker.parent (--parent) of the lower one to the name of the other"
+            )
+        shape = core.settings.graph_with(name)
+        if shape is GraphKind.ALONE:
+            raise NotSupported(
+                f"{core.name!r} is a {mine} broker and has no neighbours; connect clients to it"
+            )
+        if shape is GraphKind.TREE and core.durability.cluster_state.next_hop(name) is not None:
+            raise circle(core.name, name, mine)
+
+    def _welcome(
+        self, link: int, state: Link, party: PeerSession, *, resumed: bool, publisher: str = ""
+    ) -> None:
+        core, settings = self._core, self._core.settings
+        received = party.stream.received
+        token, proof, routing = "", b"", ""
+        parents: tuple[str, ...] = ()
+        heartbeat, grace = settings.heartbeat_s, settings.client_grace_s
+        if not party.peer.is_client:
+            token, proof = state.introduction.answer(party.peer.name)
+            heartbeat, grace = settings.peer_heartbeat_s, settings.peer_grace_s
+            routing, parents = settings.routing_with(party.peer.name), settings.parents
+        welcome = Welcome(
+            core.name,
+            party.id,
+            resumed,
+            received,
+            publisher,
+            heartbeat,
+            grace,
+            token,
+            proof,
+            routing,
+            parents,
+        )
+        core.out.append(Send(link, welcome))
+
+    def _resume(
+        self, link: int, state: Link, party: PeerSession, hello: Hello, publisher: str
+    ) -> None:
+        self._welcome(link, state, party, resumed=True, publisher=publisher)
+        self._continue(link, state, party, hello.received)
+
+    def _continue(self, link: int, state: Link, party: PeerSession, received: int) -> None:
+        """Move a session to a new connection, and send again the messages that did not arrive."""
+        self._links.replaced(party, "resumed on another connection")
+        state.party, party.link = party, link
+        party.seen(received)
+        self._core.out += [Send(link, each) for each in party.stream.resume(received)]
+        self._core.flow(party)

@@ -1,0 +1,211 @@
+"""`InboundDispatcher`: each counted message of a client or a neighbour, handed to the room it is
+for.
+
+A large message of events comes part by part (`up_to`), with others served in between; it counts
+once all of it was taken (`Stream.begun`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from palio.errors import IllegalMessage, PalioError
+from palio.model.advertisements import UnreadAdvertisement
+from palio.model.filters import UnreadFilter
+from palio.node.admin_queries import AdminQueries
+from palio.node.core import Core
+from palio.node.leaving import Leaving
+from palio.node.membership import Membership
+from palio.node.name_validation import check_names
+from palio.node.peers import Peers
+from palio.node.publishing import Publishing
+from palio.node.requests import AnsweredRequest, ClientRequest, RequestHandler
+from palio.node.sessions import Neighbour, PeerSession, Session
+from palio.protocol.batches import mark_of, part_of
+from palio.protocol.failures import failure
+from palio.protocol.legal_parcels import check_numbered
+from palio.protocol.messages import (
+    AddPeer,
+    Adopt,
+    Carry,
+    Digest,
+    Drain,
+    EntriesStored,
+    Facts,
+    Failed,
+    FlowStands,
+    Forward,
+    Heard,
+    Message,
+    Probe,
+    Probed,
+    Publish,
+    Query,
+    RemovePeer,
+    Route,
+    Seek,
+    Settle,
+    Sought,
+    SubscribeAll,
+)
+from palio.routing.messages import Batch, Control, Flood
+
+_Answered: Final = AnsweredRequest | Settle | Query | Drain | AddPeer | RemovePeer
+"""Requests of clients that each have an answer of their own."""
+
+_UNREAD: Final = UnreadFilter | UnreadAdvertisement
+
+
+class InboundDispatcher:
+    """Serves what the clients and neighbours of one broker say."""
+
+    def __init__(
+        self,
+        core: Core,
+        publishing: Publishing,
+        admin_queries: AdminQueries,
+        requests: RequestHandler,
+        membership: Membership,
+        leaving: Leaving,
+        peers: Peers,
+    ) -> None:
+        self._core = core
+        self._publishing = publishing
+        self._admin_queries = admin_queries
+        self._requests = requests
+        self._membership = membership
+        self._leaving = leaving
+        self._peers = peers
+
+    def take(self, party: PeerSession | None, message: Message, up_to: int | None) -> None:
+        """A party says something; `up_to` which row, if it is handed over in parts and this is not
+        the last. What is wrong with it is raised.
+        """
+        if party is None:
+            raise IllegalMessage("a stranger", f"{type(message).__name__} before any greeting")
+        kind = type(message)
+        if kind not in party.MAY_SAY:
+            whom = "clients" if party.peer.is_client else "brokers"
+            raise IllegalMessage(party.peer, f"{kind.__name__} is not for {whom}")
+        is_part = up_to is not None or party.stream.rows_begun > 0
+        if isinstance(party, Session):
+            if self._peers.ends_if_unseen(party):
+                return
+            if not isinstance(message, Publish):
+                self._from_client(party, message)
+            elif is_part:
+                self._publish_part(party, message, up_to)
+            else:
+                self._publishing.publish(party, message)
+        elif isinstance(party, Neighbour):
+            if not isinstance(message, Forward):
+                self._from_broker(party, message)
+            elif is_part:
+                self._forward_part(party, message, up_to)
+            else:
+                self._publishing.forward(party, message)
+        if up_to is None:
+            party.arrived(self._core.out, message)
+
+    def answer(self, party: PeerSession | None, message: Message, error: PalioError) -> bool:
+        """Inform a client that its request came to nothing, as this broker has failed on it. False:
+        nobody waits for an answer.
+        """
+        said = message.requests if isinstance(message, SubscribeAll) else (message,)
+        ids = [each.id for each in said if isinstance(each, _Answered)]
+        if not isinstance(party, Session) or not ids:
+            return False
+        for id in ids:
+            party.say(self._core.out, Failed(id, failure(error)))
+        party.arrived(self._core.out, message)
+        return True
+
+    def _publish_part(self, session: Session, message: Publish, up_to: int | None) -> None:
+        """Some rows of what a client publishes, which was admitted as a whole."""
+        mark = mark_of(message)
+        first = session.stream.begun(mark)
+        end = len(message.parcel) if up_to is None else up_to
+        is_admitted = first > 0 or self._publishing.admits(session, message)
+        session.stream.begin(mark, max(first, end) if is_admitted else len(message.parcel))
+        if is_admitted and first < end:
+            self._publishing.take(session, part_of(message, first, end))
+
+    def _forward_part(self, neighbour: Neighbour, message: Forward, up_to: int | None) -> None:
+        """Some rows of what a neighbour passes on."""
+        check_numbered(neighbour.name, message.parcel)
+        mark = mark_of(message)
+        first = neighbour.stream.begun(mark)
+        end = len(message.parcel) if up_to is None else up_to
+        neighbour.stream.begin(mark, max(first, end))
+        if first < end:
+            self._publishing.forward(neighbour, part_of(message, first, end))
+
+    def _from_client(self, session: Session, message: Message) -> None:
+        match message:
+            case Query() | Drain():
+                try:
+                    self._answer(session, message)
+                except PalioError as error:
+                    session.say(self._core.out, Failed(message.id, failure(error)))
+            case AddPeer() | RemovePeer():
+                self._membership.serve(session, message)
+            case _ if isinstance(message, ClientRequest):
+                self._requests.serve(session, message)
+
+    def _answer(self, session: Session, request: Query | Drain) -> None:
+        if isinstance(request, Query):
+            self._admin_queries.ask(session, request.id, request.what, request.about)
+        else:
+            self._leaving.ask(session, request)
+
+    def _from_broker(self, neighbour: Neighbour, message: Message) -> None:
+        core = self._core
+        check_names(neighbour.name, message)
+        match message:
+            case Route(control):
+                self._routed(neighbour, control)
+            case FlowStands() | Heard():
+                self._publishing.multicasting.receive(neighbour, message)
+            case Carry() | EntriesStored() | Adopt():
+                self._kept(neighbour, message)
+            case Facts():
+                core.durability.cluster_state.receive(neighbour.name, message, core.at)
+            case Digest():
+                core.durability.cluster_state.receive(neighbour.name, message, core.at)
+                core.take_in(neighbour)
+            case Probe():
+                self._admin_queries.probe(neighbour, message)
+            case Probed():
+                self._admin_queries.probed(neighbour, message)
+            case Seek():
+                self._admin_queries.seeking.asked(neighbour, message)
+            case Sought():
+                self._admin_queries.seeking.answered(neighbour, message)
+
+    def _kept(self, neighbour: Neighbour, message: Carry | EntriesStored | Adopt) -> None:
+        """Durable events on their way, or a durable subscription that is handed over."""
+        if isinstance(message, Carry):
+            self._publishing.carrying.carry(neighbour, message)
+        elif isinstance(message, EntriesStored):
+            self._publishing.carrying.stored(neighbour, message)
+        else:
+            self._leaving.adopt(neighbour, message)
+
+    def _routed(self, neighbour: Neighbour, control: Control) -> None:
+        """A neighbour's router says something."""
+        core = self._core
+        if isinstance(control, Batch | Flood):
+            self._tell_unread(neighbour, control)
+        heard, denied = core.assembling.heard(neighbour.principal, control)
+        if denied:
+            core.complain("beyond_grant", neighbour.name, denied, said=type(control).__name__)
+        if heard is not None:
+            core.route(core.router.receive(neighbour.peer, heard))
+        core.tree_changed(neighbour, control)
+
+    def _tell_unread(self, neighbour: Neighbour, control: Batch | Flood) -> None:
+        """Log filters that could not be read, and what becomes of them."""
+        filters = (getattr(each, "filter", None) for each in control.requests)
+        unread = [each.text for each in filters if isinstance(each, _UNREAD)]
+        if unread:
+            self._core.complain_unread(neighbour.name, unread)

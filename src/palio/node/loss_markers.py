@@ -1,0 +1,113 @@
+"""`LossMarker`: what stands for durable events that a journal cannot give back.
+
+It goes where they would have gone, as a parcel of one row: it is carried, kept on disks, handed
+over and known again like an event. Each durable subscription that it concerns is told of a gap,
+which it acknowledges. No client can publish one, since its columns begin with `$`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from palio.model.events import SEQ, TIME, TIMESTAMP
+from palio.model.parcels import Parcel, Shape
+from palio.node.effects import ANYBODY, Heading
+from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
+from palio.protocol.messages import Deliver, Gap, Gaps
+
+_PUBLISHER: Final = "$publisher"
+_FIRST: Final = "$first_seq"
+_LAST: Final = "$last_seq"
+_EVENTS: Final = "$events"
+
+_FIELDS: Final[list[pa.Field[Any]]] = [
+    pa.field(SEQ, pa.int64()),
+    pa.field(TIME, TIMESTAMP),
+    pa.field(_PUBLISHER, pa.utf8()),
+    pa.field(_FIRST, pa.int64()),
+    pa.field(_LAST, pa.int64()),
+    pa.field(_EVENTS, pa.int64()),
+]
+
+_SHAPE: Final = Shape(pa.schema(_FIELDS))
+
+_NO_EVENTS: Final = pa.RecordBatch.from_arrays(  # of lists of values Arrow asks pandas
+    [pa.nulls(0, pa.int64()), pa.nulls(0, TIMESTAMP)], names=[SEQ, TIME]
+)
+
+_NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LossMarker(NamedTuple):
+    """Lost are some events that a broker had under the number of one of its entries.
+
+    >>> notice = LossMarker.at("b1", 12, Heading("ann/1", 7, 9, 0), 2)
+    >>> (
+    ...     LossMarker.of(notice.parcel) == notice,
+    ...     LossMarker.of(Parcel("ann/1", pa.record_batch({"x": [1]}))),
+    ... )
+    (True, None)
+    """
+
+    source: str
+    """Which broker, and when it took the entry: with its number that is the same notice for all,
+    and no other one, though the broker loses its disk."""
+    entry: int
+    publisher: str
+    """Whose they were; `ANYBODY` if that is not known, and nothing else is then."""
+    first_seq: int
+    last_seq: int
+    events: int
+
+    @classmethod
+    def at(cls, broker: str, entry: int, heading: Heading, events: int) -> LossMarker:
+        """Make a notice of a broker's entry, of which at most the heading can be read."""
+        publisher, first, last, wall_us = heading
+        return cls(f"{broker} {wall_us}", entry, publisher, first, last, events)
+
+    @classmethod
+    def of(cls, parcel: Parcel) -> LossMarker | None:
+        """The notice that a parcel is; None if it is events, or empty, as a hop has taken it out.
+        `ValueError` if it is a broken one.
+        """
+        if not len(parcel) or parcel.shape.names != _SHAPE.names:
+            return None
+        row = parcel.rows[0] if len(parcel) == 1 else {}
+        if parcel.shape != _SHAPE or len(row) != len(_SHAPE.names):
+            raise ValueError("a notice of lost events has one row, and all of its values")
+        first, last, events = row[_FIRST], row[_LAST], row[_EVENTS]
+        if not (0 <= first <= last <= MAX_NUMBER and 0 <= events <= last - first + 1):
+            raise ValueError(f"a notice that {events} events were lost of {first} to {last}")
+        if len(row[_PUBLISHER]) > MAX_PUBLISHER_CHARS:
+            raise ValueError("a notice that events were lost of a publisher that nobody is called")
+        return cls(parcel.publisher, row[SEQ], row[_PUBLISHER], first, last, events)
+
+    @property
+    def parcel(self) -> Parcel:
+        """The notice on its way."""
+        lost = (self.publisher, self.first_seq, self.last_seq, self.events)
+        return Parcel.lone(self.source, _SHAPE, (self.entry, _NO_TIME, *lost))
+
+    @property
+    def anonymous(self) -> LossMarker:
+        """The same for those who may not know whose events they were."""
+        return self._replace(publisher=ANYBODY, first_seq=0, last_seq=0, events=0)
+
+    def told(self, key: int, entry: int) -> tuple[Gaps, Deliver]:
+        """As the durable subscription of this key is told of it: a gap, and an entry without
+        events. To acknowledge that is to have learned of the gap.
+        """
+        gap = Gap(self.publisher, self.first_seq, self.last_seq, self.events, key)
+        return Gaps((gap,)), Deliver(Parcel(self.publisher, _NO_EVENTS), None, key, entry)
+
+
+def heading_of(parcel: Parcel, wall_us: int) -> Heading:
+    """Return what can be read of an entry though its events cannot: nothing of a notice."""
+    names = parcel.shape.names
+    if not len(parcel) or SEQ not in names or names == _SHAPE.names:
+        return Heading(ANYBODY, 0, 0, wall_us)
+    numbers = parcel.seqs
+    return Heading(parcel.publisher, numbers[0], numbers[-1], wall_us)

@@ -1,0 +1,119 @@
+"""The names in what a neighbour says, checked before anything is made of them.
+
+A broker repeats what others say of themselves, so a name that is none would go through the whole
+network; it stops at the first broker that keeps this rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Final
+
+from palio.errors import IllegalMessage, InvalidInput
+from palio.node.fact_verifier import RETIRED, TOKEN, is_subscription
+from palio.protocol.messages import (
+    Carry,
+    Digest,
+    EntriesStored,
+    Fact,
+    Facts,
+    FlowStands,
+    Forward,
+    Heard,
+    Message,
+    Probe,
+    Route,
+)
+from palio.protocol.names import check_name
+from palio.routing.messages import Control, Flood, LinkState, LinkTable, Reached, Settled, TreePlan
+
+_BROKER: Final = "a broker"
+
+_NAMING: Final = frozenset(
+    (Facts, Digest, Forward, Carry, EntriesStored, Probe, Route, FlowStands, Heard)
+)
+
+
+def check_names(sender: str, message: Message) -> None:
+    """Refuse (`IllegalMessage`) a neighbour's message with a name that is none.
+
+    >>> check_names("b2", Digest({"b3": 4}))
+    """
+    if type(message) not in _NAMING:
+        return
+    try:
+        match message:
+            case Facts(facts):
+                _check(_in_facts(facts))
+            case Digest(versions):
+                _check((_BROKER, name) for name in versions)
+            case Forward():
+                _check((_BROKER, name) for name in _named(message))
+            case Carry() | EntriesStored():
+                _check(_on_a_way(message))
+            case Probe():
+                _check((_BROKER, name) for name in message.path)
+            case FlowStands() | Heard():
+                _check((_BROKER, name) for name in (message.sender, message.receiver))
+            case Route(control):
+                _check((_BROKER, name) for name in _in_control(control))
+    except InvalidInput as error:
+        raise IllegalMessage(sender, str(error)) from None
+
+
+def _named(message: Forward) -> list[str]:
+    path = () if message.detour is None else message.detour.path
+    return [*path, message.source] if message.source else [*path]
+
+
+def _check(named: Iterable[tuple[str, str]]) -> None:
+    for what, name in named:
+        _known_good(name, what)
+
+
+_known_good: Final = lru_cache(maxsize=1 << 14)(check_name)
+"""A network has few names, and says them again and again. What is refused is not kept."""
+
+
+def _in_control(control: Control) -> Iterable[str]:
+    """The brokers that a control message of routing names."""
+    match control:
+        case Settled(_, unreached):
+            return (name for each in unreached for name in each.split("/", 1))
+        case LinkState(origin, _, neighbours):
+            return (origin, *neighbours)
+        case LinkTable(states):
+            return (name for each in states for name in (each.origin, *each.neighbours))
+        case TreePlan(origin, _, links):
+            return (origin, *(end for link in links for end in link))
+        case Flood(origin) | Reached(origin):
+            return (origin,)
+    return ()
+
+
+def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
+    for fact in facts:
+        yield _BROKER, fact.origin
+        if fact.subject == TOKEN:
+            continue  # in the place of links it has the token, which verifies itself
+        for name in fact.links:
+            yield _BROKER, name
+        if fact.subject.startswith(RETIRED):
+            yield _BROKER, fact.subject.removeprefix(RETIRED)
+        elif is_subscription(fact.subject):
+            yield from _in_subjects((fact.subject,))
+
+
+def _on_a_way(message: Carry | EntriesStored) -> Iterator[tuple[str, str]]:
+    yield _BROKER, message.origin
+    yield _BROKER, message.home
+    if isinstance(message, Carry):
+        yield from _in_subjects(share.subject for share in message.shares)
+
+
+def _in_subjects(subjects: Iterable[str]) -> Iterator[tuple[str, str]]:
+    for subject in subjects:
+        owner, _, name = subject.partition("/")
+        yield "an owner", owner
+        yield "a durable subscription", name

@@ -1,0 +1,127 @@
+"""`Introductions`: how two brokers come to know who is at the other end.
+
+```
+  who dials                                                        who listens
+  Hello(token, nonce 1)                        ->
+                                               <-                  Challenge(name, nonce 2)
+  Hello(token, nonce 1, proof over both)       ->
+                                               <-  Welcome(token, proof over both)
+```
+
+1. To be a broker is a grant of its own: a token bound to a broker's key.
+2. A bound token is shown by whoever has seen it, so it counts only with a proof by its key over two
+   nonces, one of each end, and both names.
+3. Whom we dialled is known as whoever dialled us is. Where there is an authority both show a token:
+   certificates prove who a client is, and no broker.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from palio.errors import IllegalMessage, NotAuthenticated
+from palio.node.authority import NO_BROKER, OpenAuthority, Principal
+from palio.node.core import Core
+from palio.node.identity import introduction_text
+from palio.protocol.limits import PROTOCOL_VERSION
+from palio.protocol.messages import Challenge, Hello, Welcome
+
+
+class PeerAuthentication:
+    """One greeting between this broker and another, on one connection."""
+
+    __slots__ = ("_core", "_nonce", "_said", "_theirs")
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._nonce = ""
+        """Ours."""
+        self._said: Hello | None = None
+        self._theirs = ""
+
+    @property
+    def is_open(self) -> bool:
+        """True if the other end may call itself whatever it likes."""
+        return isinstance(self._core.authority, OpenAuthority)
+
+    # --- who dials ---
+
+    def hello(self, session: str, received: int, *, seeks: bool) -> Hello:
+        """The first word."""
+        core = self._core
+        self._nonce = core.new_id()
+        self._said = Hello(
+            "broker",
+            core.name,
+            PROTOCOL_VERSION,
+            core.identity.token,
+            "",
+            session,
+            received,
+            self._nonce,
+            # A gateway does not know yet on which side of it the other end is.
+            routing="" if core.settings.outside else core.settings.routing,
+            seeks=seeks,
+            parents=core.settings.parents,
+        )
+        return self._said
+
+    def prove(self, challenge: Challenge) -> Hello:
+        """The same word again, with the proof that was asked for; once."""
+        core, said = self._core, self._said
+        if said is None or not said.token or self._theirs:
+            raise IllegalMessage(challenge.name, "a Challenge that nothing asked for")
+        if not challenge.nonce or challenge.name == core.name:
+            raise IllegalMessage(challenge.name, "a Challenge without a nonce, or in our own name")
+        self._theirs = challenge.nonce
+        text = introduction_text(core.name, core.name, challenge.name, self._nonce, challenge.nonce)
+        return msgspec.structs.replace(said, proof=core.identity.sign(text))
+
+    def answered(self, welcome: Welcome) -> Principal:
+        """Identify the party that answered. `NotAuthenticated` if it does not prove itself."""
+        core = self._core
+        if core.name == welcome.name:
+            raise IllegalMessage(welcome.name, "it has the name of this broker")
+        principal = self._broker(welcome.name, welcome.token)
+        if principal.key:
+            text = introduction_text(
+                welcome.name, core.name, welcome.name, self._nonce, self._theirs
+            )
+            core.authority.verified(welcome.token, text, welcome.proof, core.at)
+        return principal
+
+    # --- who listens ---
+
+    def greeted(self, hello: Hello) -> Principal | Challenge:
+        """Identify the party that dialled, or ask for a proof. `NotAuthenticated` for no broker."""
+        core = self._core
+        if hello.name == core.name:
+            raise IllegalMessage(hello.name, f"it is called {core.name!r}, as this broker is")
+        principal = self._broker(hello.name, hello.token)
+        if principal.key:
+            if not self._nonce:
+                self._nonce = core.new_id()
+                return Challenge(core.name, self._nonce)
+            text = introduction_text(hello.name, hello.name, core.name, hello.nonce, self._nonce)
+            core.authority.verified(hello.token, text, hello.proof, core.at)
+        self._theirs = hello.nonce
+        return principal
+
+    def answer(self, dialer: str) -> tuple[str, bytes]:
+        """Return what this broker shows to one that has dialled it: token and proof."""
+        core = self._core
+        text = introduction_text(core.name, dialer, core.name, self._theirs, self._nonce)
+        return core.identity.token, core.identity.sign(text)
+
+    # --- both ---
+
+    def _broker(self, name: str, token: str) -> Principal:
+        """The broker that a token names, which has yet to prove that it has the key."""
+        core = self._core
+        if not self.is_open and not (token and core.identity.token):
+            bare = name if core.identity.token else core.name
+            raise NotAuthenticated(f"the broker {bare!r:.80} has no token to show; {NO_BROKER}")
+        principal = core.authority.authenticate_broker(token, core.at)
+        if not self.is_open and principal.name != name:
+            raise NotAuthenticated(f"{principal.name!r} is not the broker {name!r:.80}")
+        return principal

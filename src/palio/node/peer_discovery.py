@@ -1,0 +1,492 @@
+"""`PeerDiscovery`: dials other brokers when a neighbour is lost, so that the network is whole
+again.
+
+It uses the facts of brokers: their addresses (`ADDRESS`), their neighbours (`LINKS`), and those of
+their links that a `PeerDiscovery` has made (`FOUND`).
+
+1. A neighbour is missed once it has been gone for a `peer_heartbeat_s`. A broker that misses one
+   dials brokers that it cannot reach: first the neighbours of the missed one, then all others, at
+   last the missed one itself. Each broker has an order of its own, so that not all dial the same.
+2. Of brokers that reach each other and miss the same neighbour one begins. The others wait for some
+   heartbeats.
+3. An announced address may be false. The broker that answers must have the expected name. Of
+   `CALLS` addresses at a time each is dialled `TRIES` times or for `CALL_BEATS`, then rests for
+   `REST_S`, and longer each time. After the first `FAST_CALLS` there is one a second.
+4. A broker accepts such a call only from one that it cannot reach itself, and at most `TAKEN` in a
+   heartbeat: all lost brokers dial the one that is back, though one link leads to all of them.
+5. A link that was found is a stand-in (a fallback link). Once no broker is missed, it ends if its
+   other end can be reached without it (`palio.node.link_drain`). Where several stand in for each
+   other, they end in an order that all brokers agree on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from functools import partial
+from hashlib import blake2b
+from heapq import nsmallest
+from math import inf
+from typing import Final
+
+from palio.errors import IllegalMessage
+from palio.node.core import Core
+from palio.node.effects import Dial, StopDialing
+from palio.node.fact_store import ShortestPaths
+from palio.node.fact_verifier import FOUND
+from palio.node.limits import MAX_PEERS
+from palio.node.link_drain import LinkDrain
+from palio.node.links import Links
+from palio.protocol.addresses import Address, parse_address
+from palio.protocol.messages import Bye
+from palio.routing.algorithms import GraphKind
+from palio.routing.trees import edge_of
+
+CALLS: Final = 2
+"""Addresses that are dialled at a time, until one answers."""
+
+TRIES: Final = 3
+"""Attempts at an address before others have their turn..."""
+
+CALL_BEATS: Final = 5
+"""...or this number of heartbeats, if it accepts connections and sends nothing."""
+
+REST_S: Final = 2.0
+"""Seconds for which it is not dialled then, and twice as long each time..."""
+
+MAX_REST_S: Final = 60.0
+"""...up to this: a broker that is gone for good costs others little."""
+
+FAST_CALLS: Final = 10
+"""Addresses that are dialled without a pause: more of them may have been made up."""
+
+PACE_S: Final = 1.0
+"""Seconds between two of those after them."""
+
+TAKEN: Final = 3
+"""Calls of other brokers' `PeerDiscovery` that a broker accepts in a heartbeat."""
+
+MAX_WAIT_BEATS: Final = 10
+"""Heartbeats that a broker waits for others that miss the same neighbour and may find it a way."""
+
+STEADY_BEATS: Final = 3
+"""Heartbeats for which no broker was missed before a stand-in ends."""
+
+CHECKS_A_HEARTBEAT: Final = 5
+
+FEW: Final = 3
+"""Of many neighbours that are lost at once, those that are considered."""
+
+NO_REST: Final = (0.0, 0.0)
+
+MAX_CANDIDATES: Final = 50
+"""Brokers, in the order in which they are dialled, whose addresses are read at once."""
+
+
+class _Call:
+    """A broker that is dialled."""
+
+    __slots__ = ("is_up", "name", "since", "tries", "url")
+
+    def __init__(self, name: str, url: str, now: float) -> None:
+        self.name = name
+        self.url = url
+        self.since = now
+        self.tries = 0
+        self.is_up = False
+
+
+class PeerDiscovery:
+    """Finds ways to the brokers that one broker has lost."""
+
+    def __init__(self, core: Core, links: Links, link_drain: LinkDrain) -> None:
+        self._core = core
+        self._links = links
+        self._link_drain = link_drain
+        self._cluster_state = core.durability.cluster_state
+        settings = core.settings
+        self._is_on = (
+            settings.find
+            and settings.outside is None
+            and settings.graph_with("") is GraphKind.GRAPH
+        )
+        self.kept = {str(parse_address(url)) for url in settings.peers}
+        """Addresses that are dialled whether or not a broker is missed."""
+        self.shunned: dict[str, None] = {}
+        """Brokers that this one must not be linked to."""
+        self._is_stand_in: dict[str, bool] = {}
+        """By neighbour that this broker has or had, true if the link to it is a stand-in."""
+        self._missed: dict[str, float] = {}
+        """By neighbour that is not connected, the time since when."""
+        self._calls: dict[str, _Call] = {}
+        """By name, brokers that are dialled."""
+        self._rests: dict[str, tuple[float, float]] = {}
+        """By broker that is not dialled for a while, the end of that time, and its length."""
+        self._accepted_at: deque[float] = deque(maxlen=TAKEN)
+        """The times at which this broker accepted calls of others."""
+        self._spare = ""
+        """The stand-in that this broker is about to end, if any: it stays if a broker is missed."""
+        self._alone_since = 0.0
+        self._whole_since = 0.0
+        self._call_count = 0
+        """Calls since a broker was missed."""
+        self._next_call_at = 0.0
+        self._next_check_at = 0.0
+        self._reached_key: object = None
+        self._reached_cache: Collection[str] = ()
+        """The brokers that can be reached, for that state of the links."""
+
+    @property
+    def wake_at(self) -> float:
+        """When `tick` is next to be called."""
+        is_at_work = self._link_drain or (self._is_on and not self._cluster_state.is_alone)
+        return self._next_check_at if is_at_work else inf
+
+    @property
+    def urls(self) -> list[str]:
+        """The addresses that are dialled to find a broker."""
+        return [call.url for call in self._calls.values()]
+
+    def seeks(self, url: str) -> bool:
+        """Return whether an address is dialled only because a broker is missed."""
+        return url not in self.kept and url in self.urls
+
+    def begin(self) -> None:
+        """Start with the neighbours of the broker's earlier incarnation, if its disk has them."""
+        cluster_state, name = self._cluster_state, self._core.name
+        self._alone_since = self._whole_since = self._next_check_at = self._core.at.now
+        self._is_stand_in = dict.fromkeys(cluster_state.links(name), False)
+        self._is_stand_in.update(dict.fromkeys(cluster_state.links(name, FOUND), True))
+
+    def shun(self, name: str) -> None:
+        """Keep a broker from being linked to this one, until an operator asks for the link."""
+        self.forget(name)
+        self.shunned[name] = None
+        if len(self.shunned) > MAX_PEERS:
+            del self.shunned[next(iter(self.shunned))]
+
+    def forget(self, name: str) -> None:
+        """Miss a neighbour no longer: the link to it was ended on purpose."""
+        self._is_stand_in.pop(name, None)
+        self._missed.pop(name, None)
+
+    # --- results of calls ---
+
+    def dialled(self, url: str) -> None:
+        """Count a connection to an address as an attempt, until the other end has a name."""
+        for call in list(self._calls.values()):
+            if call.url == url:
+                call.tries += 1
+                if call.tries > TRIES:
+                    self._give_up(call)
+
+    def unreachable(self, url: str) -> None:
+        """Count a failed attempt at an address."""
+        for call in list(self._calls.values()):
+            if call.url == url:
+                call.tries += 1
+                if call.tries >= TRIES:
+                    self._give_up(call)
+
+    def check(self, url: str, name: str) -> None:
+        """Refuse a broker that answers where another was expected (`IllegalMessage`)."""
+        for call in list(self._calls.values()):
+            if call.url == url and call.name != name:
+                self._give_up(call)
+                raise IllegalMessage(name, f"{call.name!r} is said to be there, at {url}")
+
+    def accepts_call(self, name: str) -> bool:
+        """Return whether to accept the call of another broker's `PeerDiscovery`: if that broker
+        cannot be reached otherwise, unless there were `TAKEN` calls in this heartbeat.
+        """
+        now, accepted_at = self._core.at.now, self._accepted_at
+        is_many = len(accepted_at) == TAKEN and now - accepted_at[0] < self._beat_s
+        if is_many or name in self._reached(self._up):
+            return False
+        accepted_at.append(now)
+        return True
+
+    def _give_up(self, call: _Call) -> None:
+        """End a call, and dial its broker again only after a rest."""
+        self._end(call)
+        _, before = self._rests.get(call.name, (0.0, REST_S / 2))
+        rest = min(2 * before, MAX_REST_S)
+        self._rests[call.name] = (self._core.at.now + rest, rest)
+        self._core.report("debug", "not_found", broker=call.name, url=call.url)
+
+    def _end(self, call: _Call) -> None:
+        del self._calls[call.name]
+        if call.url not in self.kept:
+            self._core.out.append(StopDialing(call.url))
+
+    # --- checks ---
+
+    def tick(self) -> bool:
+        """Check neighbours and calls if it is time; return whether it was."""
+        core = self._core
+        if core.at.now < self.wake_at:
+            return False
+        self._next_check_at = core.at.now + self._beat_s / CHECKS_A_HEARTBEAT
+        self._link_drain.go_on()
+        if self._is_on:
+            self._check()
+        return True
+
+    def _check(self) -> None:
+        up = self._up
+        self._check_calls()
+        self._update_missed(up)
+        lost = self._lost(up)
+        if lost is None:
+            self._call_count, self._next_call_at = 0, 0.0
+            self._rests.clear()
+            self._end_stand_in(up)
+        else:
+            self._whole_since = self._core.at.now
+            if self._spare in self._calls:
+                self._link_drain.stop(self._spare)
+                self._spare = ""
+            self._seek(up, lost)
+        self._announce_found()
+
+    def _check_calls(self) -> None:
+        now = self._core.at.now
+        patience_s = CALL_BEATS * self._beat_s
+        for call in list(self._calls.values()):
+            neighbour = self._core.neighbours.get(call.name)
+            link = None if neighbour is None or neighbour.link is None else neighbour.link
+            state = None if link is None else self._links.get(link)
+            was_up, call.is_up = call.is_up, state is not None and state.url == call.url
+            if call.is_up:
+                call.tries = 0
+                if not was_up:
+                    self._core.report("info", "found", broker=call.name, url=call.url)
+            elif state is not None:  # it has dialled this broker meanwhile
+                self._end(call)
+            elif was_up:
+                call.since = now
+            elif now - call.since > patience_s:
+                self._give_up(call)
+
+    def _update_missed(self, up: Collection[str]) -> None:
+        """Update which neighbours are stand-ins, and which are missed."""
+        cluster_state, now = self._cluster_state, self._core.at.now
+        for name in up:
+            # A broker that dials this one by its configuration may be found first. The configured
+            # link replaces the one that was found, and is no stand-in.
+            found_us = self._core.name in cluster_state.links(name, FOUND)
+            self._is_stand_in[name] = found_us or self._is_found(name)
+            self._missed.pop(name, None)
+        for name in [name for name in self._is_stand_in if name in cluster_state.retired]:
+            self.forget(name)
+        for name in self._is_stand_in:
+            neighbour = self._core.neighbours.get(name)
+            if neighbour is None:
+                self._missed.setdefault(name, now)
+            elif name not in up:  # it may have been connected since the last check
+                self._missed[name] = neighbour.away_since
+
+    def _lost(self, up: Collection[str]) -> list[str] | None:
+        """Return the neighbours that were missed for a heartbeat; None if there is no need to dial
+        anyone. The list is empty if this broker has no link, and has lost none that it remembers.
+        """
+        now, beat = self._core.at.now, self._beat_s
+        if up or len(self._cluster_state.brokers) < 2:
+            self._alone_since = now
+        for neighbour in self._core.neighbours.values():
+            self._alone_since = max(self._alone_since, neighbour.away_since)
+        lost = [name for name, since in self._missed.items() if now - since > beat]
+        if not lost and now - self._alone_since <= beat:
+            return None
+        return lost
+
+    def _seek(self, up: list[str], lost: list[str]) -> None:
+        """Dial one more broker that cannot be reached, if it is time."""
+        now = self._core.at.now
+        reached = self._reached(up)
+        for call in list(self._calls.values()):
+            if not call.is_up and call.name in reached:
+                self._end(call)
+        for name in [name for name in lost if name in reached and self._is_replaced(name, up)]:
+            self.forget(name)
+            lost.remove(name)
+        under_way = sum(not call.is_up for call in self._calls.values())
+        if under_way >= CALLS or now < self._next_call_at or self._is_for_others(lost, reached):
+            return
+        candidate = self._next_candidate(lost, reached)
+        if candidate is not None:
+            name, address = candidate
+            self._calls[name] = _Call(name, str(address), now)
+            self._call_count += 1
+            self._next_call_at = now + PACE_S if self._call_count >= FAST_CALLS else 0.0
+            self._core.out.append(Dial(str(address), name))
+            missed = lost[:FEW]
+            level = "debug" if name in self._rests else "info"
+            self._core.report(level, "peer_discovery", broker=name, url=str(address), missed=missed)
+
+    def _is_replaced(self, name: str, up: list[str]) -> bool:
+        """Return whether a neighbour that is missed, and can be reached, need not be linked again:
+        its link was a stand-in, or it is reached without one of our stand-ins. The other end may
+        have ended a stand-in of its own that was not announced here.
+        """
+        stand_ins = [neighbour for neighbour in self._own_stand_ins if neighbour in up]
+        if self._is_stand_in[name] or not stand_ins:
+            return self._is_stand_in[name]
+        if self._core.at.now - self._missed[name] <= self._steady_s:
+            return False
+        # If it is reached without any one of ours, then without the one that ends first. To miss
+        # it would keep that stand-in for ever.
+        first = max(stand_ins, key=partial(edge_of, self._core.name))
+        return name in self._ways_without(first, up)
+
+    def _reached(self, up: list[str]) -> Collection[str]:
+        key = (self._cluster_state.ways, tuple(up))
+        if key != self._reached_key:
+            self._reached_key, self._reached_cache = key, self._cluster_state.reached_over(up)
+        return self._reached_cache
+
+    def _is_for_others(self, lost: list[str], reached: Collection[str]) -> bool:
+        """Return whether another broker that misses the same neighbour is still to dial first."""
+        now, beat = self._core.at.now, self._beat_s
+        start_times = []
+        for name in lost[:FEW]:
+            # The neighbours of a lost broker draw lots, each waiting a heartbeat longer than the
+            # one before it: mostly the first has found a way by the time of the second.
+            own_lot = _lot(name, self._core.name)
+            rivals = (broker for broker in self._cluster_state.links(name) if broker in reached)
+            rank = sum(_lot(name, rival) < own_lot for rival in rivals)
+            start_times.append(self._missed[name] + beat * (1 + min(rank, MAX_WAIT_BEATS)))
+        return bool(start_times) and min(start_times) > now
+
+    def _next_candidate(
+        self, lost: list[str], reached: Collection[str]
+    ) -> tuple[str, Address] | None:
+        """Return the next broker to dial, and its address; None if there is none."""
+        core, cluster_state = self._core, self._cluster_state
+        near = {name for broker in lost for name in cluster_state.links(broker)}
+
+        def order(name: str) -> tuple[float, int, bytes]:
+            nearness = 2 if name in lost else int(name not in near)
+            return self._rests.get(name, NO_REST)[1], nearness, _lot(core.name, name)
+
+        unreached = [
+            name
+            for name in cluster_state.brokers
+            if name not in reached
+            and name != core.name
+            and name not in self._calls
+            and name not in self.shunned
+            and not cluster_state.is_leaving(name)
+            and self._rests.get(name, NO_REST)[0] <= core.at.now
+        ]
+        for name in nsmallest(MAX_CANDIDATES, unreached, order):
+            address = self._address(name)
+            if address is not None:
+                return name, address
+            self._rests[name] = (core.at.now + MAX_REST_S, MAX_REST_S)
+        return None
+
+    def _address(self, name: str) -> Address | None:
+        """Return the address at which to dial a broker; None if it is unknown or not allowed."""
+        core = self._core
+        own, address = core.address_book.of(core.name), core.address_book.of(name)
+        if address is None or address == own or str(address) in self.kept:
+            return None
+        # A false address must not lead a broker with TLS to a connection without it.
+        is_stripped = own is not None and own.is_secure and not address.is_secure
+        return None if is_stripped else address
+
+    # --- links that were found ---
+
+    def _end_stand_in(self, up: list[str]) -> None:
+        """End a stand-in that is needed no longer, if there is one."""
+        stand_ins = self._own_stand_ins
+        if not stand_ins or self._core.at.now - self._whole_since < self._steady_s:
+            return
+        if any(name in self._link_drain for name in stand_ins):
+            return
+        spare = next((name for name in stand_ins if name in self._ways_without(name, up)), None)
+        if spare is not None:
+            done = partial(self._stand_in_ended, spare)
+            bye = Bye("closed", "the link is needed no longer")
+            self._link_drain.begin(spare, bye, done)
+            self._spare = spare
+
+    @property
+    def _own_stand_ins(self) -> list[str]:
+        """The neighbours that this broker has found, by links that are stand-ins."""
+        return [
+            name
+            for name, is_stand_in in self._is_stand_in.items()
+            if is_stand_in and self._is_found(name)
+        ]
+
+    @property
+    def _up(self) -> list[str]:
+        """The neighbours that are connected."""
+        return [name for name, each in self._core.neighbours.items() if each.link is not None]
+
+    @property
+    def _beat_s(self) -> float:
+        return self._core.settings.peer_heartbeat_s
+
+    @property
+    def _steady_s(self) -> float:
+        return STEADY_BEATS * self._beat_s
+
+    def _ways_without(self, name: str, up: list[str]) -> Collection[str]:
+        """Return the brokers that can be reached without one stand-in, and without those that come
+        before it in the order of all links. So of a circle of stand-ins only one ends: two brokers
+        that decide at once, each by itself, do not cut the network.
+        """
+        first = edge_of(self._core.name, name)
+
+        def stays(one: str, other: str) -> bool:
+            return edge_of(one, other) < first
+
+        def links(broker: str) -> tuple[str, ...]:
+            lasting = self._lasting_links(broker)
+            every = self._cluster_state.links(broker)
+            return tuple(each for each in every if each in lasting or stays(broker, each))
+
+        own = [name for name in up if not self._is_stand_in[name] or stays(self._core.name, name)]
+        return ShortestPaths(self._core.name, own, links).hops
+
+    def _lasting_links(self, broker: str) -> tuple[str, ...]:
+        """Return the neighbours of a broker by links that are no stand-ins."""
+        cluster_state = self._cluster_state
+        found = cluster_state.links(broker, FOUND)
+        return tuple(
+            each
+            for each in cluster_state.links(broker)
+            if each not in found and broker not in cluster_state.links(each, FOUND)
+        )
+
+    def _stand_in_ended(self, name: str) -> None:
+        call = self._calls.get(name)
+        if call is not None:
+            self._end(call)
+        self._spare = ""
+        self.forget(name)
+        self._core.report("info", "given_back", broker=name)
+
+    def _announce_found(self) -> None:
+        """Announce to all brokers which links of this one are stand-ins that it has found."""
+        before = self._cluster_state.links(self._core.name, FOUND)
+        # One that is missed stays announced: it is perhaps back before any broker acts on it.
+        found = [
+            name
+            for name, is_stand_in in self._is_stand_in.items()
+            if is_stand_in and (name in before if name in self._missed else self._is_found(name))
+        ]
+        self._cluster_state.say_links(FOUND, tuple(sorted(found)))
+
+    def _is_found(self, name: str) -> bool:
+        """Return whether the link to a neighbour was found by this broker, and is up."""
+        call = self._calls.get(name)
+        return call is not None and call.is_up
+
+
+def _lot(one: str, other: str) -> bytes:
+    """Return a key by which each broker orders all others differently, and the same each time."""
+    return blake2b(f"{len(one)} {one} {other}".encode(), digest_size=8).digest()

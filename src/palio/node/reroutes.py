@@ -1,0 +1,107 @@
+"""`Reroutes`: events for a neighbour to which the link broke, rerouted over other brokers.
+
+When the session with a neighbour ends, some events may not have reached it, and more come for it
+until the tree of the graph does without the link (`General.parted`). While another path is known,
+each is sent there by itself. Its target handles it as if it had come over the link, and drops
+duplicates by their numbers. A broker that has restarted does not know the session, and drops all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import NamedTuple
+
+from palio.model.parcels import Parcel
+from palio.node.authority import Principal, hearable
+from palio.node.core import Core
+from palio.node.limits import HELD_AT_ONCE, MAX_PARTED
+from palio.node.sessions import Neighbour
+from palio.protocol.limits import MAX_DETOUR
+from palio.protocol.messages import Detour, Forward, unpack_mask
+from palio.routing.protocol import Peer
+
+
+class _Parted(NamedTuple):
+    session: str
+    principal: Principal
+
+
+class Reroutes:
+    """The reroutes of one broker; it calls `arrived` with events that reach their target here."""
+
+    def __init__(self, core: Core, arrived: Callable[[Peer, Parcel, bool], None]) -> None:
+        self._core = core
+        self._arrived = arrived
+        self._parted: dict[str, _Parted] = {}
+        """The last session that has ended, by neighbour."""
+        self.waiting: deque[tuple[str, Forward]] = deque()
+        """Messages to be rerouted, with the neighbour that each is for."""
+
+    def part(self, neighbour: Neighbour, unseen: Iterable[Forward]) -> None:
+        """Reroute events that a neighbour may not have seen, whose session has ended."""
+        name = neighbour.name
+        self._parted.pop(name, None)
+        self._parted[name] = _Parted(neighbour.id, neighbour.principal)
+        if len(self._parted) > MAX_PARTED:
+            del self._parted[next(iter(self._parted))]
+        if self._core.router.has_alternate_path(neighbour.peer):
+            self.waiting += (
+                (name, message)
+                for message in unseen
+                if message.detour is None and message.addressed is None
+            )
+
+    def add(self, name: str, message: Forward) -> None:
+        """Reroute one more event for a neighbour, behind those that wait."""
+        if name in self._parted:
+            self._core.has_follow_up = True
+            self.waiting.append((name, message))
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Send some of the waiting events, up to `HELD_AT_ONCE`."""
+        done = 0
+        while self.waiting and done < HELD_AT_ONCE:
+            name, message = self.waiting.popleft()
+            session, principal = self._parted[name]
+            parcel = message.parcel.select(unpack_mask(message.rows, len(message.parcel)))
+            if not principal.may_receive_all:
+                parcel = parcel.select(hearable(principal, parcel))
+            done += 1 + len(parcel)
+            path = self._core.durability.cluster_state.way(name)
+            self._send(parcel, Detour(path, session), durable=message.durable)
+
+    def receive(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
+        """Forward events on a detour to their target, or handle them as the target."""
+        if detour.path:
+            self._send(parcel, detour, durable=durable)
+            return
+        core, name = self._core, self._whose(detour.session)
+        if name is not None:
+            is_beyond = core.settings.is_outside(name)
+            own = Peer.beyond(core.name) if is_beyond else Peer.broker(core.name)
+            self._arrived(own, parcel, durable)
+
+    def _whose(self, session: str) -> str | None:
+        """Return the neighbour of a session, which may not have ended yet at this end."""
+        neighbours = self._core.neighbours.values()
+        unlinked = (each.name for each in neighbours if each.id == session and each.link is None)
+        ended = (name for name, each in self._parted.items() if each.session == session)
+        return next(chain(unlinked, ended), None)
+
+    def _send(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
+        """Send events to the next broker on the path, as far as it may receive them. The end of
+        the session has already reported that some may be lost.
+        """
+        core = self._core
+        neighbour = core.neighbours.get(detour.path[0]) if detour.path else None
+        if neighbour is None or len(detour.path) > MAX_DETOUR + 1:
+            return
+        if not neighbour.principal.may_receive_all:
+            parcel = parcel.select(hearable(neighbour.principal, parcel))
+        if len(parcel):
+            detour = Detour(detour.path[1:], detour.session)
+            message = Forward(parcel, None, durable, detour=detour)
+            neighbour.offer(core.out, message, core.settings.queue_bytes)

@@ -1,0 +1,83 @@
+"""`DedupWindow`: which durable events have come to a client, so that it gets each once.
+
+Remembered are the numbers themselves, a bit for each, for the newest blocks of each publisher. What
+is older than that is let through: rather twice than never.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from palio.model.events import RowMask
+from palio.model.parcels import ONE_ROW, runs
+from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
+
+BLOCK: Final = 1 << 12
+"""Numbers of one block."""
+
+_FULL: Final = (1 << BLOCK) - 1
+"""The one object that all complete blocks share."""
+
+
+def _shared(bits: int) -> int:
+    return _FULL if bits == _FULL else bits
+
+
+def _common(bits: int, first: int, last: int) -> int:
+    """Which numbers of a range have come, as bits from its first one on."""
+    return bits >> first % BLOCK & (1 << last - first + 1) - 1
+
+
+def _range(first: int, last: int) -> int:
+    return ((1 << last - first + 1) - 1) << first % BLOCK
+
+
+def _unpacked(bits: int, count: int) -> RowMask:
+    packed = np.frombuffer(bits.to_bytes((count + 7) // 8, "little"), np.uint8)
+    return np.unpackbits(packed, count=count, bitorder="little").astype(np.bool_)
+
+
+class DedupWindow:
+    """Numbers of durable events, by publisher.
+
+    >>> seen = DedupWindow()
+    >>> seen.add("p", np.array([1, 2, 5]))
+    >>> seen.fresh("p", np.array([2, 3, 5, 6])).tolist()
+    [False, True, False, True]
+    """
+
+    def __init__(self) -> None:
+        self._blocks: dict[str, dict[int, int]] = {}
+        """For each publisher and block the numbers that have come, as the bits of an integer."""
+
+    def fresh(self, publisher: str, numbers: npt.NDArray[np.int64]) -> RowMask:
+        """Which of some ascending numbers have not come before."""
+        blocks = self._blocks.get(publisher, {})
+        if len(numbers) == 1:
+            number = int(numbers[0])
+            is_fresh = not _common(blocks.get(number // BLOCK, 0), number, number)
+            return ONE_ROW if is_fresh else ~ONE_ROW
+        fresh = np.ones(len(numbers), np.bool_)
+        begin = 0
+        for first, last in runs(numbers, BLOCK):
+            end = begin + last - first + 1
+            seen = _common(blocks.get(first // BLOCK, 0), first, last)
+            if seen:
+                fresh[begin:end] = ~_unpacked(seen, end - begin)
+            begin = end
+        return fresh
+
+    def add(self, publisher: str, numbers: npt.NDArray[np.int64]) -> None:
+        """Remember ascending numbers."""
+        blocks = self._blocks.pop(publisher, {})
+        self._blocks[publisher] = blocks  # the one learned of last is the last
+        for first, last in runs(numbers, BLOCK):
+            place = first // BLOCK
+            blocks[place] = _shared(blocks.get(place, 0) | _range(first, last))
+        for place in sorted(blocks)[:-WINDOW_BLOCKS]:
+            del blocks[place]
+        if len(self._blocks) > MAX_PUBLISHERS:  # the one learned of longest ago is forgotten
+            del self._blocks[next(iter(self._blocks))]
