@@ -95,7 +95,7 @@ def test_of_brokers_that_nobody_has_heard_of_people_are_told_by_name() -> None:
     alone.tell(2, carry("b8", "b1"))
     alone.tell(2, EntriesStored("b9", 1, "b1", 1, 5))
     assert [told["brokers"] for told in alone.told("broker_unknown")] == [["b9"]]
-    assert alone.node.status()["rate_limited_log"]["broker_unknown"] == 3
+    assert alone.node.status()["rejections"]["broker_unknown"] == 3
     alone.sync()
     assert not alone.disk.held()
     assert not alone.closed
@@ -207,7 +207,7 @@ def test_what_a_neighbour_may_not_bring_or_hear_is_taken_out(who: str) -> None:
     assert (carried.offset, carried.previous) == (5, 0)
     kind = "beyond_grant" if who == "n may bring" else "withheld"
     assert [each["count"] for each in told if "count" in each] == [1]
-    assert near.node.status()["rate_limited_log"][kind] == 1
+    assert near.node.status()["rejections"][kind] == 1
 
 
 @pytest.mark.parametrize("who", ["n may bring", "m may receive"])
@@ -239,7 +239,7 @@ def test_who_may_bring_or_hear_some_events_does_not_say_or_learn_whose_are_lost(
     carried, told = passed(near, NOTICE.parcel, Share("a/d", 1, None))
     assert LossMarker.of(carried.parcel) == what
     assert bool(carried.shares) == bool(what)
-    assert near.node.status()["rate_limited_log"].get("loss_told", 0) == (brings is not FALSE)
+    assert near.node.status()["rejections"].get("loss_told", 0) == (brings is not FALSE)
     assert told
 
 

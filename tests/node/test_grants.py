@@ -343,7 +343,7 @@ def test_what_goes_to_brokers_that_nobody_knows_is_told_and_kept_nowhere() -> No
             near.say(Carry(parcel({"x": number}), origin, 1, home, 1, 1, 0, ()))
             near.say(EntriesStored(home, 1, origin, 1, 1))
     assert near.node.status()["custody_entries"] == 0
-    assert near.node.status()["rate_limited_log"]["broker_unknown"] == 12
+    assert near.node.status()["rejections"]["broker_unknown"] == 12
 
 
 def sent(effects: list[Effect], kind: type[AnyMessage]) -> list[AnyMessage]:
