@@ -14,24 +14,24 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from palio.errors import Closed
-from palio.node.durable import AtHomes, DurableEvents
+from palio.node.durable import DurableEvents, PendingHomes
 from palio.node.effects import ANYBODY, Entry, Heading, Stored
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
     Ack,
+    Action,
     Append,
     CaughtUp,
     Claim,
-    ClaimCounts,
+    ClaimStored,
     Cursor,
     Discard,
-    Follow,
     Impossible,
     Kept,
     NotKept,
     Operation,
     Put,
-    Say,
+    Transmit,
 )
 from palio.protocol.messages import Carry, EntriesStored, Parcel
 from tests.node.events import parcel
@@ -167,7 +167,7 @@ class World:
 
     # --- what follows ---
 
-    def follow(self, broker: Broker, follows: Sequence[Follow]) -> None:
+    def follow(self, broker: Broker, follows: Sequence[Action]) -> None:
         """Carry out what follows."""
         for each in follows:
             match each:
@@ -175,9 +175,9 @@ class World:
                     self.answer(broker, each)
                 case Append():
                     broker.writes.append(each)
-                case Say(to, message) if to in self.brokers:
+                case Transmit(to, message) if to in self.brokers:
                     self.bag.append((to, message))
-                case ClaimCounts(before, claim):
+                case ClaimStored(before, claim):
                     owner = self.owners[claim.subject]
                     if claim.home == broker.name:
                         if owner.session_epoch == claim.session_epoch:
@@ -217,9 +217,13 @@ class World:
         """Whether the publisher of an event wants to know that all homes have it."""
         return number % 2 == 0
 
-    def token(self, number: int, *, is_again: bool = False) -> object:
+    def token(self, number: int, *, is_retransmit: bool = False) -> object:
         """Whom to answer."""
-        return AtHomes(number, is_again=is_again) if self.waits_for_homes(number) else number
+        return (
+            PendingHomes(number, is_retransmit=is_retransmit)
+            if self.waits_for_homes(number)
+            else number
+        )
 
     def check_homes(self, origin: Broker, number: int) -> None:
         """The disk of each home to which its origin is to bring an event is past it. Not so what
@@ -373,8 +377,8 @@ class World:
             return False
         number = min(mine)
         self.pending[number] = self.again.pop(number)
-        if number <= broker.events.kept_of(f"p/{broker.name}"):
-            self.follow(broker, broker.events.barrier(self.token(number, is_again=True)))
+        if number <= broker.events.last_published(f"p/{broker.name}"):
+            self.follow(broker, broker.events.barrier(self.token(number, is_retransmit=True)))
         else:
             self.say(broker, number)
         return True
@@ -547,7 +551,7 @@ class World:
         for place, broker in enumerate(self.brokers.values()):
             self.follow(broker, broker.events.remove(self.now, gone.name))
             if not place:
-                self.follow(broker, broker.events.tell_loss(self.now, 0, loss))
+                self.follow(broker, broker.events.report_loss(self.now, 0, loss))
 
     def check(self) -> None:
         """Everything with a receipt was dealt with, and nothing is left."""

@@ -16,11 +16,11 @@ from palio.node.durability import Bookmarks, Durability, packed
 from palio.node.fact_verifier import FactVerifier
 from palio.node.memory import MemoryStore
 from palio.node.operations import (
+    Action,
     Append,
     CaughtUp,
     Claim,
-    ClaimCounts,
-    Follow,
+    ClaimStored,
     Open,
     PutSubscription,
 )
@@ -61,9 +61,9 @@ class Place:
         self.durability = Durability("b1", self.store, Reference, FactVerifier("b1"))
         self.durability.cluster_state.begin(1)
 
-    def done(self, follows: Sequence[Follow]) -> list[Follow]:
+    def done(self, follows: Sequence[Action]) -> list[Action]:
         """What follows once everything is on the disk."""
-        found: list[Follow] = []
+        found: list[Action] = []
         for each in follows:
             if isinstance(each, Append):
                 self.store.write((*each.released, *each.operations))
@@ -123,7 +123,7 @@ def test_a_claim_of_another_counts_once_it_is_on_the_disk(filter: str) -> None:
     assert not place.durability.lives_here("ann/d"), "by what is under way"
     assert place.durability.homes(["ann/d"]) == {"ann/d": "b1"}
     (counts,) = place.done(follows)
-    assert isinstance(counts, ClaimCounts)
+    assert isinstance(counts, ClaimStored)
     assert (counts.before, counts.claim.home) == (CLAIM, "b2" if filter else "")
     assert place.durability.homes(["ann/d"]) == ({"ann/d": "b2"} if filter else {})
 
@@ -152,7 +152,7 @@ def test_a_broker_that_may_not_hear_all_takes_nothing_over(
     follows, refused = place.durability.learn(0.0, [stranger])
     assert refused == [stranger]
     (counts,) = place.done(follows)
-    assert isinstance(counts, ClaimCounts)
+    assert isinstance(counts, ClaimStored)
     assert (counts.claim.number, counts.claim.home) == (8, "b1")
     assert (counts.claim.filter, counts.claim.since) == (CLAIM.filter, CLAIM.since)
     place.durability.say(counts.claim)

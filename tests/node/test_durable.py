@@ -133,7 +133,7 @@ def test_the_publishers_heard_of_longest_ago_are_forgotten(
         world.follow(a, a.events.publish(world.now, 0, events, dict.fromkeys(world.owners), "any"))
         world.write(a)
     assert next(iter(a.events.queues.published)) == first
-    assert a.events.kept_of(f"p{publishers - 1}") == 1
+    assert a.events.last_published(f"p{publishers - 1}") == 1
 
 
 # --- planted errors: each is noticed ---
@@ -224,7 +224,7 @@ def stays(patch: pytest.MonkeyPatch) -> None:
 
 def forgets_publishers(patch: pytest.MonkeyPatch) -> None:
     """What a publisher says again, without an answer, is kept twice."""
-    patch.setattr(durable.DurableEvents, "kept_of", lambda *_: 0)
+    patch.setattr(durable.DurableEvents, "last_published", lambda *_: 0)
     patch.setattr(durable, "Numbered", lambda publisher, last: Numbered(f"{last}", last))
 
 

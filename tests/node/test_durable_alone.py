@@ -10,11 +10,11 @@ from msgspec.structs import replace
 from palio.node.durable import UNREADY, DurableEvents
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
+    Action,
     Append,
     CaughtUp,
     Claim,
-    ClaimCounts,
-    Follow,
+    ClaimStored,
     Impossible,
     Kept,
     NotKept,
@@ -22,7 +22,7 @@ from palio.node.operations import (
     Put,
     QueueReady,
     Renew,
-    Say,
+    Transmit,
 )
 from palio.protocol.limits import MAX_SUBJECTS
 from palio.protocol.messages import Carry, EntriesStored, Share
@@ -40,15 +40,15 @@ def broker(*claims: Claim) -> DurableEvents:
     return DurableEvents("b1", 1, operations, disk)
 
 
-def done(events: DurableEvents, follows: list[Follow]) -> list[Follow]:
+def done(events: DurableEvents, follows: list[Action]) -> list[Action]:
     """What follows once everything is stored."""
-    found: list[Follow] = []
+    found: list[Action] = []
     for each in follows:
         found += events.stored(0.0, each.ticket) if isinstance(each, Append) else [each]
     return found
 
 
-def put_of(follows: list[Follow]) -> Put:
+def put_of(follows: list[Action]) -> Put:
     """What is written."""
     (write,) = follows
     assert isinstance(write, Append)
@@ -60,8 +60,8 @@ def carry(offset: int, previous: int, *shares: Share) -> Carry:
     return Carry(EVENTS, "b2", 1, "b1", 1, offset, previous, shares)
 
 
-def stored(offset: int, *, is_asking: bool = False) -> Say:
-    return Say("b2", EntriesStored("b1", 1, "b2", 1, offset, is_asking))
+def stored(offset: int, *, is_asking: bool = False) -> Transmit:
+    return Transmit("b2", EntriesStored("b1", 1, "b2", 1, offset, is_asking))
 
 
 SHARE = Share("ann/d", 1, None)
@@ -104,7 +104,7 @@ def test_a_broker_without_its_disk_takes_nothing_before_it_has_caught_up() -> No
     assert events.learn(0.0, [HERE]) == []
     loss = LossMarker("b1 log 1", 0, "*", 0, 0, 0).parcel
     follows = done(events, events.uncork(0.0, 0, (), 2, loss))
-    assert ClaimCounts(None, HERE) in follows
+    assert ClaimStored(None, HERE) in follows
     assert QueueReady("ann/d") in follows
     assert (events.is_ready, events.streams.log_number) == (True, 2)
 
@@ -153,7 +153,7 @@ def test_a_home_learns_from_an_entry_that_it_is_one() -> None:
     assert QueueReady("ann/d") in follows
     assert events.claims.stored("ann/d") == Claim("ann/d", 1, "b1")
     real = done(events, events.learn(0.0, [HERE]))
-    assert real == [ClaimCounts(Claim("ann/d", 1, "b1"), HERE)]
+    assert real == [ClaimStored(Claim("ann/d", 1, "b1"), HERE)]
 
 
 @pytest.mark.parametrize("subjects", [MAX_SUBJECTS - 1, MAX_SUBJECTS, MAX_SUBJECTS + 1])
@@ -198,4 +198,4 @@ def test_a_claim_of_another_that_the_disk_refuses_counts_when_it_takes_writes() 
     assert events.refused(0.0, write.ticket, "full") == []
     assert events.claims.stored("ann/d") == HERE
     follows = done(events, events.writable(0.0))
-    assert follows == [ClaimCounts(HERE, elsewhere)]
+    assert follows == [ClaimStored(HERE, elsewhere)]

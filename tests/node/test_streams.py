@@ -10,16 +10,16 @@ from palio.node import streams
 from palio.node.durable import DurableEvents
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import (
+    Action,
     CaughtUp,
     Claim,
     Damaged,
-    Follow,
     Impossible,
     Open,
     Put,
     Renew,
-    Say,
     Target,
+    Transmit,
 )
 from palio.node.streams import AGAIN_S, MAX_AGAIN_S
 from palio.protocol.messages import Carry, EntriesStored, Share
@@ -47,9 +47,9 @@ def origin(entries: int, log: int = 1) -> DurableEvents:
     return DurableEvents("b1", 1, operations, disk)
 
 
-def sent(follows: list[Follow]) -> list[tuple[int, int]]:
+def sent(follows: list[Action]) -> list[tuple[int, int]]:
     """The offsets that are sent, each with the one before it."""
-    carried = [each.message for each in follows if isinstance(each, Say)]
+    carried = [each.message for each in follows if isinstance(each, Transmit)]
     return [(each.offset, each.previous) for each in carried if isinstance(each, Carry)]
 
 
@@ -113,6 +113,6 @@ def test_an_entry_that_the_journal_cannot_give_back_is_told_as_lost() -> None:
     lost = streams.Streams("b1", 1, events.queues, events.log, reader)
     damaged, said = lost.ways_changed(0.0, WAY)
     assert damaged == Damaged(1, "b2")
-    assert isinstance(said, Say)
+    assert isinstance(said, Transmit)
     assert isinstance(said.message, Carry)
     assert LossMarker.of(said.message.parcel) is not None

@@ -52,7 +52,7 @@ class Carrying:
     def admitted(self, neighbour: Neighbour, parcel: Parcel) -> Parcel:
         """Return the live events that the neighbour may bring here."""
         mask = publishable(neighbour.principal, parcel)
-        self._complain(neighbour, parcel, len(mask) - int(mask.sum()))
+        self._warn_denied(neighbour, parcel, len(mask) - int(mask.sum()))
         return parcel.select(mask)
 
     def _permitted(self, neighbour: Neighbour, message: Carry) -> Carry:
@@ -66,7 +66,7 @@ class Carrying:
             raise IllegalMessage(neighbour.name, str(error)) from None
         principal = neighbour.principal
         if notice is not None and principal.publishes_something:
-            self._core.complain("loss_told", neighbour.name, 1, homes=[message.home])
+            self._core.warn("loss_told", neighbour.name, 1, homes=[message.home])
             if principal.publishes_all:
                 return message
             return msgspec.structs.replace(message, parcel=notice.anonymous.parcel)
@@ -80,7 +80,7 @@ class Carrying:
         if principal.publishes_all:
             return message
         mask = publishable(principal, parcel)
-        self._complain(neighbour, parcel, len(mask) - int(mask.sum()))
+        self._warn_denied(neighbour, parcel, len(mask) - int(mask.sum()))
         return without(message, mask)
 
     def _read(self, message: Carry) -> Carry:
@@ -96,9 +96,9 @@ class Carrying:
                 shares.append(share._replace(rows=pack_mask(wanted[share.subject])))
         return msgspec.structs.replace(message, shares=tuple(shares))
 
-    def _complain(self, neighbour: Neighbour, parcel: Parcel, denied: int) -> None:
+    def _warn_denied(self, neighbour: Neighbour, parcel: Parcel, denied: int) -> None:
         if denied:
-            self._core.complain("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
+            self._core.warn("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
 
     def _knows(self, neighbour: Neighbour, *brokers: str) -> bool:
         """Return whether there are such brokers: word of a new one may be late, then it is sent
@@ -108,5 +108,5 @@ class Carrying:
         unknown = [each for each in brokers if not cluster_state.has_heard_of(each)]
         if unknown:
             named = [each[:SHOWN_CHARS] for each in unknown]
-            self._core.complain("broker_unknown", neighbour.name, len(unknown), brokers=named)
+            self._core.warn("broker_unknown", neighbour.name, len(unknown), brokers=named)
         return not unknown

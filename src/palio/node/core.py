@@ -35,17 +35,17 @@ from palio.node.limits import MAX_EARLY, SHOWN_CHARS
 from palio.node.loss_markers import LossMarker
 from palio.node.loss_reports import Absences, LossReports
 from palio.node.operations import (
+    Action,
     Append,
     Claim,
-    ClaimCounts,
+    ClaimStored,
     Damaged,
-    Follow,
     Impossible,
     Kept,
     NotKept,
     Operation,
     QueueReady,
-    Say,
+    Transmit,
 )
 from palio.node.plans import Plans
 from palio.node.publisher_endpoints import PublisherEndpoints
@@ -80,7 +80,7 @@ _FAULTS: Final = ("cannot_take", "journal_failed")
 """RateLimitedLog of what no sound broker says."""
 
 
-class Waiter(NamedTuple):
+class Callbacks(NamedTuple):
     """An append, and those that wait for it."""
 
     then: Callable[[], None]
@@ -122,35 +122,37 @@ class Core:
         self.budget = Budget(settings.memory_bytes)
         self.sessions: dict[str, Session] = {}
         self.neighbours: dict[str, Neighbour] = {}
-        self.greeted: dict[Neighbour, float] = {}
+        self.awaiting_digest: dict[Neighbour, float] = {}
         """Those that have yet to say what they know, and since when."""
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
         """Places in the routing table: whose they are, and the key of a durable subscription."""
         self.settling = Settling(
-            self.durability.cluster_state, self._ask_tables, self._ask_disk, self.when_written
+            self.durability.cluster_state, self._send_wave, self._when_flushed, self.when_written
         )
         self._after_facts: list[Callable[[], None]] = []
         """Calls that wait for facts of this broker to be written."""
-        self._ways = router.ways
-        self.caught_up_at = inf
+        self._routed_by = router.ways
+        self.catch_up_deadline = inf
         """Until then a broker that has lost its disk waits to hear from its network."""
-        self._early: list[Callable[[], None]] = []
+        self._until_ready: list[Callable[[], None]] = []
         """Calls that wait for that."""
-        self._ways_at = -1
+        self._paths_at = -1
         """The state of the map when durable events were last told of it."""
-        self._asker: Peer | None = None
+        self._wave_peer: Peer | None = None
         """The place in the routing table from which this broker itself sends waves."""
         self.publisher_endpoints = PublisherEndpoints(router, self.route)
         cluster_state = self.durability.cluster_state
         self.absences = Absences(cluster_state.together)
-        self.loss_reports = LossReports(name, self._sound, self._are_joined, self.absences.judge)
+        self.loss_reports = LossReports(
+            name, self._when_in_force_beyond, self._are_joined, self.absences.judge
+        )
         self.has_published = False
         """True if clients have published anything here."""
-        self.table_sync = TableSync(self._say, self.flow)
+        self.table_sync = TableSync(self._say, self.resume_sending)
         self.lag = Lag()
-        self.fact_batcher = FactBatcher(self._tell_facts, self.lag)
+        self.fact_batcher = FactBatcher(self._send_facts, self.lag)
         self.fact_writer = FactWriter(self.durability.cluster_state, self.append)
-        self.facts_came: Callable[[list[Fact]], None] = lambda _facts: None
+        self.on_facts: Callable[[list[Fact]], None] = lambda _facts: None
         """Told of what brokers have announced that is new."""
         self.rate_limited_log = RateLimitedLog()
         self.rate_limiters = RateLimiters()
@@ -166,21 +168,21 @@ class Core:
         self.report("error", "failed", message=kind, error=problem, where=where)
         return problem
 
-    def complain(self, event: str, culprit: str, count: int, **details: object) -> None:
+    def warn(self, event: str, source: str, count: int, **details: object) -> None:
         """Log something that a neighbour may not do or have, or that cannot be taken."""
-        told = self.rate_limited_log.note(event, culprit, count, self.at.now, **details)
+        told = self.rate_limited_log.note(event, source, count, self.at.now, **details)
         if told is not None:
             self.report(_level(event), event, **told)
 
-    def complain_again(self) -> None:
+    def flush_warnings(self) -> None:
         """Time has passed: tell what has come together."""
         for event, told in self.rate_limited_log.due(self.at.now):
             self.report(_level(event), event, **told)
 
-    def complain_unread(self, culprit: str, texts: Sequence[str]) -> None:
+    def warn_unreadable(self, source: str, texts: Sequence[str]) -> None:
         """Log filters that this broker cannot read, and takes for everything."""
         remedy = "each is taken for everything; update this broker"
-        self.complain("unread", culprit, len(texts), filter=texts[0][:SHOWN_CHARS], remedy=remedy)
+        self.warn("unread", source, len(texts), filter=texts[0][:SHOWN_CHARS], remedy=remedy)
 
     # --- the journal ---
 
@@ -195,18 +197,18 @@ class Core:
                 durable.away_since = now
                 durability.enter(durable)
             durability.say(claim)  # it may have stopped before that was said
-        self._learn([each for each in cluster_state.facts() if each.origin != self.name])
+        self._apply_facts([each for each in cluster_state.facts() if each.origin != self.name])
         if not events.is_ready:
             has_to_wait = bool(self.settings.peers) and self.settings.has_disk
-            self.caught_up_at = now + (self.settings.peer_grace_s if has_to_wait else 0.0)
+            self.catch_up_deadline = now + (self.settings.peer_grace_s if has_to_wait else 0.0)
         else:
             log = cluster_state.fact(self.name, LOG)
             if log is not None and 0 < log.claimed_us < events.streams.log_number:
                 cluster_state.hear_of_log(log.claimed_us)  # the journal was cut short
-                self._tell_own_loss()
-            self.say_log()
+                self._report_own_loss()
+            self.announce_log()
 
-    def say_log(self) -> None:
+    def announce_log(self) -> None:
         """Inform the network which log this broker has."""
         cluster_state, log = (
             self.durability.cluster_state,
@@ -221,16 +223,16 @@ class Core:
         at once if too much waits, to be refused.
         """
         is_ready = self.durability.events.is_ready
-        if is_ready or len(self._early) >= MAX_EARLY:
+        if is_ready or len(self._until_ready) >= MAX_EARLY:
             action()
         else:
-            self._early.append(action)
+            self._until_ready.append(action)
 
-    def _has_caught_up(self) -> None:
+    def _finish_catch_up(self) -> None:
         """This broker takes what is durable, or its disk refuses that: what has waited is done."""
         if self.durability.events.is_ready:
-            self.say_log()
-        early, self._early = self._early, []
+            self.announce_log()
+        early, self._until_ready = self._until_ready, []
         for action in early:
             self.keep(action)
 
@@ -239,19 +241,19 @@ class Core:
         to hear that from; whom it is to tell of the loss it knows then, too.
         """
         cluster_state, events = self.durability.cluster_state, self.durability.events
-        if not cluster_state.has_caught_up and self.at.now < self.caught_up_at:
+        if not cluster_state.has_caught_up and self.at.now < self.catch_up_deadline:
             return
-        self.caught_up_at = inf
+        self.catch_up_deadline = inf
         if events.is_ready:
-            self._tell_own_loss()
+            self._report_own_loss()
             return
         claims = [claim_of(each) for each in cluster_state.facts() if is_subscription(each.subject)]
         lost, cluster_state.lost_log = cluster_state.lost_log, 0
         log = max(self.at.wall_us, lost + 1)
         loss = self._loss(self.name) if lost else None
-        promise = Waiter(self._has_caught_up, partial(self._not_told, lost))
+        callbacks = Callbacks(self._finish_catch_up, partial(self._retry_own_loss, lost))
         now, wall_us = self.at.now, self.at.wall_us
-        self.perform(events.uncork(now, wall_us, claims, log, loss, promise))
+        self.perform(events.uncork(now, wall_us, claims, log, loss, callbacks))
 
     def append(
         self,
@@ -262,19 +264,19 @@ class Core:
         """Write, and do something once it is on the disk, or if it cannot be written. Where nothing
         is to be written it waits for all that is being written.
         """
-        events, promise = (
+        events, callbacks = (
             self.durability.events,
-            Waiter(then or _nothing, otherwise or _never_mind),
+            Callbacks(then or _nothing, otherwise or _never_mind),
         )
         written = tuple(operations)
         if written:
-            self.perform(events.append(self.at.now, written, promise))
+            self.perform(events.append(self.at.now, written, callbacks))
         else:
-            self.perform(events.barrier(promise))
+            self.perform(events.barrier(callbacks))
 
     def failed(self, ticket: int, reason: str) -> None:
         """See `Node.failed`."""
-        self.complain("journal_failed", "", 1, reason=reason)
+        self.warn("journal_failed", "", 1, reason=reason)
         self.perform(self.durability.events.refused(self.at.now, ticket, reason))
 
     def writable(self) -> None:
@@ -283,50 +285,50 @@ class Core:
         self.perform(events.writable(self.at.now))
         self.fact_writer.again()
         if not events.is_ready:
-            self.caught_up_at = self.at.now
+            self.catch_up_deadline = self.at.now
 
-    def perform(self, follows: Iterable[Follow]) -> None:
+    def perform(self, actions: Iterable[Action]) -> None:
         """Carry out what durable events lead to. Appends go first: what else there is to do may
         append as well, and appends reach the disk in their order (L1).
         """
         self.has_follow_up = True
-        follows = tuple(follows)
-        self.out += [each for each in follows if isinstance(each, Append)]
-        for each in follows:
+        actions = tuple(actions)
+        self.out += [each for each in actions if isinstance(each, Append)]
+        for each in actions:
             match each:
-                case Say(broker, message):
+                case Transmit(broker, message):
                     self.send_towards(broker, message)
-                case Kept(Waiter() as waiter):
+                case Kept(Callbacks() as waiter):
                     self.keep(waiter.then)
-                case NotKept(Waiter() as waiter, reason):
+                case NotKept(Callbacks() as waiter, reason):
                     self.keep(partial(waiter.otherwise, reason))
                 case QueueReady(subject):
                     durable = self.durability.here.get(subject)
                     if durable is not None:
                         self.pump(durable)
-                case ClaimCounts(_, claim):
-                    self._claim_counts(claim)
+                case ClaimStored(_, claim):
+                    self._apply_claim(claim)
                 case Damaged(entry, home):
-                    self._tell_damage(entry, home=home)
+                    self._report_damage(entry, home=home)
                 case Impossible(broker, what):
-                    self.complain("message_refused", broker[:SHOWN_CHARS], 1, reason=what)
+                    self.warn("message_refused", broker[:SHOWN_CHARS], 1, reason=what)
 
-    def keep(self, promise: Callable[[], None]) -> None:
+    def keep(self, callbacks: Callable[[], None]) -> None:
         """Do what was to be done then. A fault of that ends nothing else."""
         try:
-            promise()
+            callbacks()
         except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
             self.fault("Append", error)
 
     # --- neighbours, and waves ---
 
-    def take_in(self, neighbour: Neighbour) -> None:
+    def attach_link(self, neighbour: Neighbour) -> None:
         """A broker has sent what it knows (`Digest`), if it had not before: from now on the routing
         tables use the link, and no wave crosses it without what the broker lacked (W1).
         """
         if not neighbour.is_taken_in:
             neighbour.is_taken_in = True
-            del self.greeted[neighbour]
+            del self.awaiting_digest[neighbour]
             self.route(self.router.attach(neighbour.peer))
             self.loss_reports.joined()
 
@@ -346,23 +348,23 @@ class Core:
         """Do something once all brokers know what this one has announced of itself, but for
         some.
         """
-        self.settling.when_known(self._as_asker(), then)
+        self.settling.when_known(self._wave_source(), then)
 
-    def _sound(self, then: Callable[[], None]) -> None:
+    def _when_in_force_beyond(self, then: Callable[[], None]) -> None:
         """Do something once all that this broker has told its neighbours is in force beyond."""
-        self.settling.when_through(self._as_asker(), lambda _unreached: then())
+        self.settling.when_through(self._wave_source(), lambda _unreached: then())
 
-    def _as_asker(self) -> Peer:
-        if self._asker is None:
-            self._asker = Peer.session(f"broker {self.name}")
-            self.route(self.router.attach(self._asker))
-        return self._asker
+    def _wave_source(self) -> Peer:
+        if self._wave_peer is None:
+            self._wave_peer = Peer.session(f"broker {self.name}")
+            self.route(self.router.attach(self._wave_peer))
+        return self._wave_peer
 
-    def _ask_tables(self, peer: Peer, wave: int) -> None:
-        self._report_facts()
+    def _send_wave(self, peer: Peer, wave: int) -> None:
+        self._enqueue_facts()
         self.route(self.router.receive(peer, Batch((), wave=wave)))
 
-    def _answer(self, neighbour: Neighbour, settled: Settled) -> None:
+    def _answer_wave(self, neighbour: Neighbour, settled: Settled) -> None:
         """Answer a wave once what was learned before is on our own disk: after a crash we still
         know it (W2 in `tests.models.fact_waves`). If the link leaves the tree by then, both ends
         have given the wave up.
@@ -371,7 +373,7 @@ class Core:
 
         def answer() -> None:
             if self.neighbours.get(neighbour.name) is neighbour and neighbour.uses == uses:
-                self._hurry_facts(neighbour)
+                self._flush_facts_to(neighbour)
                 named = self.durability.cluster_state.unreached(neighbour.name)
                 unreached = tuple(sorted(named.union(settled.unreached)))
                 self.table_sync.tell(neighbour, Route(Settled(settled.wave, unreached)))
@@ -381,7 +383,7 @@ class Core:
         else:
             answer()
 
-    def _ask_disk(self, then: Callable[[], None]) -> None:
+    def _when_flushed(self, then: Callable[[], None]) -> None:
         self.perform(self.durability.events.flush())
         self.append((), then, lambda _reason: then())
 
@@ -390,8 +392,8 @@ class Core:
     def route(self, sends: Iterable[Send]) -> None:
         """Carry what the router says."""
         self.has_follow_up = True
-        if self.router.ways != self._ways:
-            self._ways = self.router.ways
+        if self.router.ways != self._routed_by:
+            self._routed_by = self.router.ways
             self.loss_reports.ways_changed("events take other ways")
         for peer, control in sends:
             if peer.is_client:
@@ -405,10 +407,10 @@ class Core:
             if neighbour is None or not neighbour.is_taken_in:
                 continue  # said to one that has gone: it may be back in another session
             if isinstance(control, Settled):
-                self._answer(neighbour, control)
+                self._answer_wave(neighbour, control)
                 continue
             if isinstance(control, Batch | Flood) and control.wave is not None:
-                self._hurry_facts(neighbour)
+                self._flush_facts_to(neighbour)
             told = self.assembling.told(neighbour.principal, control)
             if told is not None:
                 self.table_sync.tell(neighbour, Route(told))
@@ -437,33 +439,35 @@ class Core:
         """Say and write what the last input led to. What it did not change is not looked at."""
         cluster_state = self.durability.cluster_state
         while cluster_state.outbox or cluster_state.news or self._after_facts:
-            self._settle_registry()
+            self._store_and_send_facts()
             waiting, self._after_facts = self._after_facts, []
             for then in waiting:
-                self._ask_disk(then)
+                self._when_flushed(then)
         if cluster_state.unbelieved:
-            self._tell_unbelieved()
+            self._warn_unbelieved()
         events = self.durability.events
         if cluster_state.lost_log and events.is_ready and not events.log.is_refusing:
-            self.caught_up_at = min(self.caught_up_at, self.at.now + self.settings.peer_grace_s)
-        if self.caught_up_at < inf:
+            self.catch_up_deadline = min(
+                self.catch_up_deadline, self.at.now + self.settings.peer_grace_s
+            )
+        if self.catch_up_deadline < inf:
             self._catch_up()
-        if cluster_state.ways != self._ways_at:
-            self._ways_at = cluster_state.ways
+        if cluster_state.ways != self._paths_at:
+            self._paths_at = cluster_state.ways
             renewed, cluster_state.renewed = cluster_state.renewed, {}
             self.absences.renew(renewed.keys())
             self.absences.look(cluster_state.reached)
-            self.perform(self.durability.events.streams.ways_changed(self.at.now, self._way_to))
+            self.perform(self.durability.events.streams.ways_changed(self.at.now, self._path_to))
         interests = self.durability.interests
         if interests.unread:
             unread, interests.unread = interests.unread, {}
             for broker, text in unread.items():
-                self.complain_unread(broker, [text])
+                self.warn_unreadable(broker, [text])
 
-    def _settle_registry(self) -> None:
+    def _store_and_send_facts(self) -> None:
         """Write what the cluster_state learned, and send what it says."""
         cluster_state = self.durability.cluster_state
-        self._report_facts()
+        self._enqueue_facts()
         news, cluster_state.news = cluster_state.news, []
         if news:
             for fact in news:
@@ -471,12 +475,12 @@ class Core:
                     why = fact.filter[:SHOWN_CHARS]
                     shown = why if why.isprintable() else ascii(why)
                     self.loss_reports.hear(f"{fact.origin} says: {shown}")
-            self._learn(news)
-            self.facts_came(news)
+            self._apply_facts(news)
+            self.on_facts(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
             self._write_facts(max(mine, default=0), news)
 
-    def _report_facts(self) -> None:
+    def _enqueue_facts(self) -> None:
         """Have neighbours told what the cluster_state says. The next wave is to follow it
         everywhere, also to where it came from: who told us may have others behind it that lack it
         (W4).
@@ -492,20 +496,20 @@ class Core:
             elif neighbour is not None:
                 self.table_sync.tell(neighbour, message)
 
-    def _hurry_facts(self, neighbour: Neighbour) -> None:
+    def _flush_facts_to(self, neighbour: Neighbour) -> None:
         """Send a neighbour all facts that are due there: a wave follows (W1)."""
-        self._report_facts()
+        self._enqueue_facts()
         self.fact_batcher.flush(neighbour)
         assert neighbour.before is None, f"W1: facts for {neighbour.name} wait, and a wave goes"
 
-    def _learn(self, news: Sequence[Fact]) -> None:
+    def _apply_facts(self, news: Sequence[Fact]) -> None:
         """Brokers have said something: of durable subscriptions, of their logs, of who is gone."""
         now, durability = self.at.now, self.durability
         events, cluster_state = durability.events, durability.cluster_state
-        follows, refused = durability.learn(now, news)
-        self.perform(follows)
+        actions, refused = durability.learn(now, news)
+        self.perform(actions)
         for fact in refused:
-            self.complain("claim_refused", fact.origin[:SHOWN_CHARS], 1, subscription=fact.subject)
+            self.warn("claim_refused", fact.origin[:SHOWN_CHARS], 1, subscription=fact.subject)
         for fact in news:
             if fact.subject == LOG and fact.origin != self.name:
                 self.perform(events.renew(now, fact.origin, fact.claimed_us))
@@ -515,44 +519,44 @@ class Core:
         for broker in cluster_state.retired.difference(events.gone):
             self.perform(events.remove(now, broker))
 
-    def tell_loss(self, broker: str) -> None:
+    def report_loss(self, broker: str) -> None:
         """A broker has lost its disk, and what it was to bring: all that are durable are told."""
         now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(broker)
-        self.perform(self.durability.events.tell_loss(now, wall_us, loss))
+        self.perform(self.durability.events.report_loss(now, wall_us, loss))
 
-    def _tell_own_loss(self) -> None:
+    def _report_own_loss(self) -> None:
         """An earlier incarnation of this broker had a log that is lost. If its number is above
         that of the present one, as the clock was put back, another one is begun.
         """
         cluster_state, events = self.durability.cluster_state, self.durability.events
         lost, cluster_state.lost_log = cluster_state.lost_log, 0
         if lost < events.streams.log_number:
-            self.tell_loss(self.name)
+            self.report_loss(self.name)
             return
         now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(self.name)
-        promise = Waiter(self.say_log, partial(self._not_told, lost))
-        self.perform(events.begin_log(now, wall_us, lost + 1, loss, promise))
+        callbacks = Callbacks(self.announce_log, partial(self._retry_own_loss, lost))
+        self.perform(events.begin_log(now, wall_us, lost + 1, loss, callbacks))
 
-    def _not_told(self, lost: int, _reason: str) -> None:
-        """The disk refused what is lost with a log, and the log that follows: it is tried again."""
+    def _retry_own_loss(self, lost: int, _reason: str) -> None:
+        """The disk refused what is lost with a log, and the log that actions: it is tried again."""
         cluster_state = self.durability.cluster_state
         cluster_state.lost_log = max(lost, cluster_state.lost_log)
-        self._has_caught_up()
+        self._finish_catch_up()
 
     def _loss(self, broker: str) -> Parcel:
         self.report("error", "log_lost", broker=broker)
         wall_us = self.at.wall_us
         return LossMarker.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
 
-    def _tell_unbelieved(self) -> None:
+    def _warn_unbelieved(self) -> None:
         """Facts that were not believed are told of."""
         cluster_state = self.durability.cluster_state
         unbelieved, cluster_state.unbelieved = cluster_state.unbelieved, []
         for name, fact, reason in unbelieved:
             origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
-            self.complain("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
+            self.warn("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
 
-    def _tell_damage(self, entry: int, **whose: str) -> None:
+    def _report_damage(self, entry: int, **whose: str) -> None:
         """An entry that nobody can read any more: whose events were in it, if that is known."""
         heading, known = self.durability.events.heading(entry), {}
         if heading.publisher != ANYBODY:
@@ -560,7 +564,7 @@ class Core:
             del known["wall_us"]
         self.report("error", "entry_lost", entry=entry, **known, **whose)
 
-    def _tell_facts(self, neighbour: Neighbour, facts: Facts) -> None:
+    def _send_facts(self, neighbour: Neighbour, facts: Facts) -> None:
         if self.neighbours.get(neighbour.name) is neighbour:
             self.table_sync.tell(neighbour, facts)
 
@@ -579,7 +583,7 @@ class Core:
 
     # --- durable subscriptions ---
 
-    def _claim_counts(self, claim: Claim) -> None:
+    def _apply_claim(self, claim: Claim) -> None:
         """A claim is on the disk: who lives here is entered, who has gone is told."""
         durability, subject = self.durability, claim.subject
         durability.interests.learn(claim)
@@ -593,10 +597,10 @@ class Core:
                 durability.enter(durable)
             durable.claim = claim
         elif durable is not None and claim == durability.newest(subject):
-            self._lives_elsewhere(durable, claim)
+            self._handle_moved(durable, claim)
         durability.say(claim)
 
-    def _lives_elsewhere(self, durable: Durable, claim: Claim) -> None:
+    def _handle_moved(self, durable: Durable, claim: Claim) -> None:
         """Another broker has claimed what is here, or its owner has ended it there."""
         durability = self.durability
         if durable.claim is not None and is_outdated(claim, durable.claim):
@@ -604,19 +608,19 @@ class Core:
             record = durability.record(durable)
             self.perform(durability.events.open(self.at.now, durable.claim, record, None))
             return
-        self.take_away(durable)
+        self.evict(durable)
         durability.remove(durable.subject)
         durability.bookmarks.drop(durable.subject)
         event = "durable_ended" if claim.is_over else "durable_moved"
         self.report("info", event, subscription=durable.subject, to=claim.home)
 
-    def end_durable(self, subject: str, promise: Waiter | None = None) -> None:
+    def end_durable(self, subject: str, callbacks: Callbacks | None = None) -> None:
         """A durable subscription is over, by the word of its owner."""
         durable, claim = self.durability.here[subject], self.durability.newest(subject)
         session_epoch = durable.session_epoch
         if session_epoch == NO_SESSION_EPOCH and claim is not None:
             session_epoch = SessionEpoch(claim.client, claim.session_epoch)
-        self._end(subject, session_epoch, promise)
+        self._end(subject, session_epoch, callbacks)
 
     def end_lease(self, subject: str) -> None:
         """A durable subscription is over as nobody has come for it: its owner is informed if it
@@ -624,11 +628,11 @@ class Core:
         """
         self._end(subject, NO_SESSION_EPOCH, None)
 
-    def _end(self, subject: str, session_epoch: SessionEpoch, promise: Waiter | None) -> None:
+    def _end(self, subject: str, session_epoch: SessionEpoch, callbacks: Callbacks | None) -> None:
         events = self.durability.events
-        self.perform(events.end(self.at.now, Claim(subject, 0, "", *session_epoch), promise))
+        self.perform(events.end(self.at.now, Claim(subject, 0, "", *session_epoch), callbacks))
 
-    def take_away(self, durable: Durable) -> None:
+    def evict(self, durable: Durable) -> None:
         """It is heard elsewhere now, or over: whoever has it here is told."""
         if durable.session is not None:
             problem = (
@@ -664,7 +668,7 @@ class Core:
                 return
             durable.send(delivery.offset, delivery.parcel.held_bytes)
             if delivery.is_damaged:
-                self._tell_damage(delivery.entry, subscription=durable.subject)
+                self._report_damage(delivery.entry, subscription=durable.subject)
             notice = LossMarker.of(delivery.parcel)
             if notice is not None:
                 for message in notice.told(durable.key, delivery.offset):
@@ -676,7 +680,7 @@ class Core:
 
     # --- towards other brokers ---
 
-    def _way_to(self, broker: str) -> object:
+    def _path_to(self, broker: str) -> object:
         """Return what tells the way to a broker from others: its first link, in this session."""
         hop = self.durability.cluster_state.next_hop(broker)
         neighbour = None if hop is None else self.neighbours.get(hop)
@@ -691,11 +695,13 @@ class Core:
         if neighbour is None or neighbour.name == sender:
             return
         if isinstance(message, Carry):
-            neighbour.carry(self.out, self._hearable(neighbour, message), self.settings.queue_bytes)
+            neighbour.carry(
+                self.out, self._receivable(neighbour, message), self.settings.queue_bytes
+            )
         else:
             neighbour.say(self.out, message)
 
-    def _hearable(self, neighbour: Neighbour, carry: Carry) -> Carry:
+    def _receivable(self, neighbour: Neighbour, carry: Carry) -> Carry:
         """Return the part of carried events that a neighbour may receive: the rest has no way to
         its homes that its grant allows. The entry goes on without it, as those behind it are to
         follow it.
@@ -708,10 +714,10 @@ class Core:
         mask = hearable(neighbour.principal, carry.parcel)
         withheld = len(mask) - int(mask.sum())
         if withheld:
-            self.complain("withheld", neighbour.name, withheld, homes=[carry.home])
+            self.warn("withheld", neighbour.name, withheld, homes=[carry.home])
         return without(carry, mask)
 
-    def flow(self, party: PeerSession) -> None:
+    def resume_sending(self, party: PeerSession) -> None:
         """The window has opened, or the party is back: go on with what waits for it."""
         if isinstance(party, Neighbour):
             self.table_sync.resume(party)

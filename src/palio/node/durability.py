@@ -22,7 +22,7 @@ from palio.node.effects import Store
 from palio.node.fact_verifier import FactVerifier, is_subscription
 from palio.node.interests import Interests, filter_of
 from palio.node.limits import MAX_BOOKMARKS_BYTES, MAX_OWN_BOOKMARKS_BYTES
-from palio.node.operations import Claim, Follow, PutSubscription
+from palio.node.operations import Action, Claim, PutSubscription
 from palio.node.sessions import Durable
 from palio.protocol.messages import ClaimNumbers, Fact, Parcel, SessionEpoch, pack_mask
 
@@ -123,27 +123,27 @@ class Durability:
         claims = (self.events.claims.stored(subject) for subject in wanted)
         return {claim.subject: claim.home for claim in claims if claim is not None and claim.home}
 
-    def learn(self, now: float, facts: Iterable[Fact]) -> tuple[list[Follow], list[Fact]]:
+    def learn(self, now: float, facts: Iterable[Fact]) -> tuple[list[Action], list[Fact]]:
         """Learn claims from other brokers. Return the effects, and the facts that are refused, as
         their brokers may not receive all that the subscription asks for.
 
         Such a broker cannot take a subscription over, since the waiting events could not be sent
         to it. The present home claims it again instead, with a greater number.
         """
-        follows: list[Follow] = []
+        actions: list[Action] = []
         refused: list[Fact] = []
         for fact in facts:
             if not is_subscription(fact.subject):
                 continue
             claim, known = claim_of(fact), self.newest(fact.subject)
             if known is None or self._may_outdo(fact.origin, known):
-                follows += self.events.learn(now, [claim])
+                actions += self.events.learn(now, [claim])
             elif claim.rank > known.rank:
                 refused.append(fact)
                 if known.home == self.name:
                     above = known._replace(number=claim.number)
-                    follows += self.events.open(now, above, None, None)
-        return follows, refused
+                    actions += self.events.open(now, above, None, None)
+        return actions, refused
 
     def _may_outdo(self, origin: str, known: Claim) -> bool:
         is_own = origin in (self.name, known.home)

@@ -31,16 +31,16 @@ from palio.node.effects import Heading, Store
 from palio.node.log import Log, Overlay, Pending
 from palio.node.operations import (
     Ack,
+    Action,
     Append,
     CaughtUp,
     Claim,
-    ClaimCounts,
+    ClaimStored,
     Close,
     Cursor,
     Delivery,
     Discard,
     DropSubscription,
-    Follow,
     Forgotten,
     Impossible,
     Kept,
@@ -53,8 +53,8 @@ from palio.node.operations import (
     QueueReady,
     Renew,
     Retarget,
-    Say,
     Target,
+    Transmit,
     last_offset_of,
 )
 from palio.node.queues import Line, Queued, Queues
@@ -65,12 +65,12 @@ from palio.protocol.messages import Carry, EntriesStored, Parcel, Share
 UNREADY: Final = "this broker has yet to hear from its network; try again soon"
 
 
-class AtHomes:
+class PendingHomes:
     """A publication whose publisher waits until every home has stored it, too."""
 
-    def __init__(self, token: Any, *, is_again: bool = False) -> None:
+    def __init__(self, token: Any, *, is_retransmit: bool = False) -> None:
         self.token = token
-        self.is_again = is_again
+        self.is_retransmit = is_retransmit
         """True if it was published before: what waits for any home by now may be of it."""
         self.open: dict[str, int] = {}
         """By home, up to which offset it is yet to store its stream."""
@@ -117,7 +117,7 @@ class DurableEvents:
         """Reports of lost entries that the disk refused."""
         self._gone: dict[str, None] = {}
         """Brokers that are gone for good."""
-        self._at_homes: dict[str, deque[AtHomes]] = {}
+        self._at_homes: dict[str, deque[PendingHomes]] = {}
         """By home, those who wait for it, in the order of the offsets that they wait for."""
         self._refusal = ""
         """Why the disk refused the last time."""
@@ -169,7 +169,7 @@ class DurableEvents:
         wanted: Mapping[str, bytes | None],
         token: Any,
         beside: Sequence[Operation] = (),
-    ) -> list[Follow]:
+    ) -> list[Action]:
         """Keep events for the durable subscriptions that want them, with the rows for each."""
         if not self.is_ready:
             return [_not_kept(token, UNREADY)]
@@ -178,7 +178,7 @@ class DurableEvents:
         put = self._put(parcel, wall_us, self._shares(wanted, {}), {})
         if not put:
             return self.barrier(token)
-        if isinstance(token, AtHomes):
+        if isinstance(token, PendingHomes):
             token.open = {to.home: to.offset for to in put[0].targets if to.home != self.name}
         publisher, last = parcel.publisher, parcel.seqs[-1]
         most = max(0, len(self.queues.published) - MAX_PUBLISHERS)
@@ -186,13 +186,13 @@ class DurableEvents:
             self.log.release(now, Forgotten(tuple(islice(self.queues.published, most))))
         return self.append(now, [*put, Numbered(publisher, last), *beside], token)
 
-    def kept_of(self, publisher: str) -> int:
+    def last_published(self, publisher: str) -> int:
         """Up to this number a publisher has sent before what it says now: that is not published
         again, but answered behind all that is under way; -1 if it has announced nothing.
         """
         return max(self.overlay.published(publisher), self.queues.published.get(publisher, -1))
 
-    def barrier(self, token: Any) -> list[Follow]:
+    def barrier(self, token: Any) -> list[Action]:
         """Answer once all that is under way is on the disk."""
         if self.log.is_refusing:
             return [_not_kept(token, self._refusal)]
@@ -236,26 +236,26 @@ class DurableEvents:
 
     def open(
         self, now: float, asked: Claim, record: PutSubscription | None, token: Any
-    ) -> list[Follow]:
+    ) -> list[Action]:
         """An owner is here: its durable subscription lives here from now on (D5)."""
         if not self.is_ready:
             return [NotKept(token, UNREADY)]
         claim = self.claims.next(asked, self.overlay)
         return self._claim(now, claim, token, () if record is None else (record,))
 
-    def change(self, now: float, record: PutSubscription, filter: str, token: Any) -> list[Follow]:
+    def change(self, now: float, record: PutSubscription, filter: str, token: Any) -> list[Action]:
         """A durable subscription that lives here has another filter."""
         claim = self.claims.changed(record.subject, filter, self.overlay)
         return self._claim(now, claim, token, (record,))
 
-    def end(self, now: float, asked: Claim, token: Any) -> list[Follow]:
+    def end(self, now: float, asked: Claim, token: Any) -> list[Action]:
         """A durable subscription is over, wherever it lives, by a session of its owner."""
         claim = self.claims.over(asked, self.overlay)
         return [Kept(token)] if claim is None else self._claim(now, claim, token)
 
-    def learn(self, now: float, claims: Iterable[Claim]) -> list[Follow]:
+    def learn(self, now: float, claims: Iterable[Claim]) -> list[Action]:
         """Claims that others have stored; those that are news count here once they are stored."""
-        follows: list[Follow] = []
+        actions: list[Action] = []
         for said in claims:
             if not self.claims.is_news(said, self.overlay):
                 continue
@@ -263,12 +263,12 @@ class DurableEvents:
             if self.log.is_refusing or not self.is_ready:
                 self._postpone(claim)
             else:
-                follows += self._claim(now, claim, None)
-        return follows
+                actions += self._claim(now, claim, None)
+        return actions
 
     def _claim(
         self, now: float, claim: Claim, token: Any, beside: Sequence[Operation] = ()
-    ) -> list[Follow]:
+    ) -> list[Action]:
         """A claim, and all that waits for an older one, in one append."""
         return self.append(now, [*self._opening(claim), *beside], token)
 
@@ -301,7 +301,7 @@ class DurableEvents:
 
     # --- logs of brokers, and brokers that are gone ---
 
-    def renew(self, now: float, home: str, log: int) -> list[Follow]:
+    def renew(self, now: float, home: str, log: int) -> list[Action]:
         """Another broker has this log: the stream to it starts over if that is news (D7)."""
         known = max(self.streams.log_of(home), self._unrenewed.get(home, 0))
         if home == self.name or log <= known:
@@ -319,7 +319,7 @@ class DurableEvents:
         log: int,
         loss: Parcel | None,
         token: Any = None,
-    ) -> list[Follow]:
+    ) -> list[Action]:
         """A broker without its disk knows its network now, and which log it is to have. If that
         knows of a former one, the `loss` is put for every durable subscription (D7): all of it is
         one append, as a broker that stops between would have told nobody.
@@ -336,12 +336,12 @@ class DurableEvents:
 
     def begin_log(
         self, now: float, wall_us: int, log: int, loss: Parcel, token: Any
-    ) -> list[Follow]:
+    ) -> list[Action]:
         """A broker begins another log, as an earlier one of it had a greater number."""
         put = self._put(loss, wall_us, self._everybody(), {})
         return self.append(now, [*put, CaughtUp(log)], token)
 
-    def tell_loss(self, now: float, wall_us: int, loss: Parcel) -> list[Follow]:
+    def report_loss(self, now: float, wall_us: int, loss: Parcel) -> list[Action]:
         """The disk of a broker that was removed is lost for good: every durable subscription is
         told.
         """
@@ -356,7 +356,7 @@ class DurableEvents:
         """A broker that was thought to be gone for good is there."""
         self._gone.pop(home, None)
 
-    def remove(self, now: float, home: str) -> list[Follow]:
+    def remove(self, now: float, home: str) -> list[Action]:
         """A broker is gone for good: what it was to have follows the newest claims, also if it may
         have been sent; what has none that counts is over.
         """
@@ -376,7 +376,7 @@ class DurableEvents:
 
     # --- streams ---
 
-    def carry(self, now: float, wall_us: int, message: Carry) -> list[Follow]:
+    def carry(self, now: float, wall_us: int, message: Carry) -> list[Action]:
         """An entry of another origin has come: take it if it is the next one (D1)."""
         origin, log, offset, previous = (
             message.origin,
@@ -424,7 +424,7 @@ class DurableEvents:
         claim = opening.get(share.subject) or self.claims.newest(share.subject, self.overlay)
         return claim is not None and share.number >= claim.since
 
-    def _ask(self, cursor: Cursor, offset: int, previous: int) -> list[Follow]:
+    def _ask(self, cursor: Cursor, offset: int, previous: int) -> list[Action]:
         """Something came early: ask for what lies before it, once."""
         if previous < cursor.offset:
             return [Impossible(cursor.origin, f"{offset} after {previous}, beside {cursor.offset}")]
@@ -438,12 +438,12 @@ class DurableEvents:
         stored = self.queues.cursors.get(origin)
         return Cursor(origin, log, 0) if stored is None or stored.log != log else stored
 
-    def _say_stored(self, cursor: Cursor, *, is_asking: bool = False) -> Say:
+    def _say_stored(self, cursor: Cursor, *, is_asking: bool = False) -> Transmit:
         origin, log, offset = cursor
         message = EntriesStored(self.name, self.streams.log_number, origin, log, offset, is_asking)
-        return Say(origin, message)
+        return Transmit(origin, message)
 
-    def has_stored(self, now: float, message: EntriesStored) -> list[Follow]:
+    def has_stored(self, now: float, message: EntriesStored) -> list[Action]:
         """A home has stored its stream up to an offset (D2)."""
         return [*self.streams.has_stored(now, message), *self._are_at_homes()]
 
@@ -472,7 +472,7 @@ class DurableEvents:
 
     def acknowledge(
         self, now: float, subject: str, upto: int, others: tuple[int, ...], bookmark: bytes
-    ) -> list[Follow]:
+    ) -> list[Action]:
         """An owner has dealt with some (D6). What is about to follow it elsewhere it has there."""
         if not self.claims.is_here(subject, self.overlay) or subject in self.overlay.moving:
             return []
@@ -485,7 +485,7 @@ class DurableEvents:
 
     # --- the disk, and the clock ---
 
-    def flush(self) -> list[Follow]:
+    def flush(self) -> list[Action]:
         """Write what is let go at once: somebody waits for that, or the broker stops."""
         write = self.log.flush(inf)
         return [] if write is None else [write]
@@ -495,39 +495,39 @@ class DurableEvents:
         """When `tick` has something to do."""
         return min(self.log.due_at, self.streams.wake_at)
 
-    def tick(self, now: float) -> list[Follow]:
+    def tick(self, now: float) -> list[Action]:
         """Time has passed."""
         write = self.log.flush(now)
-        follows = self.streams.tick(now)
-        return follows if write is None else [write, *follows]
+        actions = self.streams.tick(now)
+        return actions if write is None else [write, *actions]
 
-    def stored(self, now: float, ticket: int) -> list[Follow]:
+    def stored(self, now: float, ticket: int) -> list[Action]:
         """An append is on the disk: durable state changes, and what follows is said (L2, L4)."""
         pending = self.log.stored(ticket)
         if ticket == self._relearning:
             self._relearning = 0
-        follows: list[Follow] = []
+        actions: list[Action] = []
         touched: dict[str, None] = {}
         for operation in (*pending.released, *pending.operations):
-            follows += self._apply(now, operation, touched)
+            actions += self._apply(now, operation, touched)
         if pending.token is not None and not isinstance(pending.token, _Loss):
-            follows += self._kept(pending.token)
-        follows += self._are_at_homes()
+            actions += self._kept(pending.token)
+        actions += self._are_at_homes()
         if any(isinstance(each, CaughtUp) for each in pending.operations):
-            follows += self.learn(now, self._take_unlearned())  # what has come meanwhile
+            actions += self.learn(now, self._take_unlearned())  # what has come meanwhile
         for home in self.streams.homes if self._has_moved(pending) else touched:
-            follows += self.streams.pump(now, home)
+            actions += self.streams.pump(now, home)
         for home in touched:
             if home in self._gone:  # it was under way when that was said
-                follows += self.remove(now, home)
-        return follows
+                actions += self.remove(now, home)
+        return actions
 
-    def _kept(self, token: Any) -> Iterator[Follow]:
+    def _kept(self, token: Any) -> Iterator[Action]:
         """Something is on the disk here: whoever waits for no more is informed."""
-        if not isinstance(token, AtHomes):
+        if not isinstance(token, PendingHomes):
             yield Kept(token)
             return
-        if token.is_again:
+        if token.is_retransmit:
             token.open |= self.streams.ends
         token.open = {home: at for home, at in token.open.items() if self.streams.owes(home, at)}
         for home in token.open:
@@ -535,7 +535,7 @@ class DurableEvents:
         if not token.open:
             yield Kept(token.token)
 
-    def _are_at_homes(self) -> Iterator[Follow]:
+    def _are_at_homes(self) -> Iterator[Action]:
         """Homes have stored more, or what was for them goes elsewhere: who waited for that is
         told.
         """
@@ -568,7 +568,7 @@ class DurableEvents:
 
     def _apply(
         self, now: float, operation: Operation, touched: dict[str, None]
-    ) -> Iterator[Follow]:
+    ) -> Iterator[Action]:
         over = self.queues.apply(operation)
         if over:
             self.log.release(now, Discard(tuple(over)))
@@ -588,7 +588,7 @@ class DurableEvents:
                 self.streams.renew(home)
                 touched[home] = None
             case Open(claim):
-                yield ClaimCounts(self.claims.apply(claim), claim)
+                yield ClaimStored(self.claims.apply(claim), claim)
             case CaughtUp(log):
                 self.is_ready = True
                 self.streams.begin(log)
@@ -602,7 +602,7 @@ class DurableEvents:
 
     def _put_for(
         self, home: str, shares: Iterable[Share], touched: dict[str, None]
-    ) -> Iterator[Follow]:
+    ) -> Iterator[Action]:
         """Something waits for some durable subscriptions, at their home or for it."""
         if home == self.name:
             yield from (QueueReady(share.subject) for share in shares)
@@ -610,9 +610,9 @@ class DurableEvents:
             self.streams.touch(home)
             touched[home] = None
 
-    def refused(self, now: float, ticket: int, reason: str) -> list[Follow]:
+    def refused(self, now: float, ticket: int, reason: str) -> list[Action]:
         """An append is not on the disk, and nothing behind it: all that was under way is none."""
-        follows: list[Follow] = []
+        actions: list[Action] = []
         self._relearning = 0
         self._refusal = reason
         for pending in self.log.refused(now, ticket):
@@ -631,33 +631,33 @@ class DurableEvents:
             if isinstance(pending.token, _Loss):
                 self._losses.append(pending.token)
             elif pending.token is not None:
-                follows.append(_not_kept(pending.token, reason))
-        return follows
+                actions.append(_not_kept(pending.token, reason))
+        return actions
 
-    def writable(self, now: float) -> list[Follow]:
+    def writable(self, now: float) -> list[Action]:
         """The disk takes writes again: what others have announced meanwhile counts."""
         self.log.writable()
         logs, self._unrenewed = self._unrenewed, {}
-        follows = self.learn(now, self._take_unlearned())
-        appends = [each.ticket for each in follows if isinstance(each, Append)]
+        actions = self.learn(now, self._take_unlearned())
+        appends = [each.ticket for each in actions if isinstance(each, Append)]
         self._relearning = max(appends, default=0)
         for home, log in logs.items():
-            follows += self.renew(now, home, log)
+            actions += self.renew(now, home, log)
         for home in list(self._gone):
-            follows += self.remove(now, home)
+            actions += self.remove(now, home)
         missed, self._missed = self._missed, {}
         for origin, log in missed.items():
-            follows.append(self._say_stored(self._cursor(origin, log), is_asking=True))
+            actions.append(self._say_stored(self._cursor(origin, log), is_asking=True))
         losses, self._losses = self._losses, []
         for loss, wall_us in losses:
-            follows += self.tell_loss(now, wall_us, loss)
-        return follows
+            actions += self.report_loss(now, wall_us, loss)
+        return actions
 
     def _take_unlearned(self) -> list[Claim]:
         claims, self._unlearned = list(self._unlearned.values()), {}
         return claims
 
-    def append(self, now: float, operations: Sequence[Operation], token: Any) -> list[Follow]:
+    def append(self, now: float, operations: Sequence[Operation], token: Any) -> list[Action]:
         """Write operations, and answer whoever waits: with a refusal while the disk refuses."""
         write = self.log.append(now, operations, token)
         if write is None:
@@ -672,7 +672,7 @@ class DurableEvents:
 
 
 def _not_kept(token: Any, reason: str) -> NotKept:
-    return NotKept(token.token if isinstance(token, AtHomes) else token, reason)
+    return NotKept(token.token if isinstance(token, PendingHomes) else token, reason)
 
 
 def _chunks(shares: list[Share], most: int) -> Iterator[list[Share]]:

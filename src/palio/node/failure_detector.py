@@ -133,7 +133,7 @@ class FailureDetector:
                 core.end_lease(subject)
                 yield LEASE_STEPS
         core.durability.cluster_state.again(core.at)
-        core.complain_again()
+        core.flush_warnings()
         self._publishing.times.keep()
 
     def _tell_lapses(self) -> Iterator[int]:

@@ -207,4 +207,4 @@ class Handshake:
         state.party, party.link = party, link
         party.seen(received)
         self._core.out += [Send(link, each) for each in party.stream.resume(received)]
-        self._core.flow(party)
+        self._core.resume_sending(party)

@@ -172,7 +172,7 @@ class InboundDispatcher:
                 core.durability.cluster_state.receive(neighbour.name, message, core.at)
             case Digest():
                 core.durability.cluster_state.receive(neighbour.name, message, core.at)
-                core.take_in(neighbour)
+                core.attach_link(neighbour)
             case Probe():
                 self._admin_queries.probe(neighbour, message)
             case Probed():
@@ -198,7 +198,7 @@ class InboundDispatcher:
             self._tell_unread(neighbour, control)
         heard, denied = core.assembling.heard(neighbour.principal, control)
         if denied:
-            core.complain("beyond_grant", neighbour.name, denied, said=type(control).__name__)
+            core.warn("beyond_grant", neighbour.name, denied, said=type(control).__name__)
         if heard is not None:
             core.route(core.router.receive(neighbour.peer, heard))
         core.tree_changed(neighbour, control)
@@ -208,4 +208,4 @@ class InboundDispatcher:
         filters = (getattr(each, "filter", None) for each in control.requests)
         unread = [each.text for each in filters if isinstance(each, _UNREAD)]
         if unread:
-            self._core.complain_unread(neighbour.name, unread)
+            self._core.warn_unreadable(neighbour.name, unread)

@@ -21,7 +21,7 @@ from itertools import islice
 from typing import Any
 
 from palio.errors import Closed, InvalidInput
-from palio.node.core import Core, Waiter
+from palio.node.core import Callbacks, Core
 from palio.node.fact_verifier import LEAVING, LOG
 from palio.node.interests import filter_of
 from palio.node.limits import ADOPTED_AT_ONCE, OFFER_AGAIN_S, QUIET_S, REDIRECT_AGAIN_S, STALLED_S
@@ -124,7 +124,7 @@ class Leaving:
             self._offered.clear()
             self._peers.step_aside(None)
             self._core.durability.cluster_state.announce(LEAVING)
-            self._core.say_log()
+            self._core.announce_log()
             self._core.report("info", "in_service", reason=reason)
 
     def left(self) -> dict[str, Any]:
@@ -306,9 +306,9 @@ class Leaving:
                 core.perform(events.acknowledge(core.at.now, offer.subject, 0, (), offer.bookmark))
             core.report("info", "durable_adopted", subscription=offer.subject, of=neighbour.name)
 
-        promise = Waiter(adopted, lambda _reason: None)
+        callbacks = Callbacks(adopted, lambda _reason: None)
         record = core.durability.record(durable)
         try:
-            core.perform(events.open(core.at.now, asked, record, promise))
+            core.perform(events.open(core.at.now, asked, record, callbacks))
         except Closed:
             return  # its owner has come elsewhere since

@@ -33,7 +33,7 @@ class LinkStateBatcher:
         """When `look` is next to be called."""
         if self._since == inf:
             return inf
-        greeted_at = next(iter(self._core.greeted.values()), -inf)
+        greeted_at = next(iter(self._core.awaiting_digest.values()), -inf)
         return max(self._throttle.due_at, min(greeted_at, self._since) + NEWS_S)
 
     def look(self) -> None:

@@ -279,7 +279,7 @@ class Multicasting:
         """Something is said of a flow, by who may receive and publish all."""
         principal = neighbour.principal
         if not (principal.publishes_all and principal.may_receive_all):
-            self._core.complain("beyond_grant", neighbour.name, 1, said=type(message).__name__)
+            self._core.warn("beyond_grant", neighbour.name, 1, said=type(message).__name__)
         elif isinstance(message, FlowStands):
             self._stands(neighbour, message)
         else:

@@ -131,7 +131,7 @@ class Node:
         self._failure_detector = FailureDetector(
             self._core, self._links, self._peers, self._publishing
         )
-        self._core.facts_came = self._publishing.multicasting.learn
+        self._core.on_facts = self._publishing.multicasting.learn
         self._unfinished = (
             self._peers.leaving,
             self._core.table_sync.waiting,
@@ -415,7 +415,7 @@ class Node:
                 self._peers.measured(link, party)
             case StreamAck(count) if party is not None:
                 party.seen(count)
-                core.flow(party)
+                core.resume_sending(party)
             case Bye():
                 self._farewell(link, state, message)
 
@@ -443,7 +443,7 @@ class Node:
             is_damage, error = False, IllegalMessage(party.peer, str(error))
         if isinstance(party, Neighbour) and not is_damage:
             number = party.stream.received + 1
-            self._core.complain("cannot_take", party.name, 1, number=number, reason=str(error))
+            self._core.warn("cannot_take", party.name, 1, number=number, reason=str(error))
         self._links.hang_up(link, error)
         if party is not None and not is_damage:
             self._peers.part_with(party)
@@ -466,7 +466,7 @@ class Node:
             self.wake_at = core.at.now
         due_at = min(
             core.durability.events.wake_at,
-            core.caught_up_at,
+            core.catch_up_deadline,
             core.assembling.due_at(core.at),
             self._publishing.multicasting.wake_at,
             self._failure_detector.wake_at,

@@ -1,6 +1,6 @@
 """Operations that a broker's disk keeps: durable state is their fold.
 
-`palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk. A `Follow`
+`palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk. A `Action`
 is what the parts for durable events want done, appends among it.
 """
 
@@ -263,7 +263,7 @@ class Append(NamedTuple):
     """Entries that are over."""
 
 
-class Say(NamedTuple):
+class Transmit(NamedTuple):
     """Send a message to a broker, however many lie between; it may be lost."""
 
     broker: str
@@ -289,7 +289,7 @@ class QueueReady(NamedTuple):
     subject: str
 
 
-class ClaimCounts(NamedTuple):
+class ClaimStored(NamedTuple):
     """A claim counts from now on: what lived at the home of the one before has gone there."""
 
     before: Claim | None
@@ -320,4 +320,6 @@ class Impossible(NamedTuple):
     what: str
 
 
-Follow: TypeAlias = Append | Say | Kept | NotKept | QueueReady | ClaimCounts | Damaged | Impossible
+Action: TypeAlias = (
+    Append | Transmit | Kept | NotKept | QueueReady | ClaimStored | Damaged | Impossible
+)

@@ -164,7 +164,7 @@ class Peers:
         """A broker has been greeted: it is informed what is known here, and does the same."""
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
-        core.greeted[neighbour] = core.at.now
+        core.awaiting_digest[neighbour] = core.at.now
         core.durability.cluster_state.join(neighbour.name, core.at)
         self._weigh(neighbour)
 
@@ -355,7 +355,7 @@ class Peers:
         core = self._core
         core.report("warning", "peer_down", peer=neighbour.name)
         del core.neighbours[neighbour.name]
-        core.greeted.pop(neighbour, None)
+        core.awaiting_digest.pop(neighbour, None)
         self._links.replaced(neighbour, "a new session")
         unseen = neighbour.unseen
         neighbour.forget()

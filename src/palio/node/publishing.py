@@ -20,9 +20,9 @@ from palio.model.limits import check_limit
 from palio.model.parcels import Shape, runs, worth_copying
 from palio.node.authority import NO_LIMITS, hearable, publishable
 from palio.node.carrying import Carrying
-from palio.node.core import Core, Waiter
+from palio.node.core import Callbacks, Core
 from palio.node.durability import NO_DISK, packed
-from palio.node.durable import AtHomes
+from palio.node.durable import PendingHomes
 from palio.node.limits import MAX_PROMISES, TIME_AHEAD_US, TIME_KEPT_S
 from palio.node.multicasting import Multicasting
 from palio.node.name_validation import check_names
@@ -210,33 +210,33 @@ class Publishing:
         if not len(parcel):
             self._answer(session, last, stored_at)
             return
-        promise = self._promise(session, parcel.seqs[0], last, stored_at)
+        callbacks = self._callbacks(session, parcel.seqs[0], last, stored_at)
         if not core.settings.has_disk:
-            promise.otherwise(NO_DISK)
+            callbacks.otherwise(NO_DISK)
             return
         at_homes = stored_at == "home"
         if core.durability.events.is_ready:
-            self._keep(parcel, wanted, promise, at_homes=at_homes)
+            self._keep(parcel, wanted, callbacks, at_homes=at_homes)
         else:
-            core.when_ready(partial(self._keep_late, parcel, promise, at_homes=at_homes))
+            core.when_ready(partial(self._keep_late, parcel, callbacks, at_homes=at_homes))
 
-    def _keep_late(self, parcel: Parcel, promise: Waiter, *, at_homes: bool) -> None:
+    def _keep_late(self, parcel: Parcel, callbacks: Callbacks, *, at_homes: bool) -> None:
         """The broker had just started."""
         try:
-            self._keep(parcel, self._wanted(parcel), promise, at_homes=at_homes)
+            self._keep(parcel, self._wanted(parcel), callbacks, at_homes=at_homes)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for no answer
-            promise.otherwise(f"the broker cannot handle these events: {error}")
+            callbacks.otherwise(f"the broker cannot handle these events: {error}")
 
     def _keep(
-        self, parcel: Parcel, wanted: Mapping[str, RowMask], promise: Waiter, *, at_homes: bool
+        self, parcel: Parcel, wanted: Mapping[str, RowMask], callbacks: Callbacks, *, at_homes: bool
     ) -> None:
         """Keep events for all durable subscriptions that want them."""
         core = self._core
         events, at = core.durability.events, core.at
-        known = events.kept_of(parcel.publisher)
-        is_again = parcel.seqs[0] <= known
-        token = AtHomes(promise, is_again=is_again) if at_homes else promise
-        if is_again:
+        known = events.last_published(parcel.publisher)
+        is_retransmit = parcel.seqs[0] <= known
+        token = PendingHomes(callbacks, is_retransmit=is_retransmit) if at_homes else callbacks
+        if is_retransmit:
             fresh = parcel.numbers > known
             masks = {subject: mask[fresh] for subject, mask in wanted.items()}
             wanted = {subject: mask for subject, mask in masks.items() if mask.any()}
@@ -247,7 +247,7 @@ class Publishing:
         beside = self.times.to_keep()
         core.perform(events.publish(at.now, at.wall_us, parcel, shares, token, beside))
 
-    def _promise(self, session: Session, first: int, last: int, stored_at: StoredAt) -> Waiter:
+    def _callbacks(self, session: Session, first: int, last: int, stored_at: StoredAt) -> Callbacks:
         """The client is to be told what became of some publications, in the order of each level."""
         self._next_ticket += 1
         ticket = self._next_ticket
@@ -256,9 +256,9 @@ class Publishing:
         def refused(reason: str) -> None:
             error = NotStored(f"the broker could not write to its disk: {reason}")
             session.say(self._core.out, Refused(first, last, failure(error)))
-            self.keep_promise(session, ticket, stored_at)
+            self.keep_callbacks(session, ticket, stored_at)
 
-        return Waiter(partial(self.keep_promise, session, ticket, stored_at), refused)
+        return Callbacks(partial(self.keep_callbacks, session, ticket, stored_at), refused)
 
     def _answer(self, session: Session, last: int, stored_at: StoredAt) -> None:
         """Nothing is left to do for these: they are accepted once those before them are."""
@@ -270,7 +270,7 @@ class Publishing:
         else:
             session.say(self._core.out, Accepted(last, LEVELS[stored_at]))
 
-    def keep_promise(self, session: Session, ticket: int, stored_at: StoredAt) -> None:
+    def keep_callbacks(self, session: Session, ticket: int, stored_at: StoredAt) -> None:
         """One publication is stored; tell the client of all up to the first open one."""
         promises = session.promises[stored_at]
         for place, (last, open_ticket) in enumerate(promises):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 COMPLAIN_EVERY_S: Final = 10.0
-"""Of one kind and one culprit, one line is logged at once and then one in so many seconds."""
+"""Of one kind and one source, one line is logged at once and then one in so many seconds."""
 
 
 class _Kind:
@@ -20,7 +20,7 @@ class _Kind:
 
 
 class RateLimitedLog:
-    """Counts by kind and culprit: the first is told at once, the others together.
+    """Counts by kind and source: the first is told at once, the others together.
 
     >>> rate_limited_log = RateLimitedLog()
     >>> rate_limited_log.note("fact_refused", "mallory", 1, 0.0, origin="north")
@@ -37,14 +37,14 @@ class RateLimitedLog:
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def note(
-        self, event: str, culprit: str, count: int, now: float, **details: object
+        self, event: str, source: str, count: int, now: float, **details: object
     ) -> dict[str, Any] | None:
         """Count something; what to report now, if anything."""
         self.totals[event] = self.totals.get(event, 0) + count
-        kind = self._kinds.get((event, culprit))
+        kind = self._kinds.get((event, source))
         if kind is None:
-            self._kinds[event, culprit] = _Kind(now)
-            return {**_named(culprit), "count": count, **details}
+            self._kinds[event, source] = _Kind(now)
+            return {**_named(source), "count": count, **details}
         kind.count += count
         kind.details = details
         return None
@@ -52,17 +52,17 @@ class RateLimitedLog:
     def due(self, now: float) -> list[tuple[str, dict[str, Any]]]:
         """Return what came since the last line, with the newest details."""
         told = []
-        for (event, culprit), kind in list(self._kinds.items()):
+        for (event, source), kind in list(self._kinds.items()):
             if now - kind.told_at < COMPLAIN_EVERY_S:
                 continue
             if not kind.count:
-                del self._kinds[event, culprit]
+                del self._kinds[event, source]
                 continue
-            told.append((event, {**_named(culprit), "count": kind.count, **kind.details}))
+            told.append((event, {**_named(source), "count": kind.count, **kind.details}))
             kind.told_at, kind.count = now, 0
         return told
 
 
-def _named(culprit: str) -> dict[str, str]:
+def _named(source: str) -> dict[str, str]:
     """Whose fault it is; nobody's, if it is this broker's own."""
-    return {"neighbour": culprit} if culprit else {}
+    return {"neighbour": source} if source else {}

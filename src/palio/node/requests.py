@@ -29,12 +29,12 @@ from palio.model.values import NO_VALUES, Bindings
 from palio.node.assembling import NO_DURABLE
 from palio.node.authority import check_advertisement, narrow
 from palio.node.cancelling import Cancelling
-from palio.node.core import Core, Waiter
+from palio.node.core import Callbacks, Core
 from palio.node.durability import NO_DISK
 from palio.node.durable import UNREADY
 from palio.node.fact_verifier import LOG, PLAN
 from palio.node.limits import MAX_PRINCIPAL_COST
-from palio.node.operations import Claim, Follow
+from palio.node.operations import Action, Claim
 from palio.node.peers import Peers
 from palio.node.sessions import Durable, Session, Subscription
 from palio.protocol.failures import failure
@@ -249,7 +249,7 @@ class RequestHandler:
         log = cluster_state.fact(broker, LOG)
         cluster_state.retire(broker, core.at.wall_us)
         if log is not None and log.claimed_us:
-            core.tell_loss(broker)
+            core.report_loss(broker)
 
     def _check_operate(self, session: Session, what: str) -> None:
         """Refuse what session or broker may not do: others go by the word of this broker."""
@@ -380,7 +380,7 @@ class RequestHandler:
         before = durability.newest(subject)
         has_lapsed = before is not None and before.is_lapsed
         durable = Durable(subject, session.owner, narrowed, values, lease_s)
-        promise = Waiter(
+        callbacks = Callbacks(
             partial(self._subscribed, session, request, durable, has_lapsed=has_lapsed),
             partial(self._not_subscribed, session, request, durable),
         )
@@ -393,10 +393,10 @@ class RequestHandler:
             filter=str(durable.bound),
         )
         record = durability.record(durable)
-        follows = durability.events.open(core.at.now, asked, record, promise)
+        actions = durability.events.open(core.at.now, asked, record, callbacks)
         known = durability.here.get(subject)
         if known is not None:
-            core.take_away(known)
+            core.evict(known)
             durable.follow(known)
             del durability.here[subject]
             durability.owned[durable.owner] -= 1
@@ -410,7 +410,7 @@ class RequestHandler:
         core.route(core.router.attach(durable.peer))
         self._tell_router(durable.peer, routing.Subscribe(0, narrowed, values))
         session.take_up({request.key: Subscription(what, values, durable=subject)})
-        core.perform(follows)
+        core.perform(actions)
 
     def _wait(self, session: Session, request: ClientRequest) -> None:
         """The broker has just started: what is durable waits, and what is asked behind it."""
@@ -475,7 +475,7 @@ class RequestHandler:
             return
         core.end_durable(
             known.durable,
-            Waiter(
+            Callbacks(
                 lambda: session.say(core.out, Done(request.id)),
                 lambda reason: session.say(core.out, Failed(request.id, _not_stored(reason))),
             ),
@@ -515,9 +515,9 @@ class RequestHandler:
         else:
             update = routing.Subscribe(key, narrowed, own)
             known.version = 0
-        follows: Sequence[Follow] = ()
+        actions: Sequence[Action] = ()
         if known.durable:
-            follows = self._update_durable(session, id, key, narrowed, own)
+            actions = self._update_durable(session, id, key, narrowed, own)
             if isinstance(update, routing.Update):
                 update = routing.Update(0, update.values, known.version)
             else:
@@ -529,7 +529,7 @@ class RequestHandler:
             self._tell_router(session.peer, update)
         session.change(key, what, own)
         known.assembled = False
-        core.perform(follows)
+        core.perform(actions)
 
     def _assemble(
         self, session: Session, key: int, what: Filter | Pattern, values: Bindings
@@ -548,7 +548,7 @@ class RequestHandler:
 
     def _update_durable(
         self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings
-    ) -> Sequence[Follow]:
+    ) -> Sequence[Action]:
         """Write a change; answered when it is on the disk, undone if it cannot be written."""
         core, known = self._core, session.subscriptions[key]
         subject, before = known.durable, (known.what, known.values)
@@ -558,9 +558,9 @@ class RequestHandler:
         was = durable.filter, durable.values
         durable.filter, durable.values = narrowed, dict(values)
         pending = _PendingUpdate(session, id, key, known, before, durable, was, narrowed)
-        promise = Waiter(partial(self._updated, pending), partial(self._not_updated, pending))
+        callbacks = Callbacks(partial(self._updated, pending), partial(self._not_updated, pending))
         record = core.durability.record(durable)
-        return core.durability.events.change(core.at.now, record, str(durable.bound), promise)
+        return core.durability.events.change(core.at.now, record, str(durable.bound), callbacks)
 
     def _updated(self, pending: _PendingUpdate) -> None:
         """New values or another filter of a durable subscription are on the disk."""
@@ -593,7 +593,7 @@ class RequestHandler:
         durable, durability = core.durability.here[known.durable], core.durability
         subject, bookmark = durable.subject, request.bookmark
         if bookmark and not durability.bookmarks.keep(subject, bookmark):
-            core.complain("bookmark_refused", session.principal.name, 1, subscription=subject)
+            core.warn("bookmark_refused", session.principal.name, 1, subscription=subject)
         else:
             events = durability.events
             core.perform(events.acknowledge(core.at.now, subject, request.entry, (), bookmark))

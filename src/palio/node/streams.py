@@ -24,7 +24,7 @@ from palio.matching.protocol import RowMask
 from palio.node.effects import ANYBODY, Heading, Store
 from palio.node.log import Log
 from palio.node.loss_markers import LossMarker
-from palio.node.operations import Damaged, Follow, Impossible, Release, Say
+from palio.node.operations import Action, Damaged, Impossible, Release, Transmit
 from palio.node.parcel_cache import ParcelCache
 from palio.node.queues import HomeStream, Line, Outgoing, Queues, T
 from palio.protocol.limits import WINDOW_BYTES
@@ -232,17 +232,17 @@ class Streams:
         self.touch(home)
         self._flows[home].renew()
 
-    def tick(self, now: float) -> list[Follow]:
+    def tick(self, now: float) -> list[Action]:
         """Time has passed: what was not answered for goes again."""
-        follows: list[Follow] = []
+        actions: list[Action] = []
         for home, flow in self._flows.items():
             if now >= flow.again_at:
                 flow.rewind()
                 flow.patience_s = min(2 * flow.patience_s, MAX_AGAIN_S)
-                follows += self.pump(now, home)
-        return follows
+                actions += self.pump(now, home)
+        return actions
 
-    def has_stored(self, now: float, message: EntriesStored) -> list[Follow]:
+    def has_stored(self, now: float, message: EntriesStored) -> list[Action]:
         """A home has stored its stream up to an offset: let go of that (D2)."""
         home, home_log, offset = message.home, message.home_log, message.offset
         flow = self._flows.get(home)
@@ -257,22 +257,22 @@ class Streams:
             flow.rewind()
         return self.pump(now, home)
 
-    def pump(self, now: float, home: str) -> list[Follow]:
+    def pump(self, now: float, home: str) -> list[Action]:
         """Send what waits for a home, as far as the window allows (D3)."""
         stream, flow = self._queues.streams.get(home), self._flows.get(home)
         if stream is None or flow is None or not stream.log or self._way(home) is None:
             return []
-        follows: list[Follow] = []
+        actions: list[Action] = []
         while flow.in_flight < WINDOW_BYTES:
             found = stream.line.next(flow.at)
             if found is None or (found[0] > flow.sent and self._is_moving(found[1])):
                 break
-            follows += self._carry(now, home, stream, *found)
-        return follows
+            actions += self._carry(now, home, stream, *found)
+        return actions
 
     def _carry(
         self, now: float, home: str, stream: HomeStream, offset: int, item: Outgoing
-    ) -> Iterator[Follow]:
+    ) -> Iterator[Action]:
         flow = self._flows[home]
         parcel = self._reader.read(stream.line, offset, item.entry)
         if parcel is None:
@@ -285,7 +285,7 @@ class Streams:
         flow.send(now, offset, parcel.held_bytes)
         origin = self.name, self.log_number
         goal = home, stream.log
-        yield Say(home, Carry(parcel, *origin, *goal, offset, previous, item.shares))
+        yield Transmit(home, Carry(parcel, *origin, *goal, offset, previous, item.shares))
 
     def _lost(self, item: Outgoing) -> LossMarker:
         """Return what replaces an entry that cannot be read. Of several who get some of it none is
@@ -300,14 +300,14 @@ class Streams:
         moving = self._log.overlay.moving
         return bool(moving) and any(share.subject in moving for share in item.shares)
 
-    def ways_changed(self, now: float, way: Way) -> list[Follow]:
+    def ways_changed(self, now: float, way: Way) -> list[Action]:
         """The map has other ways: what was on those that are gone may be lost."""
         self._way = way
-        follows: list[Follow] = []
+        actions: list[Action] = []
         for home, flow in self._flows.items():
             before, flow.way = flow.way, way(home)
             if flow.way is not None and flow.way != before:
                 flow.rewind()
                 flow.patience_s = AGAIN_S
-                follows += self.pump(now, home)
-        return follows
+                actions += self.pump(now, home)
+        return actions
