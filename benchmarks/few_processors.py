@@ -131,7 +131,9 @@ class Shared:
     def __init__(self, shape: Hierarchy, routing: str, *, processors: int, action_s: float) -> None:
         algorithm = find_algorithm(routing)
         self.victims = shape.several()
-        self.world = world = World(settings=Settings(routing=routing, find=True), latency_s=LINK_S)
+        self.world = world = World(
+            settings=Settings(routing=routing, discovery=True), latency_s=LINK_S
+        )
         world.spoils = self._count
         self._told = 0
         for name in shape.names:

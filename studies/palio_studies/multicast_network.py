@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from palio.multicast.broker_sets import Masks
 from palio.multicast.clustered import likeness_by_location
-from palio.routing.trees import Edge, edge_of, forest, shortest_ways
+from palio.routing.trees import Edge, edge_of, forest, shortest_paths
 from palio.simulation.randomness import Randomness
 from palio_studies.simulator.site_networks import transit_stub
 
@@ -114,7 +114,7 @@ class Wan:
 
     def _tree(self, root: int) -> WanTree:
         places = {link: place for place, link in enumerate(self.links)}
-        parents = shortest_ways(self.graph, self.brokers[root]).parents
+        parents = shortest_paths(self.graph, self.brokers[root]).parents
         ways: dict[str, list[int]] = {}
         for node, above in parents.items():
             ways[node] = [] if node == above else [*ways[above], places[edge_of(node, above)]]

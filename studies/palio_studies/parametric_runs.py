@@ -20,7 +20,7 @@ from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.general import General
 from palio.routing.messages import Batch, Subscribe, Unsubscribe
 from palio.routing.protocol import Router
-from palio.routing.trees import shortest_ways
+from palio.routing.trees import shortest_paths
 from palio.simulation import Randomness, Topology, connected_random, tree
 from palio_studies.simulator import Delivery, Link, Network, Service
 from palio_studies.simulator.inbox import Envelope
@@ -230,7 +230,7 @@ def _far_apart(topology: Topology) -> tuple[list[str], list[str]]:
     graph: dict[str, dict[str, int]] = {broker: {} for broker in topology.brokers}
     for one, other in topology.edges:
         graph[one][other] = graph[other][one] = 1
-    hops = {broker: shortest_ways(graph, broker).distances for broker in topology.brokers}
+    hops = {broker: shortest_paths(graph, broker).distances for broker in topology.brokers}
     last = hops[topology.brokers[-1]]
     far = sorted((broker for broker in topology.brokers if last[broker] >= 4), key=last.__getitem__)
     near = [broker for broker in topology.brokers if all(hops[broker][end] >= 4 for end in far)]

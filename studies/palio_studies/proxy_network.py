@@ -17,7 +17,7 @@ from palio.routing.general import General
 from palio.routing.messages import Flood, Subscribe
 from palio.routing.protocol import Peer, Router
 from palio.routing.proxies import Proxies
-from palio.routing.trees import MAX_PRICE, Graph, edge_of, middle, shortest_ways
+from palio.routing.trees import MAX_USABLE_COST, Graph, edge_of, middle, shortest_paths
 from palio.simulation import Randomness, Topology, connected_random, grid
 from palio_studies.simulator import Link, Network
 from palio_studies.simulator.network import Message
@@ -62,11 +62,11 @@ class ProxyNetwork(msgspec.Struct, frozen=True):
     def distances(self) -> dict[str, dict[str, int]]:
         """How long the shortest way takes between any two, in ms."""
         graph = self.graph
-        return {site: shortest_ways(graph, site).distances for site in self.sites}
+        return {site: shortest_paths(graph, site).distances for site in self.sites}
 
     def way(self, one: str, other: str) -> list[Link]:
         """The links of the shortest way between two sites."""
-        before = shortest_ways(self.graph, one).parents
+        before = shortest_paths(self.graph, one).parents
         found = []
         while other != one:
             found.append(Link(latency_ms=self._length(before[other], other)))
@@ -99,11 +99,11 @@ class ProxyNetwork(msgspec.Struct, frozen=True):
         tree = {edge_of(name, above) for name, above in self.parents.items()}
         lengths = {edge_of(*ends): length for ends, length in self.links.items()}
         along = _graph(self.sites, {link: lengths[link] for link in tree})
-        ways = {site: shortest_ways(along, site).distances for site in self.sites}
+        ways = {site: shortest_paths(along, site).distances for site in self.sites}
         network = self._network(new_proxy, sorted(tree), TREE_WEIGHT)
         for one, other in sorted(lengths.keys() - tree):
             is_short = lengths[one, other] < ways[one][other]
-            weight = SHORT_WEIGHT if is_short else MAX_PRICE
+            weight = SHORT_WEIGHT if is_short else MAX_USABLE_COST
             link = Link(latency_ms=lengths[one, other], price=float(weight))
             network.connect(one, other, link)
         network.run()
@@ -150,7 +150,7 @@ def proxy_network(kind: str, size: int, random: Randomness) -> ProxyNetwork:
         links = dict.fromkeys(shape.edges, EVEN_MS)
     graph = _graph(shape.brokers, links)
     root = middle(graph, shape.brokers)
-    parents = shortest_ways(graph, root).parents
+    parents = shortest_paths(graph, root).parents
     del parents[root]
     return ProxyNetwork(shape.brokers, links, root, parents)
 

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from palio.model.patterns import Pattern
-from palio.routing.trees import shortest_ways
+from palio.routing.trees import shortest_paths
 from palio.simulation.randomness import Randomness
 from palio_studies.names import Scale
 from palio_studies.siena_scenario import (
@@ -120,7 +120,7 @@ def run_networks(point: Point) -> list[Row]:
     hops = [
         distance
         for site in sites.names
-        for distance in shortest_ways(steps, site).distances.values()
+        for distance in shortest_paths(steps, site).distances.values()
     ]
     return [
         {

@@ -32,7 +32,7 @@ from palio.routing.messages import (
 from palio.routing.patterns.messages import Composite, SubscribePattern, UnsubscribePattern
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router
-from palio.routing.trees import Edge, edge_of, middle, shortest_ways
+from palio.routing.trees import Edge, edge_of, middle, shortest_paths
 from palio.simulation.topologies import Topology
 from palio_studies.simulator.clients import Delivery
 from palio_studies.simulator.links import Link
@@ -79,7 +79,7 @@ class Sites:
             self.prices[edge_of(one, other)] = length
             self.graph[one][other] = self.graph[other][one] = length
         self.centre = middle(self.graph, self.transits)
-        self.parents, self.distances = shortest_ways(self.graph, self.centre)
+        self.parents, self.distances = shortest_paths(self.graph, self.centre)
 
     @property
     def tree(self) -> list[tuple[str, str]]:

@@ -80,7 +80,7 @@ class Debt(NamedTuple):
     answered_s: float
 
 
-class Wish:
+class InterestVersion:
     """One of the filters that an interest had: what was written, and when it was in force."""
 
     def __init__(self, text: str, values: Mapping[str, Any], request: int, asked_s: float) -> None:
@@ -114,7 +114,7 @@ class Wish:
 class Interest:
     """A subscription, and all the filters that it had until it was ended."""
 
-    def __init__(self, name: str, key: int, version: Wish, *, durable: bool) -> None:
+    def __init__(self, name: str, key: int, version: InterestVersion, *, durable: bool) -> None:
         self.name = name
         self.key = key
         self.durable = durable
@@ -197,7 +197,9 @@ class Actor(Member):
         if name in self.interests:
             return
         key = self.subscribe(text, values, durable=name if durable else "")
-        version = Wish(text, values or {}, self.core.table.standing[key].id, self.world.now)
+        version = InterestVersion(
+            text, values or {}, self.core.table.standing[key].id, self.world.now
+        )
         self.interests[name] = Interest(name, key, version, durable=durable)
         self.ask_settled(self.interests[name])
 
@@ -208,7 +210,7 @@ class Actor(Member):
             return
         key = interest.key
         request = self.ask(lambda id: Replace(id, key, text))
-        self._changed(interest, Wish(text, {}, request, self.world.now))
+        self._changed(interest, InterestVersion(text, {}, request, self.world.now))
 
     def tune(self, name: str, **values: Any) -> None:
         """Change parameters of a subscription that has them."""
@@ -218,9 +220,9 @@ class Actor(Member):
         newest = interest.versions[-1]
         request = self.update(interest.key, **values)
         known = {**newest.values, **values}
-        self._changed(interest, Wish(newest.text, known, request, self.world.now))
+        self._changed(interest, InterestVersion(newest.text, known, request, self.world.now))
 
-    def _changed(self, interest: Interest, version: Wish) -> None:
+    def _changed(self, interest: Interest, version: InterestVersion) -> None:
         interest.versions.append(version)
         self.ask_settled(interest)
 
@@ -460,12 +462,14 @@ class Actor(Member):
 
     def _wanted(self, message: Deliver) -> RowMask:
         """Which events of a message it wants now."""
-        wishes = [
+        subscriptions = [
             each.versions[-1]
             for each in self.interests.values()
             if message.key == (each.key if each.durable else -1)
         ]
-        wanted = [any(each.matches(row) for each in wishes) for row in rows(message.parcel.batch)]
+        wanted = [
+            any(each.matches(row) for each in subscriptions) for row in rows(message.parcel.batch)
+        ]
         return np.array(wanted, dtype=bool)
 
     def deliver_assembled(self, message: Assembled) -> None:

@@ -72,7 +72,7 @@ class _Draft:
         self.casts = self.gate is None and self.routing.is_destined and random.chance(0.6)
         self.kinds = self._kinds()
         is_upkept = not set(UPKEEP).isdisjoint(self.kinds)
-        self.find = is_upkept or (self.gate is None and random.chance(0.3))
+        self.discovery = is_upkept or (self.gate is None and random.chance(0.3))
         self.moves = random.chance(0.8 if "spotty" in self.kinds else 0.3)
         if self.moves and not APART.isdisjoint(self.kinds) and random.chance(0.8):
             self.kinds.append("clock")
@@ -192,7 +192,7 @@ class _Draft:
             grants=random.chance(0.2),
             gate=self.gate,
             multicast=self.casts,
-            find=self.find,
+            discovery=self.discovery,
             memory_bytes=self._memory_bytes(tiny=tiny),
         )
 

@@ -90,7 +90,7 @@ class Operators:
 
     @property
     def _can_be_reached(self) -> bool:
-        return self.world.settings.find
+        return self.world.settings.discovery
 
     def _ends(self, what: tuple[str, ...], operator: Member) -> None:
         self._open.pop(what, None)

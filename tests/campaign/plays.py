@@ -77,7 +77,9 @@ class Play:
         """When the first step was due."""
         self.world = self._world(doors or (doors_with(script.brokers) if script.grants else None))
         is_smooth = script.routing != "source-trees"  # by that a change of ways is told as a gap
-        self.faults = Faults(self.world, script.edges, is_meshed=script.find, is_smooth=is_smooth)
+        self.faults = Faults(
+            self.world, script.edges, is_meshed=script.discovery, is_smooth=is_smooth
+        )
 
     def _world(self, doors: Doors | None) -> World:
         script = self.script
@@ -87,7 +89,7 @@ class Play:
             queue_bytes=script.queue_bytes,
             memory_bytes=script.memory_bytes,
             multicast=script.multicast,
-            find=script.find,
+            discovery=script.discovery,
             routing=script.routing if script.gate is None else "",
         )
         world = World(script.seed, settings=settings, sync_s=script.sync_s, doors=doors)

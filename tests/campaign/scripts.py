@@ -50,7 +50,7 @@ class Script(msgspec.Struct, frozen=True):
     window_bytes: int = 1 << 20
     queue_bytes: int = 1 << 20
     memory_bytes: int = 1 << 30
-    find: bool = False
+    discovery: bool = False
     """Whether brokers know where others can be reached: clients of a broker that is about to go
     are sent there, and on any graph brokers look for others when they have lost a neighbour."""
     grants: bool = False

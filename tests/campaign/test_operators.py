@@ -10,7 +10,7 @@ from tests.campaign.actors import Actor
 from tests.campaign.faults import Faults
 
 SETTINGS = Settings(
-    routing="general", find=True, heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0
+    routing="general", discovery=True, heartbeat_s=1.0, client_grace_s=4.0, peer_grace_s=2.0
 )
 
 

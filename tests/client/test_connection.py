@@ -242,7 +242,7 @@ async def test_nothing_comes_after_unsubscribing() -> None:
 
 @in_virtual_time
 async def test_settled_names_brokers_that_stay_away() -> None:
-    async with Network("line:3", settings=Settings(find=False)) as net:
+    async with Network("line:3", settings=Settings(discovery=False)) as net:
         client, other = await net.connect("b1"), await net.connect("b3")
         before = await client.subscribe("y > 0")
         await before.settled()

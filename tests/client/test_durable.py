@@ -319,7 +319,7 @@ async def test_a_client_hears_a_durable_subscription_once() -> None:
 
 @in_virtual_time
 async def test_a_publisher_may_wait_until_all_homes_have_its_events() -> None:
-    async with Network("line:3", settings=Settings(find=False)) as net:
+    async with Network("line:3", settings=Settings(discovery=False)) as net:
         ann = await net.connect("b3", name="ann")
         orders = await ann.subscribe("x > 0", durable="orders")
         await orders.settled()

@@ -15,7 +15,7 @@ from palio.testing import Network
 from tests.client.helpers import drain, seqs
 from tests.client.virtual import in_virtual_time
 
-FINDING: Final = Settings(find=True)
+FINDING: Final = Settings(discovery=True)
 
 
 @pytest.mark.parametrize("count", [MOST_KNOWN - 3, MOST_KNOWN - 2, MOST_KNOWN - 1])
@@ -55,7 +55,9 @@ async def test_a_client_goes_to_another_broker_and_misses_nothing() -> None:
 
 @in_virtual_time
 async def test_a_client_with_nowhere_to_go_stays() -> None:
-    async with Network("line:2", settings=Settings(find=False)) as net:  # nobody tells addresses
+    async with Network(
+        "line:2", settings=Settings(discovery=False)
+    ) as net:  # nobody tells addresses
         bob = await net.connect("b1", name="bob")
         subscription = await bob.subscribe("x = 1")
         net.leave("b1")
@@ -67,7 +69,7 @@ async def test_a_client_with_nowhere_to_go_stays() -> None:
 
 @in_virtual_time
 async def test_of_several_addresses_another_is_taken() -> None:
-    async with Network("line:3", settings=Settings(find=False)) as net:
+    async with Network("line:3", settings=Settings(discovery=False)) as net:
         bob = await net.connect("b1", "b3", name="bob")
         net.leave("b1")
         await asyncio.sleep(1.0)

@@ -8,7 +8,7 @@ import pytest
 from palio.errors import InvalidInput, LimitExceeded
 from palio.multicast.broker_sets import masks_of, words_of
 from palio.multicast.neighbours import MAX_NEIGHBOURS, NeighbourGroups
-from palio.routing.trees import shortest_ways
+from palio.routing.trees import shortest_paths
 from tests.multicast.plans import ring_of
 
 BROKERS = tuple(f"b{place}" for place in range(8))
@@ -22,7 +22,7 @@ def test_an_event_goes_down_the_shortest_ways_and_nowhere_else(publisher: int) -
     sends = plan.sends(words_of(wanted), publisher)
     members = masks_of(plan.members(sends.groups), 8)
     senders = plan.senders(sends.groups).tolist()
-    parents = shortest_ways(graph, BROKERS[publisher]).parents
+    parents = shortest_paths(graph, BROKERS[publisher]).parents
     for row in range(100):
         on_ways = set()
         for place in np.flatnonzero(wanted[row]).tolist():

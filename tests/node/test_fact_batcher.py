@@ -36,7 +36,7 @@ class Told:
         )
 
 
-SETTINGS = Settings(routing="general", find=True)
+SETTINGS = Settings(routing="general", discovery=True)
 
 
 def fact(origin: str, version: int, subject: str = LOSS_REPORT) -> Fact:

@@ -18,7 +18,7 @@ from palio.simulation.world import World
 from tests.conftest import seeds
 from tests.node.alone import Alone, far, lives
 
-QUICK: Final = Settings(heartbeat_s=1.0, peer_grace_s=4.0, client_grace_s=4.0, find=True)
+QUICK: Final = Settings(heartbeat_s=1.0, peer_grace_s=4.0, client_grace_s=4.0, discovery=True)
 
 
 class Admin(Member):

@@ -7,7 +7,7 @@ from palio.routing.general import General
 from palio.simulation.topologies import line
 from palio.simulation.world import World
 
-FIND = Settings(routing="general", find=True)
+FIND = Settings(routing="general", discovery=True)
 
 
 def test_events_on_their_way_take_others_before_a_link_ends() -> None:

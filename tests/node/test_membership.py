@@ -32,7 +32,7 @@ from tests.node.events import links_of
 
 
 def world_of(topology: Topology, routing: str = "general", **settings: Any) -> World:
-    given = Settings(routing=routing, find=True, **settings)
+    given = Settings(routing=routing, discovery=True, **settings)
     return World.of(topology, find_algorithm(routing).new, settings=given)
 
 

@@ -21,14 +21,14 @@ from palio.simulation.topologies import Topology, line, ring, star
 from palio.simulation.world import World
 from tests.node.events import links_of
 
-SETTINGS = Settings(routing="general", find=True)
+SETTINGS = Settings(routing="general", discovery=True)
 
 NOW_US = 1_700_000_000_000_000
 
 
 def world_of(topology: Topology, routing: str = "general") -> World:
     router: NodeRouter = find_algorithm(routing).new
-    settings = Settings(routing=routing, find=True)
+    settings = Settings(routing=routing, discovery=True)
     return World.of(topology, router, settings=settings)
 
 
@@ -160,7 +160,7 @@ def test_whoever_answers_must_be_whom_was_looked_for_and_a_lie_is_dialled_less_a
 
 
 def test_where_a_tree_is_needed_nobody_is_looked_for() -> None:
-    world = World.of(line(3), Acyclic, settings=Settings(routing="acyclic", find=True))
+    world = World.of(line(3), Acyclic, settings=Settings(routing="acyclic", discovery=True))
     world.kill("b2")
     world.run(10.0)
     assert said(world, "peer_discovery") == []
@@ -243,13 +243,13 @@ def test_neighbours_of_who_is_lost_come_first_and_that_one_last() -> None:
     ],
 )
 def test_some_addresses_are_not_dialled(own: str, url: str, peers: tuple[str, ...]) -> None:
-    settings = Settings(routing="general", find=True, peers=peers)
+    settings = Settings(routing="general", discovery=True, peers=peers)
     assert calls_of(knowing(told("b2", url), settings=settings), 10.0, own) == []
     assert calls_of(knowing(told("b2", "palios://b2:2")), 10.0, own)
 
 
 def test_who_is_not_to_look_dials_nobody() -> None:
-    settings = Settings(routing="general", find=False)
+    settings = Settings(routing="general", discovery=False)
     assert calls_of(knowing(told("b2", "palio://b2:1"), settings=settings), 10.0) == []
 
 

@@ -324,7 +324,7 @@ def test_nobody_waits_for_a_broker_that_starts_again_at_once() -> None:
     """It decides on a tree by itself before it is linked to all its neighbours."""
     shape = hierarchy(31)
     algorithm = find_algorithm("proxies")
-    world = World(settings=Settings(routing="proxies", find=True))
+    world = World(settings=Settings(routing="proxies", discovery=True))
     for name in shape.names:
         world.add_broker(name, lambda broker: algorithm.new(broker, incarnation=world.at.wall_us))
     for edge in shape.links:

@@ -1,4 +1,4 @@
-"""What links weigh, by how long answers take."""
+"""Link costs by round trips."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from palio.node.peers import WEIGHT_PACE_S
+from palio.node.peers import LINK_COST_PACE_S
 from palio.node.round_trips import FIRST_SAMPLES, SAMPLES, UNIT_S, RoundTrips
 from palio.protocol.messages import Message, Route
 from palio.routing.general import General
 from palio.routing.messages import LinkState, LinkTable
-from palio.routing.trees import MAX_PRICE, UNMEASURED
+from palio.routing.trees import MAX_USABLE_COST, UNMEASURED
 from palio.simulation.topologies import ring
 from palio.simulation.world import World
 from palio.testing import Network, run
@@ -29,25 +29,29 @@ def fed(*seconds: float) -> RoundTrips:
 
 
 def test_a_link_weighs_something_after_a_few_answers() -> None:
-    assert fed().weight == UNMEASURED
-    assert fed(*[UNIT_S] * (FIRST_SAMPLES - 1)).weight == UNMEASURED
-    assert fed(*[UNIT_S] * FIRST_SAMPLES).weight == 1
+    assert fed().link_cost == UNMEASURED
+    assert fed(*[UNIT_S] * (FIRST_SAMPLES - 1)).link_cost == UNMEASURED
+    assert fed(*[UNIT_S] * FIRST_SAMPLES).link_cost == 1
 
 
 @pytest.mark.parametrize(
-    ("seconds", "weight"),
+    ("seconds", "cost"),
     [
         *((0.0, 1), (0.0099, 1), (0.0101, 2), (0.2, 20), (9.99, 999)),
-        *((9_999.985, MAX_PRICE - 1), (10_000.0, MAX_PRICE), (10_001.0, MAX_PRICE)),
+        *(
+            (9_999.985, MAX_USABLE_COST - 1),
+            (10_000.0, MAX_USABLE_COST),
+            (10_001.0, MAX_USABLE_COST),
+        ),
     ],
 )
-def test_weights_are_coarse(seconds: float, weight: int) -> None:
-    assert fed(*[seconds] * 3).weight == weight
+def test_link_costs_are_coarse(seconds: float, cost: int) -> None:
+    assert fed(*[seconds] * 3).link_cost == cost
 
 
 def test_a_broker_that_is_busy_for_a_while_is_no_farther() -> None:
-    assert fed(0.02, *[0.9] * (SAMPLES - 1)).weight == 2
-    assert fed(0.02, *[0.9] * SAMPLES).weight == 90
+    assert fed(0.02, *[0.9] * (SAMPLES - 1)).link_cost == 2
+    assert fed(0.02, *[0.9] * SAMPLES).link_cost == 90
 
 
 def test_answers_that_nobody_asked_for_count_for_nothing() -> None:
@@ -69,7 +73,7 @@ def test_a_neighbour_that_is_silent_is_asked_sooner_and_no_answer_counts_sooner(
         assert trips.ask(1, now, every_s=SAMPLES, is_silent=True)
         assert not trips.ask(1, now + 0.5, every_s=5.0, is_silent=True)  # it was asked
         assert not trips.answered(1, now + 0.9)
-    assert trips.weight == 10
+    assert trips.link_cost == 10
     assert trips.ask(1, 26.0, every_s=5.0)
     assert trips.answered(1, 26.9)
 
@@ -88,7 +92,7 @@ def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:
 
 
 def test_a_price_counts_instead_of_the_round_trip() -> None:
-    world = World.of(ring(4), General, settings=replace(SETTINGS, prices={"b3": 50}))
+    world = World.of(ring(4), General, settings=replace(SETTINGS, link_costs={"b3": 50}))
     world.run(10.0)
     router = world.nodes["b1"]._core.router
     assert isinstance(router, General)
@@ -107,13 +111,13 @@ def test_links_whose_length_goes_on_changing_do_not_fill_the_network() -> None:
         return False
 
     world.spoils = count
-    since, lasts_s = world.at.now, 10 * size * WEIGHT_PACE_S
+    since, lasts_s = world.at.now, 10 * size * LINK_COST_PACE_S
     for turn in range(int(lasts_s / SETTINGS.heartbeat_s)):
         for one, other in network.edges:  # what the shortest of the last few took changes twice
             world.delay(one, other, 0.3 if turn % (SAMPLES + 2) else 0.01)
         world.run(SETTINGS.heartbeat_s)
     floods = told.total() / (2 * len(network.edges))
-    assert 1 < floods < 1.2 * (world.at.now - since) / WEIGHT_PACE_S
+    assert 1 < floods < 1.2 * (world.at.now - since) / LINK_COST_PACE_S
 
 
 def test_a_broker_whose_name_sorts_first_joins_and_nobody_loses_an_event() -> None:

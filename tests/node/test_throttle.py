@@ -75,7 +75,7 @@ def test_a_turn_of_the_loop_is_no_delay() -> None:
 
 def test_a_broker_that_was_alone_is_not_behind_with_its_first_neighbour() -> None:
     """Nobody looks at neighbours while there are none."""
-    world = World(settings=Settings(routing="general", find=True))
+    world = World(settings=Settings(routing="general", discovery=True))
     for name in ("b1", "b2"):
         world.add_broker(name, find_algorithm("general").new)
     world.run(20.0)

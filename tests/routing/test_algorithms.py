@@ -31,24 +31,26 @@ EVENTS = (
 """What publishers advertise where they have to: an event has no attributes but these."""
 
 
-class Wish(NamedTuple):
+class Interest(NamedTuple):
     """A filter as a user writes it, and what it means as Python has it."""
 
     text: str
     means: Callable[[Mapping[str, Any], Mapping[str, int]], bool]
 
 
-WISHES = (
-    Wish("kind = :kind AND x >= :low", lambda e, v: e["kind"] == v["kind"] and _x(e) >= v["low"]),
-    Wish("x BETWEEN :low AND 9 OR kind = :kind",
+INTERESTS = (
+    Interest("kind = :kind AND x >= :low",
+         lambda e, v: e["kind"] == v["kind"] and _x(e) >= v["low"]),
+    Interest("x BETWEEN :low AND 9 OR kind = :kind",
          lambda e, v: v["low"] <= _x(e) <= 9 or e["kind"] == v["kind"]),
-    Wish("NOT (x < :low) AND kind <> :kind",
+    Interest("NOT (x < :low) AND kind <> :kind",
          lambda e, v: "x" in e and e["x"] >= v["low"] and e["kind"] != v["kind"]),
-    Wish("name LIKE 'a%' AND x > :low", lambda e, v: e["name"][:1] == "a" and _x(e) > v["low"]),
-    Wish("x IS NULL AND kind = :kind", lambda e, v: "x" not in e and e["kind"] == v["kind"]),
-    Wish("kind IN (0, 2) AND n % 3 = :kind", lambda e, v: e["kind"] in {0, 2}
+    Interest("name LIKE 'a%' AND x > :low",
+         lambda e, v: e["name"][:1] == "a" and _x(e) > v["low"]),
+    Interest("x IS NULL AND kind = :kind", lambda e, v: "x" not in e and e["kind"] == v["kind"]),
+    Interest("kind IN (0, 2) AND n % 3 = :kind", lambda e, v: e["kind"] in {0, 2}
          and e["n"] % 3 == v["kind"]),
-    Wish("x * 2 < :low + kind", lambda e, v: "x" in e and e["x"] * 2 < v["low"] + e["kind"]),
+    Interest("x * 2 < :low + kind", lambda e, v: "x" in e and e["x"] * 2 < v["low"] + e["kind"]),
 )  # fmt: skip
 
 
@@ -60,9 +62,11 @@ def _x(event: Mapping[str, Any]) -> float:
 class Hearer:
     """A subscription, what it wants now, and the numbers of the events that it is to hear."""
 
-    def __init__(self, subscription: Subscription, wish: Wish, values: dict[str, int]) -> None:
+    def __init__(
+        self, subscription: Subscription, interest: Interest, values: dict[str, int]
+    ) -> None:
         self.subscription = subscription
-        self.wish = wish
+        self.interest = interest
         self.values = values
         self.due: list[int] = []
 
@@ -166,12 +170,12 @@ class Life:
         assert [part["n"] for part in found.parts] == [-1, -2]
 
     async def _hear(self, client: Client, durable: str = "") -> None:
-        wish = self.random.choice(WISHES)
-        known = palio.parse(wish.text).variables
+        interest = self.random.choice(INTERESTS)
+        known = palio.parse(interest.text).variables
         values = {"low": self.random.below(10), "kind": self.random.below(3)}
         values = {name: value for name, value in values.items() if name in known}
-        subscription = await client.subscribe(wish.text, values, durable=durable)
-        self.hearers.append(Hearer(subscription, wish, values))
+        subscription = await client.subscribe(interest.text, values, durable=durable)
+        self.hearers.append(Hearer(subscription, interest, values))
 
     async def _round(self, clients: list[Client]) -> None:
         """All is in force, some publish, and each hears what it is to hear."""
@@ -186,7 +190,7 @@ class Life:
             durable = self.random.chance(0.3)
             await self.random.choice(clients).publish(event, durable=durable)
             for hearer in self.hearers:
-                if hearer.wish.means(event, hearer.values):
+                if hearer.interest.means(event, hearer.values):
                     hearer.due.append(self.published)
             self.published += 1
         for hearer in self.hearers:
@@ -198,7 +202,7 @@ class Life:
             while True:
                 patience = 5.0 if len(found) < len(hearer.due) else 0.3
                 found.append((await hearer.subscription.receive(timeout=patience))["n"])
-        asked = f"seed {self.seed}: {hearer.wish.text} with {hearer.values}"
+        asked = f"seed {self.seed}: {hearer.interest.text} with {hearer.values}"
         assert sorted(found) == hearer.due, asked
         hearer.due.clear()
 

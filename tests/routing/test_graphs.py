@@ -60,8 +60,8 @@ def test_a_state_of_ones_own_earlier_life(
     states = LinkStates("b1")
     states.renew({"b2": 1})
     states.renew({"b3": 1, "b2": 1})
-    weights = (1,) * len(neighbours)
-    assert states.learn(LinkState("b1", version, neighbours, weights)) is news
+    costs = (1,) * len(neighbours)
+    assert states.learn(LinkState("b1", version, neighbours, costs)) is news
     renewed = states.renew({"b2": 1, "b3": 1})
     assert renewed.version > version
     assert renewed.neighbours == ("b2", "b3")

@@ -159,14 +159,14 @@ def test_events_of_a_source_that_nobody_has_heard_of_make_no_tree() -> None:
 def test_ways_are_others_only_if_events_went_elsewhere_before() -> None:
     broker = neighbour()
     broker.route(ONE, RowParcel("p", [{"a": 1}], source="s1"))
-    before = broker.ways
+    before = broker.routing_version
     broker.receive(ONE, LinkState("s2", 1, ("s1",)))
     broker.receive(ONE, LinkState("s1", 2, ("s0", "s2")))
-    assert broker.ways == before  # one more beyond
+    assert broker.routing_version == before  # one more beyond
     broker.route(ONE, RowParcel("q", [{"a": 1}], source="s2"))
     broker.receive(ONE, LinkState("s1", 3, ("s0",)))
-    assert broker.ways == before + 1  # s2 is no longer to be reached
+    assert broker.routing_version == before + 1  # s2 is no longer to be reached
     broker.route(ONE, RowParcel("r", [{"a": 1}], source="s1"))
-    before = broker.ways
+    before = broker.routing_version
     broker.detach(ONE)
-    assert broker.ways == before + 1
+    assert broker.routing_version == before + 1

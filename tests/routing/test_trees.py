@@ -1,4 +1,4 @@
-"""Trees over graphs with weights."""
+"""Trees over graphs with costs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from palio.routing.graphs import LinkStates
 from palio.routing.messages import LinkState
 from palio.routing.trees import (
-    LEAVING_WEIGHT,
-    MAX_PRICE,
-    MAX_WEIGHT,
-    STOPPING_WEIGHT,
+    LEAVING_LINK_COST,
+    MAX_LINK_COST,
+    MAX_USABLE_COST,
+    STOPPING_LINK_COST,
     UNMEASURED,
     Edge,
-    is_other_weight,
-    shortest_ways,
+    is_notable_change,
+    shortest_paths,
     spanning_tree,
 )
 from palio.simulation import Randomness, connected_random
@@ -44,9 +44,9 @@ def all_distances(graph: Links, root: str) -> dict[str, int]:
     found = {root: 0}
     for _ in graph:
         for one, near in graph.items():
-            for other, weight in near.items():
+            for other, cost in near.items():
                 if one in found:
-                    found[other] = min(found.get(other, MAX_WEIGHT), found[one] + weight)
+                    found[other] = min(found.get(other, MAX_LINK_COST), found[one] + cost)
     return found
 
 
@@ -54,7 +54,7 @@ def is_a_tree_of(edges: frozenset[Edge], graph: Links) -> bool:
     within: Links = {broker: {} for broker in graph}
     for one, other in edges:
         within[one][other] = within[other][one] = 1
-    reached = shortest_ways(within, next(iter(graph))).parents
+    reached = shortest_paths(within, next(iter(graph))).parents
     return len(reached) == len(graph) and len(edges) == len(graph) - 1
 
 
@@ -64,8 +64,8 @@ def test_ways_are_the_shortest_and_all_see_the_same(seed: int) -> None:
     graph = graph_of(random, random.between(2, 12), random.below(12))
     again = shuffled(graph, random)
     for root in graph:
-        ways = shortest_ways(graph, root)
-        assert ways == shortest_ways(again, root)
+        ways = shortest_paths(graph, root)
+        assert ways == shortest_paths(again, root)
         assert ways.distances == all_distances(graph, root), f"seed {seed}"
         for broker, parent in ways.parents.items():
             assert broker == root or (
@@ -93,17 +93,17 @@ def test_a_broker_that_joins_changes_no_link_in_use(seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "taken"), [(LEAVING_WEIGHT, ("b", "d")), (MAX_WEIGHT, ("c", "d"))]
+    ("cost", "taken"), [(LEAVING_LINK_COST, ("b", "d")), (MAX_LINK_COST, ("c", "d"))]
 )
 def test_a_broker_that_leaves_is_gone_through_before_a_link_that_is_to_go(
-    weight: int, taken: tuple[str, str]
+    cost: int, taken: tuple[str, str]
 ) -> None:
     """Only where both are to go does that in use stay."""
     graph = {
-        "a": {"b": weight, "c": 1},
-        "b": {"a": weight, "d": weight},
-        "c": {"a": 1, "d": MAX_WEIGHT},
-        "d": {"b": weight, "c": MAX_WEIGHT},
+        "a": {"b": cost, "c": 1},
+        "b": {"a": cost, "d": cost},
+        "c": {"a": 1, "d": MAX_LINK_COST},
+        "d": {"b": cost, "c": MAX_LINK_COST},
     }
     used = [("a", "b"), ("a", "c"), ("c", "d")]
     assert spanning_tree(graph, used, "a") == {("a", "b"), ("a", "c"), taken}
@@ -113,18 +113,18 @@ def test_a_broker_that_leaves_is_gone_through_before_a_link_that_is_to_go(
 def test_a_broker_that_leaves_is_gone_through_before_one_that_stops(in_use: str) -> None:
     """Whichever of them is gone through now."""
     graph = {
-        "a": {"b": LEAVING_WEIGHT, "c": STOPPING_WEIGHT},
-        "b": {"a": LEAVING_WEIGHT, "d": LEAVING_WEIGHT},
-        "c": {"a": STOPPING_WEIGHT, "d": STOPPING_WEIGHT},
-        "d": {"b": LEAVING_WEIGHT, "c": STOPPING_WEIGHT},
+        "a": {"b": LEAVING_LINK_COST, "c": STOPPING_LINK_COST},
+        "b": {"a": LEAVING_LINK_COST, "d": LEAVING_LINK_COST},
+        "c": {"a": STOPPING_LINK_COST, "d": STOPPING_LINK_COST},
+        "d": {"b": LEAVING_LINK_COST, "c": STOPPING_LINK_COST},
     }
     used = [("a", in_use), (in_use, "d")]
     assert spanning_tree(graph, used, "a") > {("a", "b"), ("b", "d")}
 
 
 def test_neighbours_are_told_when_a_broker_that_leaves_stops() -> None:
-    weights = [MAX_PRICE, LEAVING_WEIGHT, STOPPING_WEIGHT, MAX_WEIGHT]
-    assert all(starmap(is_other_weight, pairwise(weights)))
+    costs = [MAX_USABLE_COST, LEAVING_LINK_COST, STOPPING_LINK_COST, MAX_LINK_COST]
+    assert all(starmap(is_notable_change, pairwise(costs)))
 
 
 @pytest.mark.parametrize("seed", seeds(5, nightly=1_000))
@@ -136,7 +136,7 @@ def test_a_link_that_goes_changes_no_other_but_the_one_that_takes_its_place(seed
     for one, other in sorted(tree):
         fewer = {broker: dict(near) for broker, near in graph.items()}
         del fewer[one][other], fewer[other][one]
-        if len(shortest_ways(fewer, "b1").parents) < len(fewer):
+        if len(shortest_paths(fewer, "b1").parents) < len(fewer):
             continue  # there is no other way
         later = spanning_tree(fewer, tree, "b1")
         assert len(tree - later - {(one, other)}) == 0
@@ -151,7 +151,7 @@ def test_a_tree_begins_with_the_ways_from_the_middle() -> None:
     within: Links = {broker: {} for broker in line}
     for one, other in tree:
         within[one][other] = within[other][one] = 1
-    longest = max(max(shortest_ways(within, each).distances.values()) for each in within)
+    longest = max(max(shortest_paths(within, each).distances.values()) for each in within)
     assert longest == 7  # no ring has a shorter tree
     grid: Links = {f"{x}{y}": {} for x in range(5) for y in range(5)}
     for x in range(5):
@@ -162,19 +162,17 @@ def test_a_tree_begins_with_the_ways_from_the_middle() -> None:
     within = {broker: {} for broker in grid}
     for one, other in spanning_tree(grid, (), "00"):
         within[one][other] = within[other][one] = 1
-    assert max(max(shortest_ways(within, each).distances.values()) for each in within) <= 10
+    assert max(max(shortest_paths(within, each).distances.values()) for each in within) <= 10
 
 
 @pytest.mark.parametrize(
-    ("weight", "is_kept"),
-    [(4, True), (5, False), (999, False), (MAX_PRICE, False), (UNMEASURED, True)],
+    ("cost", "is_kept"),
+    [(4, True), (5, False), (999, False), (MAX_USABLE_COST, False), (UNMEASURED, True)],
 )
-def test_a_link_in_use_goes_when_a_way_round_it_is_less_than_half(
-    weight: int, is_kept: bool
-) -> None:
+def test_a_link_in_use_goes_when_a_way_round_it_is_less_than_half(cost: int, is_kept: bool) -> None:
     graph = {
-        "a": {"b": weight, "c": 1},
-        "b": {"a": weight, "c": 1},
+        "a": {"b": cost, "c": 1},
+        "b": {"a": cost, "c": 1},
         "c": {"a": 1, "b": 1},
     }
     used = [("a", "b"), ("a", "c")]
@@ -212,4 +210,4 @@ def test_a_link_counts_when_both_ends_list_it_and_weighs_what_the_heavier_says()
     states.learn(LinkState("b", 3, ("a",), (-5,)))
     assert states.graph["b"] == {"a": 3}
     states.learn(LinkState("b", 4, ("a",), (1 << 62,)))
-    assert states.graph["b"] == {"a": MAX_WEIGHT}
+    assert states.graph["b"] == {"a": MAX_LINK_COST}

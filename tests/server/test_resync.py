@@ -77,9 +77,9 @@ async def line(heartbeat_s: float, peer_grace_s: float) -> AsyncIterator[Line]:
     limits = Limits(heartbeat_s=heartbeat_s, peer_grace_s=peer_grace_s)
     async with (
         # One that has lost the other would look for it where it listens, past the relay.
-        broker("b1", limits=limits, peers=Peers(find=False)) as (_, here),
+        broker("b1", limits=limits, peers=Peers(discovery=False)) as (_, here),
         Relay(here[1]) as relay,
-        broker("b2", limits=limits, peers=Peers(urls=(relay.url,), find=False)) as (_, there),
+        broker("b2", limits=limits, peers=Peers(urls=(relay.url,), discovery=False)) as (_, there),
     ):
         found = Line(relay, await Peer.client(here), await Peer.client(there, "bob"))
         await linked(found.publisher, 1)

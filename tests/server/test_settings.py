@@ -12,7 +12,7 @@ import pytest
 from palio.errors import InvalidConfiguration
 from palio.node.settings import Settings as NodeSettings
 from palio.protocol.limits import MAX_MTU, MAX_SECONDS, MAX_URL_CHARS, MIN_MTU, MIN_SECONDS
-from palio.routing.trees import MAX_PRICE, UNMEASURED
+from palio.routing.trees import MAX_USABLE_COST, UNMEASURED
 from palio.server.configuring import check, configure, described, is_loopback
 from palio.server.limits import MAX_BYTES, MAX_COUNT, MAX_REORDER_S
 from palio.server.settings import (
@@ -265,11 +265,11 @@ def test_limits_have_limits(name: str, least: float, most: float) -> None:
             msgspec.convert({name: value}, Limits)
 
 
-@pytest.mark.parametrize("price", [0, 1, MAX_PRICE - 1, MAX_PRICE, MAX_PRICE + 1])
-def test_a_price_is_less_than_what_an_unknown_link_weighs(price: int) -> None:
-    given = {"prices": {"b2": price}}
-    if 1 <= price < UNMEASURED:
-        assert msgspec.convert(given, Peers).prices == {"b2": price}
+@pytest.mark.parametrize("cost", [0, 1, MAX_USABLE_COST - 1, MAX_USABLE_COST, MAX_USABLE_COST + 1])
+def test_a_link_cost_is_less_than_that_of_an_unmeasured_link(cost: int) -> None:
+    given = {"link_costs": {"b2": cost}}
+    if 1 <= cost < UNMEASURED:
+        assert msgspec.convert(given, Peers).link_costs == {"b2": cost}
     else:
         with pytest.raises(msgspec.ValidationError):
             msgspec.convert(given, Peers)
@@ -279,10 +279,10 @@ def test_every_limit_of_the_node_can_be_set() -> None:
     all_limits = {field.name for field in msgspec.structs.fields(Limits)}
     own = {name for name in all_limits if name != "connections" and not name.startswith("http_")}
     node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
-    assert own == set(node) - {"routing", "parent", "outside", "prices", "token"} - {
+    assert own == set(node) - {"routing", "parent", "outside", "link_costs", "token"} - {
         "multicast",
         "cast_bytes",
-        "find",
+        "discovery",
         "has_disk",
         "peers",
     }

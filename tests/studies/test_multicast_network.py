@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from palio.routing.trees import edge_of, shortest_ways
+from palio.routing.trees import edge_of, shortest_paths
 from palio.simulation.randomness import Randomness
 from palio_studies.multicast_network import BACKBONE, FRINGE, Extent, Wan, neighbour_graph
 
@@ -22,7 +22,7 @@ def small_wan(seed: int = 1) -> Wan:
 
 def walked(wan: Wan, root: int, members: list[int]) -> set[int]:
     """The links on the shortest ways from a broker to some others, one step at a time."""
-    parents = shortest_ways(wan.graph, wan.brokers[root]).parents
+    parents = shortest_paths(wan.graph, wan.brokers[root]).parents
     links = set()
     for member in members:
         node = wan.brokers[member]
@@ -70,7 +70,7 @@ def test_the_same_seed_draws_the_same_network_and_another_one_another() -> None:
 def test_neighbours_are_joined_and_have_no_more_groups_than_may_be(most: int) -> None:
     wan = small_wan()
     graph = neighbour_graph(wan.brokers, wan.latency_us, most)
-    assert set(shortest_ways(graph, "s1").parents) == set(wan.brokers)
+    assert set(shortest_paths(graph, "s1").parents) == set(wan.brokers)
     groups = sum(2 ** len(near) - 1 for near in graph.values())
     lightest = neighbour_graph(wan.brokers, wan.latency_us, 0)
     assert groups <= most or graph == lightest

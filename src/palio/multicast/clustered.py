@@ -20,7 +20,7 @@ from palio.model.limits import check_limit
 from palio.multicast.broker_sets import Words, masks_of, numbered, words_of
 from palio.multicast.plans import Sends, sends_to
 from palio.multicast.traffic import GroupTraffic
-from palio.routing.trees import Graph, shortest_ways
+from palio.routing.trees import Graph, shortest_paths
 
 Longs = npt.NDArray[np.int64]
 
@@ -179,7 +179,7 @@ def likeness_by_location(brokers: tuple[str, ...], graph: Graph) -> Floats:
     _check_graph(brokers, graph)
     near = np.empty((len(brokers), len(brokers)))
     for place, name in enumerate(brokers):
-        distances = shortest_ways(graph, name).distances
+        distances = shortest_paths(graph, name).distances
         missing = [each for each in brokers if each not in distances]
         if missing:
             raise InvalidInput(f"no way leads from {name!r:.80} to {missing[0]!r:.80}")

@@ -13,7 +13,7 @@ from palio.errors import InvalidInput
 from palio.model.limits import check_limit
 from palio.multicast.broker_sets import Words, masks_of, numbered, words_of
 from palio.multicast.plans import Sends, sends_to
-from palio.routing.trees import Graph, shortest_ways
+from palio.routing.trees import Graph, shortest_paths
 
 Longs = npt.NDArray[np.int64]
 
@@ -98,7 +98,7 @@ class NeighbourGroups:
         """Each other broker with the one before it, nearest first."""
         if publisher not in self._ways:
             places = numbered(self.brokers)
-            parents = shortest_ways(self.graph, self.brokers[publisher]).parents
+            parents = shortest_paths(self.graph, self.brokers[publisher]).parents
             if len(parents) < len(self.brokers):
                 lost = next(name for name in self.brokers if name not in parents)
                 raise InvalidInput(

@@ -131,7 +131,7 @@ class Core:
         )
         self._after_facts: list[Callable[[], None]] = []
         """Calls that wait for facts of this broker to be written."""
-        self._routed_by = router.ways
+        self._routing_version = router.routing_version
         self.catch_up_deadline = inf
         """Until then a broker that has lost its disk waits to hear from its network."""
         self._until_ready: list[Callable[[], None]] = []
@@ -392,8 +392,8 @@ class Core:
     def route(self, sends: Iterable[Send]) -> None:
         """Carry what the router says."""
         self.has_follow_up = True
-        if self.router.ways != self._routed_by:
-            self._routed_by = self.router.ways
+        if self.router.routing_version != self._routing_version:
+            self._routing_version = self.router.routing_version
             self.loss_reports.ways_changed("events take other ways")
         for peer, control in sends:
             if peer.is_client:

@@ -88,7 +88,7 @@ class FailureDetector:
             elif neighbour.has_dropped():
                 core.loss_reports.note(f"events for {neighbour.name!r} were dropped")
         self._peers.go_round()
-        self._peers.tell_weights()
+        self._peers.report_link_costs()
         self._tell_place()
         self.begin()
         return True

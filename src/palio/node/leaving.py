@@ -31,7 +31,7 @@ from palio.node.publish_barrier import PublishBarrier
 from palio.node.sessions import Durable, Neighbour, Session
 from palio.protocol.limits import MAX_URLS
 from palio.protocol.messages import NO_SESSION_EPOCH, Adopt, Answer, Drain, Redirect, SessionEpoch
-from palio.routing.trees import LEAVING_WEIGHT, STOPPING_WEIGHT
+from palio.routing.trees import LEAVING_LINK_COST, STOPPING_LINK_COST
 
 
 class Leaving:
@@ -68,12 +68,12 @@ class Leaving:
     def begin(self) -> None:
         """Let ways lead round this broker, and send its clients elsewhere."""
         if not self.is_leaving:
-            self._peers.step_aside(LEAVING_WEIGHT)
+            self._peers.step_aside(LEAVING_LINK_COST)
             self._begin()
 
     def stop(self) -> None:
         """The same of one that is not there for long any more."""
-        self._peers.step_aside(STOPPING_WEIGHT)
+        self._peers.step_aside(STOPPING_LINK_COST)
         if not self.is_leaving:
             self._begin()
 

@@ -106,7 +106,7 @@ class PeerDiscovery:
         self._cluster_state = core.durability.cluster_state
         settings = core.settings
         self._is_on = (
-            settings.find
+            settings.discovery
             and settings.outside is None
             and settings.graph_with("") is GraphKind.GRAPH
         )

@@ -23,15 +23,15 @@ from palio.protocol.streams import Stream
 from palio.routing.algorithms import GraphKind
 from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.protocol import Peer
-from palio.routing.trees import MAX_WEIGHT, UNMEASURED, edge_of, forest
+from palio.routing.trees import MAX_LINK_COST, UNMEASURED, edge_of, forest
 
 STEPS: Final = 1_000
 """Steps that are done at once of much work: about 10 ms, then other inputs have their turn."""
 
-WEIGHT_PACE_S: Final = 1.0
-"""A broker tells what its links weigh by now once in so long for each broker there is, as all of
-them learn of it each time. Answers are late wherever machines have much to do: 100 brokers that
-told at once took half of two processors for it. So all together tell of one change a second.
+LINK_COST_PACE_S: Final = 1.0
+"""A broker reports its link costs once in so many seconds for each broker of the network, as every
+report goes to all of them. Overloaded machines answer late, which changes many costs: 100 brokers
+that reported at once took half of two processors. So the network reports one change a second.
 """
 
 
@@ -61,11 +61,11 @@ class Peers:
         self._round_trips: dict[str, RoundTrips] = {}
         """By broker, also while it is away."""
         self._measured: dict[str, None] = {}
-        """Neighbours whose weight may have changed since it was told."""
-        self._weights_at = 0.0
-        """When weights that were measured may be told again."""
+        """Neighbours whose link cost may have changed since it was reported."""
+        self._costs_due_at = 0.0
+        """When measured link costs may be reported next."""
         self._aside: int | None = None
-        """The weight of each link while this broker is about to go."""
+        """The cost of each link while this broker is about to leave."""
         self._spared: dict[str, None] = {}
         """Neighbours whose links are to be taken only where there are no others."""
 
@@ -166,7 +166,7 @@ class Peers:
         core.report("info", "peer_up", peer=neighbour.name)
         core.awaiting_digest[neighbour] = core.at.now
         core.durability.cluster_state.join(neighbour.name, core.at)
-        self._weigh(neighbour)
+        self._apply_link_cost(neighbour)
 
     def ask(self, neighbour: Neighbour, *, is_silent: bool = False) -> None:
         """Ask a neighbour for nothing but an answer: now and then, for how far is it, and when it
@@ -178,56 +178,58 @@ class Peers:
             core.out.append(Send(link, Ping()))
 
     def measured(self, link: int, neighbour: Neighbour) -> None:
-        """It has answered. Only where nothing was known is what the link weighs told at once."""
+        """Take a round trip from a neighbour's answer. Only the first cost is reported at once."""
         trips = self._round_trips[neighbour.name]
-        is_news = trips.weight == UNMEASURED
+        is_news = trips.link_cost == UNMEASURED
         if not trips.answered(link, self._core.at.now):
             return
         if is_news:
-            self._weigh(neighbour)
+            self._apply_link_cost(neighbour)
         else:
             self._measured[neighbour.name] = None
         self.ask(neighbour)
 
-    def tell_weights(self) -> None:
-        """Tell what links weigh by now, if it is time to."""
+    def report_link_costs(self) -> None:
+        """Report the link costs that have changed, if it is time to."""
         core = self._core
-        if not self._measured or core.at.now < self._weights_at:
+        if not self._measured or core.at.now < self._costs_due_at:
             return
         measured, self._measured = self._measured, {}
-        self._weights_at = core.at.now + WEIGHT_PACE_S * len(core.durability.cluster_state.brokers)
+        self._costs_due_at = core.at.now + LINK_COST_PACE_S * len(
+            core.durability.cluster_state.brokers
+        )
         for name in measured:
             if name in core.neighbours:
-                self._weigh(core.neighbours[name])
+                self._apply_link_cost(core.neighbours[name])
 
-    def _weigh(self, neighbour: Neighbour) -> None:
-        """Inform the router what the link to a neighbour weighs."""
+    def _apply_link_cost(self, neighbour: Neighbour) -> None:
+        """Set the cost of the link to a neighbour at the router."""
         core, name = self._core, neighbour.name
         trips = self._round_trips.setdefault(name, RoundTrips())
-        weight = core.settings.prices.get(name, trips.weight)
+        cost = core.settings.link_costs.get(name, trips.link_cost)
         if name in self._spared:
-            weight = MAX_WEIGHT
+            cost = MAX_LINK_COST
         elif self._aside is not None:
-            weight = self._aside
-        core.route(core.router.weigh(neighbour.peer, weight))
+            cost = self._aside
+        core.route(core.router.set_link_cost(neighbour.peer, cost))
 
-    def step_aside(self, weight: int | None) -> None:
-        """All links to this broker weigh so much, or as ever (None)."""
-        self._aside = weight
+    def step_aside(self, cost: int | None) -> None:
+        """Give all links of this broker one cost, or their own again (None)."""
+        self._aside = cost
         for neighbour in self._core.neighbours.values():
-            self._weigh(neighbour)
+            self._apply_link_cost(neighbour)
 
     def spare(self, name: str) -> None:
         """The link to one neighbour is to be taken only where there are no others."""
         self._spared[name] = None
         if name in self._core.neighbours:
-            self._weigh(self._core.neighbours[name])
+            self._apply_link_cost(self._core.neighbours[name])
 
     def spare_no_more(self, name: str) -> None:
         """It is a link like others again."""
         self._spared.pop(name, None)
         if name in self._core.neighbours:
-            self._weigh(self._core.neighbours[name])
+            self._apply_link_cost(self._core.neighbours[name])
 
     def end_session(self, session: Session) -> None:
         """A client's session is over."""

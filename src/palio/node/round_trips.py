@@ -1,8 +1,8 @@
-"""`RoundTrips`: how long a question to a neighbour takes, and what the link weighs by it.
+"""`RoundTrips`: measures the round trip to a neighbour, and derives the cost of the link.
 
-A broker that is busy answers late, and for a while: of a few round trips the shortest counts, and a
-link weighs more only once all of them were longer. Weights are coarse, so that brokers of one place
-are all equally near.
+A busy broker answers late, and for a while. So the shortest of a few round trips counts, and a cost
+rises only once all of them were longer. Costs are coarse, so that brokers of one site are all
+equally near.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from math import ceil
 from typing import Final
 
-from palio.routing.trees import MAX_PRICE, UNMEASURED
+from palio.routing.trees import MAX_USABLE_COST, UNMEASURED
 
 SAMPLES: Final = 5
 """The number of round trips of which the shortest counts..."""
@@ -20,7 +20,7 @@ FIRST_SAMPLES: Final = 3
 """...and of these at the beginning, one right after the other."""
 
 UNIT_S: Final = 0.01
-"""The round trip of a link that weighs 1."""
+"""The round trip of a link of cost 1."""
 
 
 class RoundTrips:
@@ -30,7 +30,7 @@ class RoundTrips:
     >>> for sent in (0.0, 1.0, 2.0):
     ...     assert trips.ask(1, sent, every_s=5.0)
     ...     assert trips.answered(1, sent + 0.042)
-    >>> trips.weight, trips.ask(1, 2.1, every_s=5.0), trips.ask(1, 8.0, every_s=5.0)
+    >>> trips.link_cost, trips.ask(1, 2.1, every_s=5.0), trips.ask(1, 8.0, every_s=5.0)
     (5, False, True)
     """
 
@@ -46,11 +46,11 @@ class RoundTrips:
         """The connection on which a question is open; -1 if none is."""
 
     @property
-    def weight(self) -> int:
-        """The weight of the link."""
+    def link_cost(self) -> int:
+        """The cost of the link."""
         if len(self._seconds) < FIRST_SAMPLES:
             return UNMEASURED
-        return min(max(1, ceil(min(self._seconds) / UNIT_S)), MAX_PRICE)
+        return min(max(1, ceil(min(self._seconds) / UNIT_S)), MAX_USABLE_COST)
 
     def ask(self, link: int, now: float, every_s: float, *, is_silent: bool = False) -> bool:
         """Return whether to ask on a connection now. Of one that broke no answer comes.

@@ -47,11 +47,11 @@ class Settings(msgspec.Struct, frozen=True):
     outside: Outside | None = None
     """With a gateway, the other network."""
 
-    prices: Mapping[str, int] = msgspec.field(default_factory=dict)
-    """By neighbour, what the link to it weighs; of others the round trip is measured."""
+    link_costs: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """By neighbour, the configured cost of its link; for other links the round trip is measured."""
 
-    find: bool = False
-    """True if it looks for other brokers when it has lost a neighbour and all beyond."""
+    discovery: bool = False
+    """True if a broker that has lost a neighbour and all beyond it discovers and dials others."""
 
     peers: tuple[str, ...] = ()
     """Where it dials by its configuration."""

@@ -89,7 +89,7 @@ def _breadth(growing: tuple[FilterNode, int]) -> int:
     return form_of(growing[0].filter).breadth
 
 
-class Told(NamedTuple):
+class FilterDelta(NamedTuple):
     """The changes for one neighbour: filters to send to it, and filters that it must forget."""
 
     added: list[Stated]
@@ -201,7 +201,7 @@ class Forwarding:
 
     # --- what follows ---
 
-    def changes(self) -> dict[Peer, Told]:
+    def changes(self) -> dict[Peer, FilterDelta]:
         """The changes for each neighbour since the last call, in the order they connected."""
         if self._touched:
             self._update()
@@ -216,10 +216,10 @@ class Forwarding:
                 node.told = node.forwards
                 changed |= differing
         self._dirty.clear()
-        found: dict[Peer, Told] = {}
+        found: dict[Peer, FilterDelta] = {}
         for peer, bit in self._bits.items():
             if changed & bit:
-                told = found[peer] = Told([], [])
+                told = found[peer] = FilterDelta([], [])
                 for node, differing in news:
                     if differing & bit:
                         list_ = told.added if node.forwards & bit else told.dropped

@@ -38,7 +38,7 @@ class Gateway:
     """
 
     follows_sources = False
-    ways = 0
+    routing_version = 0
 
     def __init__(
         self,
@@ -169,10 +169,10 @@ class Gateway:
         self.inside.unsettle()
         self.outside.unsettle()
 
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+    def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
         """Set what the link to a neighbour weighs."""
         side = self._side(peer)
-        return self._settle(deque((side, send) for send in side.weigh(peer, weight)))
+        return self._settle(deque((side, send) for send in side.set_link_cost(peer, cost)))
 
     def _side(self, peer: Peer) -> Router:
         is_beyond = not peer.is_client and (peer == self._beyond_it or self.is_outside(peer))

@@ -1,7 +1,7 @@
 """Any graph (siena 4.3): one spanning tree, elected and repaired, under an algorithm for trees.
 
 Of the two sound designs for graphs this is the one with a single tree. Every broker floods the list
-of its live links and what they weigh; one of them decides which are the tree, and changes none that
+of its live links and what they cost; one of them decides which are the tree, and changes none that
 is in use without need (`plans`); and the algorithm within sees the links of the tree and no others.
 A hierarchy within (`Ranked`) also learns which link leads up to the root of the plan.
 
@@ -39,7 +39,7 @@ from palio.routing.messages import (
 )
 from palio.routing.plans import Plans, TreeLink, brokers_in
 from palio.routing.protocol import IllegalMessage, Peer, Ranked, Role, Router, Send, narrowed
-from palio.routing.trees import edge_of, is_other_weight, parents_below, shortest_ways
+from palio.routing.trees import edge_of, is_notable_change, parents_below, shortest_paths
 
 
 class General:
@@ -54,7 +54,7 @@ class General:
 
     def __init__(self, name: str, inner: Callable[[str], Router] = Acyclic) -> None:
         self.name = name
-        self.ways = 0
+        self.routing_version = 0
         self._self = Peer.broker(name)
         self.inner = inner(name)
         self._ranked = self.inner if isinstance(self.inner, Ranked) else None
@@ -62,8 +62,8 @@ class General:
         """In a hierarchy, whether this broker is to be below others. Set before any is attached."""
         self._links: dict[Peer, TreeLink] = {}
         self._local: dict[Peer, None] = {}  # clients, and the other half of a gateway
-        self._weights: dict[Peer, int] = {}
-        """The weights of links, also those that are down: they come back as they were."""
+        self._link_costs: dict[Peer, int] = {}
+        """The costs of links, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._plans = Plans(name, has_ranks=self._ranked is not None)
         self._followed = self._plans.in_force
@@ -197,7 +197,7 @@ class General:
             self._change.lose(peer)
         self._renew()
         sends: list[Send] = []
-        if link.up and peer.name in shortest_ways(self._states.graph, self.name).parents:
+        if link.up and peer.name in shortest_paths(self._states.graph, self.name).parents:
             self._parted[peer] = None
         elif link.up:
             sends = self._down(peer)
@@ -300,11 +300,11 @@ class General:
 
     # --- link state ---
 
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+    def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
         """Set what the link to a neighbour weighs."""
-        if not is_other_weight(self._weights.get(peer, 1), weight):
+        if not is_notable_change(self._link_costs.get(peer, 1), cost):
             return []
-        self._weights[peer] = weight
+        self._link_costs[peer] = cost
         return self._links_changed() if peer in self._links else []
 
     def _links_changed(self) -> list[Send]:
@@ -313,8 +313,8 @@ class General:
         return self._told()
 
     def _renew(self) -> None:
-        weights = {peer.name: self._weights.get(peer, 1) for peer in self._links}
-        self._states.renew(weights, has_parent=self.has_parent)
+        costs = {peer.name: self._link_costs.get(peer, 1) for peer in self._links}
+        self._states.renew(costs, has_parent=self.has_parent)
 
     def _learn(self, sender: Peer, states: Iterable[LinkState]) -> list[Send]:
         found = {self._states.learn(each, sender) for each in states}
@@ -378,7 +378,7 @@ class General:
     def _break_off(self) -> None:
         """A change comes to nothing. What was held may be lost, now that it proceeds."""
         self._change = None
-        self.ways += 1
+        self.routing_version += 1
 
     def _excuses(self) -> list[Send]:
         """Neighbours that are on the way to a plan that is not in force here wait in vain for this

@@ -1,4 +1,8 @@
-"""The parts of routing on a graph: link states, the tree they give, and numbers seen before."""
+"""`LinkStates` and `LastNumbers`: the state that all routers on graphs share.
+
+`LinkStates` keeps the newest flooded list of links of each broker, and the graph of the links that
+both ends list. `LastNumbers` finds duplicates: where paths change, an event may arrive twice.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,16 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.routing.messages import MOST_LINKS, MOST_STATES, LinkState, LinkTable
 from palio.routing.protocol import Peer, Send
-from palio.routing.trees import MAX_WEIGHT, Edge
+from palio.routing.trees import MAX_LINK_COST, Edge
 
 MAX_PUBLISHERS: Final = 1 << 20
-"""Publishers whose last number is remembered; beyond, the one seen longest ago is forgotten."""
+"""Publishers whose last number is remembered; beyond, the least recent one is evicted."""
 
 MAX_ORIGINS: Final = 10_000
-"""Brokers of a network; who reports more has made some up."""
+"""Brokers of a network; a report of more is invented."""
 
 MAX_VERSION: Final = 1 << 62
-"""Versions are counted from 0: one so great was made up, and the next one might be no number."""
+"""Versions count from 0: one so great is invented, and its successor might not fit 64 bits."""
 
 ALL_NEW: Final = np.ones(1, np.bool_)
 NONE_NEW: Final = np.zeros(1, np.bool_)
@@ -29,65 +33,64 @@ NONE_NEW: Final = np.zeros(1, np.bool_)
 
 
 class LinkNews(Enum):
-    """The verdict on a link state that was received."""
+    """The verdict on a received link state."""
 
     OLD = "known already"
-    NEW = "to be kept and passed on"
-    MINE = "one of our own, from before a restart, which must be outdone"
+    NEW = "to be kept and flooded"
+    MINE = "one of our own, from before a restart, to be superseded"
 
 
 class LinkStates:
-    """The newest list of links of every broker that is known, and what of it is to be passed on.
+    """The newest link state of each broker, and those that are yet to be flooded.
 
     >>> states = LinkStates("b1")
     >>> states.learn(LinkState("b2", 1, ("b1",))), states.learn(LinkState("b2", 1, ("b1",)))
-    (<LinkNews.NEW: 'to be kept and passed on'>, <LinkNews.OLD: 'known already'>)
+    (<LinkNews.NEW: 'to be kept and flooded'>, <LinkNews.OLD: 'known already'>)
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.known = {name: LinkState(name, 0, ())}
-        self._said: dict[str, dict[str, int]] = {name: {}}
-        """By broker, the weights of its links as it reports them."""
+        self._reported: dict[str, dict[str, int]] = {name: {}}  # broker -> its links' costs
         self.graph: dict[str, dict[str, int]] = {name: {}}
-        """The links that both ends list, and what each weighs: as much as the heavier end says."""
+        """The links that both ends list; each costs the greater of the two reported costs."""
         self.below: set[str] = set()
-        """The brokers that have a parent, by what they say."""
-        self._news: dict[str, tuple[LinkState, Peer | None]] = {}
-        """States that are yet to be passed on, and who sent them."""
+        """The brokers that report a parent."""
+        self._unsent: dict[str, tuple[LinkState, Peer | None]] = {}  # with their senders
 
     def is_half_gone(self, edge: Edge) -> bool:
-        """Return whether one end lists a link, and the other does not, or no longer."""
+        """Return whether only one end lists a link."""
         one, other = edge
-        return (other in self._said.get(one, ())) != (one in self._said.get(other, ()))
+        return (other in self._reported.get(one, ())) != (one in self._reported.get(other, ()))
 
     @property
     def has_news(self) -> bool:
-        """True if there is something in `news`."""
-        return bool(self._news)
+        """True if `news` has states to flood."""
+        return bool(self._unsent)
 
     def others(self) -> list[LinkState | LinkTable]:
-        """The states, by name, that a new neighbour is sent besides our own."""
+        """List the states, by name, that a new neighbour is sent besides our own."""
         known = sorted(self.known.items())
-        return [*_together([state for origin, state in known if origin != self.name])]
+        return [*_batched([state for origin, state in known if origin != self.name])]
 
     def news(self, peers: Iterable[Peer]) -> list[Send]:
-        """Return messages on what was renewed or learned since the last call. Who has sent all of
-        it is not told.
+        """Flood the states that changed since the last call, except to a peer that sent them all.
+
+        A peer that sent only some of them receives those again: all peers share the messages.
         """
-        news, self._news = self._news, {}
-        messages = list(_together([state for state, _ in news.values()]))
-        sources = {source for _, source in news.values()}
+        unsent, self._unsent = self._unsent, {}
+        messages = list(_batched([state for state, _ in unsent.values()]))
+        sources = {source for _, source in unsent.values()}
         return [Send(peer, message) for peer in peers if sources != {peer} for message in messages]
 
-    def renew(self, weights: Mapping[str, int], *, has_parent: bool = False) -> LinkState:
-        """Our own links, or what they weigh, have changed: the state as it is now."""
-        names = tuple(sorted(weights))
+    def renew(self, costs: Mapping[str, int], *, has_parent: bool = False) -> LinkState:
+        """Replace our own link state after a link or its cost has changed."""
+        names = tuple(sorted(costs))
         version = self.known[self.name].version + 1
-        heavy = tuple(weights[name] for name in names)
-        state = LinkState(self.name, version, names, heavy, has_parent)
+        in_order = tuple(costs[name] for name in names)
+        state = LinkState(self.name, version, names, in_order, has_parent)
         self._keep(state)
-        self._news[self.name] = state, None
+        self._unsent[self.name] = state, None
         return state
 
     def _keep(self, state: LinkState) -> None:
@@ -97,17 +100,17 @@ class LinkStates:
         for neighbour in graph.get(origin, ()):
             del graph[neighbour][origin]
         graph[origin] = {}
-        mine = self._said[origin] = _weights(state)
-        for neighbour, weight in mine.items():
-            theirs = self._said.get(neighbour, {}).get(origin)
-            if theirs is not None and neighbour != origin:
-                graph[origin][neighbour] = graph[neighbour][origin] = max(weight, theirs)
+        costs = self._reported[origin] = _link_costs(state)
+        for neighbour, cost in costs.items():
+            their_cost = self._reported.get(neighbour, {}).get(origin)
+            if their_cost is not None and neighbour != origin:
+                graph[origin][neighbour] = graph[neighbour][origin] = max(cost, their_cost)
 
     def learn(self, state: LinkState, source: Peer | None = None) -> LinkNews:
-        """Keep a state if it is news. After `MINE`, `renew` outdoes it."""
+        """Keep a state if it is newer. After `MINE`, the caller supersedes it by `renew`."""
         known = self.known.get(state.origin)
         if state.version >= MAX_VERSION or (known is None and len(self.known) >= MAX_ORIGINS):
-            return LinkNews.OLD  # made up: no broker could outdo it, or the graph has fewer brokers
+            return LinkNews.OLD  # invented: no broker could supersede it, or it is one too many
         if state.origin == self.name:
             assert known is not None
             if state.version < known.version or state == known:
@@ -117,38 +120,39 @@ class LinkStates:
         if known is not None and state.version <= known.version:
             return LinkNews.OLD
         self._keep(state)
-        self._news[state.origin] = state, source
+        self._unsent[state.origin] = state, source
         return LinkNews.NEW
 
 
-def _together(states: list[LinkState]) -> Iterator[LinkState | LinkTable]:
-    """A few messages with all of these."""
-    part: list[LinkState] = []
+def _batched(states: list[LinkState]) -> Iterator[LinkState | LinkTable]:
+    """Combine states into as few messages as their limits allow."""
+    batch: list[LinkState] = []
     links = 0
     for state in states:
-        if part and (len(part) == MOST_STATES or links + len(state.neighbours) > MOST_LINKS):
-            yield LinkTable(tuple(part)) if len(part) > 1 else part[0]
-            part, links = [], 0
-        part.append(state)
+        if batch and (len(batch) == MOST_STATES or links + len(state.neighbours) > MOST_LINKS):
+            yield LinkTable(tuple(batch)) if len(batch) > 1 else batch[0]
+            batch, links = [], 0
+        batch.append(state)
         links += len(state.neighbours)
-    if part:
-        yield LinkTable(tuple(part)) if len(part) > 1 else part[0]
+    if batch:
+        yield LinkTable(tuple(batch)) if len(batch) > 1 else batch[0]
 
 
-def _weights(state: LinkState) -> dict[str, int]:
-    """Return the weight of each link of a broker, within reason; 1 where it does not say."""
-    if len(state.weights) != len(state.neighbours):
+def _link_costs(state: LinkState) -> dict[str, int]:
+    """Map a broker's neighbours to link costs within 1 to `MAX_LINK_COST`; 1 if none are given."""
+    if len(state.costs) != len(state.neighbours):
         return dict.fromkeys(state.neighbours, 1)
     return {
-        name: min(max(weight, 1), MAX_WEIGHT)
-        for name, weight in zip(state.neighbours, state.weights, strict=True)
+        name: min(max(cost, 1), MAX_LINK_COST)
+        for name, cost in zip(state.neighbours, state.costs, strict=True)
     }
 
 
 class LastNumbers:
-    """The last number seen of each publisher: what does not grow is a duplicate or out of order.
+    """The last sequence number seen of each publisher.
 
-    A publisher that starts over, and so numbers from 0 again, does so in a greater `epoch`.
+    An event whose number is not greater is a duplicate or out of order. A publisher that restarts
+    numbers from 0 in a greater `epoch`.
 
     >>> numbers = LastNumbers()
     >>> from palio.model.row_parcels import RowParcel
@@ -163,7 +167,7 @@ class LastNumbers:
         self._last: dict[str, tuple[int, int]] = {}
 
     def news(self, parcel: Parcel) -> RowMask:
-        """Select those with a greater number than any before; they are noted."""
+        """Select, and remember, the events whose number is greater than any before."""
         epoch, last = self._last.pop(parcel.publisher, (parcel.epoch, -1))
         if parcel.epoch < epoch:
             self._last[parcel.publisher] = epoch, last
@@ -183,7 +187,7 @@ class LastNumbers:
         return new
 
     def last(self, publisher: str) -> tuple[int, int]:
-        """The epoch and number of the last event of a publisher; less than any if none was seen."""
+        """Return the epoch and number of a publisher's last event; -1 and -1 if none was seen."""
         return self._last.get(publisher, (-1, -1))
 
     def _remember(self, parcel: Parcel, seq: int) -> None:

@@ -156,8 +156,8 @@ class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     origin: str
     version: int
     neighbours: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_LINKS)]
-    weights: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LINKS)] = ()
-    """The weight of each link; 1 for all if there are none."""
+    costs: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LINKS)] = ()
+    """The cost of each link; 1 for all if there are none."""
     has_parent: bool = False
     """In a hierarchy, whether it is to be below others: it is the root only if all others are."""
 

@@ -27,7 +27,7 @@ from palio.model.limits import MAX_COMPARISONS, Effort
 from palio.model.parcels import ONE_ROW
 from palio.model.relations import overlaps
 from palio.model.values import NO_VALUES, Bindings
-from palio.routing.forwarding import Aim, Forwarding, Told
+from palio.routing.forwarding import Aim, FilterDelta, Forwarding
 from palio.routing.messages import (
     Advertise,
     Cancel,
@@ -449,12 +449,12 @@ class Ledger:
         """All that a peer asked for and still does, as requests."""
         return [Subscribe(key, each.bound) for key, each in self.entries[peer].items()]
 
-    def _write_advertisements(self, peer: Peer, told: Told) -> list[Request]:
+    def _write_advertisements(self, peer: Peer, told: FilterDelta) -> list[Request]:
         keys = self._told[peer]
         dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in told.dropped]
         return [Advertise(self._new_key(peer, each), each) for each in told.added] + dropped
 
-    def _write_subscriptions(self, peer: Peer, told: Told) -> list[Request]:
+    def _write_subscriptions(self, peer: Peer, told: FilterDelta) -> list[Request]:
         """PROPAGATE (parametric 4.3): one UPD where the structure stays, else SUB and USUB."""
         keys = self._told[peer]
         updates: list[Request] = []

@@ -34,7 +34,7 @@ from palio.routing.trees import (
     edge_of,
     middle,
     parents_below,
-    shortest_ways,
+    shortest_paths,
     spanning_tree,
 )
 
@@ -97,7 +97,7 @@ class Plans:
         none, none of them has a link in use.
         """
         mine = self._in_force.get(self.name, _NONE)
-        reached = shortest_ways(graph, self.name).distances
+        reached = shortest_paths(graph, self.name).distances
         if len(reached) == 1:
             return True
         links = sum(one in reached and other in graph[one] for one, other in mine.links)
@@ -159,7 +159,7 @@ class Plans:
         """
         if any(neighbour < self.name for neighbour in graph[self.name]):
             return None  # seen at once
-        reached = shortest_ways(graph, self.name).distances
+        reached = shortest_paths(graph, self.name).distances
         if self.name != min(reached):
             return None
         used = set(self._used())

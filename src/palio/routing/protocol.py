@@ -174,7 +174,7 @@ class Router(Protocol):
         """True if it must know where events were published (`Parcel.source`)."""
 
     @property
-    def ways(self) -> int:
+    def routing_version(self) -> int:
         """Grows when known events take other ways, if no `Join` and no `Leave` reports that."""
 
     @property
@@ -220,8 +220,8 @@ class Router(Protocol):
         all neighbours.
         """
 
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
-        """Set the weight of the link to a neighbour, attached or not; at least 1."""
+    def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
+        """Set the cost of the link to a neighbour, attached or not; at least 1."""
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """To which peers, never back to the sender, which events of a parcel go.
@@ -293,7 +293,7 @@ class PlainRouter:
     """Answers of a router whose paths never wait to change, and that takes no advertisements."""
 
     follows_sources = False
-    ways = 0
+    routing_version = 0
     is_changing = False
     is_in_order = True
     is_advertised = False
@@ -325,9 +325,9 @@ class PlainRouter:
         """Give nothing up: no change is under way."""
         return []
 
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+    def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
         """Ignore the cost of a link: on a tree there is one path."""
-        del peer, weight
+        del peer, cost
         return []
 
     def sources(self, filter: Filter) -> bool | Peer:

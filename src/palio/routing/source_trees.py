@@ -45,7 +45,7 @@ from palio.routing.protocol import (
     narrowed,
 )
 from palio.routing.reference_selector import ReferenceSelector
-from palio.routing.trees import is_other_weight, shortest_ways
+from palio.routing.trees import is_notable_change, shortest_paths
 
 MAX_BEGUN: Final = 1_000_000
 """Requests that a neighbour has begun to tell, and not yet told to the end."""
@@ -201,13 +201,13 @@ class SourceTrees(PlainRouter, Addressing):
         self._clients: dict[Peer, None] = {}
         self._links: dict[Peer, _Parts] = {}
         """Neighbours, and what has come in part from each."""
-        self._weights: dict[Peer, int] = {}
-        """The weights of links, also those that are down: they come back as they were."""
+        self._link_costs: dict[Peer, int] = {}
+        """The costs of links, also those that are down: they come back as they were."""
         self._states = LinkStates(name)
         self._trees: dict[str, _Tree] = {}
         self._numbers = LastNumbers()
         self._echoes = _Echoes()
-        self.ways = 0
+        self.routing_version = 0
         """Grows when known events take other paths."""
         self._bides = False
         self._waiting: list[_Waiting] = []
@@ -323,17 +323,17 @@ class SourceTrees(PlainRouter, Addressing):
     def unsettle(self) -> None:
         """Have the next wave go to all neighbours. Waves go to all neighbours."""
 
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+    def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
         """Set what the link to a neighbour weighs."""
-        if not is_other_weight(self._weights.get(peer, 1), weight):
+        if not is_notable_change(self._link_costs.get(peer, 1), cost):
             return []
-        self._weights[peer] = weight
+        self._link_costs[peer] = cost
         return self._links_changed() if peer in self._links else []
 
     def _tree(self, source: str) -> _Tree:
         tree = self._trees.get(source)
         if tree is None:
-            ways = shortest_ways(self._states.graph, source)
+            ways = shortest_paths(self._states.graph, source)
             tree = self._trees[source] = _Tree(ways.parents, self.name)
         return tree
 
@@ -345,11 +345,11 @@ class SourceTrees(PlainRouter, Addressing):
             is_much
             or any(tree.leads_otherwise(self._tree(source)) for source, tree in before.items())
         ):
-            self.ways += 1
+            self.routing_version += 1
 
     def _links_changed(self) -> list[Send]:
         """Our own list of links is another."""
-        self._states.renew({peer.name: self._weights.get(peer, 1) for peer in self._links})
+        self._states.renew({peer.name: self._link_costs.get(peer, 1) for peer in self._links})
         return self._told()
 
     def _learn(self, sender: Peer, states: Iterable[LinkState]) -> list[Send]:

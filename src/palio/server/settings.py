@@ -37,7 +37,7 @@ from palio.protocol.limits import (
     WINDOW_BYTES,
 )
 from palio.routing.algorithms import ALGORITHMS
-from palio.routing.trees import MAX_PRICE
+from palio.routing.trees import MAX_USABLE_COST
 from palio.server.hosts import PUBLIC
 from palio.server.limits import (
     HTTP_BODY_S,
@@ -208,18 +208,18 @@ class Peers(_Section, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(description="brokers to connect to: palio://host:port, palios:// with TLS"),
     ] = ()
-    prices: Annotated[
-        dict[str, Annotated[int, Meta(ge=1, le=MAX_PRICE)]],
+    link_costs: Annotated[
+        dict[str, Annotated[int, Meta(ge=1, le=MAX_USABLE_COST)]],
         Meta(
-            description="by the name of a neighbour, what its link weighs where there are several "
-            "ways; of others the round trip counts, 10 ms as 1"
+            description="by the name of a neighbour, the cost of its link where there are several "
+            "paths; other links cost their round trip, 10 ms as 1"
         ),
     ] = {}
-    find: Annotated[
+    discovery: Annotated[
         bool,
         Meta(
-            description="whether it looks for other brokers when it has lost one and all beyond; "
-            "by routing over any graph"
+            description="whether a broker that has lost a neighbour and all beyond it discovers "
+            "and dials others; with routing over any graph"
         ),
     ] = True
 

@@ -127,7 +127,7 @@ class Cluster(Lines):
         self.nodes[name] = self._computers[name].start(
             partial(self._node, name), lambda report: self.reports.append((name, report))
         )
-        if self.settings.find:
+        if self.settings.discovery:
             self.host(name).reachable_at(self.addresses[name])
         for one, other in self._wires:
             if name in (one, other):

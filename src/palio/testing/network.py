@@ -85,7 +85,7 @@ class _Jumping(selectors.DefaultSelector):
         return found
 
 
-DEFAULTS: Final = Settings(find=True)
+DEFAULTS: Final = Settings(discovery=True)
 """Those of `palio serve`: a broker that loses a neighbour looks for others."""
 
 

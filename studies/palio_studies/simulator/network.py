@@ -38,7 +38,7 @@ from palio.routing.patterns.messages import (
 from palio.routing.patterns.router import Patterned
 from palio.routing.protocol import Peer, Router, Send
 from palio.routing.source_trees import SourceTrees
-from palio.routing.trees import LEAVING_WEIGHT, MAX_WEIGHT
+from palio.routing.trees import LEAVING_LINK_COST, MAX_LINK_COST
 from palio.simulation.agenda import FAULT, MESSAGE, TIMER, US_PER_MS, EventQueue
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology
@@ -289,8 +289,8 @@ class Network:
         for wire in self._wires.values():
             if broker in wire.ends and other in ("", *wire.ends):
                 peer = self._peer(wire, broker)
-                weight = MAX_WEIGHT if other else LEAVING_WEIGHT
-                self._carry(broker, self.routers[broker].weigh(peer, weight))
+                weight = MAX_LINK_COST if other else LEAVING_LINK_COST
+                self._carry(broker, self.routers[broker].set_link_cost(peer, weight))
 
     def look(self, broker: str) -> None:
         """A broker looks whether shortcuts pay, if its router has any (`Shortened`)."""
@@ -318,7 +318,7 @@ class Network:
         for end in wire.ends:
             if end not in self._crashed:
                 router, peer = self.routers[end], self._peer(wire, end)
-                self._carry(end, router.weigh(peer, wire.link.weight))
+                self._carry(end, router.set_link_cost(peer, wire.link.weight))
                 self._carry(end, router.attach(peer) if up else router.detach(peer))
 
     def _peer(self, wire: _Wire, end: str) -> Peer:

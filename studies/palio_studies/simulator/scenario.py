@@ -11,7 +11,7 @@ import msgspec
 from palio.errors import InvalidInput
 from palio.routing.algorithms import ALGORITHMS, Algorithm, GraphKind, find_algorithm
 from palio.routing.protocol import Router, Selector
-from palio.routing.trees import shortest_ways
+from palio.routing.trees import shortest_paths
 from palio.simulation.agenda import US_PER_MS
 from palio.simulation.randomness import Randomness
 from palio.simulation.topologies import Topology, parse_topology
@@ -138,7 +138,7 @@ class _Scenario:
         graph: dict[str, dict[str, int]] = {name: {} for name in shape.brokers}
         for one, other in shape.edges:
             graph[one][other] = graph[other][one] = 1
-        hops = shortest_ways(graph, "b1").distances
+        hops = shortest_paths(graph, "b1").distances
         for number in range(clients):
             place = random.choice(shape.brokers)
             if place in network.routers:

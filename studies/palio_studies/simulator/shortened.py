@@ -256,9 +256,9 @@ class Shortened(General):
             return self._asked(sender, link)
         return self._ended(sender, link, asked=message.asked)
 
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+    def set_link_cost(self, peer: Peer, weight: int) -> list[Send]:
         """See `Router`."""
-        return self._reviewed(super().weigh(peer, weight))
+        return self._reviewed(super().set_link_cost(peer, weight))
 
     def uncork(self) -> list[Send]:
         """See `Router`."""

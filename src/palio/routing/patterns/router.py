@@ -81,9 +81,9 @@ class Patterned:
         return self.inner.sources(filter)
 
     @property
-    def ways(self) -> int:
+    def routing_version(self) -> int:
         """Grows when known events take other paths."""
-        return self.inner.ways
+        return self.inner.routing_version
 
     @property
     def is_changing(self) -> bool:
@@ -134,9 +134,9 @@ class Patterned:
         """Forget a peer that is gone."""
         return self._around(lambda: self.inner.detach(peer))
 
-    def weigh(self, peer: Peer, weight: int) -> list[Send]:
+    def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
         """Set what the link to a neighbour weighs."""
-        return self._around(lambda: self.inner.weigh(peer, weight))
+        return self._around(lambda: self.inner.set_link_cost(peer, cost))
 
     def unsettle(self) -> None:
         """Have the next wave go to all neighbours."""
