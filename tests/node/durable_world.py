@@ -162,7 +162,7 @@ class World:
         self.lost: set[str] = set()
         self.told: list[Impossible] = []
         for broker in self.brokers.values():
-            self.follow(broker, broker.events.uncork(0.0, 0, (), 1, None))
+            self.follow(broker, broker.events.catch_up(0.0, 0, (), 1, None))
         self.settle()
 
     # --- what follows ---
@@ -339,7 +339,7 @@ class World:
         stream = teller.events.queues.streams.get(hearer.name)
         log = 1 if stream is None else stream.log
         loss = LossMarker(f"{hearer.name} log {log}", 0, ANYBODY, 0, 0, 0).parcel
-        follows = hearer.events.uncork(self.now, 0, claims, log + 1, loss)
+        follows = hearer.events.catch_up(self.now, 0, claims, log + 1, loss)
         self.follow(hearer, follows)
 
     def arrive(self) -> None:

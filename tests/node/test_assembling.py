@@ -325,7 +325,7 @@ def test_events_that_no_broker_made_are_refused(wrong: Occurrence) -> None:
         Returned(0, AssemblyProgress((), (wrong,))),
     ):
         with pytest.raises(IllegalMessage):
-            Assembling.heard(everything, control)
+            Assembling.restrict_incoming(everything, control)
 
 
 @pytest.mark.parametrize("values", [{}, {"x": [1]}, {"y": 1}])
@@ -333,21 +333,21 @@ def test_a_pattern_without_the_values_that_it_takes_is_refused(values: dict[str,
     grant = broker("evil", TRUE, parse_filter("EXISTS n"))
     wish = SubscribePattern(7, parse_pattern("n = :x THEN n = 2"), values)
     with pytest.raises(IllegalMessage, match="SubscribePattern"):
-        Assembling.heard(grant, wish)
+        Assembling.restrict_incoming(grant, wish)
 
 
 def test_names_and_numbers_of_late_events_have_bounds() -> None:
     everything = Principal("evil", TRUE, TRUE)
     for chars in (MAX_PUBLISHER_CHARS - 1, MAX_PUBLISHER_CHARS):
         late = TooLate(0, "p" * chars, 0, MAX_NUMBER, MAX_NUMBER)
-        assert Assembling.heard(everything, late) == (late, 0)
+        assert Assembling.restrict_incoming(everything, late) == (late, 0)
     for wrong in (
         TooLate(0, "p" * (MAX_PUBLISHER_CHARS + 1), 1, 1, 1),
         TooLate(0, "p", -1, 1, 1),
         TooLate(0, "p", 1, 1, MAX_NUMBER + 1),
     ):
         with pytest.raises(IllegalMessage):
-            Assembling.heard(everything, wrong)
+            Assembling.restrict_incoming(everything, wrong)
 
 
 # --- against one monitor ---

@@ -29,9 +29,9 @@ from palio.node.authority import (
     OpenAuthority,
     Principal,
     check_advertisement,
-    hearable,
     narrow,
     publishable,
+    receivable,
 )
 from palio.node.effects import Moment
 from palio.protocol.messages import (
@@ -52,7 +52,7 @@ def test_nothing_is_granted_by_default() -> None:
         narrow(parse_filter("x > 1"), {}, nobody)
     (batch,) = to_batches([{"x": 1}])
     assert not publishable(nobody, Parcel("p", batch)).any()
-    assert not hearable(nobody, Parcel("p", batch)).any()
+    assert not receivable(nobody, Parcel("p", batch)).any()
 
 
 def test_who_was_not_granted_to_monitor_is_told_so() -> None:
@@ -265,7 +265,7 @@ def test_nothing_passes_a_denial_by_the_length_of_its_texts(
         (batch,) = to_batches([event] * count)
         for parcel in (Parcel("p", batch), RowParcel("p", [event] * count)):
             assert not publishable(held, parcel).any()
-            assert not hearable(held, parcel).any()
+            assert not receivable(held, parcel).any()
     narrowed = narrow(parse_filter("z IS NULL"), {}, held)
     assert not narrowed.matches(event)
     without = RowParcel("p", [{"z": 1}])  # what lacks the attribute is not denied
@@ -285,7 +285,7 @@ def test_an_advertisement_must_announce_something_publishable() -> None:
 def test_a_grant_of_everything_looks_at_nothing() -> None:
     (batch,) = to_batches([{"price": 1}, {}])
     assert publishable(Principal("root", TRUE), Parcel("p", batch)).all()
-    assert hearable(Principal("root", FALSE, TRUE), Parcel("p", batch)).all()
+    assert receivable(Principal("root", FALSE, TRUE), Parcel("p", batch)).all()
     denied = Principal("root", TRUE, deny_publish=parse_filter("price = 1"))
     assert publishable(denied, Parcel("p", batch)).tolist() == [False, True]
 
@@ -348,7 +348,7 @@ def test_no_event_is_published_or_forwarded_beyond_a_grant(
     for batch in to_batches(nearby(may, denied, seed=seed, count=CASES)):
         expected = [may.matches(event) and not denied.matches(event) for event in rows(batch)]
         np.testing.assert_array_equal(publishable(principal, Parcel("p", batch)), expected)
-        np.testing.assert_array_equal(hearable(principal, Parcel("p", batch)), expected)
+        np.testing.assert_array_equal(receivable(principal, Parcel("p", batch)), expected)
         for row, is_granted in enumerate(expected):
             alone = Parcel.of("p", batch.slice(row, 1))
             assert publishable(principal, alone).tolist() == [is_granted]

@@ -155,7 +155,7 @@ def test_a_broker_that_may_not_hear_all_takes_nothing_over(
     assert isinstance(counts, ClaimStored)
     assert (counts.claim.number, counts.claim.home) == (8, "b1")
     assert (counts.claim.filter, counts.claim.since) == (CLAIM.filter, CLAIM.since)
-    place.durability.say(counts.claim)
+    place.durability.announce(counts.claim)
     said = place.said()
     assert said is not None
     assert said.claim.number == 8
@@ -184,7 +184,7 @@ def test_elsewhere_such_a_claim_is_refused_and_left_to_its_home(
 
 def test_what_lives_here_is_told_once_and_as_it_is() -> None:
     place = Place(Open(CLAIM), RECORD)
-    place.durability.say(CLAIM)
+    place.durability.announce(CLAIM)
     said = place.said()
     assert said is not None
     assert (said.filter, said.claimed_us, said.session_epoch) == (
@@ -193,14 +193,14 @@ def test_what_lives_here_is_told_once_and_as_it_is() -> None:
         SessionEpoch("ann/1", 1),
     )
     assert said.claim == ClaimNumbers(1, 0, 1)
-    place.durability.say(CLAIM)
+    place.durability.announce(CLAIM)
     assert place.said() is said
     changed = CLAIM._replace(filter="x > 7", revision=1)
-    place.durability.say(changed)
+    place.durability.announce(changed)
     said = place.said()
     assert said is not None
     assert (said.filter, said.claim) == ("x > 7", ClaimNumbers(1, 1, 1))
-    place.durability.say(changed._replace(home=""))
+    place.durability.announce(changed._replace(home=""))
     said = place.said()
     assert said is not None
     assert said.filter == ""
@@ -208,8 +208,8 @@ def test_what_lives_here_is_told_once_and_as_it_is() -> None:
 
 def test_nothing_is_said_of_what_lives_elsewhere_or_was_only_heard_of() -> None:
     place = Place()
-    place.durability.say(CLAIM._replace(home="b2"))
-    place.durability.say(CLAIM._replace(filter=""))
+    place.durability.announce(CLAIM._replace(home="b2"))
+    place.durability.announce(CLAIM._replace(filter=""))
     assert place.said() is None
 
 

@@ -103,7 +103,7 @@ def test_a_broker_without_its_disk_takes_nothing_before_it_has_caught_up() -> No
     assert events.carry(0.0, 0, carry(1, 0, SHARE)) == []
     assert events.learn(0.0, [HERE]) == []
     loss = LossMarker("b1 log 1", 0, "*", 0, 0, 0).parcel
-    follows = done(events, events.uncork(0.0, 0, (), 2, loss))
+    follows = done(events, events.catch_up(0.0, 0, (), 2, loss))
     assert ClaimStored(None, HERE) in follows
     assert QueueReady("ann/d") in follows
     assert (events.is_ready, events.streams.log_number) == (True, 2)

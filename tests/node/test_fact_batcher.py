@@ -146,10 +146,10 @@ class Written:
     def _append(
         self,
         operations: Iterable[Operation],
-        then: Callable[[], None],
-        otherwise: Callable[[str], None],
+        on_success: Callable[[], None],
+        on_failure: Callable[[str], None],
     ) -> None:
-        self.open.append((tuple(operations), then, otherwise))
+        self.open.append((tuple(operations), on_success, on_failure))
 
     def write(self, *facts: Fact) -> None:
         for start in range(0, len(facts), PORTION_FACTS):

@@ -82,8 +82,8 @@ class Scripted:
     def leave(self, at: Moment) -> Sequence[Effect]:
         return self._answer("leave", at.now)
 
-    def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
-        return self._answer("heard", at.now, datagram)
+    def receive_datagram(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
+        return self._answer("receive_datagram", at.now, datagram)
 
     def close(self, at: Moment) -> Sequence[Effect]:
         return self._answer("close", at.now)

@@ -235,8 +235,8 @@ class Scripted:
         self._note("lost", link)
         return ()
 
-    def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
-        self._note("heard", datagram)
+    def receive_datagram(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface
+        self._note("receive_datagram", datagram)
         return ()
 
     def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:  # noqa: ARG002  # the interface

@@ -167,7 +167,7 @@ def test_datagrams_reach_nodes_that_have_tuned_in_if_there_is_a_multicast_way(
         heard.append((node.name, datagram.number))
         return []
 
-    monkeypatch.setattr(Node, "heard", note)
+    monkeypatch.setattr(Node, "receive_datagram", note)
     monkeypatch.setattr(Node, "start", _tune_and_cast)
     line = Line(Settings(multicast=multicast))
     for name in ("b3", "b2", "b1"):

@@ -190,7 +190,7 @@ def test_datagrams_too_are_heard_after_a_pause() -> None:
     room.computer.pause(0.5)
     room.medium.port("b2").cast(Datagram("b2", 1, 7, 0, 1, bytes(8)))
     room.agenda.run(502_000)
-    assert [call[:2] for call in node.calls[2:]] == [("heard", 0.502)]
+    assert [call[:2] for call in node.calls[2:]] == [("receive_datagram", 0.502)]
 
 
 def test_a_broker_that_is_killed_in_a_pause_does_nothing_more() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from palio.model.parcels import Parcel
-from palio.node.authority import hearable
+from palio.node.authority import receivable
 from palio.node.core import Core
 from palio.node.limits import MAX_HOPS
 from palio.node.sessions import Neighbour
@@ -57,7 +57,7 @@ class AddressedForwarding:
         if neighbour is None:
             return False
         if not neighbour.principal.may_receive_all:
-            mask = hearable(neighbour.principal, parcel)
+            mask = receivable(neighbour.principal, parcel)
             if not mask.all():
                 # A number in a flow stands for the whole parcel, so a part must not bear it.
                 to = tuple(each for each in addressed.to if not each[1])

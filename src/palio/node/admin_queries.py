@@ -28,7 +28,7 @@ import msgspec
 
 from palio.errors import IllegalMessage, InvalidInput
 from palio.model.events import rows, stamped, to_batch
-from palio.node.authority import NO_MONITOR, hearable, narrow
+from palio.node.authority import NO_MONITOR, narrow, receivable
 from palio.node.core import Core
 from palio.node.fact_verifier import FOUND, lives
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
@@ -399,7 +399,7 @@ class AdminQueries:
 def _may_hear(neighbour: Neighbour, parcel: Parcel) -> bool:
     """Return whether an event would go to a neighbour, which is sent only what it may receive."""
     principal = neighbour.principal
-    return principal.may_receive_all or bool(hearable(principal, parcel).any())
+    return principal.may_receive_all or bool(receivable(principal, parcel).any())
 
 
 def _check_path(neighbour: Neighbour, path: tuple[str, ...]) -> None:

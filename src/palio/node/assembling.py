@@ -30,7 +30,7 @@ from palio.model.parcels import Parcel
 from palio.model.patterns import Occurrence, Pattern
 from palio.model.row_parcels import RowParcel
 from palio.model.values import NO_VALUES, Bindings, checked
-from palio.node.authority import Principal, hearable, narrow, publishable
+from palio.node.authority import Principal, narrow, publishable, receivable
 from palio.node.effects import Moment
 from palio.protocol.limits import MAX_NUMBER, MAX_PUBLISHER_CHARS
 from palio.routing.algorithms import ALGORITHMS
@@ -113,7 +113,7 @@ class Assembling:
     # --- between brokers ---
 
     @staticmethod
-    def heard(principal: Principal, control: Control) -> tuple[Control | None, int]:
+    def restrict_incoming(principal: Principal, control: Control) -> tuple[Control | None, int]:
         """Return what counts of a neighbour's words, and how many events it may not bring. What
         they are is `IllegalMessage` if no publisher's broker made them.
         """
@@ -139,11 +139,11 @@ class Assembling:
         return control, 0
 
     @staticmethod
-    def told(principal: Principal, control: Control) -> Control | None:
+    def restrict_outgoing(principal: Principal, control: Control) -> Control | None:
         """Return what a neighbour gets of a message of the router."""
         if principal.may_receive_all or not isinstance(control, WithEvents):
             return control
-        return _permitted(control, hearable, principal)[0]
+        return _permitted(control, receivable, principal)[0]
 
 
 def _wall(at: Moment) -> datetime:

@@ -187,7 +187,7 @@ class Principal:
             return FALSE
 
     @property
-    def hears_something(self) -> bool:
+    def receives_something(self) -> bool:
         """True if not all is withheld from it, as far as can be told from its grant alone."""
         return self.allow_subscribe != FALSE and self.deny_subscribe != TRUE
 
@@ -453,7 +453,7 @@ def publishable(principal: Principal, parcel: Parcel) -> RowMask:
     return principal._publishing.admitted(parcel)
 
 
-def hearable(principal: Principal, parcel: Parcel) -> RowMask:
+def receivable(principal: Principal, parcel: Parcel) -> RowMask:
     """The events that a principal may receive: for neighbours, whose filters are not narrowed."""
     return principal._hearing.admitted(parcel)
 

@@ -42,7 +42,7 @@ class Cancelling:
     def __init__(self, core: Core) -> None:
         self._core = core
         self.unfinished: deque[_Unfinished] = deque()
-        """The work that `go_on` has yet to do."""
+        """The requests that `do_slice` has yet to finish."""
 
     def end(self, session: Session, keys: Sequence[int], *, forget: bool) -> int:
         """A session receives nothing more under these keys; how many of them were in use."""
@@ -86,8 +86,8 @@ class Cancelling:
             )
         self._advance(_Unfinished(asker, self._slices(asker, request, wide)))
 
-    def go_on(self) -> None:
-        """Do another slice."""
+    def do_slice(self) -> None:
+        """Do one slice of the oldest request."""
         if self.unfinished:
             self._advance(self.unfinished.popleft())
 

@@ -1,7 +1,7 @@
-"""`Core`: what all parts of a node share, and what follows once each of them has done its part.
+"""`Core`: the state that all components of a node share, and the work at the end of each input.
 
-The parts change tables and leave words in outboxes; `settle_up`, called at the end of every input,
-turns them into effects, until there is nothing left to say.
+Components change tables and fill outboxes while they handle an input. `settle_up` runs once at the
+end: it drains the outboxes into effects, and repeats until no outbox has anything left.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from palio.errors import SubscriptionEnded
 from palio.model.parcels import Parcel
 from palio.node.assembling import Assembling
-from palio.node.authority import Authority, hearable
+from palio.node.authority import Authority, receivable
 from palio.node.claims import claim_of, is_outdated
 from palio.node.cluster_state import AddressBook
 from palio.node.durability import Durability, MatcherFactory
@@ -77,20 +77,18 @@ from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
 _FAULTS: Final = ("cannot_take", "journal_failed")
-"""RateLimitedLog of what no sound broker says."""
+"""Warnings that are logged as errors: a correct broker with a sound disk causes none of them."""
 
 
 class Callbacks(NamedTuple):
-    """An append, and those that wait for it."""
+    """Functions for the outcome of an append; `on_failure` gets the reason of the disk."""
 
-    then: Callable[[], None]
-    """Called when it is on the disk..."""
-    otherwise: Callable[[str], None]
-    """...or with the reason if it could not be written."""
+    on_success: Callable[[], None]
+    on_failure: Callable[[str], None]
 
 
 class Core:
-    """Tables, the effects of the current input, and promises to be kept later."""
+    """The tables of a node, the effects of the current input, and callbacks that are pending."""
 
     def __init__(
         self,
@@ -116,30 +114,30 @@ class Core:
         self.address_book = AddressBook(self.durability.cluster_state)
         self.at = Moment(0.0, 0)
         self.has_follow_up = True
-        """True if the current input may have led to more than `out` holds, or to a timer. Live
-        events mostly do not, and then nobody is asked: see `Node.receive`."""
+        """True if the current input may have led to more than `out` holds, or to a timer. Most live
+        events lead to neither: `Node` then skips `settle_up`, which saves time on the hot path."""
         self.out: list[Effect] = []
         self.budget = Budget(settings.memory_bytes)
         self.sessions: dict[str, Session] = {}
         self.neighbours: dict[str, Neighbour] = {}
         self.awaiting_digest: dict[Neighbour, float] = {}
-        """Those that have yet to say what they know, and since when."""
+        """Neighbours whose `Digest` has not come yet, with the time of their handshake."""
         self.by_peer: dict[Peer, tuple[Session, int]] = {}
-        """Places in the routing table: whose they are, and the key of a durable subscription."""
+        """By endpoint in the routing table: the session, and the key of a durable subscription."""
         self.settling = Settling(
             self.durability.cluster_state, self._send_wave, self._when_flushed, self.when_written
         )
         self._after_facts: list[Callable[[], None]] = []
-        """Calls that wait for facts of this broker to be written."""
+        """Calls to be made once this broker's own facts are on the disk, or refused."""
         self._routing_version = router.routing_version
         self.catch_up_deadline = inf
-        """Until then a broker that has lost its disk waits to hear from its network."""
+        """A broker without its disk waits until then for the facts of its network."""
         self._until_ready: list[Callable[[], None]] = []
-        """Calls that wait for that."""
-        self._paths_at = -1
-        """The state of the map when durable events were last told of it."""
+        """Calls that wait until this broker accepts durable requests."""
+        self._map_version = -1
+        """The version of the network map by which durable events were last sent."""
         self._wave_peer: Peer | None = None
-        """The place in the routing table from which this broker itself sends waves."""
+        """The endpoint in the routing table from which this broker itself sends waves."""
         self.publisher_endpoints = PublisherEndpoints(router, self.route)
         cluster_state = self.durability.cluster_state
         self.absences = Absences(cluster_state.together)
@@ -148,46 +146,46 @@ class Core:
         )
         self.has_published = False
         """True if clients have published anything here."""
-        self.table_sync = TableSync(self._say, self.resume_sending)
+        self.table_sync = TableSync(self._send_chunk, self.resume_sending)
         self.lag = Lag()
         self.fact_batcher = FactBatcher(self._send_facts, self.lag)
         self.fact_writer = FactWriter(self.durability.cluster_state, self.append)
         self.on_facts: Callable[[list[Fact]], None] = lambda _facts: None
-        """Told of what brokers have announced that is new."""
+        """Called with facts that are new here."""
         self.rate_limited_log = RateLimitedLog()
         self.rate_limiters = RateLimiters()
 
     def report(self, level: str, event: str, **details: object) -> None:
-        """Log something."""
+        """Write an event to the log."""
         self.out.append(Report(level, event, details))
 
     def fault(self, kind: str, error: Exception) -> str:
-        """Log what this broker has failed, and where; what it was."""
+        """Log an exception of this broker's own code with its location; return its text."""
         problem = f"{type(error).__name__}: {error}"
         where = format_tb(error.__traceback__, -1)[0].split("\n")[0].strip()
         self.report("error", "failed", message=kind, error=problem, where=where)
         return problem
 
     def warn(self, event: str, source: str, count: int, **details: object) -> None:
-        """Log something that a neighbour may not do or have, or that cannot be taken."""
-        told = self.rate_limited_log.note(event, source, count, self.at.now, **details)
-        if told is not None:
-            self.report(_level(event), event, **told)
+        """Log a denied or invalid action of a neighbour, or of the disk, at a limited rate."""
+        line = self.rate_limited_log.note(event, source, count, self.at.now, **details)
+        if line is not None:
+            self.report(_level(event), event, **line)
 
     def flush_warnings(self) -> None:
-        """Time has passed: tell what has come together."""
-        for event, told in self.rate_limited_log.due(self.at.now):
-            self.report(_level(event), event, **told)
+        """Log warnings that were accumulated, where their interval is over."""
+        for event, line in self.rate_limited_log.due(self.at.now):
+            self.report(_level(event), event, **line)
 
     def warn_unreadable(self, source: str, texts: Sequence[str]) -> None:
-        """Log filters that this broker cannot read, and takes for everything."""
+        """Log filters that this broker cannot parse, and treats as TRUE."""
         remedy = "each is taken for everything; update this broker"
         self.warn("unread", source, len(texts), filter=texts[0][:SHOWN_CHARS], remedy=remedy)
 
     # --- the journal ---
 
     def begin(self) -> None:
-        """The broker starts, with what its disk has."""
+        """Start from the content of the disk."""
         durability, cluster_state, now = self.durability, self.durability.cluster_state, self.at.now
         events = durability.events
         self.absences.begin(each for each in cluster_state.brokers if each != self.name)
@@ -196,7 +194,7 @@ class Core:
                 durable = durability.stored(claim, self.settings.lease_s)
                 durable.away_since = now
                 durability.enter(durable)
-            durability.say(claim)  # it may have stopped before that was said
+            durability.announce(claim)  # the broker may have stopped before it announced the claim
         self._apply_facts([each for each in cluster_state.facts() if each.origin != self.name])
         if not events.is_ready:
             has_to_wait = bool(self.settings.peers) and self.settings.has_disk
@@ -209,18 +207,18 @@ class Core:
             self.announce_log()
 
     def announce_log(self) -> None:
-        """Inform the network which log this broker has."""
+        """Announce the number of this broker's log, if the network does not have it."""
         cluster_state, log = (
             self.durability.cluster_state,
             self.durability.events.streams.log_number,
         )
-        said = cluster_state.fact(self.name, LOG)
-        if said is None or said.claimed_us != log:
+        fact = cluster_state.fact(self.name, LOG)
+        if fact is None or fact.claimed_us != log:
             cluster_state.announce(LOG, claimed_us=log)
 
     def when_ready(self, action: Callable[[], None]) -> None:
-        """Do something durable once this broker takes that, which is soon after it has started; or
-        at once if too much waits, to be refused.
+        """Call `action` once this broker accepts durable requests, which is soon after its start.
+        Beyond MAX_EARLY pending actions call it at once: it is then refused.
         """
         is_ready = self.durability.events.is_ready
         if is_ready or len(self._until_ready) >= MAX_EARLY:
@@ -229,16 +227,18 @@ class Core:
             self._until_ready.append(action)
 
     def _finish_catch_up(self) -> None:
-        """This broker takes what is durable, or its disk refuses that: what has waited is done."""
+        """Run the actions that waited for durable service, whether or not it could begin."""
         if self.durability.events.is_ready:
             self.announce_log()
-        early, self._until_ready = self._until_ready, []
-        for action in early:
-            self.keep(action)
+        actions, self._until_ready = self._until_ready, []
+        for action in actions:
+            self._call(action)
 
     def _catch_up(self) -> None:
-        """A broker without its disk takes what is durable once it knows its network, or has nobody
-        to hear that from; whom it is to tell of the loss it knows then, too.
+        """Begin durable service on a disk that is new or lost.
+
+        It begins once the network's facts have come, or nobody could send them. Only then does the
+        broker know all durable subscriptions that must be notified of the loss.
         """
         cluster_state, events = self.durability.cluster_state, self.durability.events
         if not cluster_state.has_caught_up and self.at.now < self.catch_up_deadline:
@@ -253,20 +253,20 @@ class Core:
         loss = self._loss(self.name) if lost else None
         callbacks = Callbacks(self._finish_catch_up, partial(self._retry_own_loss, lost))
         now, wall_us = self.at.now, self.at.wall_us
-        self.perform(events.uncork(now, wall_us, claims, log, loss, callbacks))
+        self.perform(events.catch_up(now, wall_us, claims, log, loss, callbacks))
 
     def append(
         self,
         operations: Iterable[Operation],
-        then: Callable[[], None] | None = None,
-        otherwise: Callable[[str], None] | None = None,
+        on_success: Callable[[], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
     ) -> None:
-        """Write, and do something once it is on the disk, or if it cannot be written. Where nothing
-        is to be written it waits for all that is being written.
+        """Write operations, and call back with the outcome. Without operations it is a barrier: the
+        callbacks wait for all appends in flight.
         """
         events, callbacks = (
             self.durability.events,
-            Callbacks(then or _nothing, otherwise or _never_mind),
+            Callbacks(on_success or _ignore_success, on_failure or _ignore_failure),
         )
         written = tuple(operations)
         if written:
@@ -275,12 +275,12 @@ class Core:
             self.perform(events.barrier(callbacks))
 
     def failed(self, ticket: int, reason: str) -> None:
-        """See `Node.failed`."""
+        """Handle an `Append` that the disk refused."""
         self.warn("journal_failed", "", 1, reason=reason)
         self.perform(self.durability.events.refused(self.at.now, ticket, reason))
 
     def writable(self) -> None:
-        """See `Node.writable`."""
+        """Resume appends, after one that the disk refused."""
         events = self.durability.events
         self.perform(events.writable(self.at.now))
         self.fact_writer.again()
@@ -288,8 +288,8 @@ class Core:
             self.catch_up_deadline = self.at.now
 
     def perform(self, actions: Iterable[Action]) -> None:
-        """Carry out what durable events lead to. Appends go first: what else there is to do may
-        append as well, and appends reach the disk in their order (L1).
+        """Carry out actions of durable events. Appends go first: other actions may append as well,
+        and the disk must get appends in the order of their tickets (L1).
         """
         self.has_follow_up = True
         actions = tuple(actions)
@@ -299,9 +299,9 @@ class Core:
                 case Transmit(broker, message):
                     self.send_towards(broker, message)
                 case Kept(Callbacks() as waiter):
-                    self.keep(waiter.then)
+                    self._call(waiter.on_success)
                 case NotKept(Callbacks() as waiter, reason):
-                    self.keep(partial(waiter.otherwise, reason))
+                    self._call(partial(waiter.on_failure, reason))
                 case QueueReady(subject):
                     durable = self.durability.here.get(subject)
                     if durable is not None:
@@ -313,18 +313,17 @@ class Core:
                 case Impossible(broker, what):
                     self.warn("message_refused", broker[:SHOWN_CHARS], 1, reason=what)
 
-    def keep(self, callbacks: Callable[[], None]) -> None:
-        """Do what was to be done then. A fault of that ends nothing else."""
+    def _call(self, callback: Callable[[], None]) -> None:
         try:
-            callbacks()
-        except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
+            callback()
+        except Exception as error:  # noqa: BLE001  # our fault ends no session
             self.fault("Append", error)
 
     # --- neighbours, and waves ---
 
     def attach_link(self, neighbour: Neighbour) -> None:
-        """A broker has sent what it knows (`Digest`), if it had not before: from now on the routing
-        tables use the link, and no wave crosses it without what the broker lacked (W1).
+        """Add the link of a neighbour to the routing tables, once its `Digest` has come. Only from
+        then on may waves cross it: all facts that the neighbour lacks are queued before them (W1).
         """
         if not neighbour.is_taken_in:
             neighbour.is_taken_in = True
@@ -333,26 +332,26 @@ class Core:
             self.loss_reports.joined()
 
     def settle(self, session: Session, id: int) -> None:
-        """Answer a client once all it asked for is in force everywhere, and on the disk here."""
+        """Answer a client once its requests are in force at all brokers, and on the disk here."""
         self.settling.when_in_force(
             session, lambda unreached: session.say(self.out, Done(id, unreached))
         )
 
-    def when_written(self, then: Callable[[], None]) -> None:
-        """Do something once what this broker has announced of itself is on the disk, or cannot be.
-        It is written at the end of an input.
+    def when_written(self, callback: Callable[[], None]) -> None:
+        """Call back once this broker's own facts are on the disk, or refused. They are written at
+        the end of an input.
         """
-        self._after_facts.append(then)
+        self._after_facts.append(callback)
 
-    def when_known(self, then: Callable[[tuple[str, ...]], None]) -> None:
-        """Do something once all brokers know what this one has announced of itself, but for
-        some.
+    def when_known(self, callback: Callable[[tuple[str, ...]], None]) -> None:
+        """Call back once all brokers have this one's own facts, with the names of those that could
+        not be reached.
         """
-        self.settling.when_known(self._wave_source(), then)
+        self.settling.when_known(self._wave_source(), callback)
 
-    def _when_in_force_beyond(self, then: Callable[[], None]) -> None:
-        """Do something once all that this broker has told its neighbours is in force beyond."""
-        self.settling.when_through(self._wave_source(), lambda _unreached: then())
+    def _when_in_force_beyond(self, callback: Callable[[], None]) -> None:
+        """Call back once the updates sent to neighbours are in force at all brokers behind them."""
+        self.settling.when_through(self._wave_source(), lambda _unreached: callback())
 
     def _wave_source(self) -> Peer:
         if self._wave_peer is None:
@@ -365,9 +364,9 @@ class Core:
         self.route(self.router.receive(peer, Batch((), wave=wave)))
 
     def _answer_wave(self, neighbour: Neighbour, settled: Settled) -> None:
-        """Answer a wave once what was learned before is on our own disk: after a crash we still
-        know it (W2 in `tests.models.fact_waves`). If the link leaves the tree by then, both ends
-        have given the wave up.
+        """Answer a wave once all facts learned before it are on the disk, so that they outlive a
+        crash (W2 in `tests.models.fact_waves`). If the link has left the tree by then, both ends
+        have dropped the wave.
         """
         uses = neighbour.uses
 
@@ -383,14 +382,14 @@ class Core:
         else:
             answer()
 
-    def _when_flushed(self, then: Callable[[], None]) -> None:
+    def _when_flushed(self, callback: Callable[[], None]) -> None:
         self.perform(self.durability.events.flush())
-        self.append((), then, lambda _reason: then())
+        self.append((), callback, lambda _reason: callback())
 
-    # --- saying things ---
+    # --- sending ---
 
     def route(self, sends: Iterable[Send]) -> None:
-        """Carry what the router says."""
+        """Deliver the router's messages to neighbours and sessions."""
         self.has_follow_up = True
         if self.router.routing_version != self._routing_version:
             self._routing_version = self.router.routing_version
@@ -405,19 +404,21 @@ class Core:
                 continue
             neighbour = self.neighbours.get(peer.name)
             if neighbour is None or not neighbour.is_taken_in:
-                continue  # said to one that has gone: it may be back in another session
+                continue  # it left; a new session of it gets the whole table
             if isinstance(control, Settled):
                 self._answer_wave(neighbour, control)
                 continue
             if isinstance(control, Batch | Flood) and control.wave is not None:
                 self._flush_facts_to(neighbour)
-            told = self.assembling.told(neighbour.principal, control)
-            if told is not None:
-                self.table_sync.tell(neighbour, Route(told))
-                self.tree_changed(neighbour, told)
+            permitted = self.assembling.restrict_outgoing(neighbour.principal, control)
+            if permitted is not None:
+                self.table_sync.tell(neighbour, Route(permitted))
+                self.note_tree_change(neighbour, permitted)
 
-    def tree_changed(self, neighbour: Neighbour, control: Control) -> None:
-        """A broker says, or is told, that a link comes into the tree of a graph or leaves it."""
+    def note_tree_change(self, neighbour: Neighbour, control: Control) -> None:
+        """Track control messages, in either direction, that add a link to the tree or remove it.
+        Events may be lost on the old path, so subscribers are to be informed.
+        """
         neighbour.uses += isinstance(control, Leave)
         if not neighbour.changes_tree(control):
             return
@@ -427,22 +428,22 @@ class Core:
             self.loss_reports.ways_changed(f"the tree changes at the link to {neighbour.name!r}")
 
     def _are_joined(self) -> None:
-        """Tables are in force."""
+        """Mark the tables of all neighbours as in force."""
         for neighbour in self.neighbours.values():
             neighbour.is_joining = False
         self.absences.join(has_published=self.has_published)
 
-    def _say(self, neighbour: Neighbour, portion: Message) -> None:
-        neighbour.tell(self.out, portion)
+    def _send_chunk(self, neighbour: Neighbour, chunk: Message) -> None:
+        neighbour.tell(self.out, chunk)
 
     def settle_up(self) -> None:
-        """Say and write what the last input led to. What it did not change is not looked at."""
+        """Send and store the results of the last input. State that did not change costs nothing."""
         cluster_state = self.durability.cluster_state
         while cluster_state.outbox or cluster_state.news or self._after_facts:
             self._store_and_send_facts()
-            waiting, self._after_facts = self._after_facts, []
-            for then in waiting:
-                self._when_flushed(then)
+            callbacks, self._after_facts = self._after_facts, []
+            for callback in callbacks:
+                self._when_flushed(callback)
         if cluster_state.unbelieved:
             self._warn_unbelieved()
         events = self.durability.events
@@ -452,8 +453,8 @@ class Core:
             )
         if self.catch_up_deadline < inf:
             self._catch_up()
-        if cluster_state.ways != self._paths_at:
-            self._paths_at = cluster_state.ways
+        if cluster_state.ways != self._map_version:
+            self._map_version = cluster_state.ways
             renewed, cluster_state.renewed = cluster_state.renewed, {}
             self.absences.renew(renewed.keys())
             self.absences.look(cluster_state.reached)
@@ -465,7 +466,7 @@ class Core:
                 self.warn_unreadable(broker, [text])
 
     def _store_and_send_facts(self) -> None:
-        """Write what the cluster_state learned, and send what it says."""
+        """Write facts that are new here, and send them on."""
         cluster_state = self.durability.cluster_state
         self._enqueue_facts()
         news, cluster_state.news = cluster_state.news, []
@@ -481,9 +482,8 @@ class Core:
             self._write_facts(max(mine, default=0), news)
 
     def _enqueue_facts(self) -> None:
-        """Have neighbours told what the cluster_state says. The next wave is to follow it
-        everywhere, also to where it came from: who told us may have others behind it that lack it
-        (W4).
+        """Queue the outgoing facts of the cluster state for the neighbours. The next wave follows
+        them everywhere, also to their sender: brokers behind the sender may lack them (W4).
         """
         cluster_state = self.durability.cluster_state
         if cluster_state.outbox or cluster_state.news:
@@ -497,13 +497,13 @@ class Core:
                 self.table_sync.tell(neighbour, message)
 
     def _flush_facts_to(self, neighbour: Neighbour) -> None:
-        """Send a neighbour all facts that are due there: a wave follows (W1)."""
+        """Send a neighbour all facts that are due there, ahead of a wave (W1)."""
         self._enqueue_facts()
         self.fact_batcher.flush(neighbour)
         assert neighbour.before is None, f"W1: facts for {neighbour.name} wait, and a wave goes"
 
     def _apply_facts(self, news: Sequence[Fact]) -> None:
-        """Brokers have said something: of durable subscriptions, of their logs, of who is gone."""
+        """Apply new facts about claims, about logs, and about removed brokers."""
         now, durability = self.at.now, self.durability
         events, cluster_state = durability.events, durability.cluster_state
         actions, refused = durability.learn(now, news)
@@ -515,18 +515,20 @@ class Core:
                 self.perform(events.renew(now, fact.origin, fact.claimed_us))
         for broker in events.gone:
             if broker not in cluster_state.retired:
-                events.come_back(broker)
+                events.reinstate(broker)
         for broker in cluster_state.retired.difference(events.gone):
             self.perform(events.remove(now, broker))
 
     def report_loss(self, broker: str) -> None:
-        """A broker has lost its disk, and what it was to bring: all that are durable are told."""
+        """Queue a loss marker for every durable subscription: a broker's disk is lost, and with it
+        the events that it had yet to send.
+        """
         now, wall_us, loss = self.at.now, self.at.wall_us, self._loss(broker)
         self.perform(self.durability.events.report_loss(now, wall_us, loss))
 
     def _report_own_loss(self) -> None:
-        """An earlier incarnation of this broker had a log that is lost. If its number is above
-        that of the present one, as the clock was put back, another one is begun.
+        """Report the lost log of an earlier incarnation of this broker. Log numbers come from the
+        clock: if that was set back, the lost log has the greater number, and another is begun.
         """
         cluster_state, events = self.durability.cluster_state, self.durability.events
         lost, cluster_state.lost_log = cluster_state.lost_log, 0
@@ -538,7 +540,7 @@ class Core:
         self.perform(events.begin_log(now, wall_us, lost + 1, loss, callbacks))
 
     def _retry_own_loss(self, lost: int, _reason: str) -> None:
-        """The disk refused what is lost with a log, and the log that actions: it is tried again."""
+        """Remember a lost log for the next attempt: the disk refused its report and the new log."""
         cluster_state = self.durability.cluster_state
         cluster_state.lost_log = max(lost, cluster_state.lost_log)
         self._finish_catch_up()
@@ -549,7 +551,7 @@ class Core:
         return LossMarker.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
 
     def _warn_unbelieved(self) -> None:
-        """Facts that were not believed are told of."""
+        """Log facts that failed verification."""
         cluster_state = self.durability.cluster_state
         unbelieved, cluster_state.unbelieved = cluster_state.unbelieved, []
         for name, fact, reason in unbelieved:
@@ -557,12 +559,12 @@ class Core:
             self.warn("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
 
     def _report_damage(self, entry: int, **whose: str) -> None:
-        """An entry that nobody can read any more: whose events were in it, if that is known."""
-        heading, known = self.durability.events.heading(entry), {}
+        """Log an unreadable entry, with the publisher and numbers of its events where known."""
+        heading, details = self.durability.events.heading(entry), {}
         if heading.publisher != ANYBODY:
-            known = heading._asdict()
-            del known["wall_us"]
-        self.report("error", "entry_lost", entry=entry, **known, **whose)
+            details = heading._asdict()
+            del details["wall_us"]
+        self.report("error", "entry_lost", entry=entry, **details, **whose)
 
     def _send_facts(self, neighbour: Neighbour, facts: Facts) -> None:
         if self.neighbours.get(neighbour.name) is neighbour:
@@ -571,24 +573,24 @@ class Core:
     def _write_facts(self, version: int, facts: list[Fact]) -> None:
         cluster_state = self.durability.cluster_state
 
-        def untold(_reason: str) -> None:
-            """A full disk does not keep a broker from telling what live events go by."""
+        def publish_live(_reason: str) -> None:
+            # A full disk must not stop live events, which are routed by facts of an incarnation.
             cluster_state.tell(version, only=OF_AN_INCARNATION)
 
-        def told() -> None:
+        def publish() -> None:
             cluster_state.tell(version)
             self.settling.written()
 
-        self.fact_writer.write(facts, told, untold)
+        self.fact_writer.write(facts, publish, publish_live)
 
     # --- durable subscriptions ---
 
     def _apply_claim(self, claim: Claim) -> None:
-        """A claim is on the disk: who lives here is entered, who has gone is told."""
+        """Apply a claim that is on the disk: add or detach the subscription, and announce it."""
         durability, subject = self.durability, claim.subject
         durability.interests.learn(claim)
         if claim.is_over:
-            durability.bookmarks.drop(subject)  # also if somebody has started over meanwhile
+            durability.bookmarks.drop(subject)  # also if the name was taken by a new one meanwhile
         durable = durability.here.get(subject)
         if claim.home == self.name:
             if durable is None:
@@ -598,13 +600,14 @@ class Core:
             durable.claim = claim
         elif durable is not None and claim == durability.newest(subject):
             self._handle_moved(durable, claim)
-        durability.say(claim)
+        durability.announce(claim)
 
     def _handle_moved(self, durable: Durable, claim: Claim) -> None:
-        """Another broker has claimed what is here, or its owner has ended it there."""
+        """Give up a durable subscription that another broker has claimed or ended."""
         durability = self.durability
         if durable.claim is not None and is_outdated(claim, durable.claim):
-            # That was before its owner came here, and is heard only now: claim it above that.
+            # The owner left that broker before it came here, and the claim arrives late. It has
+            # the greater number all the same, so this broker must claim with a greater one.
             record = durability.record(durable)
             self.perform(durability.events.open(self.at.now, durable.claim, record, None))
             return
@@ -615,7 +618,7 @@ class Core:
         self.report("info", event, subscription=durable.subject, to=claim.home)
 
     def end_durable(self, subject: str, callbacks: Callbacks | None = None) -> None:
-        """A durable subscription is over, by the word of its owner."""
+        """End a durable subscription at its owner's request."""
         durable, claim = self.durability.here[subject], self.durability.newest(subject)
         session_epoch = durable.session_epoch
         if session_epoch == NO_SESSION_EPOCH and claim is not None:
@@ -623,8 +626,8 @@ class Core:
         self._end(subject, session_epoch, callbacks)
 
     def end_lease(self, subject: str) -> None:
-        """A durable subscription is over as nobody has come for it: its owner is informed if it
-        comes later (`Claim.is_lapsed`).
+        """End a durable subscription whose lease has expired. Its owner is informed if it comes
+        back (`Claim.is_lapsed`).
         """
         self._end(subject, NO_SESSION_EPOCH, None)
 
@@ -633,7 +636,7 @@ class Core:
         self.perform(events.end(self.at.now, Claim(subject, 0, "", *session_epoch), callbacks))
 
     def evict(self, durable: Durable) -> None:
-        """It is heard elsewhere now, or over: whoever has it here is told."""
+        """Detach a durable subscription that has moved or ended, and notify its session here."""
         if durable.session is not None:
             problem = (
                 f"{durable.subject} is heard elsewhere now, or was ended there; subscribe again to "
@@ -645,7 +648,7 @@ class Core:
         self.release(durable)
 
     def release(self, durable: Durable) -> None:
-        """The owner of a durable subscription is here no longer."""
+        """Detach a durable subscription from its session; from now on it only collects events."""
         session = durable.session
         if session is not None:
             session.let_go(durable.key)
@@ -656,22 +659,23 @@ class Core:
             self.route(self.router.detach(durable.peer))
 
     def pump(self, durable: Durable) -> None:
-        """Send what waits for a durable subscription to its owner, as far as the window allows."""
+        """Send the backlog of a durable subscription to its owner, as far as the window allows."""
         session, events = durable.session, self.durability.events
-        if session is None or durable.claim is None:  # what waits may be for one before it
+        # Until its claim is stored, the backlog may belong to an earlier one of the same name.
+        if session is None or durable.claim is None:
             return
         while session.link is not None and session.has_room:
             if not durable.has_room:
-                return  # it goes on with the next acknowledgement
+                return  # the next acknowledgement resumes it
             delivery = events.delivery(durable.subject, durable.sent)
             if delivery is None:
                 return
             durable.send(delivery.offset, delivery.parcel.held_bytes)
             if delivery.is_damaged:
                 self._report_damage(delivery.entry, subscription=durable.subject)
-            notice = LossMarker.of(delivery.parcel)
-            if notice is not None:
-                for message in notice.told(durable.key, delivery.offset):
+            marker = LossMarker.of(delivery.parcel)
+            if marker is not None:
+                for message in marker.told(durable.key, delivery.offset):
                     session.say(self.out, message)
             else:
                 whole = Deliver(delivery.parcel, delivery.rows, durable.key, delivery.offset)
@@ -681,14 +685,16 @@ class Core:
     # --- towards other brokers ---
 
     def _path_to(self, broker: str) -> object:
-        """Return what tells the way to a broker from others: its first link, in this session."""
+        """Return the identity of the path to a broker: the session of its first link, None if no
+        path leads there. A new session of the same neighbour counts as another path.
+        """
         hop = self.durability.cluster_state.next_hop(broker)
         neighbour = None if hop is None else self.neighbours.get(hop)
         return None if neighbour is None else neighbour.id
 
     def send_towards(self, broker: str, message: Carry | EntriesStored, sender: str = "") -> None:
-        """Send what goes to another broker to the next on the way, if there is one. What is lost
-        is sent again by its origin.
+        """Forward a message to the next hop on the path to a broker, but never back to `sender`.
+        Without a next hop it is dropped: its origin retransmits.
         """
         hop = self.durability.cluster_state.next_hop(broker)
         neighbour = None if hop is None else self.neighbours.get(hop)
@@ -702,51 +708,50 @@ class Core:
             neighbour.say(self.out, message)
 
     def _receivable(self, neighbour: Neighbour, carry: Carry) -> Carry:
-        """Return the part of carried events that a neighbour may receive: the rest has no way to
-        its homes that its grant allows. The entry goes on without it, as those behind it are to
-        follow it.
+        """Return an entry with only the events that a neighbour may receive. It is forwarded even
+        without any: the home accepts the entries behind it only after this one (D1).
         """
         if neighbour.principal.may_receive_all:
             return carry
-        notice = LossMarker.of(carry.parcel)
-        if notice is not None and neighbour.principal.hears_something:
-            return msgspec.structs.replace(carry, parcel=notice.anonymous.parcel)
-        mask = hearable(neighbour.principal, carry.parcel)
+        marker = LossMarker.of(carry.parcel)
+        if marker is not None and neighbour.principal.receives_something:
+            return msgspec.structs.replace(carry, parcel=marker.anonymous.parcel)
+        mask = receivable(neighbour.principal, carry.parcel)
         withheld = len(mask) - int(mask.sum())
         if withheld:
             self.warn("withheld", neighbour.name, withheld, homes=[carry.home])
         return without(carry, mask)
 
-    def resume_sending(self, party: PeerSession) -> None:
-        """The window has opened, or the party is back: go on with what waits for it."""
-        if isinstance(party, Neighbour):
-            self.table_sync.resume(party)
-        party.send_waiting(self.out)
-        if isinstance(party, Session):
-            while party.stalled and party.link is not None and party.has_room:
-                durable = next(iter(party.stalled))
-                del party.stalled[durable]
+    def resume_sending(self, session: PeerSession) -> None:
+        """Send a session's backlog: its window has opened, or it has reconnected."""
+        if isinstance(session, Neighbour):
+            self.table_sync.resume(session)
+        session.send_waiting(self.out)
+        if isinstance(session, Session):
+            while session.stalled and session.link is not None and session.has_room:
+                durable = next(iter(session.stalled))
+                del session.stalled[durable]
                 self.pump(durable)
 
 
 def _permitted(session: Session, delivery: Deliver) -> Deliver:
-    """A delivery without rows that its receiver may not receive, now that it is sent: what waited
-    may have been assigned under a wider grant.
+    """Return a delivery without rows that the grant denies by now: rows of the backlog may have
+    been matched under a wider grant.
     """
     if session.principal.may_receive_all:
         return delivery
     parcel = delivery.parcel
-    mask = unpack_mask(delivery.rows, len(parcel)) & hearable(session.principal, parcel)
+    mask = unpack_mask(delivery.rows, len(parcel)) & receivable(session.principal, parcel)
     return Deliver(parcel.select(mask), None, delivery.key, delivery.entry)
 
 
-def _level(complaint: str) -> str:
-    return "error" if complaint in _FAULTS else "warning"
+def _level(event: str) -> str:
+    return "error" if event in _FAULTS else "warning"
 
 
-def _nothing() -> None:
+def _ignore_success() -> None:
     pass
 
 
-def _never_mind(_reason: str) -> None:
+def _ignore_failure(_reason: str) -> None:
     pass

@@ -149,7 +149,7 @@ class Durability:
         is_own = origin in (self.name, known.home)
         return is_own or known.is_over or self.cluster_state.hears(origin, known.filter)
 
-    def say(self, claim: Claim) -> None:
+    def announce(self, claim: Claim) -> None:
         """Announce a claim unless the network has it: that a subscription lives here, or that it
         is over.
         """

@@ -311,7 +311,7 @@ class DurableEvents:
             return []
         return self.append(now, [Renew(home, log)], None)
 
-    def uncork(
+    def catch_up(
         self,
         now: float,
         wall_us: int,
@@ -352,7 +352,7 @@ class DurableEvents:
         """A share for each durable subscription, also where its claim is under way."""
         return self._shares(self.claims.subjects(self.overlay), {})
 
-    def come_back(self, home: str) -> None:
+    def reinstate(self, home: str) -> None:
         """A broker that was thought to be gone for good is there."""
         self._gone.pop(home, None)
 

@@ -1,7 +1,7 @@
-"""Effects that a node asks of its host, and the journal that the host must give it.
+"""Effects that a node asks of its host, and the journal that the host must provide.
 
-A node does no input or output itself: it is handed an input and its time, and answers with effects,
-to be carried out in their order. The simulator and the server carry out the same ones.
+A node does no I/O. It gets an input with its time and returns effects, which the host carries out
+in their order. The simulator and the server carry out the same effects.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Moment(NamedTuple):
 
 
 class Send(msgspec.Struct, frozen=True):
-    """Write a message to a connection, after those before it."""
+    """Write a message to a connection, after those sent before."""
 
     link: int
     message: Message
 
 
 class Close(NamedTuple):
-    """Close a connection once everything before is written. The host need not call `lost` then."""
+    """Close a connection once all messages before are written. The host need not call `lost`."""
 
     link: int
     reason: str
@@ -57,7 +57,7 @@ class Tune(NamedTuple):
 
 
 class Dial(NamedTuple):
-    """Connect to a broker, and again whenever that fails or the connection is lost.
+    """Connect to a broker, and reconnect after each failure or loss.
 
     Each connection is handed to `dial` with this address, each failure to `unreachable`.
     """
@@ -68,7 +68,7 @@ class Dial(NamedTuple):
 
 
 class StopDialing(NamedTuple):
-    """Stop dialling an address. An open connection stays."""
+    """Stop dialing an address. An open connection stays."""
 
     url: str
 
@@ -104,7 +104,7 @@ ANYBODY: Final = "*"
 
 
 class Heading(NamedTuple):
-    """The publisher of an entry's events, their first and last numbers, and when they came."""
+    """The publisher of an entry's events, their first and last numbers, and their arrival time."""
 
     publisher: str
     """`ANYBODY` if the events have no numbers."""
@@ -121,14 +121,14 @@ class Stored(NamedTuple):
     operations: Iterable[Operation] = ()
     """The operations, of which durable state is the fold (`palio.node.queues`)."""
     last_offset: int = 0
-    """The last offset that was used, also by entries that are deleted."""
+    """The last offset in use, deleted entries included."""
     subscriptions: Sequence[PutSubscription] = ()
     """The durable subscriptions that live here."""
     facts: Sequence[Fact] = ()
     time_us: int = 0
-    """The time of the last publication that the journal knows of."""
+    """The time of the last publication in the journal."""
     bookmarks: Mapping[str, bytes] = MappingProxyType({})
-    """By durable subscription that has one."""
+    """By durable subscription, if it has a bookmark."""
 
 
 class Store(Protocol):
@@ -138,7 +138,7 @@ class Store(Protocol):
         """Return everything but the events. Called once, as the node starts."""
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
-        """Return those of the entries that exist, in order. `JournalDamaged` names a bad one."""
+        """Return the entries that exist, in order. `JournalDamaged` names a damaged one."""
 
     def heading(self, entry: int) -> Heading | None:
-        """Return the heading of an entry whose events are damaged; None if it is damaged, too."""
+        """Return the heading of an entry whose events are damaged; None if that is damaged, too."""

@@ -27,13 +27,13 @@ from palio.protocol.messages import Fact, Facts
 
 
 class _Appending(Protocol):
-    """Appends operations, then calls back on success or on failure (`Core.append`)."""
+    """Appends operations, on_success calls back on success or on failure (`Core.append`)."""
 
     def __call__(
         self,
         operations: Iterable[Operation],
-        then: Callable[[], None],
-        otherwise: Callable[[str], None],
+        on_success: Callable[[], None],
+        on_failure: Callable[[str], None],
     ) -> object: ...
 
 
@@ -65,8 +65,8 @@ class FactWriter:
     def write(
         self,
         news: Sequence[Fact],
-        then: Callable[[], None],
-        otherwise: Callable[[str], None],
+        on_success: Callable[[], None],
+        on_failure: Callable[[str], None],
     ) -> None:
         """Write new facts. `UnpublishedFacts` takes care of this broker's own facts that are
         refused.
@@ -74,7 +74,7 @@ class FactWriter:
 
         def written() -> None:
             self._under_way -= 1
-            then()
+            on_success()
 
         def refused(reason: str) -> None:
             self._under_way -= 1
@@ -82,7 +82,7 @@ class FactWriter:
                 if fact.origin != self._cluster_state.name:
                     self._refused.pop((fact.origin, fact.subject), None)
                     self._refused[fact.origin, fact.subject] = fact
-            otherwise(reason)
+            on_failure(reason)
 
         self._under_way += 1
         self._append((PutFacts(tuple(news)),), written, refused)

@@ -6,15 +6,15 @@
         +-- send, close, append, wake_at --+
 ```
 
-1. The node gets one input at a time, and its effects are carried out before the next. So no port
-   may call the host back while the host calls it: it must do so later.
-2. The node asks to be woken by `wake_at`. The clock rings at the earliest time that was asked for.
-3. A host that was stopped does nothing. A broker that restarts gets a new host, so what was under
-   way for the old one is ignored.
-4. A broker without multicast has no `MulticastPort`, and its node casts nothing. One that does not
-   dial has no `DialPort`.
+1. The node gets one input at a time, and its effects are carried out before the next. So a port
+   must not call the host while the host calls the port, only later.
+2. The node asks to be woken by `wake_at`. The clock rings at the earliest time requested.
+3. A stopped host ignores everything. A broker that restarts gets a new host, so answers that were
+   pending for the old one have no effect.
+4. A broker without multicast has no `MulticastPort`, and its node casts nothing. A broker that
+   does not dial has no `DialPort`.
 
-The server, the simulated world and `palio.testing` differ only in the ports.
+The server, the simulated world and `palio.testing` differ only in their ports.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Machine(Protocol):
         """Handle the loss of a connection."""
 
     def principal(self, link: int) -> Principal:
-        """Return the principal at the other end of a connection that was greeted."""
+        """Return the principal at the other end of a connection after its handshake."""
 
-    def heard(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
+    def receive_datagram(self, datagram: Datagram, at: Moment) -> Sequence[Effect]:
         """Handle a datagram that a broker of the network has sent."""
 
     def stored(self, ticket: int, at: Moment) -> Sequence[Effect]:
@@ -93,7 +93,7 @@ class Machine(Protocol):
         """Handle an `Append` that the journal refused: nothing of it is on the disk."""
 
     def writable(self, at: Moment) -> Sequence[Effect]:
-        """Resume appends: the journal takes them again, after one that it refused."""
+        """Resume appends: the journal accepts them, after one that it refused."""
 
     def keep(self, record: Record, answered: Answered, at: Moment) -> Sequence[Effect]:
         """Store or delete a record for a front."""
@@ -102,15 +102,15 @@ class Machine(Protocol):
         """Do the work that is due. Called at `wake_at` or later."""
 
     def leave(self, at: Moment) -> Sequence[Effect]:
-        """Let ways lead round this broker, which is to be closed soon."""
+        """Prepare to close: have paths avoid this broker, and redirect its clients."""
 
     @property
     def is_leaving(self) -> bool:
-        """True if the broker is about to go, and takes no clients of fronts."""
+        """True if the broker is shutting down or drained, and accepts no clients of fronts."""
 
     @property
     def is_free_to_go(self) -> bool:
-        """True if, after `leave`, all ways lead round the broker."""
+        """True after `leave`, once paths avoid the broker and its clients have left."""
 
     def close(self, at: Moment) -> Sequence[Effect]:
         """Close all connections, with a `Bye`."""
@@ -126,15 +126,15 @@ class LinkPort(Protocol):
         """Write a message after those before it."""
 
     def close(self, reason: str, /) -> None:
-        """Close it once everything before is written. Hand in nothing more that it brings."""
+        """Close it once all messages sent before are written. Hand in no further input from it."""
 
 
 class StorePort(Protocol):
-    """The journal, as it is written."""
+    """The writer of the journal."""
 
     def append(self, append: Append) -> None:
         """Write soon, in order, and call `Host.answered` for each append, in the same order. After
-        a refusal refuse all, until the disk takes writes again; then call `Host.writable`.
+        a refusal refuse all appends until the disk accepts writes; then call `Host.writable`.
         """
 
 
@@ -152,7 +152,7 @@ class DialPort(Protocol):
     """A port that connects to other brokers."""
 
     def dial(self, url: str, name: str, /) -> None:
-        """Connect, and again whenever that fails or the connection is lost, until `undial`."""
+        """Connect, and reconnect after each failure or loss, until `undial`."""
 
     def undial(self, url: str, /) -> None:
         """Stop connecting there. An open connection stays."""
@@ -165,7 +165,7 @@ class ClockPort(Protocol):
         """Return the time, by both clocks."""
 
     def wake_at(self, at: float) -> None:
-        """Call `Host.tick(at)` at that time, instead of any time that was asked for before."""
+        """Call `Host.tick(at)` at that time. It replaces any time requested before."""
 
 
 class Host:
@@ -193,11 +193,11 @@ class Host:
         """When the clock rings."""
 
     def start(self) -> None:
-        """Begin, with what the journal holds."""
+        """Begin, with the content of the journal."""
         self._perform(self.machine.start(self._clock.moment()))
 
     def leave(self) -> None:
-        """Let ways lead round the broker, before it is closed."""
+        """Have paths avoid the broker, before it is closed."""
         self._perform(self.machine.leave(self._clock.moment()))
 
     def close(self, reason: str) -> None:
@@ -226,7 +226,7 @@ class Host:
         self._perform(self.machine.accept(number, self._clock.moment(), principal))
 
     def dial(self, number: int, link: LinkPort, peer: str = "", url: str = "") -> None:
-        """Hand in a connection that was dialled; `peer` is the other broker's name, if known."""
+        """Hand in a connection that was dialed; `peer` is the other broker's name, if known."""
         self.links[number] = link
         self._perform(self.machine.dial(number, self._clock.moment(), peer, url))
 
@@ -240,8 +240,8 @@ class Host:
         self._perform(self.machine.reachable_at(url, self._clock.moment()))
 
     def receive(self, number: int, message: Message, *, up_to: int | None = None) -> None:
-        """Hand in a message. One that is divisible may be handed in several times: this time its
-        rows up to `up_to` are handled, or all that are left if that is None.
+        """Hand in a message. A divisible one may be handed in several times, each time with its
+        rows up to `up_to`; None stands for all remaining rows.
         """
         if self.is_running:
             at = self._clock.moment()
@@ -259,10 +259,10 @@ class Host:
         self._perform(self.machine.lost(number, self._clock.moment()))
         return True
 
-    def heard(self, datagram: Datagram) -> None:
+    def receive_datagram(self, datagram: Datagram) -> None:
         """Hand in a datagram."""
         if self.is_running:
-            self._perform(self.machine.heard(datagram, self._clock.moment()))
+            self._perform(self.machine.receive_datagram(datagram, self._clock.moment()))
 
     # --- store and clock ---
 
@@ -276,7 +276,7 @@ class Host:
                 self._perform(self.machine.failed(ticket, reason, at))
 
     def writable(self) -> None:
-        """Hand in that the store takes writes again, after one that it refused."""
+        """Hand in that the store accepts writes, after one that it refused."""
         if self.is_running:
             self._perform(self.machine.writable(self._clock.moment()))
 
@@ -288,8 +288,8 @@ class Host:
             answered("the broker is stopping")
 
     def tick(self, due: float) -> None:
-        """Wake the node. The clock calls this, as it was asked to do at `due`."""
-        if due == self.alarm_at:  # any other alarm was replaced since
+        """Wake the node. The clock calls this at `due`, the time that was requested."""
+        if due == self.alarm_at:  # any other alarm has been replaced
             self.alarm_at = inf
             at = self._clock.moment()
             # A clock may ring early by its resolution, and the node may want a later time by now.
@@ -316,7 +316,7 @@ class Host:
                     self._report(effect)
                 else:
                     self._to_ports(effect)
-            except Exception as error:  # noqa: BLE001  # raised once all else is done
+            except Exception as error:  # noqa: BLE001  # raised after the other effects
                 fault = fault or error
         # A later time needs no call of the clock: the alarm then rings early, and sets the next.
         wake_at = self.machine.wake_at

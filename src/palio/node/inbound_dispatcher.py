@@ -196,12 +196,12 @@ class InboundDispatcher:
         core = self._core
         if isinstance(control, Batch | Flood):
             self._tell_unread(neighbour, control)
-        heard, denied = core.assembling.heard(neighbour.principal, control)
+        heard, denied = core.assembling.restrict_incoming(neighbour.principal, control)
         if denied:
             core.warn("beyond_grant", neighbour.name, denied, said=type(control).__name__)
         if heard is not None:
             core.route(core.router.receive(neighbour.peer, heard))
-        core.tree_changed(neighbour, control)
+        core.note_tree_change(neighbour, control)
 
     def _tell_unread(self, neighbour: Neighbour, control: Batch | Flood) -> None:
         """Log filters that could not be read, and what becomes of them."""

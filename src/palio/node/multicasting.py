@@ -223,7 +223,7 @@ class Multicasting:
 
     # --- from other brokers ---
 
-    def heard(self, datagram: Datagram) -> None:
+    def receive_datagram(self, datagram: Datagram) -> None:
         """A datagram came."""
         place, members = self._member(datagram.plan, datagram.group)
         if place < 0 or len(datagram.counts) != 4 * members or datagram.source == self.name:

@@ -1,7 +1,8 @@
 """`Node`: one broker as a state machine (docs/concepts/node.md).
 
-It is handed what happened and when, and answers with effects. It knows no clock, no socket and no
-disk, and whatever it answers depends only on the calls made so far, in their order.
+Each input is a method call with its time, and returns a list of effects. The node has no clock, no
+socket and no disk: its effects depend only on the calls made so far, in their order. So every test
+and every simulation repeats exactly.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from palio.protocol.streams import Stream
 from palio.routing.protocol import Router
 
 _FREQUENT: Final = (Publish, Forward, Ping, Pong)
-"""The messages that come often. If one leads to more than effects, `Core.has_follow_up` says so."""
+"""Messages on the hot path. Their handlers set `Core.has_follow_up` if `settle_up` must run."""
 
 
 class Node:
@@ -138,13 +139,12 @@ class Node:
             self._cancelling.unfinished,
             self._publishing.reroutes.waiting,
         )
-        """That of which every `tick` does a piece."""
+        """Work queues, of which every `tick` handles a slice."""
         self._link_state_batcher = LinkStateBatcher(self._core)
         self._is_closing = False
-        self._round: Iterator[int] | None = None
-        """The rest of a look round that has begun."""
-        self._round_at = 0.0
-        """When the next one is due."""
+        self._sweep: Iterator[int] | None = None
+        """The rest of a sweep over all connections and leases that has begun."""
+        self._next_sweep_at = 0.0
         self.wake_at = 0.0
         """When the node next wants `tick`."""
 
@@ -155,30 +155,30 @@ class Node:
 
     @property
     def is_leaving(self) -> bool:
-        """True if it is about to go, or was drained."""
+        """True if the broker is shutting down, or was drained."""
         return self._leaving.is_leaving
 
     @property
     def is_free_to_go(self) -> bool:
-        """After `leave`: whether all ways that can lead round this broker do, and all clients that
-        can go have gone.
+        """True after `leave`, once paths avoid this broker and its clients have left, as far as
+        there are other paths and brokers.
         """
-        return self._leads_round and self._leaving.has_gone
+        return self._is_bypassed and self._leaving.has_gone
 
     @property
-    def _leads_round(self) -> bool:
-        """True if all ways that can lead round this broker do."""
+    def _is_bypassed(self) -> bool:
+        """True if every path that can avoid this broker does."""
         return self._core.router.is_in_order and not len(self._publishing.publish_barrier)
 
     @property
-    def _has_left(self) -> bool:
-        """True if nobody but clients here misses anything once this broker is gone."""
-        has_pending_updates = any(each.queued_bytes for each in self._core.neighbours.values())
-        has_pending_updates = has_pending_updates or bool(self._publishing.reroutes.waiting)
-        return self.is_leaving and self._leads_round and not has_pending_updates
+    def _is_expendable(self) -> bool:
+        """True if no other broker loses events or updates once this one is gone."""
+        has_backlog = any(peer.queued_bytes for peer in self._core.neighbours.values())
+        has_backlog = has_backlog or bool(self._publishing.reroutes.waiting)
+        return self.is_leaving and self._is_bypassed and not has_backlog
 
     def principal(self, link: int) -> Principal:
-        """The principal at the other end of a connection that was greeted."""
+        """Return the principal at the other end of a connection after its handshake."""
         state = self._links.get(link)
         assert state is not None and state.party is not None, "it was welcomed"
         return state.party.principal
@@ -194,10 +194,11 @@ class Node:
     # --- inputs ---
 
     def start(self, at: Moment) -> list[Effect]:
-        """Begin, with what the journal holds."""
+        """Begin, with the content of the journal."""
         core = self._core
         core.at = at
-        self.wake_at = self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        self._next_sweep_at = self.wake_at
         self._failure_detector.begin()
         self._peer_discovery.begin()
         self._membership.begin()
@@ -208,33 +209,32 @@ class Node:
         return self._effects()
 
     def accept(self, link: int, at: Moment, principal: str = "") -> list[Effect]:
-        """Someone connected; `principal` is the name that the transport has proven, if any."""
+        """Take a new connection; `principal` is the name that the transport has proven, if any."""
         self._core.at = at
         self._links.open(link, dialed=False, transport_name=principal)
         return self._effects()
 
     def dial(self, link: int, at: Moment, peer: str = "", url: str = "") -> list[Effect]:
-        """A connection to a broker was made at an address; `peer` is its name, if that is known
-        already.
-        """
+        """Greet the broker at a connection that was dialed; `peer` is its name, if known."""
         core = self._core
         core.at = at
         self._peer_discovery.dialled(url)
-        known = core.neighbours.get(peer)
-        if known is not None and known.link is not None:
-            # It has dialled meanwhile: what comes by that link is not to be sent again by this one.
+        neighbour = core.neighbours.get(peer)
+        if neighbour is not None and neighbour.link is not None:
+            # The peer has dialed meanwhile. A second link would make it retransmit messages that
+            # are in flight on the first.
             core.out.append(Close(link, "duplicate"))
             return self._effects()
         introduction = self._links.open(link, dialed=True, url=url)
-        stream = Stream() if known is None else known.stream
-        session = "" if known is None else known.id
+        stream = Stream() if neighbour is None else neighbour.stream
+        session = "" if neighbour is None else neighbour.id
         seeks = self._peer_discovery.seeks(url)
         hello = introduction.hello(session, stream.received, seeks=seeks)
         core.out.append(Send(link, hello))
         return self._effects()
 
     def unreachable(self, url: str, reason: str, at: Moment) -> list[Effect]:
-        """No connection could be made to an address, this time."""
+        """Note that one attempt to connect to an address has failed."""
         self._core.at = at
         self._core.report("debug", "unreachable", url=url, reason=reason[:REASON_CHARS])
         self._peer_discovery.unreachable(url)
@@ -242,7 +242,7 @@ class Node:
         return self._effects()
 
     def reachable_at(self, url: str, at: Moment) -> list[Effect]:
-        """Where others can reach this broker; empty if they cannot. All brokers are told."""
+        """Announce this broker's address to all others; empty if it has none."""
         self._core.at = at
         self._core.address_book.tell(url)
         return self._effects()
@@ -250,18 +250,18 @@ class Node:
     def receive(
         self, link: int, message: Message, at: Moment, *, up_to: int | None = None
     ) -> list[Effect]:
-        """A message came. Whatever is wrong with it is answered, never raised. See `Machine`."""
+        """Handle a message, or its rows up to `up_to`. Errors are answered, never raised."""
         core = self._core
         core.at = at
         state = self._links.get(link)
         if state is None:
-            return []  # closed by us; it was on its way
+            return []  # this node has closed the link with the message in flight
         state.heard = at.now
         kind = type(message)
         core.has_follow_up = kind not in _FREQUENT or core.assembling.router is not None
         if kind in UNCOUNTED:
             try:
-                self._about_connection(link, state, message)
+                self._handle_uncounted(link, state, message)
             except PalioError as error:
                 core.has_follow_up = True
                 self._membership.refused(state, error)
@@ -271,7 +271,7 @@ class Node:
                 self._inbound_dispatcher.take(state.party, message, up_to)
             except PalioError as error:
                 self._refuse(link, state, error)
-            except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
+            except Exception as error:  # noqa: BLE001  # our fault ends no session
                 problem = core.fault(kind.__name__, error)
                 reason = f"the broker failed on this {kind.__name__} ({problem})"
                 failed = IllegalMessage(f"link {link}", reason)
@@ -280,7 +280,7 @@ class Node:
         return self._effects()
 
     def illegal(self, link: int, error: PalioError, at: Moment) -> list[Effect]:
-        """Bytes came that are no message."""
+        """Refuse bytes that are no message."""
         self._core.at = at
         state = self._links.get(link)
         if state is not None:
@@ -288,47 +288,47 @@ class Node:
         return self._effects()
 
     def lost(self, link: int, at: Moment) -> list[Effect]:
-        """A connection broke."""
+        """Handle the loss of a connection."""
         self._core.at = at
         self._links.lost(link)
         return self._effects()
 
-    def heard(self, datagram: Datagram, at: Moment) -> list[Effect]:
-        """A datagram came that a broker of the network has sent; nothing else is handed in."""
+    def receive_datagram(self, datagram: Datagram, at: Moment) -> list[Effect]:
+        """Handle a datagram, which the host has verified to be from a broker of the network."""
         self._core.at = at
         try:
-            self._publishing.multicasting.heard(datagram)
-        except Exception as error:  # noqa: BLE001  # a fault of ours is told, and ends nobody else
+            self._publishing.multicasting.receive_datagram(datagram)
+        except Exception as error:  # noqa: BLE001  # our fault ends no session
             self._core.fault("Datagram", error)
         return self._effects()
 
     def stored(self, ticket: int, at: Moment) -> list[Effect]:
-        """An `Append` is on the disk."""
+        """Continue after an `Append` that is on the disk."""
         core = self._core
         core.at = at
         core.perform(core.durability.events.stored(at.now, ticket))
         return self._effects()
 
     def failed(self, ticket: int, reason: str, at: Moment) -> list[Effect]:
-        """An `Append` could not be written; nothing of it is on the disk."""
+        """Handle an `Append` that the journal refused; nothing of it is on the disk."""
         self._core.at = at
         self._core.failed(ticket, reason)
         return self._effects()
 
     def writable(self, at: Moment) -> list[Effect]:
-        """The journal takes writes again, after one that it refused."""
+        """Resume appends: the journal accepts them, after one that it refused."""
         self._core.at = at
         self._core.writable()
         return self._effects()
 
     def keep(self, record: Record, answered: Answered, at: Moment) -> list[Effect]:
-        """A front keeps something, or keeps it no longer."""
+        """Store or delete a record for a front, and call `answered` with the outcome."""
         self._core.at = at
         self._core.append((record,), partial(answered, None), answered)
         return self._effects()
 
     def tick(self, at: Moment) -> list[Effect]:
-        """Time has passed: look round, in pieces with other inputs between them."""
+        """Do the work that is due. A sweep runs in slices, so that other inputs get their turn."""
         core = self._core
         core.at = at
         core.lag.note(at.now - self.wake_at, at.now, core.durability.cluster_state.heard_of)
@@ -350,42 +350,42 @@ class Node:
             self._publishing.reroutes.go_on()
             self._peers.let_go()
             core.table_sync.go_on()
-            self._cancelling.go_on()
+            self._cancelling.do_slice()
             self._leaving.go_on()
-        if is_due and at.now < self._round_at:
-            self.wake_at = at.now if self._round else self._round_at
+        if is_due and at.now < self._next_sweep_at:
+            self.wake_at = at.now if self._sweep else self._next_sweep_at
             return self._effects()
-        if self._round is None:
-            late = max(0.0, at.now - self._round_at)
-            self._round = chain(self._failure_detector.round(late=late), self._leaving.look())
+        if self._sweep is None:
+            late = max(0.0, at.now - self._next_sweep_at)
+            self._sweep = chain(self._failure_detector.round(late=late), self._leaving.look())
         self.wake_at = at.now
         done = 0
-        for steps in self._round:
+        for steps in self._sweep:
             done += steps
             if done >= STEPS:
                 break
         else:
-            self._round = None
-            self._round_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
-            self.wake_at = self._round_at
+            self._sweep = None
+            self._next_sweep_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+            self.wake_at = self._next_sweep_at
         return self._effects()
 
     def leave(self, at: Moment) -> list[Effect]:
-        """This broker is about to go: ways are to lead round it, and clients to go elsewhere."""
+        """Prepare to close: have paths avoid this broker, and redirect its clients."""
         self._core.at = at
         self._leaving.stop()
         return self._effects()
 
     def close(self, at: Moment) -> list[Effect]:
-        """Say goodbye to everybody, and take no more connections."""
+        """Close all connections with a `Bye`, and accept none from now on."""
         self._core.at = at
         self._is_closing = True
         self._publishing.multicasting.flush()
-        has_left = self._has_left
+        is_expendable = self._is_expendable
         for link, state in self._links.all():
             if state.party is not None:
                 state.party.send_ack(self._core.out)
-            in_order = isinstance(state.party, Neighbour) and has_left
+            in_order = isinstance(state.party, Neighbour) and is_expendable
             self._links.close(link, Bye("closed", "the broker is going down", in_order))
         self._core.perform(self._core.durability.events.flush())
         to_keep = self._publishing.times.to_keep()
@@ -395,7 +395,7 @@ class Node:
 
     # --- connections ---
 
-    def _about_connection(self, link: int, state: Link, message: Message) -> None:
+    def _handle_uncounted(self, link: int, state: Link, message: Message) -> None:
         core, party = self._core, state.party
         if type(message) not in (state.handshake if party is None else party.MAY_SAY):
             raise IllegalMessage(f"link {link}", f"{type(message).__name__} out of place")
@@ -417,10 +417,9 @@ class Node:
                 party.seen(count)
                 core.resume_sending(party)
             case Bye():
-                self._farewell(link, state, message)
+                self._handle_bye(link, state, message)
 
-    def _farewell(self, link: int, state: Link, bye: Bye) -> None:
-        """The other end closes the connection."""
+    def _handle_bye(self, link: int, state: Link, bye: Bye) -> None:
         core, party = self._core, state.party
         if party is None and state.dialed and bye.code not in ("closed", "duplicate"):
             core.report("warning", "turned_away", reason=bye.reason[:REASON_CHARS])
@@ -431,10 +430,10 @@ class Node:
         core.out.append(Close(link, bye.code))
 
     def _refuse(self, link: int, state: Link, error: PalioError) -> None:
-        """A counted message could not be taken: the session ends, a new one begins from nothing.
+        """Refuse a counted message: hang up, and end the session, so that a new one starts afresh.
 
-        What was damaged on its way is not the sender's fault: it is sent again as it is, unless
-        that is so again and again.
+        A message damaged in transit is not the sender's fault: its session stays, and the sender
+        retransmits it, until that has failed several times.
         """
         self._core.has_follow_up = True
         party = state.party
@@ -457,7 +456,7 @@ class Node:
         return out
 
     def _follow_up(self) -> None:
-        """Deal with all that the input led to beyond its own effects, and set the next alarm."""
+        """Settle the consequences of the input beyond its own effects, and set the next alarm."""
         core = self._core
         self._link_state_batcher.look()
         core.settle_up()
@@ -474,10 +473,10 @@ class Node:
             self._link_state_batcher.wake_at,
             core.fact_batcher.wake_at,
         )
-        # What only counts from now on, as looks at neighbours do with the first one, may have been
-        # due long ago. An alarm is set for now, then, and is not late.
+        # Work that counts only from now on, such as checks of the first neighbour, may have been
+        # due long ago. Its alarm is set for now: a past time would count as lag of this broker.
         self.wake_at = min(self.wake_at, max(due_at, core.at.now))
 
     def status(self) -> dict[str, Any]:
-        """Counts for people and metrics."""
+        """Return counts for people and metrics."""
         return self._admin_queries.status()

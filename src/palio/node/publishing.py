@@ -18,7 +18,7 @@ from palio.matching.protocol import RowMask
 from palio.model.events import check_times, conform, refuse_system_names
 from palio.model.limits import check_limit
 from palio.model.parcels import Shape, runs, worth_copying
-from palio.node.authority import NO_LIMITS, hearable, publishable
+from palio.node.authority import NO_LIMITS, publishable, receivable
 from palio.node.carrying import Carrying
 from palio.node.core import Callbacks, Core
 from palio.node.durability import NO_DISK, packed
@@ -212,7 +212,7 @@ class Publishing:
             return
         callbacks = self._callbacks(session, parcel.seqs[0], last, stored_at)
         if not core.settings.has_disk:
-            callbacks.otherwise(NO_DISK)
+            callbacks.on_failure(NO_DISK)
             return
         at_homes = stored_at == "home"
         if core.durability.events.is_ready:
@@ -225,7 +225,7 @@ class Publishing:
         try:
             self._keep(parcel, self._wanted(parcel), callbacks, at_homes=at_homes)
         except Exception as error:  # noqa: BLE001  # a fault of ours is no reason for no answer
-            callbacks.otherwise(f"the broker cannot handle these events: {error}")
+            callbacks.on_failure(f"the broker cannot handle these events: {error}")
 
     def _keep(
         self, parcel: Parcel, wanted: Mapping[str, RowMask], callbacks: Callbacks, *, at_homes: bool
@@ -372,7 +372,7 @@ class Publishing:
     ) -> None:
         principal = neighbour.principal
         if not principal.may_receive_all:
-            mask = mask & hearable(principal, parcel)
+            mask = mask & receivable(principal, parcel)
             if not mask.any():
                 return
         sent, rows = _part(neighbour, parcel, mask)

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from palio.model.parcels import Parcel
-from palio.node.authority import Principal, hearable
+from palio.node.authority import Principal, receivable
 from palio.node.core import Core
 from palio.node.limits import HELD_AT_ONCE, MAX_PARTED
 from palio.node.sessions import Neighbour
@@ -68,7 +68,7 @@ class Reroutes:
             session, principal = self._parted[name]
             parcel = message.parcel.select(unpack_mask(message.rows, len(message.parcel)))
             if not principal.may_receive_all:
-                parcel = parcel.select(hearable(principal, parcel))
+                parcel = parcel.select(receivable(principal, parcel))
             done += 1 + len(parcel)
             path = self._core.durability.cluster_state.way(name)
             self._send(parcel, Detour(path, session), durable=message.durable)
@@ -100,7 +100,7 @@ class Reroutes:
         if neighbour is None or len(detour.path) > MAX_DETOUR + 1:
             return
         if not neighbour.principal.may_receive_all:
-            parcel = parcel.select(hearable(neighbour.principal, parcel))
+            parcel = parcel.select(receivable(neighbour.principal, parcel))
         if len(parcel):
             detour = Detour(detour.path[1:], detour.session)
             message = Forward(parcel, None, durable, detour=detour)

@@ -4,7 +4,7 @@
   Connection, LocalLink --message--> Server --> Host --> Node
         ^                                        |
         +-------------------- send, close -------+---- append ----> journal --answered--> Host
-        GroupSockets <--------- cast, tune ------+ <-- heard -- GroupSockets
+        GroupSockets <--------- cast, tune ------+ <-- datagrams -- GroupSockets
 ```
 
 1. The host and its node are called on the loop's thread only. A front that answers a message at
@@ -253,12 +253,12 @@ class Server:
         self.host.receive(connection.number, message, up_to=up_to)
         self._took(type(message).__name__, started)
 
-    def heard(self, datagram: Datagram) -> None:
+    def receive_datagram(self, datagram: Datagram) -> None:
         """Hand a datagram to the node (`multicast.sockets.Owner`)."""
         if datagram.parcel is not None:
             self.traffic.events_in += len(datagram.parcel)
         started = time.perf_counter()
-        self.host.heard(datagram)
+        self.host.receive_datagram(datagram)
         self._took("Datagram", started)
 
     def _took(self, kind: str, started: float) -> None:

@@ -107,8 +107,8 @@ class SimulatedMachine:
         port = None if self._medium is None else self._medium.port(self.name)
         self.host = Host(begun, self, self, report, port, self._dialing)
         if port is not None:
-            heard = self.host.heard
-            port.listener = lambda datagram: self._awake(partial(heard, datagram))
+            receive = self.host.receive_datagram
+            port.listener = lambda datagram: self._awake(partial(receive, datagram))
         self.host.start()
         return begun
 

@@ -99,11 +99,11 @@ class Broker:
             await until(lambda: self.sockets.is_settled)
 
     async def heard(self, times: int) -> list[Plain]:
-        return [plain(call[1]) for call in await self.node.called("heard", times)]
+        return [plain(call[1]) for call in await self.node.called("receive_datagram", times)]
 
     @property
     def has_heard(self) -> list[Plain]:
-        return [plain(call[1]) for call in self.node.calls if call[0] == "heard"]
+        return [plain(call[1]) for call in self.node.calls if call[0] == "receive_datagram"]
 
 
 @asynccontextmanager

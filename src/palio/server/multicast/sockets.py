@@ -3,7 +3,7 @@
 ```
   Host --cast--> seal --> one socket that sends on an interface, from a port of its own
   Host --tune--> Memberships: sockets that join and are never read
-  Host <--heard-- Server <-- open <-- one socket that receives what they have joined
+  Host <--datagram-- Server <-- open <-- one socket that receives what they have joined
 ```
 
 1. What cannot be sent at once is dropped and counted: those who lack it ask for it.
@@ -51,7 +51,7 @@ class Owner(Protocol):
 
     scheduler: LoopScheduler
 
-    def heard(self, datagram: Datagram) -> None:
+    def receive_datagram(self, datagram: Datagram) -> None:
         """A datagram came."""
 
 
@@ -175,7 +175,7 @@ class GroupSockets:
                 counters.heard_bytes += len(piece)
                 datagram = self._opener.open(piece, now())
                 if datagram is not None:
-                    owner.heard(datagram)
+                    owner.receive_datagram(datagram)
             if clock() > until:
                 return False
         return True
