@@ -136,7 +136,7 @@ class Load:
         subscription = await client.subscribe(
             f"n >= 0 AND who LIKE '{kind}%'",
             on_gap=listener.on_gap,
-            durable="all" if listener.durable else "",
+            durable_name="all" if listener.durable else "",
         )
         await client.settled(SETTLE_S)
         self._tasks.append(asyncio.create_task(listener.run(subscription)))

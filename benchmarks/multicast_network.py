@@ -252,7 +252,7 @@ class MulticastNetwork:
     async def _until_all_hear(self) -> None:
         async with asyncio.timeout(READY_S):
             while True:
-                hops = (await self.publisher.trace({"number": 1}))["hops"]
+                hops = (await self.publisher.admin.trace({"number": 1}))["hops"]
                 if len({hop["broker"] for hop in hops if hop.get("matched")}) == len(
                     self._receivers
                 ):
@@ -261,10 +261,10 @@ class MulticastNetwork:
 
     async def _plan(self) -> None:
         """One group of all, of which the publisher's broker knows that all have joined it."""
-        await self.publisher.apply_plan(documents.encode(flooding(self.names)))
+        await self.publisher.admin.apply_plan(documents.encode(flooding(self.names)))
         async with asyncio.timeout(READY_S):
             while True:
-                flows = (await self.publisher.status())["multicast"]
+                flows = (await self.publisher.admin.status())["multicast"]
                 if flows["used"] and len(flows["by_datagrams"]) == len(self._receivers):
                     return
                 await asyncio.sleep(0.05)

@@ -222,7 +222,7 @@ async def reachable(url: str, brokers: int) -> None:
     """Wait until a broker knows the way to all."""
     async with connect(url, name="asks") as client:
         while True:
-            known = (await client.topology())["brokers"].values()
+            known = (await client.admin.topology())["brokers"].values()
             if sum(each["reachable"] for each in known) == brokers:
                 return
             await asyncio.sleep(0.05)

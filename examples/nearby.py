@@ -20,7 +20,7 @@ async def walk(steps: int = 11) -> dict[int, list[str]]:
     seen: dict[int, list[str]] = {}
     async with palio.testing.Network("line:3") as net:
         walker, town = await net.connect("b1", name="walker"), await net.connect("b3", name="town")
-        near = await walker.subscribe(NEAR, x=0, y=0, radius=3)
+        near = await walker.subscribe(NEAR, {"x": 0, "y": 0, "radius": 3})
         for place in range(steps):
             await near.update(x=place)
             await near.settled()  # all brokers know where the walker is

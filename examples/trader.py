@@ -58,7 +58,7 @@ async def trade(count: int = 100) -> tuple[Trader, list[palio.Event], list[palio
     async with palio.Bus() as bus:
         trader = await bus.attach(Trader())
         pattern = await bus.subscribe(REBOUND)
-        reader = await bus.subscribe("EXISTS price", capacity=5, on_gap=gaps.append)
+        reader = await bus.subscribe("EXISTS price", queue_size=5, on_gap=gaps.append)
         for quote in quotes(count):
             await bus.publish(quote)
             await asyncio.sleep(0.001)  # the trader's turn

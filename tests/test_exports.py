@@ -13,6 +13,8 @@ import pytest
 import palio
 
 PUBLIC: Final = {
+    "Admin",
+    "SyncAdmin",
     "AddedPeer",
     "Advertisement",
     "Bus",
@@ -22,14 +24,14 @@ PUBLIC: Final = {
     "Explanation",
     "Filter",
     "Gap",
-    "Late",
+    "LateGap",
     "AdvertisementHandle",
     "Parameter",
     "Parcel",
     "Pattern",
-    "PeerOfBroker",
-    "Published",
-    "Remains",
+    "PeerInfo",
+    "PublishReceipt",
+    "DrainStatus",
     "RemovedPeer",
     "Subscriber",
     "Subscription",
@@ -91,7 +93,7 @@ import asyncio, sys, palio
 async def main():
     palio.connect("palio://127.0.0.1:1"), palio.SyncClient, palio.Subscriber
     async with palio.Bus() as bus:
-        sub = await bus.subscribe("symbol = 'IBM' AND price < :limit", limit=10.0)
+        sub = await bus.subscribe("symbol = 'IBM' AND price < :limit", {"limit": 10.0})
         await bus.subscribe("a = 1 THEN b = 2 WITHIN 30s")
         await bus.publish({"symbol": "IBM", "price": 15.0})
         await bus.publish({"symbol": "IBM", "price": 9.5})

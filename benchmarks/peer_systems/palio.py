@@ -38,7 +38,7 @@ class PalioClient(Client):
         _ = self._connection.publish_nowait(event)
 
     async def keep(self, hear: Hear) -> None:
-        self._take(await self._connection.subscribe("EXISTS n", durable="all"), hear)
+        self._take(await self._connection.subscribe("EXISTS n", durable_name="all"), hear)
 
     async def send_durable(self, event: dict[str, Any]) -> None:
         await self._connection.publish(event, durable=True)

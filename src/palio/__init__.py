@@ -19,19 +19,26 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from palio import client, errors, language, matching, model, spark, testing
+    from palio.client.admin import Admin
     from palio.client.answers import (
         AddedPeer,
         CatalogueEntry,
-        PeerOfBroker,
-        Remains,
+        DrainStatus,
+        PeerInfo,
         RemovedPeer,
         Topology,
         Trace,
     )
-    from palio.client.blocking import SyncAdvertisementHandle, SyncBus, SyncClient, SyncSubscription
+    from palio.client.blocking import (
+        SyncAdmin,
+        SyncAdvertisementHandle,
+        SyncBus,
+        SyncClient,
+        SyncSubscription,
+    )
     from palio.client.bus import Bus
     from palio.client.connection import AdvertisementHandle, Client, connect
-    from palio.client.events import Event, Gap, Late, Published
+    from palio.client.events import Event, Gap, LateGap, PublishReceipt
     from palio.client.subscriber import Parameter, Subscriber, on
     from palio.client.subscription import Subscription
     from palio.language.fluent import attr, param
@@ -48,13 +55,16 @@ __version__ = "0.1.0"
 
 _NAMES: Final = {
     "client.answers": (
-        *("AddedPeer", "CatalogueEntry", "PeerOfBroker", "Remains", "RemovedPeer"),
+        *("AddedPeer", "CatalogueEntry", "PeerInfo", "DrainStatus", "RemovedPeer"),
         *("Topology", "Trace"),
     ),
-    "client.blocking": ("SyncBus", "SyncClient", "SyncAdvertisementHandle", "SyncSubscription"),
+    "client.admin": ("Admin",),
+    "client.blocking": (
+        *("SyncAdmin", "SyncAdvertisementHandle", "SyncBus", "SyncClient", "SyncSubscription"),
+    ),
     "client.bus": ("Bus",),
     "client.connection": ("Client", "AdvertisementHandle", "connect"),
-    "client.events": ("Event", "Gap", "Late", "Published"),
+    "client.events": ("Event", "Gap", "LateGap", "PublishReceipt"),
     "client.subscriber": ("Parameter", "Subscriber", "on"),
     "client.subscription": ("Subscription",),
     "language.fluent": ("attr", "param"),
@@ -73,25 +83,27 @@ _HOMES: Final = {name: module for module, names in _NAMES.items() for name in na
 
 __all__ = [
     "AddedPeer",
+    "Admin",
     "Advertisement",
     "AdvertisementHandle",
     "Bus",
     "CatalogueEntry",
     "Client",
+    "DrainStatus",
     "Event",
     "Explanation",
     "Filter",
     "Gap",
-    "Late",
+    "LateGap",
     "Parameter",
     "Parcel",
     "Pattern",
-    "PeerOfBroker",
-    "Published",
-    "Remains",
+    "PeerInfo",
+    "PublishReceipt",
     "RemovedPeer",
     "Subscriber",
     "Subscription",
+    "SyncAdmin",
     "SyncAdvertisementHandle",
     "SyncBus",
     "SyncClient",

@@ -191,12 +191,16 @@ class SubscriptionEnded(PalioError):
     """
 
 
-class Unreachable(PalioError):
+class Unreachable(PalioError, ConnectionError):
     """No broker answers, or a connection was lost for longer than it may be resumed."""
 
 
-class Unsettled(PalioError):
-    """A change is not in force everywhere: some brokers could not be told."""
+class NoAnswer(Unreachable, TimeoutError):
+    """The broker has not answered in time; the request may still take effect."""
+
+
+class Unsettled(PalioError, TimeoutError):
+    """A change was not in force everywhere in time: `brokers` could not be reached."""
 
     def __init__(self, brokers: tuple[str, ...]) -> None:
         self.brokers = brokers

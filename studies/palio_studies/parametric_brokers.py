@@ -179,7 +179,7 @@ class RealClient:
     @property
     def spurious(self) -> int:
         """What it got and did not take: here, or within the client already."""
-        return self._refused + self._client.spurious
+        return self._refused + self._client.stale
 
     def subscribe(self, guard: str, values: Mapping[str, int], /) -> int:
         """Begin a subscription; its key."""

@@ -89,7 +89,7 @@ def test_what_comes_before_sigterm_is_archived(
 def settled(url: str, subscription: str) -> None:
     """Wait until nothing waits for a durable subscription: all of it was acknowledged."""
     with palio.SyncClient(url) as client:
-        while client.ask("status")["custody_waiting"][subscription]:
+        while client.admin.query("status")["custody_waiting"][subscription]:
             pass
 
 
@@ -98,7 +98,7 @@ def test_what_is_published_while_it_is_away_is_archived(
 ) -> None:
     arguments = ("archive", "EXISTS n", "--from", url, "--to", str(tmp_path), "--name", "two")
     with palio.SyncClient(url, name="two") as away:
-        away.subscribe("EXISTS n", durable="archive")
+        away.subscribe("EXISTS n", durable_name="archive")
         away.settled()
     publisher.publish([{"n": n} for n in range(3)], durable=True)
     with process(*arguments) as archiver:

@@ -63,7 +63,7 @@ def served(data: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
 def until_connected(client: palio.SyncClient, count: int) -> None:
     """Wait until so many clients, and this one, are there."""
     until = monotonic() + PATIENCE_S
-    while client.ask("status")["connected"] <= count:
+    while client.admin.query("status")["connected"] <= count:
         assert monotonic() < until, "the commands do not connect"
         sleep(0.05)
 

@@ -10,7 +10,7 @@ import pytest
 
 import palio
 from palio.cli.peers import left
-from palio.client.answers import Remains
+from palio.client.answers import DrainStatus
 from palio.errors import Unsettled
 from tests.cli.brokers import PATIENCE_S, broker
 from tests.cli.helpers import Palio
@@ -40,7 +40,7 @@ def test_a_broker_is_added_listed_and_removed(run: Palio, tmp_path: Path) -> Non
 def test_a_configured_neighbour_is_removed_until_a_restart(run: Palio, tmp_path: Path) -> None:
     with broker("b1", tmp_path / "b1") as one, broker("b2", tmp_path / "b2", one) as two:
         with palio.SyncClient(two) as client:
-            while not any(each["up"] for each in client.peers()):
+            while not any(each["up"] for each in client.admin.peers()):
                 pass
         removed = run("peer", "remove", "b1", "--at", two)
         assert removed.out.splitlines() == [
@@ -72,14 +72,14 @@ def test_real_brokers_find_each_other_when_the_one_between_them_is_gone() -> Non
             palio.SyncClient(three) as bob,
         ):
             heard = ann.subscribe("x > 0")
-            while len(ann.topology()["brokers"]) < 3:
+            while len(ann.admin.topology()["brokers"]) < 3:
                 pass
             ann.settled()
             between.close()
-            while not any(each["up"] for each in ann.peers()):
+            while not any(each["up"] for each in ann.admin.peers()):
                 pass
             with pytest.raises(Unsettled, match="beyond b2,"):
-                ann.settled(patience=0.0)
+                ann.settled(timeout=0.0)
             bob.publish({"x": 1})
             assert heard.receive(timeout=PATIENCE_S)["x"] == 1
 
@@ -92,14 +92,14 @@ def urls(tmp_path: Path) -> Iterator[list[str]]:
     """Two linked brokers."""
     with broker("b1", tmp_path / "b1") as one, broker("b2", tmp_path / "b2", one) as two:
         with palio.SyncClient(one) as client:
-            while not client.ask("status")["peers"].get("b2", {}).get("up"):
+            while not client.admin.query("status")["peers"].get("b2", {}).get("up"):
                 pass
         yield [one, two]
 
 
 def test_a_drained_broker_is_empty_and_another_has_what_it_had(run: Palio, urls: list[str]) -> None:
     with palio.SyncClient(urls[0], name="ann") as ann:
-        ann.subscribe("x > 0", durable="kept")
+        ann.subscribe("x > 0", durable_name="kept")
         outcome = run("peer", "drain", "--at", urls[0])
         assert (outcome.status, outcome.out) == (
             0,
@@ -121,7 +121,7 @@ def test_what_nobody_can_take_is_told(run: Palio) -> None:
 
 
 def test_what_is_left_is_told_in_words() -> None:
-    remains = Remains(
+    remains = DrainStatus(
         clients=0,
         durable_subscriptions=2,
         entries=1_000,

@@ -226,7 +226,7 @@ def urls() -> Iterator[list[str]]:
         broker("b2", None, one, routing="flooded") as two,
         palio.SyncClient(one) as client,
     ):
-        while "b2" not in client.topology()["brokers"]:
+        while "b2" not in client.admin.topology()["brokers"]:
             pass
         yield [one, two]
 
@@ -265,9 +265,9 @@ def test_brokers_without_a_multicast_way_know_the_plan_and_go_by_links(
 def test_who_has_not_joined_in_time_is_named(run: Palio, plan: str) -> None:
     with broker("b1", routing="flooded", peer_grace_s=0.1) as one, palio.SyncClient(one) as client:
         with broker("b2", None, one, routing="flooded", peer_grace_s=0.1):
-            while "b2" not in client.topology()["brokers"]:
+            while "b2" not in client.admin.topology()["brokers"]:
                 pass
-        while client.topology()["brokers"]["b2"]["reachable"]:
+        while client.admin.topology()["brokers"]["b2"]["reachable"]:
             pass
         outcome = run("plan", "apply", plan, "--at", one, "--timeout", "0.2")
         assert outcome.status == 1

@@ -121,7 +121,7 @@ def test_a_durable_subscription_prints_what_waited_and_acknowledges_it(
 ) -> None:
     options = ["sub", "z < :most", "--from", url, "--name", "ann", "--durable", "low", "--json"]
     with client_of(url, "ann") as ann:
-        ann.subscribe("z < 10", durable="low")
+        ann.subscribe("z < 10", durable_name="low")
     for z in range(3):
         listener.publish({"z": z}, durable=True)
     first = run(*options, "-p", "most=10", "--count", "2")
@@ -183,7 +183,7 @@ def test_a_pattern_waits_as_long_as_it_is_told(
 def test_brokers_assemble_a_pattern(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     with broker(routing="advertised") as url, palio.SyncClient(url) as teller:
         teller.advertise("EXISTS w")
-        own = teller.subscribe(PATTERN, assembled_by="brokers")
+        own = teller.subscribe(PATTERN, match_at="brokers")
         with printing(monkeypatch, "in force", PATTERN, url, by_brokers=True, as_json=True):
             teller.publish([{"w": 1}, {"w": 2}])
             assert [part["w"] for part in own.receive(timeout=30).parts] == [1, 2]
@@ -193,8 +193,8 @@ def test_brokers_assemble_a_pattern(monkeypatch: pytest.MonkeyPatch, capsys: Any
 
 def test_a_reorder_window_is_for_patterns_and_has_bounds(run: Palio, url: str) -> None:
     for filter, seconds, said in (
-        ("w = 1", "1", "reorder_s= is for patterns"),
-        ("w = 1 THEN w = 2", "-1", "reorder_s is -1"),
+        ("w = 1", "1", "reorder_timeout= is for patterns"),
+        ("w = 1 THEN w = 2", "-1", "reorder_timeout is -1"),
         ("w = 1 THEN w = 2", "3601", "MAX_REORDER_S"),
     ):
         outcome = run("sub", filter, "--from", url, "--reorder", seconds)

@@ -320,7 +320,7 @@ def test_three_brokers_with_keys_run_as_the_guide_says(
             with SyncClient(f"palio://127.0.0.1{ports[':7401']}", token=token) as ann:
                 began = time.monotonic()
                 while linked != LINE and time.monotonic() - began < PATIENCE_S:
-                    brokers = ann.topology()["brokers"]
+                    brokers = ann.admin.topology()["brokers"]
                     linked = {name: sorted(each["links"]) for name, each in brokers.items()}
         finally:
             os.killpg(three.pid, signal.SIGTERM)

@@ -34,7 +34,7 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
         broker("b2", tmp_path_factory.mktemp("b2"), one) as two,
     ):
         with palio.SyncClient(one) as client:
-            while not client.ask("status")["peers"].get("b2", {}).get("up"):
+            while not client.admin.query("status")["peers"].get("b2", {}).get("up"):
                 pass
         yield [one, two]
 
@@ -50,7 +50,7 @@ def listener(urls: list[str]) -> Iterator[palio.SyncClient]:
 
 
 def test_a_topology_is_a_tree(run: Palio, urls: list[str], listener: palio.SyncClient) -> None:
-    listener.subscribe("y > 5", durable="high")
+    listener.subscribe("y > 5", durable_name="high")
     listener.settled()
     assert run("topology", "--at", urls[0]).out.splitlines() == [
         "b1",
@@ -64,7 +64,7 @@ def test_a_broker_that_is_gone_is_retired(run: Palio) -> None:
     with broker("b1", peer_grace_s=0.1) as one, palio.SyncClient(one) as client:
 
         def reachable() -> dict[str, bool]:
-            found = client.ask("topology")["brokers"]
+            found = client.admin.query("topology")["brokers"]
             return {name: each["reachable"] for name, each in found.items()}
 
         with broker("b2", None, one), broker("b3", None, one):
@@ -144,8 +144,8 @@ def test_a_trace_shows_groups_and_who_hears_by_links() -> None:
 def test_a_trace_says_who_would_hear(
     run: Palio, urls: list[str], listener: palio.SyncClient
 ) -> None:
-    listener.subscribe("traced < :top", top=10)
-    listener.subscribe("traced = 1", durable="ones")
+    listener.subscribe("traced < :top", {"top": 10})
+    listener.subscribe("traced = 1", durable_name="ones")
     listener.settled()
     heard = run("trace", '{"traced": 1}', "--at", urls[0])
     assert heard.status == 0
@@ -401,6 +401,10 @@ def test_once_for_people(run: Palio, urls: list[str]) -> None:
 def test_a_broker_that_does_not_answer_is_waited_for_so_long() -> None:
     class Silent:
         broker = "b1"
+
+        @property
+        def admin(self) -> Silent:
+            return self
 
         async def status(self) -> None:
             await asyncio.Event().wait()

@@ -31,8 +31,8 @@ class Recording(Upstream):
         self.sent.append((type(change).__name__.lower(), change.key, *sent))
         return self.answer
 
-    async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
-        self.sent.append(("cancel", str(what), forget))
+    async def cancel(self, what: Filter | Pattern, /, *, delete: bool) -> int:
+        self.sent.append(("cancel", str(what), delete))
         return 0
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:

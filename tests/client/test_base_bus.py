@@ -65,7 +65,7 @@ async def test_subscribers_that_are_equal_or_have_no_hash_are_told_apart() -> No
 
 async def test_the_answers_to_all_handlers_are_waited_for() -> None:
     upstream = Refusing()
-    hub = BaseBus(Dispatcher(upstream, Reference()), upstream, reorder_s=0.0)
+    hub = BaseBus(Dispatcher(upstream, Reference()), upstream, reorder_timeout=0.0)
     with pytest.raises(NotPermitted, match="not 0") as refused:
         await hub.attach(Watcher("a"))
     assert refused.value.__notes__ == ["and: not 1"]
@@ -78,20 +78,20 @@ async def test_the_answers_to_all_handlers_are_waited_for() -> None:
 async def test_all_that_a_filter_covers_is_cancelled_and_nothing_wider() -> None:
     async with palio.Bus() as bus:
         wide, narrow, other = [await bus.subscribe(text) for text in ("x > 0", "x > 5", "y = 1")]
-        moving = await bus.subscribe("x > :least", least=3)
+        moving = await bus.subscribe("x > :least", {"least": 3})
         pattern = await bus.subscribe("x > 5 THEN x > 5")
-        assert await bus.cancel("x > :low", low=3) == 2
-        assert [each.closed for each in (wide, narrow, other, moving, pattern)] == [
+        assert await bus.cancel("x > :low", {"low": 3}) == 2
+        assert [each.is_closed for each in (wide, narrow, other, moving, pattern)] == [
             *(False, True, False, True, False)
         ]
         assert await bus.cancel("x > 3") == 0  # it makes no hole in what is wider
         await bus.publish([{"x": 9}, {"y": 1}])
-        assert (wide.waiting, narrow.waiting, other.waiting) == (1, 0, 1)
+        assert (wide.pending, narrow.pending, other.pending) == (1, 0, 1)
 
 
 async def test_what_a_parameter_widens_is_covered_no_more() -> None:
     async with palio.Bus() as bus:
-        moving = await bus.subscribe("x > :least", least=3)
+        moving = await bus.subscribe("x > :least", {"least": 3})
         await moving.update(least=1)
         assert await bus.cancel("x > 2") == 0
         await moving.update(least=2)
@@ -139,7 +139,7 @@ async def test_what_is_no_filter_cancels_nothing() -> None:
         with pytest.raises(InvalidBinding, match=":low"):
             await bus.cancel("x > :low")
         with pytest.raises(InvalidBinding, match="no parameter :low"):
-            await bus.cancel("x > 0", low=1)
+            await bus.cancel("x > 0", {"low": 1})
         assert await bus.cancel("x > 0") == 1
 
 
@@ -152,12 +152,12 @@ async def test_a_new_subscription_replaces_what_it_covers_if_asked(text: str) ->
             narrow = await elsewhere.subscribe(text.replace("3", "5"))
             equal = await hub.subscribe(text)
             beside = await elsewhere.subscribe("y > 3")
-            wide = await hub.subscribe(text, replaces=True)
+            wide = await hub.subscribe(text, replace_covered=True)
             with pytest.raises((Closed, SubscriptionEnded)):
                 await narrow.receive(PATIENCE_S)
-            assert (equal.closed, wide.closed, beside.closed) == (True, False, False)
+            assert (equal.is_closed, wide.is_closed, beside.is_closed) == (True, False, False)
             await wide.unsubscribe()  # and brings nothing back
-            assert (narrow.closed, equal.closed) == (True, True)
+            assert (narrow.is_closed, equal.is_closed) == (True, True)
 
 
 @in_virtual_time
@@ -171,13 +171,13 @@ async def test_what_an_identity_hears_is_cancelled_from_any_connection_of_it() -
         own = await planner.subscribe("x > 6")
         await bob.publish({"x": 9})
         assert await bob.cancel("x > 1") == 1  # its own
-        assert strange.closed
-        assert await planner.cancel("x > :least", least=3) == 2
-        assert own.closed
+        assert strange.is_closed
+        assert await planner.cancel("x > :least", {"least": 3}) == 2
+        assert own.is_closed
         assert (await narrow.receive())["x"] == 9  # what waited comes first
         with pytest.raises(SubscriptionEnded, match="cancelled what x > 3 covers"):
             await narrow.receive()
-        assert (narrow.closed, wide.closed, pattern.closed) == (True, False, False)
+        assert (narrow.is_closed, wide.is_closed, pattern.is_closed) == (True, False, False)
         with pytest.raises(Closed):
             await narrow.update(least=1)
         assert await planner.cancel("x > 1 THEN TRUE") == 1
@@ -185,7 +185,9 @@ async def test_what_an_identity_hears_is_cancelled_from_any_connection_of_it() -
             await pattern.receive()
         net.kill("b1")
         net.restart("b1")
-        assert (await worker.status())["subscriptions"] == 1  # what has ended is not said again
+        assert (await worker.admin.status())[
+            "subscriptions"
+        ] == 1  # what has ended is not said again
         await bob.publish({"x": 9})
         await wide.settled()
 
@@ -211,7 +213,7 @@ async def test_handlers_of_others_are_told_that_they_were_cancelled(
 async def test_an_update_that_comes_after_a_cancellation_is_told_so() -> None:
     async with Network() as net:
         planner, worker = [await net.connect("b1", identity="ann") for _ in range(2)]
-        heard = await worker.subscribe("x > :least", least=5)
+        heard = await worker.subscribe("x > :least", {"least": 5})
         ended, update = await asyncio.gather(
             planner.cancel("x > 1"), heard.update(least=6), return_exceptions=True
         )
@@ -225,12 +227,12 @@ async def test_the_broker_is_told_of_what_is_cancelled() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="ann")
         await client.subscribe("x > 5")
-        await client.subscribe("x > 6", durable="d")
+        await client.subscribe("x > 6", durable_name="d")
         wide = await client.subscribe("x > 0")
         assert await client.cancel("x > 3") == 2
-        status = await client.status()
+        status = await client.admin.status()
         assert (status["subscriptions"], status["durable_subscriptions"]) == (1, 1)
-        await client.subscribe("x > 6", durable="d")
-        assert await client.cancel("x > 3", forget=True) == 1
-        assert (await client.status())["durable_subscriptions"] == 0
-        assert not wide.closed
+        await client.subscribe("x > 6", durable_name="d")
+        assert await client.cancel("x > 3", delete=True) == 1
+        assert (await client.admin.status())["durable_subscriptions"] == 0
+        assert not wide.is_closed

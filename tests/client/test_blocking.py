@@ -17,7 +17,7 @@ import pytest
 
 import palio
 from palio.client.blocking import Portal, SyncSubscription
-from palio.client.events import Event, Gap, Published
+from palio.client.events import Event, Gap, PublishReceipt
 from palio.errors import Closed, InvalidBinding, InvalidEvent, InvalidInput, PalioError
 from palio.model.events import SEQ
 from tests.cli.brokers import PATIENCE_S, broker
@@ -28,14 +28,14 @@ SECONDS = 30
 
 def test_the_verbs_without_await() -> None:
     with palio.SyncBus() as bus:
-        sub = bus.subscribe("price < :limit", limit=10)
+        sub = bus.subscribe("price < :limit", {"limit": 10})
         sub.settled()
-        assert bus.publish([{"price": 5}, {"price": 15}]) == Published(1, 2, 1)
+        assert bus.publish([{"price": 5}, {"price": 15}]) == PublishReceipt(1, 2, 1)
         assert sub.receive() == {"price": 5}
         sub.update({"limit": 20})
-        assert sub.values == {"limit": 20}
+        assert sub.params == {"limit": 20}
         bus.publish([{"price": 5}, {"price": 15}], publisher="other")
-        assert sub.waiting == 2
+        assert sub.pending == 2
         assert [(event.publisher, event.seq) for event in (sub.receive(), sub.receive())] == [
             *(("other", 1), ("other", 2))
         ]
@@ -47,7 +47,7 @@ def test_the_verbs_without_await() -> None:
 
 def test_errors_arrive_as_they_are() -> None:
     with palio.SyncBus() as bus:
-        sub = bus.subscribe("price < :limit", values={"limit": 10})
+        sub = bus.subscribe("price < :limit", {"limit": 10})
         with pytest.raises(InvalidBinding, match="no parameter :other"):
             sub.update(other=1)
         with pytest.raises(InvalidEvent, match="begin with"):
@@ -84,11 +84,11 @@ def test_events_that_race_with_the_timeout_are_not_lost() -> None:
 def test_gaps_and_counts() -> None:
     told: list[Gap] = []
     with palio.SyncBus() as bus:
-        sub = bus.subscribe("x >= :low", capacity=2, on_gap=told.append, low=0)
+        sub = bus.subscribe("x >= :low", {"low": 0}, queue_size=2, on_gap=told.append)
         bus.publish([{"x": x} for x in range(5)])
         sub.update(low=4)
         assert sub.receive()["x"] == 4
-        assert (sub.lost, sub.spurious, sub.waiting) == (3, 1, 0)
+        assert (sub.dropped, sub.stale, sub.pending) == (3, 1, 0)
         assert told == sub.gaps == [Gap("bus", 1, 3, 3)]
 
 
@@ -102,7 +102,7 @@ def test_batches() -> None:
 
 def test_what_waits_can_be_taken_after_the_end() -> None:
     with palio.SyncBus() as bus:
-        sub = bus.subscribe("x >= :low", low=0)
+        sub = bus.subscribe("x >= :low", {"low": 0})
         bus.publish([{"x": x} for x in range(3)])
     assert sub.receive(timeout=SECONDS)["x"] == 0
     assert [event["x"] for event in sub] == [1, 2]
@@ -154,7 +154,7 @@ def test_many_threads_may_use_one_bus() -> None:
     names = ["a", "b", "c"]
     with ThreadPoolExecutor(8) as pool:
         with palio.SyncBus() as bus:
-            subs = [bus.subscribe("x >= :low", low=low) for low in (0, 50)]
+            subs = [bus.subscribe("x >= :low", {"low": low}) for low in (0, 50)]
             consumers = [pool.submit(consume, sub) for sub in subs]
             publishers = [pool.submit(publish, name) for name in names]
             for each in publishers:
@@ -234,7 +234,7 @@ class Relay(palio.Subscriber):
         self.bus = bus
         self.errors: list[BaseException | None] = []
 
-    @palio.on("x >= :low", capacity=2)
+    @palio.on("x >= :low", queue_size=2)
     def relay(self, x: int) -> None:
         self.low = x
         self.bus.publish({"y": x})
@@ -280,7 +280,7 @@ def test_a_handler_that_would_wait_for_itself_is_told_so() -> None:
         assert "only that thread can do" in str(first)
         assert isinstance(second, PalioError)
         assert "use another thread" in str(second)
-        assert bus.publish({"x": 1}) == Published(3, 3, 1)
+        assert bus.publish({"x": 1}) == PublishReceipt(3, 3, 1)
 
 
 def test_on_gap_may_use_the_bus() -> None:
@@ -295,7 +295,7 @@ def test_on_gap_may_use_the_bus() -> None:
                 except Closed:
                     told.append(-1)
 
-            sub = bus.subscribe("x >= 0", capacity=1, on_gap=tell)
+            sub = bus.subscribe("x >= 0", queue_size=1, on_gap=tell)
             bus.publish([{"x": 1}, {"x": 2}])
             if close_first:
                 bus.close()
@@ -356,18 +356,18 @@ def test_an_offer_and_questions_without_await() -> None:
         assert repr(offer) == "<SyncAdvertisementHandle of x < 5>"
         client.settled()
         heard = client.subscribe("x > 1")
-        assert client.status()["subscriptions"] == 1
-        assert client.topology()["asked"] == "b1"
-        assert client.trace({"x": 2})["hops"][0]["matched"][0]["subscriber"] == "ann"
-        assert [entry["filter"] for entry in client.catalogue()] == ["x > 1"]
-        assert client.ask("topology") == client.topology()
+        assert client.admin.status()["subscriptions"] == 1
+        assert client.admin.topology()["asked"] == "b1"
+        assert client.admin.trace({"x": 2})["hops"][0]["matched"][0]["subscriber"] == "ann"
+        assert [entry["filter"] for entry in client.admin.subscriptions()] == ["x > 1"]
+        assert client.admin.query("topology") == client.admin.topology()
         assert client.cancel("x > :least", {"least": 0}) == 1
-        assert heard.closed
+        assert heard.is_closed
         offer.withdraw()
         client.unadvertise(offer)  # again: it is withdrawn already
         assert not offer.is_in_force
         other = client.advertise("x < 5")
-        client.unadvertise("x < :most", most=5)
+        client.unadvertise("x < :most", {"most": 5})
         assert not other.is_in_force
         client.settled()
 
@@ -410,16 +410,16 @@ def test_what_things_are_is_shown() -> None:
     with palio.SyncBus() as bus:
         sub = bus.subscribe("x = 1")
         assert repr(bus) == "<SyncBus: <Bus with 1 subscriptions>>"
-        assert repr(sub) == "<SyncSubscription to x = 1, 0 waiting>"
+        assert repr(sub) == "<SyncSubscription to x = 1, 0 pending>"
 
 
 def test_a_pattern_is_durable_without_await(tmp_path: Path) -> None:
     with broker(data=tmp_path) as url:
         with palio.SyncClient(url, name="bob") as bob:
-            bob.subscribe("n = 1 THEN n = 2", durable="d", reorder_s=0)
+            bob.subscribe("n = 1 THEN n = 2", durable_name="d", reorder_timeout=0)
             bob.publish({"n": 1}, durable=True)
         with palio.SyncClient(url, name="bob") as bob:
-            heard = bob.subscribe("n = 1 THEN n = 2", durable="d", reorder_s=0)
+            heard = bob.subscribe("n = 1 THEN n = 2", durable_name="d", reorder_timeout=0)
             bob.publish({"n": 2}, durable=True)
             assert [part["n"] for part in heard.receive(timeout=PATIENCE_S).parts] == [1, 2]
 

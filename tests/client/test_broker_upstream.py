@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import palio
 from palio.errors import Closed, InvalidInput, NotSupported, SubscriptionEnded, Unsettled
 from palio.routing.algorithms import ALGORITHMS
 from palio.testing import Network
@@ -23,7 +22,7 @@ OTHERS = [name for name in ALGORITHMS if name not in ADVERTISED]
 async def test_who_offers_in_time_is_waited_for(routing: str) -> None:
     async with Network("line:4", routing=routing) as net:
         alice, bob = await net.connect("b3"), await net.connect("b4")
-        heard = await bob.subscribe("x > :low", low=0, lifetime_s=5)
+        heard = await bob.subscribe("x > :low", {"low": 0}, offer_timeout=5)
         await asyncio.sleep(4)
         await alice.advertise("x > 1")
         await alice.settled()
@@ -39,12 +38,12 @@ async def test_after_its_time_it_ends_and_says_so(routing: str) -> None:
         alice, bob = await net.connect("b3"), await net.connect("b4")
         await alice.advertise("x > 1")
         await alice.settled()
-        heard = await bob.subscribe("x > :low", low=0, lifetime_s=5)
-        other = await bob.subscribe("x < 0", lifetime_s=5)
+        heard = await bob.subscribe("x > :low", {"low": 0}, offer_timeout=5)
+        other = await bob.subscribe("x < 0", offer_timeout=5)
         await asyncio.sleep(4)
-        assert not other.closed
+        assert not other.is_closed
         await asyncio.sleep(2)
-        assert not heard.closed
+        assert not heard.is_closed
         with pytest.raises(SubscriptionEnded, match="nobody advertises what x < 0 wants"):
             await other.receive()
         await bob.settled()
@@ -58,12 +57,12 @@ async def test_without_time_it_is_refused_at_once(routing: str) -> None:
         alice, bob = await net.connect("b1"), await net.connect("b4")
         await bob.settled()  # before that it may be open who is above
         with pytest.raises(SubscriptionEnded):
-            await bob.subscribe("x > 0", lifetime_s=0)
+            await bob.subscribe("x > 0", offer_timeout=0)
         await bob.settled()
         assert net.node("b4").status()["subscriptions"] == 0
         await alice.advertise("x > 1")
         await alice.settled()
-        await bob.subscribe("x > 0", lifetime_s=0)
+        await bob.subscribe("x > 0", offer_timeout=0)
 
 
 @in_virtual_time
@@ -72,12 +71,12 @@ async def test_a_wish_survives_the_loss_of_the_root_and_ends_no_later() -> None:
         bob = await net.connect("b3")
         await bob.settled()
         began = asyncio.get_running_loop().time()
-        heard = await bob.subscribe("x > 0", lifetime_s=60)
-        other = await bob.subscribe("x < 0", lifetime_s=60)
-        assert (await bob.topology())["root"] == "b2"
+        heard = await bob.subscribe("x > 0", offer_timeout=60)
+        other = await bob.subscribe("x < 0", offer_timeout=60)
+        assert (await bob.admin.topology())["root"] == "b2"
         net.kill("b2")
         await asyncio.sleep(30)
-        assert (await bob.topology())["root"] != "b2"
+        assert (await bob.admin.topology())["root"] != "b2"
         alice = await net.connect("b1")
         await alice.advertise("x > 0")
         with pytest.raises(Unsettled, match="beyond b2"):
@@ -87,7 +86,7 @@ async def test_a_wish_survives_the_loss_of_the_root_and_ends_no_later() -> None:
         with pytest.raises(SubscriptionEnded):
             await other.receive(timeout=60)
         assert 60 <= asyncio.get_running_loop().time() - began < 61
-        assert not heard.closed
+        assert not heard.is_closed
 
 
 @in_virtual_time
@@ -96,10 +95,10 @@ async def test_values_of_then_count() -> None:
         alice, bob = await net.connect("b1"), await net.connect("b2")
         await alice.advertise("x > 10")
         await alice.settled()
-        heard = await bob.subscribe("x < :high", high=5, lifetime_s=5)
+        heard = await bob.subscribe("x < :high", {"high": 5}, offer_timeout=5)
         await heard.update(high=20)
         await asyncio.sleep(6)
-        assert not heard.closed
+        assert not heard.is_closed
 
 
 @pytest.mark.parametrize("leave", ["unsubscribe", "close"])
@@ -107,7 +106,7 @@ async def test_values_of_then_count() -> None:
 async def test_who_has_left_is_asked_nothing(leave: str) -> None:
     async with Network("line:2", routing="proxies") as net:
         bob = await net.connect("b2")
-        heard = await bob.subscribe("x > 0", lifetime_s=5)
+        heard = await bob.subscribe("x > 0", offer_timeout=5)
         await (heard.unsubscribe() if leave == "unsubscribe" else bob.close())
         await asyncio.sleep(6)
         with pytest.raises(Closed):
@@ -118,10 +117,10 @@ async def test_who_has_left_is_asked_nothing(leave: str) -> None:
 async def test_what_its_broker_cannot_answer_is_asked_again() -> None:
     async with Network("line:2", routing="proxies") as net:
         bob = await net.connect("b2", timeout=3.0)
-        heard = await bob.subscribe("x > 0", lifetime_s=5)
+        heard = await bob.subscribe("x > 0", offer_timeout=5)
         net.kill("b2")
         await asyncio.sleep(20)
-        assert not heard.closed
+        assert not heard.is_closed
         net.restart("b2")
         with pytest.raises(SubscriptionEnded):
             await heard.receive()
@@ -133,7 +132,7 @@ async def test_where_nobody_advertises_nobody_knows(routing: str) -> None:
     async with Network("line:1", routing=routing) as net:
         bob = await net.connect("b1")
         with pytest.raises(NotSupported, match="whether there is a source"):
-            await bob.subscribe("x > 0", lifetime_s=5)
+            await bob.subscribe("x > 0", offer_timeout=5)
         await bob.settled()
         assert net.node("b1").status()["subscriptions"] == 0
 
@@ -141,11 +140,11 @@ async def test_where_nobody_advertises_nobody_knows(routing: str) -> None:
 @pytest.mark.parametrize(
     ("filter", "given", "told"),
     [
-        ("x > 0", {"lifetime_s": -1}, "lifetime_s is -1"),
-        ("x > 0", {"lifetime_s": math.nan}, "lifetime_s is nan"),
-        ("x > 0", {"lifetime_s": "5"}, "lifetime_s is '5'"),
-        ("x > 0", {"lifetime_s": 5, "durable": "d"}, "not durable"),
-        ("x > 0 THEN x > 1", {"lifetime_s": 5}, "a filter"),
+        ("x > 0", {"offer_timeout": -1}, "offer_timeout is -1"),
+        ("x > 0", {"offer_timeout": math.nan}, "offer_timeout is nan"),
+        ("x > 0", {"offer_timeout": "5"}, "offer_timeout is '5'"),
+        ("x > 0", {"offer_timeout": 5, "durable_name": "d"}, "not durable"),
+        ("x > 0 THEN x > 1", {"offer_timeout": 5}, "a filter"),
     ],
 )
 @in_virtual_time
@@ -155,10 +154,3 @@ async def test_what_is_no_lifetime_is_refused(filter: str, given: Any, told: str
         with pytest.raises(InvalidInput, match=told):
             await bob.subscribe(filter, **given)
         assert net.node("b1").status()["subscriptions"] == 0
-
-
-async def test_a_bus_has_none() -> None:
-    async with palio.Bus() as bus:
-        with pytest.raises(InvalidInput, match="nobody says what will be published"):
-            await bus.subscribe("x > 0", lifetime_s=5)
-        await bus.subscribe("x > :lifetime_s", lifetime_s=5)

@@ -16,7 +16,7 @@ import pytest
 import palio
 from palio.client.connection import connect
 from palio.client.events import Event, Gap
-from palio.client.subscription import SETTLE_PATIENCE_S, Subscription
+from palio.client.subscription import SETTLE_TIMEOUT_S, Subscription
 from palio.errors import (
     Closed,
     FileDamaged,
@@ -55,7 +55,7 @@ async def quiet(seconds: float = 1.0) -> None:
 async def test_events_cross_three_brokers() -> None:
     async with Network("line:3") as net:
         alice, bob = await net.connect("b1", name="alice"), await net.connect("b3")
-        heard = await bob.subscribe("price < :limit", limit=10)
+        heard = await bob.subscribe("price < :limit", {"limit": 10})
         await heard.settled()
         receipt = await alice.publish([{"price": 9}, {"price": 11}, {"price": 8}])
         assert (receipt.first_seq, receipt.last_seq, receipt.level) == (1, 3, "memory")
@@ -133,9 +133,9 @@ async def test_values_of_other_libraries_become_plain_where_they_are_given(name:
     given, plain_value = PLAIN[name]
     async with Network() as net:
         client = await net.connect("b1")
-        one = await client.subscribe("x = :v", v=given)
+        one = await client.subscribe("x = :v", {"v": given})
         several = await client.subscribe("x IN :v", {"v": [given]})
-        assert (type(one.values["v"]), one.values["v"]) == (type(plain_value), plain_value)
+        assert (type(one.params["v"]), one.params["v"]) == (type(plain_value), plain_value)
         await one.update(v=given)
         one.assign({"v": given})
         await several.update(v={given} if not isinstance(given, bytearray) else [given])
@@ -150,7 +150,9 @@ async def test_values_of_other_libraries_become_plain_where_they_are_given(name:
 async def test_options_of_other_libraries_travel_too() -> None:
     async with Network() as net:
         client = await net.connect("b1")
-        orders = await client.subscribe("x = 1", durable=Text("orders"), lease_s=np.float64(60))
+        orders = await client.subscribe(
+            "x = 1", durable_name=Text("orders"), retention=np.float64(60)
+        )
         await client.publish({"x": 1}, durable=True)
         assert plain(await take(orders, 1)) == [{"x": 1}]
 
@@ -161,11 +163,13 @@ async def test_what_is_no_value_is_refused_at_once_and_alone(given: object) -> N
     async with Network() as net:
         client = await net.connect("b1")
         neighbour, refused = await asyncio.gather(
-            client.subscribe("x > 0"), client.subscribe("x > :v", v=given), return_exceptions=True
+            client.subscribe("x > 0"),
+            client.subscribe("x > :v", {"v": given}),
+            return_exceptions=True,
         )
         assert isinstance(refused, InvalidBinding)
         assert isinstance(neighbour, Subscription)
-        moving = await client.subscribe("x > :v", v=0)
+        moving = await client.subscribe("x > :v", {"v": 0})
         for values in (given, [given]):
             with pytest.raises(InvalidBinding, match="parameter :v"):
                 await moving.update(v=values)
@@ -198,10 +202,10 @@ async def test_an_event_that_is_wrong_is_refused_alone() -> None:
             return_exceptions=True,
         )
         assert [type(answer).__name__ for answer in answers] == [
-            "Published",
+            "PublishReceipt",
             "InvalidEvent",
             "InvalidEvent",
-            "Published",
+            "PublishReceipt",
         ]
         assert plain(await take(heard, 2)) == [{"x": 1}, {"x": 3}]
 
@@ -210,13 +214,13 @@ async def test_an_event_that_is_wrong_is_refused_alone() -> None:
 async def test_an_update_is_in_force_here_at_once_and_there_when_it_returns() -> None:
     async with Network(delay_s=0.1) as net:
         client, other = await net.connect("b1"), await net.connect("b1")
-        heard = await client.subscribe("x < :limit", limit=10)
+        heard = await client.subscribe("x < :limit", {"limit": 10})
         under_way = other.publish_nowait({"x": 5})
         await quiet(0.05)
         update = asyncio.ensure_future(heard.update(limit=3))
         await under_way
         assert not await drain(heard)
-        assert client.spurious == 1
+        assert client.stale == 1
         await update
         await other.publish([{"x": 5}, {"x": 2}])
         assert plain(await take(heard, 1)) == [{"x": 2}]
@@ -235,7 +239,7 @@ async def test_nothing_comes_after_unsubscribing() -> None:
         await client.settled()
         await other.publish({"x": 1})
         await quiet()
-        assert client.spurious == 0  # it was not even sent
+        assert client.stale == 0  # it was not even sent
         with pytest.raises(Closed):
             await heard.receive()
 
@@ -250,18 +254,18 @@ async def test_settled_names_brokers_that_stay_away() -> None:
         await quiet(60.0)
         heard = await client.subscribe("x > 0")
         with pytest.raises(Unsettled, match="b3"):
-            await heard.settled(patience=0.0)
+            await heard.settled(timeout=0.0)
         started = asyncio.get_running_loop().time()
         with pytest.raises(Unsettled, match="b3"):
             await client.settled()
-        assert asyncio.get_running_loop().time() - started >= SETTLE_PATIENCE_S
+        assert asyncio.get_running_loop().time() - started >= SETTLE_TIMEOUT_S
 
         async def mend() -> None:
             await quiet(1.0)
             net.heal("b2", "b3")
 
         mending = asyncio.create_task(mend())
-        await heard.settled(patience=60.0)
+        await heard.settled(timeout=60.0)
         await mending
         await other.publish({"x": 1})
         assert plain(await take(heard, 1)) == [{"x": 1}]
@@ -271,29 +275,29 @@ async def test_settled_names_brokers_that_stay_away() -> None:
 async def test_a_broker_that_is_gone_for_good_is_retired() -> None:
     async with Network("line:3") as net:
         alice, bob = await net.connect("b1"), await net.connect("b3", name="bob")
-        heard = await bob.subscribe("x > 0", durable="d")
+        heard = await bob.subscribe("x > 0", durable_name="d")
         await heard.settled()
         for broker, reason in (("b3", "not gone"), ("b1", "not gone"), ("b9", "no broker 'b9'")):
             with pytest.raises(InvalidInput, match=reason):
-                await alice.retire(broker)
+                await alice.admin.remove_broker(broker)
         await bob.suspend()
         net.kill("b3")
         await quiet(60.0)
         await alice.publish({"x": 1}, durable=True)
         await quiet()
         at_b2 = await net.connect("b2")
-        kept = [(await each.ask("status"))["custody_entries"] for each in (alice, at_b2)]
+        kept = [(await each.admin.query("status"))["custody_entries"] for each in (alice, at_b2)]
         assert sum(kept) == 1
-        await alice.retire("b3")
-        await alice.settled(patience=0.0)
+        await alice.admin.remove_broker("b3")
+        await alice.settled(timeout=0.0)
         await alice.publish({"x": 2}, durable=True)
         for client in (alice, at_b2):
-            assert (await client.ask("status"))["custody_entries"] == 0
-            assert set((await client.ask("topology"))["brokers"]) == {"b1", "b2"}
+            assert (await client.admin.query("status"))["custody_entries"] == 0
+            assert set((await client.admin.query("topology"))["brokers"]) == {"b1", "b2"}
         net.kill("b1")
         net.restart("b1")
         await quiet(60.0)
-        assert set((await alice.ask("topology"))["brokers"]) == {"b1", "b2"}
+        assert set((await alice.admin.query("topology"))["brokers"]) == {"b1", "b2"}
 
         net.restart("b3")  # it is back in spite of that
         await quiet(60.0)
@@ -313,27 +317,27 @@ async def test_a_plan_that_is_applied_is_known_to_all_and_one_after_it_counts(
         one, other = await net.connect("b1"), await net.connect("b3")
 
         async def told() -> list[Any]:
-            return [(await each.topology())["plan"] for each in (one, other)]
+            return [(await each.admin.topology())["plan"] for each in (one, other)]
 
         assert await told() == [None, None]
-        await one.apply_plan(file)
+        await one.admin.apply_plan(file)
         first, same = await told()
         assert first == same
         assert (first["origin"], first["method"]) == ("b1", "flooding")
         assert (first["groups"], first["brokers"]) == (1, ["b1", "b3", "b9"])
-        brokers = (await one.topology())["brokers"]
+        brokers = (await one.admin.topology())["brokers"]
         assert brokers["b1"]["durable_subscriptions"] == []
-        await other.apply_plan(encode(flooding(("b1", "b2"))))
+        await other.admin.apply_plan(encode(flooding(("b1", "b2"))))
         second, same = await told()
         assert second == same
         assert (second["origin"], second["brokers"]) == ("b3", ["b1", "b2"])
         assert second["epoch_us"] > first["epoch_us"]
-        await one.apply_plan(None)
+        await one.admin.apply_plan(None)
         assert await told() == [None, None]
         with pytest.raises(FileDamaged, match="no plan"):
-            await one.apply_plan(b"nothing")
+            await one.admin.apply_plan(b"nothing")
         with pytest.raises(FileNotFoundError):
-            await one.apply_plan(str(tmp_path / "none"))
+            await one.admin.apply_plan(str(tmp_path / "none"))
 
 
 @in_virtual_time
@@ -341,7 +345,7 @@ async def test_exactly_what_a_text_announces_is_delivered() -> None:
     async with Network("line:2", routing="advertised") as net:
         alice, bob = await net.connect("b1"), await net.connect("b2")
         heard = await bob.subscribe("TRUE")
-        await alice.advertise("x = 1 OR (x = 1 AND y BETWEEN 2 AND :most)", most=4)
+        await alice.advertise("x = 1 OR (x = 1 AND y BETWEEN 2 AND :most)", {"most": 4})
         await alice.advertise("z != 1 AND z != 2")
         await alice.settled()
         await heard.settled()
@@ -389,7 +393,7 @@ async def test_a_client_withdraws_what_others_of_its_identity_advertise() -> Non
     async with Network(routing="advertised") as net:
         first, second = [await net.connect("b1", identity="ann") for _ in range(2)]
         narrow, wide = await first.advertise("x > 5"), await first.advertise("x > 0")
-        await second.unadvertise("x > :least", least=3)
+        await second.unadvertise("x > :least", {"least": 3})
         await first.settled()
         assert (narrow.is_in_force, wide.is_in_force) == (False, True)
         await narrow.withdraw()  # that was done
@@ -413,7 +417,7 @@ async def test_a_client_withdraws_what_others_of_its_identity_advertise() -> Non
 async def test_advertising() -> None:
     async with Network("line:2", routing="advertised") as net:
         client = await net.connect("b1")
-        offer = await client.advertise("x < :most", most=5)
+        offer = await client.advertise("x < :most", {"most": 5})
         assert str(offer.advertisement) == "x < 5"
         other = await client.advertise("x < :most", {"most": 6})
         assert str(other.advertisement) == "x < 6"
@@ -425,7 +429,7 @@ async def test_advertising() -> None:
         with pytest.raises(InvalidFilter, match="no longer has the text"):
             await client.advertise(palio.parse("x = 1"))  # type: ignore[arg-type]  # the mistake
         with pytest.raises(InvalidBinding, match="no parameter :least"):
-            await client.advertise("x < 5", least=1)
+            await client.advertise("x < 5", {"least": 1})
         with pytest.raises(InvalidBinding, match=":most has no value"):
             await client.advertise("x < :most")
 
@@ -434,20 +438,20 @@ async def test_advertising() -> None:
 async def test_a_question() -> None:
     async with Network("line:2") as net:
         client = await net.connect("b1", name="ann")
-        topology = await client.topology()
-        assert topology == await client.ask("topology")
+        topology = await client.admin.topology()
+        assert topology == await client.admin.query("topology")
         assert topology["asked"] == "b1"
         assert topology["brokers"]["b1"]["links"] == ["b2"]
-        async with await client.subscribe("x > :low", low=3) as heard:
+        async with await client.subscribe("x > :low", {"low": 3}) as heard:
             await heard.settled()
-            assert (await client.status())["subscriptions"] == 1
-            (here,) = (await client.trace({"x": 4}))["hops"]
+            assert (await client.admin.status())["subscriptions"] == 1
+            (here,) = (await client.admin.trace({"x": 4}))["hops"]
             assert (here["broker"], here["sessions"]) == ("b1", ["ann"])
             for own in (False, True):
-                (entry,) = await client.catalogue(own=own)
+                (entry,) = await client.admin.subscriptions(own=own)
                 assert (entry["subscriber"], entry["parameters"]) == ("ann", {"low": 3})
         with pytest.raises(InvalidInput, match="the way"):
-            await client.ask("the way")
+            await client.admin.query("the way")
 
 
 @in_virtual_time
@@ -456,8 +460,8 @@ async def test_the_whole_catalogue_is_read_page_by_page(monkeypatch: pytest.Monk
     async with Network("line:1") as net:
         client = await net.connect("b1")
         for x in range(10):
-            await client.subscribe("x = :x", x=x)
-        found = await client.catalogue()
+            await client.subscribe("x = :x", {"x": x})
+        found = await client.admin.subscriptions()
         assert sorted(entry["parameters"]["x"] for entry in found) == list(range(10))
 
 
@@ -476,7 +480,7 @@ async def test_a_client_hears_itself() -> None:
     async with Network() as net:
         client = await net.connect("b1")
         heard = await client.subscribe("EXISTS x")
-        kept = await client.subscribe("EXISTS x", durable="mine")
+        kept = await client.subscribe("EXISTS x", durable_name="mine")
         await client.publish({"x": 1})
         await client.publish({"x": 2}, durable=True)
         assert plain(await take(heard, 2)) == plain(await take(kept, 2)) == [{"x": 1}, {"x": 2}]
@@ -595,7 +599,7 @@ async def test_a_lost_session_is_said_to_every_subscription_and_made_anew() -> N
     gaps: list[Gap] = []
     async with Network("line:2") as net:
         alice, bob = await net.connect("b1"), await net.connect("b2")
-        heard = await bob.subscribe("x < :limit", limit=1, on_gap=gaps.append)
+        heard = await bob.subscribe("x < :limit", {"limit": 1}, on_gap=gaps.append)
         await heard.update(limit=10)
         net.kill("b2")
         await quiet()
@@ -617,7 +621,7 @@ async def test_a_gap_is_told_again_once_all_is_in_force_everywhere() -> None:
     async with Network("line:3", settings=Settings(client_grace_s=5)) as net:
         client, other = await net.connect("b1", name="alice"), await net.connect("b3")
         heard = await client.subscribe("EXISTS x", on_gap=gaps.append)
-        stored = await client.subscribe("EXISTS x", durable="kept", on_gap=gaps.append)
+        stored = await client.subscribe("EXISTS x", durable_name="kept", on_gap=gaps.append)
         await heard.settled()
         consuming = [asyncio.ensure_future(take(each, 100)) for each in (heard, stored)]
         net.cut("alice", "b1")
@@ -639,7 +643,7 @@ async def test_a_broker_on_the_way_that_restarts_is_told_to_all_subscriptions() 
     async with Network("line:3") as net:
         client, other = await net.connect("b1"), await net.connect("b3")
         await client.subscribe("EXISTS x", on_gap=gaps.append)
-        heard = await client.subscribe("EXISTS x", durable="kept", on_gap=gaps.append)
+        heard = await client.subscribe("EXISTS x", durable_name="kept", on_gap=gaps.append)
         await heard.settled()
         net.kill("b2")
         await quiet(1)
@@ -659,7 +663,7 @@ async def test_requests_under_way_when_the_session_is_lost_are_asked_again() -> 
         client = await net.connect("b1")
         other = await net.connect("b1")
         await other.advertise("x < 100 OR y < 100 OR z < 100")
-        changed, ended = [await client.subscribe("x < :limit", limit=1) for _ in range(2)]
+        changed, ended = [await client.subscribe("x < :limit", {"limit": 1}) for _ in range(2)]
         others = [
             asyncio.ensure_future(each)
             for each in (
@@ -669,7 +673,7 @@ async def test_requests_under_way_when_the_session_is_lost_are_asked_again() -> 
                 client.subscribe("z < 1"),
                 client.advertise("y < 100"),
                 client.settled(),
-                client.ask("topology"),
+                client.admin.query("topology"),
             )
         ]
         await quiet(0.01)
@@ -697,7 +701,7 @@ async def test_nobody_knows_what_became_of_events_published_in_memory() -> None:
 async def test_durable_events_under_way_go_again_under_their_numbers() -> None:
     async with Network(delay_s=0.1, disk_s=0.05) as net:
         alice, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe("EXISTS x", durable="all")
+        heard = await bob.subscribe("EXISTS x", durable_name="all")
         for wait in (0.01, 0.12, 0.17, 0.27):
             under_way = alice.publish_nowait({"x": 1}, durable=True)
             await quiet(wait)  # before it arrives, before it is written, and after
@@ -780,7 +784,7 @@ async def test_moving_misses_nothing_and_hears_nothing_twice() -> None:
     async with Network("line:3") as net:
         alice, bob = await net.connect("b2"), await net.connect("b1")
         heard = await bob.subscribe("EXISTS x")
-        stored = await bob.subscribe("EXISTS x", durable="all")
+        stored = await bob.subscribe("EXISTS x", durable_name="all")
         await heard.settled()
 
         async def publish() -> None:
@@ -901,7 +905,7 @@ async def test_what_the_broker_drops_for_a_slow_client_is_told() -> None:
         await quiet(60)
         got = seqs(await drain(heard))
         assert got[-1] == 101
-        assert heard.lost == 101 - len(got) > 0
+        assert heard.dropped == 101 - len(got) > 0
         assert {gap.publisher for gap in heard.gaps} == {alice.publisher}
 
 
@@ -945,7 +949,7 @@ async def test_events_one_by_one_arrive_as_they_were() -> None:
     async with Network("line:3") as net:
         alice, bob = await net.connect("b1", name="alice"), await net.connect("b3")
         each = await bob.subscribe("x > 0")
-        columns = await bob.subscribe("x > :low", low=0)
+        columns = await bob.subscribe("x > :low", {"low": 0})
         both = await bob.subscribe("x = 1 THEN x = 5")
         await each.settled()
         for event in EVERY_TYPE:
@@ -1020,9 +1024,9 @@ def test_a_client_of_single_events_imports_neither_kernels_nor_pandas() -> None:
 async def test_the_broker_reads_the_text_that_the_application_gave() -> None:
     async with Network() as net:
         client = await net.connect("b1")
-        heard = await client.subscribe("  x >\n :low AND name LIKE 'a%'", low=1)
+        heard = await client.subscribe("  x >\n :low AND name LIKE 'a%'", {"low": 1})
         written = await client.subscribe(palio.parse("x = 5"))
-        entries = {each["filter"] for each in await client.catalogue()}
+        entries = {each["filter"] for each in await client.admin.subscriptions()}
         assert entries == {str(heard.filter), "x = 5"}
         await (await net.connect("b1")).publish([{"x": 2, "name": "ab"}, {"x": 5}])
         assert plain([await heard.receive()]) == [{"x": 2, "name": "ab"}]

@@ -23,16 +23,16 @@ VERBS: dict[str, Verb] = {
     "publish": lambda client, _: client.publish({"x": 1}),
     "publish durably": lambda client, _: client.publish({"x": 1}, durable=True),
     "subscribe": lambda client, _: client.subscribe("x > 0"),
-    "subscribe durably": lambda client, _: client.subscribe("x > 0", durable="d"),
+    "subscribe durably": lambda client, _: client.subscribe("x > 0", durable_name="d"),
     "advertise": lambda client, _: client.advertise("x > 0"),
     "update": lambda _, heard: heard.update(low=5),
     "replace": lambda _, heard: heard.replace("x < 0"),
     "settled": lambda client, _: client.settled(),
     "settled of a subscription": lambda _, heard: heard.settled(),
-    "ask": lambda client, _: client.ask("status"),
-    "add_peer": lambda client, _: client.add_peer("palio://b3"),
-    "remove_peer": lambda client, _: client.remove_peer("b2"),
-    "retire": lambda client, _: client.retire("b2"),
+    "ask": lambda client, _: client.admin.query("status"),
+    "add_peer": lambda client, _: client.admin.add_peer("palio://b3"),
+    "remove_peer": lambda client, _: client.admin.remove_peer("b2"),
+    "retire": lambda client, _: client.admin.remove_broker("b2"),
 }
 
 
@@ -41,7 +41,7 @@ VERBS: dict[str, Verb] = {
 async def test_a_request_fails_when_its_time_is_over(verb: str) -> None:
     async with Network("line:2") as net:
         client = await net.connect("b1")
-        heard = await client.subscribe("x > :low", low=0)
+        heard = await client.subscribe("x > :low", {"low": 0})
         net.kill("b1")
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -58,7 +58,7 @@ async def test_what_was_not_acknowledged_may_be_published_all_the_same() -> None
         net.cut("client-1", "b1")
         with pytest.raises(Unreachable, match="they may still be published"):
             await client.publish({"x": 1}, timeout=5.0)
-        assert heard.waiting == 0
+        assert heard.pending == 0
         net.heal("client-1", "b1")
         assert dict(await heard.receive()) == {"x": 1}
 
@@ -67,16 +67,16 @@ async def test_what_was_not_acknowledged_may_be_published_all_the_same() -> None
 async def test_a_change_that_was_not_answered_is_in_force_here_and_told_later() -> None:
     async with Network() as net:
         client = await net.connect("b1", timeout=5.0)
-        heard = await client.subscribe("x > :low", low=0)
+        heard = await client.subscribe("x > :low", {"low": 0})
         net.cut("client-1", "b1")
         with pytest.raises(Unreachable, match="the change is in force here"):
             await heard.update(low=5)
-        assert dict(heard.values) == {"low": 5}
+        assert dict(heard.params) == {"low": 5}
         net.heal("client-1", "b1")
         await client.settled()
         await client.publish([{"x": 3}, {"x": 7}])
         assert dict(await heard.receive()) == {"x": 7}
-        assert client.spurious == 0, "the broker knows it too"
+        assert client.stale == 0, "the broker knows it too"
 
 
 @in_virtual_time
@@ -98,7 +98,7 @@ async def test_none_waits_for_ever() -> None:
     async with Network() as net:
         client = await net.connect("b1", timeout=None)
         net.cut("client-1", "b1")
-        asked = asyncio.ensure_future(client.ask("status"))
+        asked = asyncio.ensure_future(client.admin.query("status"))
         published = asyncio.ensure_future(client.publish({"x": 1}))
         await asyncio.sleep(10 * TIMEOUT_S)
         assert not asked.done()
@@ -129,7 +129,7 @@ async def test_unsubscribing_waits_for_nobody_who_is_away(is_connected: bool) ->
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert all(each.done() for each in leaving)
-        assert heard.closed
+        assert heard.is_closed
         net.heal("client-1", "b1")
         await client.settled()
         assert net.node("b1").status()["subscriptions"] == 0

@@ -38,9 +38,15 @@ async def waits(net: Network, broker: str, subscription: str) -> int:
 @pytest.mark.parametrize(
     "given",
     [
-        *({"durable": name} for name in (True, 5, "a/b", "..", "a\nb", " a", "n" * 201, "\ud800")),
-        {"durable": "d", "count": 3},
-        *({"durable": "d", "lease_s": s} for s in (-1, math.nan, math.inf, 1e308, "7", True)),
+        *(
+            {"durable_name": name}
+            for name in (True, 5, "a/b", "..", "a\nb", " a", "n" * 201, "\ud800")
+        ),
+        {"durable_name": "d", "max_events": 3},
+        *(
+            {"durable_name": "d", "retention": s}
+            for s in (-1, math.nan, math.inf, 1e308, "7", True)
+        ),
     ],
     ids=ascii,
 )
@@ -51,7 +57,9 @@ async def test_what_is_no_name_or_no_lease_is_refused_and_the_client_goes_on(
     async with Network("line:1") as net:
         alice = await net.connect("b1", name="alice")
         other = await alice.subscribe("x = 1")
-        with pytest.raises(InvalidInput, match=r"a name has|MAX_NAME_BYTES|lease_s is|count="):
+        with pytest.raises(
+            InvalidInput, match=r"a name has|MAX_NAME_BYTES|retention is|max_events="
+        ):
             await alice.subscribe("x < 1", **given)
         await put(alice, 1)
         assert await xs(other, 1) == [1]
@@ -71,7 +79,7 @@ async def test_a_client_has_a_name_or_none(name: str) -> None:
 async def test_patience_has_an_end(patience: float) -> None:
     async with Network("line:1") as net:
         alice = await net.connect("b1")
-        with pytest.raises(InvalidInput, match="patience"):
+        with pytest.raises(InvalidInput, match="timeout"):
             await alice.settled(patience)
 
 
@@ -80,7 +88,7 @@ async def test_events_wait_for_their_owner() -> None:
     async with Network("line:2") as net:
         alice = await net.connect("b1")
         bob = await net.connect("b2", name="bob")
-        await bob.subscribe("x < 10", durable="low")
+        await bob.subscribe("x < 10", durable_name="low")
         await bob.settled()
         await bob.close()
         await put(alice, 1, 20, 2)
@@ -88,7 +96,7 @@ async def test_events_wait_for_their_owner() -> None:
         await put(alice, 3)
         net.restart("b2")
         bob = await net.connect("b2", name="bob")
-        low = await bob.subscribe("x < 10", durable="low")
+        low = await bob.subscribe("x < 10", durable_name="low")
         assert await xs(low, 3) == [1, 2, 3]
 
 
@@ -96,7 +104,7 @@ async def test_events_wait_for_their_owner() -> None:
 async def test_automatically_an_event_is_acknowledged_when_the_next_is_asked_for() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
-        mine = await client.subscribe("EXISTS x", durable="mine")
+        mine = await client.subscribe("EXISTS x", durable_name="mine")
         await put(client, 1, 2, 3)
         assert await waits(net, "b1", "bob/mine") == 3
         await mine.receive()
@@ -112,14 +120,14 @@ async def test_automatically_an_event_is_acknowledged_when_the_next_is_asked_for
 async def test_explicitly_an_event_is_acknowledged_with_all_before_it() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
-        mine = await client.subscribe("EXISTS x", durable="mine", acknowledge="explicit")
+        mine = await client.subscribe("EXISTS x", durable_name="mine", ack="manual")
         await put(client, 1, 2, 3)
         one, two, _ = [await mine.receive() for _ in range(3)]
-        await two.ack()
+        two.ack()
         assert await waits(net, "b1", "bob/mine") == 3
-        await mine.ack(one)
+        mine.ack(one)
         assert await waits(net, "b1", "bob/mine") == 1
-        await mine.ack()
+        mine.ack()
         assert await waits(net, "b1", "bob/mine") == 0
 
 
@@ -127,7 +135,7 @@ async def test_explicitly_an_event_is_acknowledged_with_all_before_it() -> None:
 async def test_batches_are_acknowledged_whole() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
-        mine = await client.subscribe("x < 3", durable="mine")
+        mine = await client.subscribe("x < 3", durable_name="mine")
         await client.publish([{"x": x} for x in range(5)], durable=True)
         batches = aiter(mine.batches())
         assert (await anext(batches)).column("x").to_pylist() == [0, 1, 2]
@@ -143,7 +151,7 @@ async def test_leaving_without_an_error_acknowledges(fails: bool) -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
         with pytest.raises(ZeroDivisionError) if fails else nullcontext():
-            async with await client.subscribe("EXISTS x", durable="mine") as mine:
+            async with await client.subscribe("EXISTS x", durable_name="mine") as mine:
                 await put(client, 1)
                 await mine.receive()
                 if fails:
@@ -155,7 +163,7 @@ async def test_leaving_without_an_error_acknowledges(fails: bool) -> None:
 async def test_what_matches_no_longer_is_dropped_and_acknowledged() -> None:
     async with Network() as net:
         client, other = await net.connect("b1", name="bob"), await net.connect("b1")
-        mine = await client.subscribe("x < :limit", limit=10, durable="mine")
+        mine = await client.subscribe("x < :limit", {"limit": 10}, durable_name="mine")
         await client.suspend()
         await put(other, 1, 5, 8)  # assigned under the old limit
         client_comes_back = asyncio.ensure_future(client.resume())
@@ -163,7 +171,7 @@ async def test_what_matches_no_longer_is_dropped_and_acknowledged() -> None:
         await client_comes_back
         assert await xs(mine, 1) == [1]
         assert not await drain(mine)
-        assert mine.spurious == 2
+        assert mine.stale == 2
         assert await waits(net, "b1", "bob/mine") == 0
 
 
@@ -171,7 +179,7 @@ async def test_what_matches_no_longer_is_dropped_and_acknowledged() -> None:
 async def test_a_queue_never_drops_what_came_out_of_custody() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
-        mine = await client.subscribe("EXISTS x", durable="mine", capacity=2)
+        mine = await client.subscribe("EXISTS x", durable_name="mine", queue_size=2)
         for x in range(10):
             await client.publish({"x": x}, durable=x % 2 == 0)
         await asyncio.sleep(1)
@@ -182,26 +190,26 @@ async def test_a_queue_never_drops_what_came_out_of_custody() -> None:
             6,
             8,
         ]
-        assert mine.lost == 5
+        assert mine.dropped == 5
 
 
 @in_virtual_time
 async def test_a_lost_session_brings_nothing_twice() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
-        mine = await client.subscribe("EXISTS x", durable="mine", acknowledge="explicit")
+        mine = await client.subscribe("EXISTS x", durable_name="mine", ack="manual")
         await put(client, *range(8))
         taken = [await mine.receive() for _ in range(4)]
-        await taken[0].ack()
+        taken[0].ack()
         net.kill("b1")
-        await taken[1].ack()  # nobody hears it
+        taken[1].ack()  # nobody hears it
         net.restart("b1")
         await asyncio.sleep(10)
-        await taken[2].ack()  # in progress when the session was lost
+        taken[2].ack()  # in progress when the session was lost
         assert await xs(mine, 4) == [4, 5, 6, 7]
         assert not await drain(mine)
         assert await waits(net, "b1", "bob/mine") == 5
-        await mine.ack()
+        mine.ack()
         assert await waits(net, "b1", "bob/mine") == 0
 
 
@@ -209,14 +217,14 @@ async def test_a_lost_session_brings_nothing_twice() -> None:
 async def test_taking_up_and_forgetting() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
-        mine = await client.subscribe("EXISTS x", durable="mine")
+        mine = await client.subscribe("EXISTS x", durable_name="mine")
         await mine.unsubscribe()
         await put(client, 1)
-        again = await client.subscribe("EXISTS x", durable="mine")
+        again = await client.subscribe("EXISTS x", durable_name="mine")
         assert await xs(again, 1) == [1]
-        await again.unsubscribe(forget=True)
+        await again.delete()
         await put(client, 2)
-        anew = await client.subscribe("EXISTS x", durable="mine")
+        anew = await client.subscribe("EXISTS x", durable_name="mine")
         await put(client, 3)
         assert await xs(anew, 1) == [3]
 
@@ -225,19 +233,19 @@ async def test_taking_up_and_forgetting() -> None:
 async def test_of_two_clients_under_one_name_the_later_hears_wherever_the_other_has_been() -> None:
     async with Network("line:2") as net:
         publisher, former = await net.connect("b1"), await net.connect("b1", name="ann")
-        before = await former.subscribe("EXISTS x", durable="d")
+        before = await former.subscribe("EXISTS x", durable_name="d")
         for place in ("b2", "b1"):
             await former.move(place)
         later = await net.connect("b2", name="ann")
-        now = await later.subscribe("EXISTS x", durable="d")
+        now = await later.subscribe("EXISTS x", durable_name="d")
         await now.settled()
         await publisher.publish({"x": 1}, durable=True)
         assert (await now.receive(5.0))["x"] == 1
         with pytest.raises(SubscriptionEnded, match="ann/d is heard elsewhere now"):
             await before.receive(5.0)
-        await before.unsubscribe(forget=True)
+        await before.delete()
         assert net.node("b2").status()["durable_subscriptions"] == 1, "it is the other's"
-        await now.unsubscribe(forget=True)
+        await now.delete()
         assert net.node("b2").status()["durable_subscriptions"] == 0
 
 
@@ -247,12 +255,12 @@ async def test_a_refusal_that_comes_when_nobody_waits_any_longer_is_logged(
 ) -> None:
     async with Network() as net:
         former = await net.connect("b1", name="ann")
-        before = await former.subscribe("EXISTS x", durable="d")
+        before = await former.subscribe("EXISTS x", durable_name="d")
         later = await net.connect("b1", name="ann")
         net.delay("ann", "b1", 0.5)
-        taking = asyncio.create_task(later.subscribe("EXISTS x", durable="d"))
+        taking = asyncio.create_task(later.subscribe("EXISTS x", durable_name="d"))
         await asyncio.sleep(0.6)  # the broker has taken it away, and that is not known here yet
-        leaving = asyncio.create_task(before.unsubscribe(forget=True))
+        leaving = asyncio.create_task(before.delete())
         await asyncio.sleep(0.7)  # it has come to the broker, whose answer is lost
         net.drop("ann", "b1")
         await leaving
@@ -265,10 +273,10 @@ async def test_a_refusal_that_comes_when_nobody_waits_any_longer_is_logged(
 async def test_forgetting_while_the_broker_is_away() -> None:
     async with Network() as net:
         client = await net.connect("b1", name="bob")
-        mine = await client.subscribe("EXISTS x", durable="mine")
+        mine = await client.subscribe("EXISTS x", durable_name="mine")
         net.kill("b1")
         await asyncio.sleep(1)
-        await mine.unsubscribe(forget=True)  # which waits for nobody
+        await mine.delete()  # which waits for nobody
         net.restart("b1")
         await client.settled()
         assert net.node("b1").status()["durable_subscriptions"] == 0
@@ -277,13 +285,13 @@ async def test_forgetting_while_the_broker_is_away() -> None:
 @pytest.mark.parametrize(
     ("filter", "options", "error", "match"),
     [
-        ("x = 1", {"acknowledge": "perhaps"}, InvalidInput, "perhaps"),
-        ("x = 1", {"durable": "", "lease_s": 5}, InvalidInput, "lease_s= is for durable"),
+        ("x = 1", {"ack": "perhaps"}, InvalidInput, "perhaps"),
+        ("x = 1", {"durable_name": "", "retention": 5}, InvalidInput, "retention= is for durable"),
         (
-            *("x = 1", {"durable": "", "acknowledge": "explicit"}),
-            *(InvalidInput, "acknowledge= is for durable"),
+            *("x = 1", {"durable_name": "", "ack": "manual"}),
+            *(InvalidInput, "ack= is for durable"),
         ),
-        ("x = 1", {"durable": False}, InvalidInput, "a text, not by bool"),
+        ("x = 1", {"durable_name": False}, InvalidInput, "a text, not by bool"),
     ],
 )
 @in_virtual_time
@@ -293,8 +301,8 @@ async def test_what_cannot_be_durable(
     async with Network() as net:
         client = await net.connect("b1")
         with pytest.raises(error, match=match):
-            await client.subscribe(filter, **{"durable": "mine", **options})
-        mine = await client.subscribe("x = 1", durable="mine")
+            await client.subscribe(filter, **{"durable_name": "mine", **options})
+        mine = await client.subscribe("x = 1", durable_name="mine")
         with pytest.raises(InvalidFilter, match="pattern"):
             await mine.replace("x = 1 THEN x = 2")
 
@@ -303,13 +311,13 @@ async def test_what_cannot_be_durable(
 async def test_a_client_hears_a_durable_subscription_once() -> None:
     async with Network() as net:
         client = await net.connect("b1")
-        first = await client.subscribe("x = 1", durable="mine")
-        with pytest.raises(InvalidInput, match="hears the durable subscription 'mine' already"):
-            await client.subscribe("x = 2", durable="mine")
+        first = await client.subscribe("x = 1", durable_name="mine")
+        with pytest.raises(InvalidInput, match="the durable name 'mine' already"):
+            await client.subscribe("x = 2", durable_name="mine")
         await client.publish({"x": 1}, durable=True)
         assert await first.receive() == {"x": 1}
         await first.unsubscribe()
-        again = await client.subscribe("x = 2", durable="mine")
+        again = await client.subscribe("x = 2", durable_name="mine")
         await client.publish({"x": 2}, durable=True)
         assert await again.receive() == {"x": 2}
 
@@ -321,7 +329,7 @@ async def test_a_client_hears_a_durable_subscription_once() -> None:
 async def test_a_publisher_may_wait_until_all_homes_have_its_events() -> None:
     async with Network("line:3", settings=Settings(discovery=False)) as net:
         ann = await net.connect("b3", name="ann")
-        orders = await ann.subscribe("x > 0", durable="orders")
+        orders = await ann.subscribe("x > 0", durable_name="orders")
         await orders.settled()
         publisher = await net.connect("b1")
         at_once = await publisher.publish({"x": 1}, durable="home")
@@ -345,7 +353,7 @@ async def test_so_many_publications_of_a_session_wait_for_their_homes(
     monkeypatch.setattr(publishing, "MAX_PROMISES", 2)
     async with Network("line:2") as net:
         ann = await net.connect("b2", name="ann")
-        await (await ann.subscribe("x > 0", durable="orders")).settled()
+        await (await ann.subscribe("x > 0", durable_name="orders")).settled()
         publisher = await net.connect("b1")
         net.cut("b1", "b2")
         receipts = []
@@ -358,20 +366,24 @@ async def test_so_many_publications_of_a_session_wait_for_their_homes(
         assert len(session.promises["home"]) == 3, "those that are refused need one place"
         net.heal("b1", "b2")
         found = await asyncio.gather(*receipts, return_exceptions=True)
-        assert [type(each).__name__ for each in found] == ["Published"] * 2 + ["LimitExceeded"] * 3
+        assert [type(each).__name__ for each in found] == ["PublishReceipt"] * 2 + [
+            "LimitExceeded"
+        ] * 3
 
 
 @in_virtual_time
 async def test_what_all_homes_have_outlives_the_disk_of_its_origin() -> None:
     async with Network("line:2") as net:
         ann = await net.connect("b2", name="ann")
-        orders = await ann.subscribe("x > 0", durable="orders")
+        orders = await ann.subscribe("x > 0", durable_name="orders")
         await orders.settled()
         await ann.close()
         publisher = await net.connect("b1")
         await publisher.publish({"x": 1}, durable="home")
         net.kill("b1")
-        again = await (await net.connect("b2", name="ann")).subscribe("x > 0", durable="orders")
+        again = await (await net.connect("b2", name="ann")).subscribe(
+            "x > 0", durable_name="orders"
+        )
         assert await xs(again, 1) == [1]
 
 
@@ -379,14 +391,16 @@ async def test_what_all_homes_have_outlives_the_disk_of_its_origin() -> None:
 async def test_a_publisher_waits_for_the_home_to_which_a_subscription_goes() -> None:
     async with Network("line:3") as net:
         ann = await net.connect("b3", name="ann")
-        await (await ann.subscribe("x > 0", durable="orders")).settled()
+        await (await ann.subscribe("x > 0", durable_name="orders")).settled()
         publisher = await net.connect("b1")
         net.kill("b3")
         await asyncio.sleep(60)  # nothing is sent there any longer: that would be b3's to hand on
         stored = publisher.publish_nowait({"x": 1}, durable="home")
         await asyncio.sleep(60)
         assert not stored.done()
-        moved = await (await net.connect("b2", name="ann")).subscribe("x > 0", durable="orders")
+        moved = await (await net.connect("b2", name="ann")).subscribe(
+            "x > 0", durable_name="orders"
+        )
         assert await xs(moved, 1) == [1]
         assert (await stored).level == "home"
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from palio.client.connection import Client, connect
-from palio.client.events import Event, Gap, Late
+from palio.client.events import Event, Gap, LateGap
 from palio.client.subscription import Subscription
 from palio.errors import JournalDamaged, SubscriptionEnded
 from palio.language.parsing import parse_pattern
@@ -84,7 +84,7 @@ class Bob:
     async def begin(self) -> None:
         self.client = await self.net.connect("b2", name="bob", timeout=None)
         heard = await self.client.subscribe(
-            self.text, durable="d", reorder_s=PATIENT_S, on_gap=self.gaps.append
+            self.text, durable_name="d", reorder_timeout=PATIENT_S, on_gap=self.gaps.append
         )
         self.lives.append([])
         self._hearing = asyncio.create_task(self._hear(heard, self.lives[-1]))
@@ -116,7 +116,7 @@ async def storm(seed: int) -> tuple[list[Parts], Bob]:
     async with Network("line:2", seed=seed) as net:
         publishers = [await net.connect(broker, timeout=None) for broker in ("b1", "b2", "b2")]
         witness = await net.connect("b1", name="witness")
-        all_of_it = await witness.subscribe("EXISTS n", durable="all")
+        all_of_it = await witness.subscribe("EXISTS n", durable_name="all")
         bob = Bob(net, text, rng)
         await bob.begin()
         await witness.settled()
@@ -154,7 +154,7 @@ async def storm(seed: int) -> tuple[list[Parts], Bob]:
             if len(known(bob.lives)) >= len(due):
                 break
             await asyncio.sleep(PATIENT_S / 4)
-        assert not [each for each in bob.gaps if isinstance(each, Late)]
+        assert not [each for each in bob.gaps if isinstance(each, LateGap)]
     return due, bob
 
 
@@ -189,13 +189,13 @@ async def kept(net: Network, broker: str = "b1") -> int:
 async def test_a_partial_match_keeps_no_event_but_those_that_wait_their_time() -> None:
     async with Network() as net:
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d")
+        heard = await bob.subscribe(TWO, durable_name="d")
         await put(bob, 1, *[1] * 50)
         assert net.node("b1").status()["custody_waiting"]["bob/d"] > 0
         assert await kept(net) == 0
         await bob.close()
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d")
+        heard = await bob.subscribe(TWO, durable_name="d")
         await put(bob, 2)
         assert [part.seq for part in (await heard.receive(timeout=5)).parts] == [1, 1]
 
@@ -204,16 +204,16 @@ async def test_a_partial_match_keeps_no_event_but_those_that_wait_their_time() -
 async def test_an_occurrence_is_dealt_with_as_a_whole_and_in_order() -> None:
     async with Network() as net:
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d", acknowledge="explicit")
+        heard = await bob.subscribe(TWO, durable_name="d", ack="manual")
         await put(bob, 1, 2, 1, 2, 1)
         one, two = [await heard.receive(timeout=5) for _ in range(2)]
-        await two.ack()
+        two.ack()
         assert await kept(net) == 4, "those of the first, which holds back what comes after"
-        await one.ack()
+        one.ack()
         assert await kept(net) == 0
         await bob.close()
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d")
+        heard = await bob.subscribe(TWO, durable_name="d")
         await put(bob, 2)
         assert [part.seq for part in (await heard.receive(timeout=5)).parts] == [5, 1]
 
@@ -222,13 +222,13 @@ async def test_an_occurrence_is_dealt_with_as_a_whole_and_in_order() -> None:
 async def test_who_closes_leaves_what_waits_its_time_to_the_next() -> None:
     async with Network() as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d", reorder_s=60)
+        heard = await bob.subscribe(TWO, durable_name="d", reorder_timeout=60)
         await put(ann, 1, 2)
         await asyncio.sleep(1)
         await bob.close()
         assert await drain_closed(heard) == []
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d", reorder_s=5)
+        heard = await bob.subscribe(TWO, durable_name="d", reorder_timeout=5)
         assert len((await heard.receive(timeout=60)).parts) == 2
 
 
@@ -242,7 +242,9 @@ async def test_what_one_publisher_sends_late_all_at_once_makes_no_other_late() -
     async with Network("star:3") as net:
         publishers = [await net.connect(each) for each in ("b2", "b3")]
         bob = await net.connect("b1", name="bob", timeout=None)
-        heard = await bob.subscribe("n = 1 THEN n = 2 THEN n = 3", durable="d", reorder_s=20)
+        heard = await bob.subscribe(
+            "n = 1 THEN n = 2 THEN n = 3", durable_name="d", reorder_timeout=20
+        )
         await bob.settled()
         net.kill("b1")
         for n in (1, 2, 3) * 3:
@@ -258,11 +260,11 @@ async def test_what_one_publisher_sends_late_all_at_once_makes_no_other_late() -
 async def test_a_slow_consumer_holds_up_the_broker_and_makes_nothing_late() -> None:
     async with Network() as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d", capacity=1, reorder_s=0.5)
+        heard = await bob.subscribe(TWO, durable_name="d", queue_size=1, reorder_timeout=0.5)
         for _ in range(20):
             await put(ann, 1, 2, text="x" * 500_000)
         await asyncio.sleep(5)
-        assert heard.waiting < 20
+        assert heard.pending < 20
         for _ in range(20):
             await asyncio.sleep(2)
             assert [each["n"] for each in (await heard.receive(timeout=20)).parts] == [1, 2]
@@ -273,16 +275,16 @@ async def test_a_slow_consumer_holds_up_the_broker_and_makes_nothing_late() -> N
 async def test_who_takes_and_does_not_acknowledge_is_sent_no_more_than_its_queue_holds() -> None:
     async with Network() as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d", capacity=2, acknowledge="explicit")
+        heard = await bob.subscribe(TWO, durable_name="d", queue_size=2, ack="manual")
         for _ in range(20):
             await put(ann, 1, 2, text="x" * 500_000)
         await asyncio.sleep(20)
-        assert 2 <= heard.waiting < 12
-        for _ in range(heard.waiting):
+        assert 2 <= heard.pending < 12
+        for _ in range(heard.pending):
             await heard.receive(timeout=1)
         with pytest.raises(TimeoutError):
             await heard.receive(timeout=20)
-        await heard.ack()
+        heard.ack()
         assert (await heard.receive(timeout=20)).seq > 4
         assert heard.late == 0
 
@@ -291,7 +293,7 @@ async def test_who_takes_and_does_not_acknowledge_is_sent_no_more_than_its_queue
 async def test_more_than_a_window_of_bytes_may_wait_its_time() -> None:
     async with Network() as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d", reorder_s=60)
+        heard = await bob.subscribe(TWO, durable_name="d", reorder_timeout=60)
         begin = asyncio.get_running_loop().time()
         for n in (*[1] * 29, 2):
             await put(ann, n, text="x" * 500_000)
@@ -304,7 +306,7 @@ async def test_more_than_a_window_of_bytes_may_wait_its_time() -> None:
 async def test_parameters_and_patterns_may_change() -> None:
     async with Network() as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe("n = :first THEN n = 9", durable="d", first=1)
+        heard = await bob.subscribe("n = :first THEN n = 9", {"first": 1}, durable_name="d")
         await put(ann, 1)
         await asyncio.sleep(2)
         await heard.update(first=2)
@@ -318,7 +320,7 @@ async def test_parameters_and_patterns_may_change() -> None:
         await asyncio.sleep(1)
         await bob.close()
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe("n = 9 THEN n = 9", durable="d")
+        heard = await bob.subscribe("n = 9 THEN n = 9", durable_name="d")
         assert [each.seq for each in (await heard.receive(timeout=5)).parts] == [6, 7]
 
 
@@ -327,10 +329,10 @@ async def test_who_takes_it_up_elsewhere_goes_on_and_the_other_hears_no_more() -
     async with Network() as net:
         ann = await net.connect("b1")
         bobs = [await net.connect("b1", name="bob") for _ in range(2)]
-        first = await bobs[0].subscribe(TWO, durable="d")
+        first = await bobs[0].subscribe(TWO, durable_name="d")
         await put(ann, 1)
         await asyncio.sleep(2)
-        second = await bobs[1].subscribe(TWO, durable="d")
+        second = await bobs[1].subscribe(TWO, durable_name="d")
         await put(ann, 2)
         assert len((await second.receive(timeout=5)).parts) == 2
         with pytest.raises(SubscriptionEnded, match="bob/d is heard elsewhere now"):
@@ -347,10 +349,10 @@ async def test_two_that_take_it_from_each_other_find_each_occurrence_once() -> N
         for turn in range(6):
             bob = bobs[turn % 2]
             await bob.open()
-            heard = await bob.subscribe(TWO, durable="d")
+            heard = await bob.subscribe(TWO, durable_name="d")
             await put(ann, 2, 1)
             event = await heard.receive(timeout=5) if turn else None
-            await heard.ack()
+            heard.ack()
             await asyncio.sleep(2)
             found += [] if event is None else [[each.seq for each in event.parts]]
             await heard.unsubscribe()
@@ -361,7 +363,7 @@ async def test_two_that_take_it_from_each_other_find_each_occurrence_once() -> N
 async def test_a_client_that_moves_takes_its_pattern_along() -> None:
     async with Network("line:2") as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d")
+        heard = await bob.subscribe(TWO, durable_name="d")
         await bob.settled()
         await put(ann, 1)
         await asyncio.sleep(2)
@@ -389,7 +391,7 @@ def bad(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 async def lost_while_away(net: Network, filter: str, bad: list[int]) -> None:
     """The one entry that waits for Bob cannot be given back."""
     ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-    await bob.subscribe(filter, durable="d")
+    await bob.subscribe(filter, durable_name="d")
     await bob.close()
     await put(ann, 1)
     assert await kept(net) == 1
@@ -409,7 +411,7 @@ async def test_a_gap_in_the_journal_is_acknowledged_though_nothing_comes_after_i
         await lost_while_away(net, filter, bad)
         for _ in range(2):
             bob = await net.connect("b1", name="bob")
-            heard = await bob.subscribe(filter, durable="d", on_gap=gaps.append)
+            heard = await bob.subscribe(filter, durable_name="d", on_gap=gaps.append)
             with pytest.raises(TimeoutError):
                 await heard.receive(timeout=1)
             assert len(gaps) == 1
@@ -427,7 +429,7 @@ async def test_a_gap_in_the_journal_is_not_acknowledged_before_the_application_i
         await lost_while_away(net, filter, bad)
         for _ in range(2):  # nobody takes anything: the program might be killed now
             bob = await net.connect("b1", name="bob")
-            await bob.subscribe(filter, durable="d", on_gap=gaps.append)
+            await bob.subscribe(filter, durable_name="d", on_gap=gaps.append)
             assert (await kept(net), gaps) == (1, [])
             await bob.close()
 
@@ -437,7 +439,7 @@ async def test_a_gap_in_the_journal_makes_it_start_over(bad: list[int]) -> None:
     async with Network() as net:
         gaps: list[Gap] = []
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob", timeout=None)
-        await bob.subscribe(TWO, durable="d")
+        await bob.subscribe(TWO, durable_name="d")
         await put(ann, 1)
         await asyncio.sleep(2)
         await bob.close()
@@ -446,7 +448,7 @@ async def test_a_gap_in_the_journal_makes_it_start_over(bad: list[int]) -> None:
         net.kill("b1")
         net.restart("b1")
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d", on_gap=gaps.append)
+        heard = await bob.subscribe(TWO, durable_name="d", on_gap=gaps.append)
         assert [each.seq for each in (await heard.receive(timeout=5)).parts] == [4, 5]
         assert [(each.first_seq, each.is_certain) for each in gaps] == [(2, True)]
 
@@ -455,17 +457,17 @@ async def test_a_gap_in_the_journal_makes_it_start_over(bad: list[int]) -> None:
 async def test_live_events_take_part_and_are_in_the_bookmark_of_a_durable_one() -> None:
     async with Network() as net:
         ann, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d")
+        heard = await bob.subscribe(TWO, durable_name="d")
         await ann.publish({"n": 1})
         await put(ann, 2)
         assert [each.seq for each in (await heard.receive(timeout=5)).parts] == [1, 2]
-        await heard.ack()
+        heard.ack()
         await ann.publish({"n": 1})
         await put(ann, 1)
         await asyncio.sleep(2)
         await bob.close()
         bob = await net.connect("b1", name="bob")
-        heard = await bob.subscribe(TWO, durable="d")
+        heard = await bob.subscribe(TWO, durable_name="d")
         await put(ann, 2)
         assert [each.seq for each in (await heard.receive(timeout=5)).parts] == [3, 5]
 
@@ -526,9 +528,9 @@ def test_processes_that_are_killed_find_what_one_monitor_finds(tmp_path: Path, s
     async def lived() -> list[Parts]:
         nonlocal count
         async with real.fleet, connect(real.url, name="ann", timeout=None) as ann:
-            all_of_it = await ann.subscribe("EXISTS n", durable="all")
+            all_of_it = await ann.subscribe("EXISTS n", durable_name="all")
             async with connect(real.url, name="bob") as bob:
-                await bob.subscribe(REAL, durable="d")
+                await bob.subscribe(REAL, durable_name="d")
             await real.begin()
             for kill in range(KILLS + 1):
                 for _ in range(40):

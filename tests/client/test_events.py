@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from palio.client.events import Event, Gap, Late, Published
+from palio.client.events import Event, Gap, LateGap, PublishReceipt
 
 TIME = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,8 +48,11 @@ def test_an_event_survives_pickling() -> None:
         (Gap("p", 4, 4, 1), "lost 1 event of 'p', number 4"),
         (Gap("p", 4, 9, 3), "lost 3 events of 'p', numbers 4 to 9"),
         (
-            Late("p", 4, 4, 1),
-            "too late for the pattern: 1 event of 'p', number 4; a larger reorder_s waits longer",
+            LateGap("p", 4, 4, 1),
+            (
+                "too late for the pattern: 1 event of 'p', number 4; "
+                "a larger reorder_timeout waits longer"
+            ),
         ),
     ],
 )
@@ -58,4 +61,4 @@ def test_a_gap_reads_well(gap: Gap, text: str) -> None:
 
 
 def test_a_receipt_names_its_promise() -> None:
-    assert Published(1, 3, 5).level == "memory"
+    assert PublishReceipt(1, 3, 5).level == "memory"

@@ -44,7 +44,7 @@ def test_a_change_is_in_force_here_and_told_upstream() -> None:
     assert not heard.concerns({"x": 3})
     assert heard.replace(palio.parse("y = 1"), {}) is None
     assert heard.concerns({"y": 1})
-    assert heard.announce() is heard.leave(forget=True) is None
+    assert heard.announce() is heard.leave(delete=True) is None
     assert upstream.sent == [
         ("update", 0, {"low": 5}),
         ("replace", 0, "y = 1", {}),

@@ -38,7 +38,7 @@ def test_a_reorder_window_has_a_largest_size() -> None:
     with pytest.raises(LimitExceeded, match="MAX_REORDER_S"):
         check_reorder(MAX_REORDER_S + 0.1)
     for wrong in (-0.1, float("nan"), float("inf"), True, "1", None):
-        with pytest.raises(InvalidInput, match="reorder_s"):
+        with pytest.raises(InvalidInput, match="reorder_timeout"):
             check_reorder(wrong)
 
 
@@ -193,9 +193,14 @@ async def compare_with_plain_python(seed: int) -> None:
             net.delay(*edge, rng.choice((0.001, rng.uniform(0, LONGEST_S), LONGEST_S)))
         await asyncio.sleep(2)  # the links as they are now have formed the network
         listener = await net.connect(rng.choice(brokers))
-        shape, reorder_s = rng.choice(SHAPES), rng.choice((None, ENOUGH_S, ENOUGH_S, 0.02, 0.1))
+        shape, reorder_timeout = (
+            rng.choice(SHAPES),
+            rng.choice((None, ENOUGH_S, ENOUGH_S, 0.02, 0.1)),
+        )
         told: list[Gap] = []
-        heard = await listener.subscribe(shape.text, reorder_s=reorder_s, on_gap=told.append)
+        heard = await listener.subscribe(
+            shape.text, reorder_timeout=reorder_timeout, on_gap=told.append
+        )
         everything = await listener.subscribe("EXISTS n")
         hearing = asyncio.create_task(hear_all(heard))
         await listener.settled()
@@ -208,7 +213,7 @@ async def compare_with_plain_python(seed: int) -> None:
     assert len(published) == sum(counts)
     late = {copy for gap in told for copy in published if is_in(gap, copy, shape)}
     assert len(late) == heard.late == sum(gap.count for gap in told)
-    if reorder_s in (None, ENOUGH_S):
+    if reorder_timeout in (None, ENOUGH_S):
         assert not late
     assert found == plainly(shape, [each for each in published if each not in late])
 
@@ -237,29 +242,29 @@ async def pairs(net: Network, heard: Subscription, count: int, pause_s: float) -
     *_, here = brokers = net.topology.brokers
     far, near = await net.connect(brokers[0]), await net.connect(here)
     await heard.settled(60)
-    before = heard.waiting
+    before = heard.pending
     for _ in range(count):
         receipts = [far.publish_nowait({"x": 1})]
         await asyncio.sleep(0.01)
         receipts.append(near.publish_nowait({"y": 1}))
         await asyncio.gather(*receipts)
         await asyncio.sleep(pause_s)
-    await asyncio.sleep(heard.reorder_s + 1)
-    return heard.waiting - before
+    await asyncio.sleep(heard.reorder_timeout + 1)
+    return heard.pending - before
 
 
 async def hear_in_calm_times() -> None:
     async with Network("line:5", delay_s=0.02) as net:
         client = await net.connect("b5")
         heard = await client.subscribe("x = 1 THEN y = 1")
-        for reorder_s, count, pause_s in (
+        for reorder_timeout, count, pause_s in (
             (REORDER_S, 101, 6.0),
             (REORDER_S / 2, 101, 6.0),
             (LEAST_REORDER_S, 50, 0.3),
         ):
-            assert heard.reorder_s == reorder_s
+            assert heard.reorder_timeout == reorder_timeout
             assert await pairs(net, heard, count, pause_s) == count
-        assert (heard.late, heard.lost) == (0, 0)
+        assert (heard.late, heard.dropped) == (0, 0)
 
 
 def test_where_events_keep_their_order_sequences_are_told_sooner() -> None:
@@ -276,4 +281,4 @@ async def test_where_events_are_longer_on_their_way_patterns_wait_longer_soon() 
         heard = await client.subscribe("x = 1 THEN y = 1")
         assert await pairs(net, heard, 20, 10.0) == 18
         assert heard.late == 2
-        assert 4.9 < heard.reorder_s < 5.1
+        assert 4.9 < heard.reorder_timeout < 5.1

@@ -37,7 +37,7 @@ async def test_a_client_goes_to_another_broker_and_misses_nothing() -> None:
     async with Network("ring:4", settings=FINDING) as net:
         bob, alice = await net.connect("b1", name="bob"), await net.connect("b3", name="alice")
         live = await bob.subscribe("x >= 0")
-        kept = await bob.subscribe("x >= 0", durable="kept")
+        kept = await bob.subscribe("x >= 0", durable_name="kept")
         await live.settled()
         for number in range(30):
             if number == 5:
@@ -83,14 +83,14 @@ async def test_of_several_addresses_another_is_taken() -> None:
 async def test_who_has_a_broker_drained_stays_with_it() -> None:
     async with Network("line:2", settings=FINDING) as net:
         admin, bob = await net.connect("b1"), await net.connect("b1", name="bob")
-        await bob.subscribe("x = 1", durable="kept")
-        remains = await admin.drain()
+        await bob.subscribe("x = 1", durable_name="kept")
+        remains = await admin.admin.drain()
         assert (remains["clients"], remains["durable_subscriptions"]) == (1, 1)
         while not remains["done"]:
             await asyncio.sleep(0.1)
-            remains = await admin.drain()
+            remains = await admin.admin.drain()
         assert (admin.broker, bob.broker) == ("b1", "b2")
         net.kill("b1")
         await admin.resume("palio://b2")
         with pytest.raises(InvalidInput, match="this is the broker 'b2', not 'b1'"):
-            await admin.drain()
+            await admin.admin.drain()

@@ -65,7 +65,7 @@ async def test_what_a_client_cannot_read_ends_it(kind: type) -> None:
         spoil(net, kind)
         if kind is Answer:
             with pytest.raises(IllegalMessage, match="cannot be read"):
-                await client.ask("status")
+                await client.admin.query("status")
         await publisher.publish({"x": 666})
         with pytest.raises(IllegalMessage, match="cannot be read"):
             await heard.receive()
@@ -94,7 +94,7 @@ async def test_what_no_broker_may_say_ends_a_client(monkeypatch: pytest.MonkeyPa
 async def test_a_client_that_its_broker_cannot_read_is_told_and_ends(kind: type) -> None:
     async with Network("line:1", settings=Settings(heartbeat_s=1.0)) as net:
         client, other = await net.connect("b1"), await net.connect("b1")
-        heard = await client.subscribe("x > 0", durable="d")
+        heard = await client.subscribe("x > 0", durable_name="d")
         spoil(net, kind)
         waiting = [
             asyncio.ensure_future(each)
@@ -104,7 +104,7 @@ async def test_a_client_that_its_broker_cannot_read_is_told_and_ends(kind: type)
         async def consume() -> None:
             while True:
                 await heard.receive()
-                await heard.ack()
+                heard.ack()
 
         with pytest.raises(IllegalMessage, match="cannot be read"):
             await consume()

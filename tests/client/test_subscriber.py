@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import palio
-from palio.client.delivery_queue import MAX_CAPACITY
+from palio.client.delivery_queue import MAX_QUEUE_SIZE
 from palio.client.dispatcher import Dispatcher
 from palio.client.events import Event
 from palio.client.registration import Registration, SubscriptionOptions
@@ -143,10 +143,10 @@ def test_on_takes_filters_only(bad: Any) -> None:
 
 
 def test_the_capacity_of_a_handler_is_checked_where_it_is_written() -> None:
-    with pytest.raises(InvalidInput, match="1 event at least"):
-        palio.on("a = 1", capacity=0)
-    with pytest.raises(LimitExceeded, match="MAX_CAPACITY"):
-        palio.on("a = 1", capacity=MAX_CAPACITY + 1)
+    with pytest.raises(InvalidInput, match="at least 1"):
+        palio.on("a = 1", queue_size=0)
+    with pytest.raises(LimitExceeded, match="MAX_QUEUE_SIZE"):
+        palio.on("a = 1", queue_size=MAX_QUEUE_SIZE + 1)
 
 
 async def test_a_slow_subscriber_is_told_what_it_lost(caplog: pytest.LogCaptureFixture) -> None:
@@ -154,7 +154,7 @@ async def test_a_slow_subscriber_is_told_what_it_lost(caplog: pytest.LogCaptureF
         def __init__(self) -> None:
             self.seen: list[int] = []
 
-        @palio.on("x >= 0", capacity=2)
+        @palio.on("x >= 0", queue_size=2)
         def handle(self, x: int) -> None:
             self.seen.append(x)
 

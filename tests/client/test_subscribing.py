@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import palio
-from palio.client.subscribing import check_assembled_by
+from palio.client.subscribing import check_match_at
 from palio.errors import InvalidInput
 
 TWO = palio.parse("x = 1 THEN x = 2")
@@ -16,12 +16,12 @@ TWO = palio.parse("x = 1 THEN x = 2")
     [
         (("anybody", TWO, None, ""), "'client' or 'brokers', not 'anybody'"),
         (("brokers", palio.parse("x = 1"), None, ""), "'x = 1' is one filter"),
-        (("brokers", TWO, 0.0, ""), "reorder_s= is for patterns that the client assembles"),
-        (("brokers", TWO, None, "d"), "leave durable= out"),
+        (("brokers", TWO, 0.0, ""), "reorder_timeout= is for patterns that the client assembles"),
+        (("brokers", TWO, None, "d"), "leave durable_name= out"),
     ],
 )
 def test_brokers_assemble_patterns_and_nothing_else(given: Any, error: str) -> None:
-    assert check_assembled_by("brokers", TWO, None, "")
-    assert not check_assembled_by("client", TWO, 1.0, "d")
+    assert check_match_at("brokers", TWO, None, "")
+    assert not check_match_at("client", TWO, 1.0, "d")
     with pytest.raises(InvalidInput, match=error):
-        check_assembled_by(*given)
+        check_match_at(*given)

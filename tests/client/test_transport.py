@@ -78,7 +78,7 @@ async def test_the_greeting_and_a_request() -> None:
     async with broker(friendly) as (url, heard):
         async with palio.connect(url, name="me", token="secret") as client:
             assert (client.broker, client.publisher, client.name) == ("b1", "me/1", "me")
-            await client.subscribe("x < :limit", limit=1)
+            await client.subscribe("x < :limit", {"limit": 1})
         hello, subscribe, *_ = heard
         assert isinstance(hello, Hello)
         assert (hello.role, hello.name, hello.token, hello.session) == (
@@ -92,11 +92,11 @@ async def test_the_greeting_and_a_request() -> None:
 
 async def test_what_the_broker_refuses_is_taken_back_here() -> None:
     async with broker(friendly) as (url, _), palio.connect(url) as client:
-        subscription = await client.subscribe("x < :limit", limit=1)
+        subscription = await client.subscribe("x < :limit", {"limit": 1})
         with pytest.raises(palio.errors.LimitExceeded, match="too much") as raised:
             await subscription.update(limit=2)
         assert raised.value.limit == "SOME_LIMIT"
-        assert subscription.values == {"limit": 1}
+        assert subscription.params == {"limit": 1}
 
 
 async def test_a_refused_greeting_is_an_error_of_its_kind() -> None:

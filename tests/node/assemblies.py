@@ -77,9 +77,9 @@ class Life:
             for edge in self.shape.edges:
                 net.delay(*edge, rng.uniform(0.001, LONGEST_S))
             witness, hearer = await self._client(), await self._client()
-            everything = await witness.subscribe("TRUE", capacity=100_000)
+            everything = await witness.subscribe("TRUE", queue_size=100_000)
             publishers = [await self._publisher() for _ in range(rng.randint(1, 3))]
-            patterns = [await hearer.subscribe(text, assembled_by="brokers") for text in self.texts]
+            patterns = [await hearer.subscribe(text, match_at="brokers") for text in self.texts]
             await witness.settled()
             await hearer.settled()
             for _ in range(rng.randint(1, 3)):
@@ -92,7 +92,7 @@ class Life:
             await asyncio.sleep(10)
             found = [found_in(await drain(each)) for each in patterns]
             events = await drain(everything)
-        assert not hearer.spurious
+        assert not hearer.stale
         return found, [expected(text, events) for text in self.texts]
 
     async def _client(self) -> Client:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from palio.client.connection import Client
-from palio.client.events import Event, Gap, Late
+from palio.client.events import Event, Gap, LateGap
 from palio.errors import IllegalMessage, NotSupported
 from palio.language.parsing import parse_filter, parse_pattern
 from palio.model.filters import TRUE
@@ -63,7 +63,7 @@ async def house(net: Network, offer: str = "n IS NOT NULL") -> tuple[Client, Cli
 async def test_brokers_assemble_what_a_client_would() -> None:
     async with Network("line:3", routing="advertised") as net:
         hearer, teller = await house(net)
-        theirs = await hearer.subscribe(TWO, assembled_by="brokers")
+        theirs = await hearer.subscribe(TWO, match_at="brokers")
         own = await hearer.subscribe(TWO)
         await hearer.settled()
         for n in (2, 1, 1, 2, 3, 1, 2):
@@ -74,14 +74,14 @@ async def test_brokers_assemble_what_a_client_would() -> None:
         assert [dict(each) for each in event.parts] == [{"n": 1}, {"n": 2}]
         assert numbers([event, *await drain(theirs)]) == [[2, 4], [6, 7]]
         assert numbers([expected, *await drain(own)]) == [[2, 4], [6, 7]]
-        assert hearer.spurious == 0
+        assert hearer.stale == 0
 
 
 @in_virtual_time
 async def test_only_whole_sequences_leave_the_broker_where_the_events_meet() -> None:
     async with Network("line:3", routing="advertised") as net:
         hearer, teller = await house(net)
-        await hearer.subscribe(TWO, assembled_by="brokers")
+        await hearer.subscribe(TWO, match_at="brokers")
         await hearer.settled()
         await teller.publish([{"n": n} for n in (1, 1, 1, 2)])
         await asyncio.sleep(5)
@@ -93,7 +93,7 @@ async def test_only_whole_sequences_leave_the_broker_where_the_events_meet() -> 
 async def test_a_pattern_that_is_settled_is_in_force_wherever_events_are_published() -> None:
     async with Network("line:5", routing="advertised", delay_s=0.9) as net:
         hearer, teller = await house(net)
-        pattern = await hearer.subscribe(TWO, assembled_by="brokers")
+        pattern = await hearer.subscribe(TWO, match_at="brokers")
         await pattern.settled()
         await teller.publish([{"n": 1}, {"n": 2}])
         assert numbers([await pattern.receive(timeout=60)]) == [[1, 2]]
@@ -104,14 +104,14 @@ async def test_where_nothing_is_advertised_brokers_assemble_no_pattern() -> None
     async with Network("line:2", routing="acyclic") as net:
         hearer = await net.connect("b1")
         with pytest.raises(NotSupported, match="advertised"):
-            await hearer.subscribe(TWO, assembled_by="brokers")
+            await hearer.subscribe(TWO, match_at="brokers")
 
 
 @in_virtual_time
 async def test_a_pattern_may_be_changed_and_ended() -> None:
     async with Network("line:2", routing="advertised") as net:
         hearer, teller = await house(net)
-        pattern = await hearer.subscribe("n = :one THEN n = 2", assembled_by="brokers", one=1)
+        pattern = await hearer.subscribe("n = :one THEN n = 2", {"one": 1}, match_at="brokers")
         await pattern.settled()
         await teller.publish({"n": 1})
         await pattern.update(one=7)  # it starts over
@@ -142,7 +142,7 @@ async def test_order_is_that_of_publication_however_far_apart_the_publishers_are
             await first.advertise("n = 1 AND EXISTS at")
             await second.advertise("n = 2 AND EXISTS at")
             hearer = await net.connect(place)
-            pattern = await hearer.subscribe(TWO, assembled_by="brokers")
+            pattern = await hearer.subscribe(TWO, match_at="brokers")
             for each in (first, second, hearer):
                 await each.settled()
             for at in range(50):
@@ -163,7 +163,7 @@ async def test_events_that_come_too_late_are_counted_and_told() -> None:
         for each in (near, far):
             await each.advertise("EXISTS n")
         hearer = await net.connect("b1")
-        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        pattern = await hearer.subscribe(TWO, match_at="brokers", on_gap=gaps.append)
         await hearer.settled()
         await asyncio.sleep(5)
         gaps.clear()
@@ -174,8 +174,8 @@ async def test_events_that_come_too_late_are_counted_and_told() -> None:
         await late
         await asyncio.sleep(9)
         assert await drain(pattern) == []
-        assert gaps == [Late(far.publisher, 1, 1, 1)]
-        assert (pattern.late, pattern.lost) == (1, 1)
+        assert gaps == [LateGap(far.publisher, 1, 1, 1)]
+        assert (pattern.late, pattern.dropped) == (1, 1)
         assert net.node("b2").status()["late_events"] == 1
         assert [net.node(each).status()["patterns"] for each in ("b1", "b2", "b3")] == [1, 1, 0]
 
@@ -186,7 +186,7 @@ async def test_what_a_lost_link_takes_along_is_told_and_it_starts_anew() -> None
     quick = Settings(heartbeat_s=1.0, peer_grace_s=2.0)
     async with Network("line:3", routing="advertised", settings=quick) as net:
         hearer, teller = await house(net)
-        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        pattern = await hearer.subscribe(TWO, match_at="brokers", on_gap=gaps.append)
         await pattern.settled()
         await asyncio.sleep(5)
         await drain(pattern)
@@ -210,7 +210,7 @@ async def test_occurrences_wait_for_who_is_away_and_those_dropped_are_told() -> 
     small = Settings(queue_bytes=20_000, window_bytes=10_000)
     async with Network("line:1", routing="advertised", settings=small) as net:
         hearer, teller = await house(net)
-        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        pattern = await hearer.subscribe(TWO, match_at="brokers", on_gap=gaps.append)
         await hearer.suspend()
         for _ in range(100):
             await teller.publish([{"n": 1}, {"n": 2}])
@@ -221,7 +221,7 @@ async def test_occurrences_wait_for_who_is_away_and_those_dropped_are_told() -> 
         assert 10 < len(found) < 100
         assert found[-1] == [199, 200]
         assert [each.publisher for each in gaps if each.is_certain] == [teller.publisher]
-        assert pattern.lost == 100 - len(found)
+        assert pattern.dropped == 100 - len(found)
 
 
 @in_virtual_time
@@ -230,7 +230,7 @@ async def test_in_a_new_session_or_at_another_broker_it_starts_over_and_that_is_
     quick = Settings(client_grace_s=2.0, heartbeat_s=1.0)
     async with Network("line:2", routing="advertised", settings=quick) as net:
         hearer, teller = await house(net)
-        pattern = await hearer.subscribe(TWO, assembled_by="brokers", on_gap=gaps.append)
+        pattern = await hearer.subscribe(TWO, match_at="brokers", on_gap=gaps.append)
         for number, leave in enumerate((True, False)):
             await pattern.settled()
             await teller.publish({"n": 1})

@@ -527,7 +527,7 @@ async def hear_while_the_network_forms(seed: int) -> None:
             for each in publishers:
                 await each.publish({"n": number})
         await asyncio.sleep(1)
-        assert (heard.waiting, list(heard.gaps)) == (10 * len(publishers), [])
+        assert (heard.pending, list(heard.gaps)) == (10 * len(publishers), [])
 
 
 @our.examples(40)

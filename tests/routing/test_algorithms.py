@@ -108,7 +108,7 @@ class Life:
                 for number, (broker,) in enumerate(self._places())
             ]
             until = perf_counter() + 30.0
-            while len((await clients[0].topology())["brokers"]) < len(urls):
+            while len((await clients[0].admin.topology())["brokers"]) < len(urls):
                 assert perf_counter() < until, "the brokers do not find each other"
                 await asyncio.sleep(0.05)
             await self.live(clients)
@@ -157,7 +157,7 @@ class Life:
 
     async def _check_patterns(self, clients: list[Client]) -> None:
         """Brokers assemble one, if they do."""
-        asked = clients[0].subscribe("n = -1 THEN n = -2", assembled_by="brokers")
+        asked = clients[0].subscribe("n = -1 THEN n = -2", match_at="brokers")
         if not self.algorithm.assembles:
             with pytest.raises(NotSupported, match="advertised"):
                 await asked
@@ -174,7 +174,7 @@ class Life:
         known = palio.parse(interest.text).variables
         values = {"low": self.random.below(10), "kind": self.random.below(3)}
         values = {name: value for name, value in values.items() if name in known}
-        subscription = await client.subscribe(interest.text, values, durable=durable)
+        subscription = await client.subscribe(interest.text, values, durable_name=durable)
         self.hearers.append(Hearer(subscription, interest, values))
 
     async def _round(self, clients: list[Client]) -> None:
@@ -229,7 +229,10 @@ def test_with_a_count_it_hears_so_many_and_nothing_is_left_of_it(name: str) -> N
             alice, bob = await net.connect("b1"), await net.connect(f"b{size}")
             if ALGORITHMS[name].takes_advertisements:
                 await alice.advertise("x >= 0")
-            few, all_of_them = await bob.subscribe("x > 0", count=3), await bob.subscribe("x >= 0")
+            few, all_of_them = (
+                await bob.subscribe("x > 0", max_events=3),
+                await bob.subscribe("x >= 0"),
+            )
             await bob.settled()
             await alice.settled()
             for x in range(3):
@@ -320,7 +323,7 @@ def test_events_of_source_trees_take_the_short_way() -> None:
                 alice, bob = await net.connect(one), await net.connect(other)
                 heard = await bob.subscribe(f"x = {number}")
                 await heard.settled()
-                trace = await alice.trace({"x": number})
+                trace = await alice.admin.trace({"x": number})
                 found = max(found, len(trace["hops"]))
         return found
 

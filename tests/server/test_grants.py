@@ -89,7 +89,7 @@ async def test_three_brokers_with_keys_deliver_everything_over_links_that_stay(
     caplog.set_level(logging.INFO, logger="palio.node")
     async with three(ring) as (north, _, south):
         async with client(ring, south, "bob") as bob, client(ring, north, "ann") as ann:
-            orders = await bob.subscribe("x >= 0", durable="orders")
+            orders = await bob.subscribe("x >= 0", durable_name="orders")
             await orders.settled()
             for x in range(20):
                 await ann.publish({"x": x}, durable=True)
@@ -104,7 +104,7 @@ async def test_three_brokers_with_keys_deliver_everything_over_links_that_stay(
             for x in range(20, 40):
                 await ann.publish({"x": x}, durable=True)
         async with client(ring, south, "bob") as bob:
-            orders = await bob.subscribe("x >= 0", durable="orders")
+            orders = await bob.subscribe("x >= 0", durable_name="orders")
             heard = [(await orders.receive())["x"]]
             while heard[-1] < 39:
                 heard.append((await orders.receive())["x"])
@@ -150,7 +150,7 @@ async def test_what_is_updated_are_the_parameters_of_what_a_client_wrote(
         client(ring, north, "bob", **grants) as bob,
     ):
         values = {"x": 0, "y": 0}
-        sub = await bob.subscribe(f"{TWO_SIDES} OR a = 3", values, durable=durable)
+        sub = await bob.subscribe(f"{TWO_SIDES} OR a = 3", values, durable_name=durable)
         for name, value in (("x", 3), ("y", 4), ("x", 2)):
             values[name] = value
             await sub.update(**{name: value})
@@ -184,7 +184,7 @@ async def test_an_update_goes_by_the_grant_of_now(ring: Keyring) -> None:
             grants = {"allow_publish": "FALSE", "allow_subscribe": f"a = {side} OR a = 3"}
             async with client(ring, north, "bob", **grants) as bob:
                 values = {"x": 0, "y": 0}
-                sub = await bob.subscribe(f"{TWO_SIDES} OR a = 3", values, durable="d")
+                sub = await bob.subscribe(f"{TWO_SIDES} OR a = 3", values, durable_name="d")
                 await sub.update(x=4)
                 await sub.update(y=4)
                 heard = await heard_of(sub, ann, end=10 + side)
@@ -204,7 +204,7 @@ async def greeted(at: Running, hello: Hello, *then: Message) -> list[Message]:
 
 async def test_a_token_without_a_grant_is_no_broker_and_learns_nothing(ring: Keyring) -> None:
     async with three(ring) as (north, _, south), client(ring, south, "bob") as bob:
-        orders = await bob.subscribe("symbol = 'SECRET-DEAL'", durable="orders")
+        orders = await bob.subscribe("symbol = 'SECRET-DEAL'", durable_name="orders")
         await orders.settled()
         for token in (
             ring.token("nobody", exp=FAR),
@@ -230,7 +230,7 @@ async def test_nobody_takes_durable_events_or_subscriptions_by_forged_facts(ring
         client(ring, south, "bob") as bob,
         client(ring, south, "ann") as ann,
     ):
-        orders = await bob.subscribe("symbol = 'SECRET-DEAL'", durable="orders")
+        orders = await bob.subscribe("symbol = 'SECRET-DEAL'", durable_name="orders")
         await orders.settled()
         now_us = south.server.moment().wall_us
         taken = Fact("nobody", 2, "bob/orders", (), "symbol = 'SECRET-DEAL'", now_us + 10**9)

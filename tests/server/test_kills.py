@@ -170,7 +170,7 @@ async def live_through(folder: Path, topology: Topology, *, kills: int, seed: in
         ):
             listening = []
             for client in (near, far):
-                subscription = await client.subscribe("n >= 0", durable="d")
+                subscription = await client.subscribe("n >= 0", durable_name="d")
                 await subscription.settled(PATIENCE_S)
                 listening.append(group.create_task(load.listen(subscription, client.name)))
             publishing = [
@@ -202,7 +202,7 @@ async def nothing_is_kept(urls: Sequence[str]) -> None:
     """Wait until no broker keeps what it might send again: nothing comes twice after that."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(connect(url)) for url in urls]
-        while any([(await each.status())["custody_entries"] for each in clients]):
+        while any([(await each.admin.status())["custody_entries"] for each in clients]):
             pass
 
 

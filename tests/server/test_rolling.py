@@ -88,8 +88,8 @@ async def _nothing_is_lost(folder: Path) -> bool:
         async with palio.connect(first) as publisher, palio.connect(first, name="ann") as client:
             listener, keeper = Listener(), Listener()
             hearing = await client.subscribe("x >= 0", on_gap=listener.gaps.append)
-            keeping = await client.subscribe("x < 0", durable="kept")
-            await hearing.settled(patience=WHOLE_S)
+            keeping = await client.subscribe("x < 0", durable_name="kept")
+            await hearing.settled(timeout=WHOLE_S)
             tasks = [
                 asyncio.create_task(listener.listen(hearing)),
                 asyncio.create_task(keeper.listen(keeping)),
@@ -103,7 +103,7 @@ async def _nothing_is_lost(folder: Path) -> bool:
                 running = [asyncio.create_task(each.run()) for each in (*live, durable)]
                 for name in fleet.names:
                     await fleet.restart(name)
-                    await hearing.settled(patience=WHOLE_S)
+                    await hearing.settled(timeout=WHOLE_S)
                     assert client.broker != name or listener.gaps, f"it stayed at {name}"
                 for each in (*live, durable):
                     each.is_over = True

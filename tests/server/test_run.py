@@ -147,7 +147,7 @@ async def test_a_full_journal_refuses_what_is_durable_until_there_is_room(
     async with broker(broker=small) as (_, address), asyncio.timeout(PATIENCE_S):
         url = f"palio://{address[0]}:{address[1]}"
         async with connect(url, name="ann") as ann, connect(url, name="bob") as bob:
-            durable = await ann.subscribe("n >= 0", durable="d")
+            durable = await ann.subscribe("n >= 0", durable_name="d")
             live = await ann.subscribe("n = -1")
             kept = 0
             while await is_kept(bob, {"n": kept, "pad": "x" * 50_000}):
@@ -156,7 +156,7 @@ async def test_a_full_journal_refuses_what_is_durable_until_there_is_room(
             await bob.publish({"n": -1})
             assert (await live.receive())["n"] == -1
             assert [(await durable.receive())["n"] for _ in range(kept)] == list(range(kept))
-            await durable.ack()
+            durable.ack()
             while not await is_kept(bob, {"n": kept, "pad": "x" * 50_000}):
                 pass
             assert (await durable.receive())["n"] == kept

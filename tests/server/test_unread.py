@@ -71,7 +71,7 @@ async def test_nothing_is_lost_where_a_broker_cannot_read_a_filter(
         plain = await client.subscribe("x > 0")
         newer = await client.subscribe("name LIKE 'a%z'")
         with caplog.at_level(logging.WARNING, "palio.node"):
-            await client.settled(patience=PATIENCE_S)
+            await client.settled(timeout=PATIENCE_S)
         await publisher.publish([{"x": 1}, {"name": "abcz"}, {"name": "no"}, {"y": 7}])
         assert dict(await plain.receive()) == {"x": 1}
         assert dict(await newer.receive()) == {"name": "abcz"}
@@ -81,12 +81,12 @@ async def test_nothing_is_lost_where_a_broker_cannot_read_a_filter(
 
         assert routed() == 4, "the middle one was sent all"
         await newer.replace("name = 'b'")
-        await client.settled(patience=PATIENCE_S)
+        await client.settled(timeout=PATIENCE_S)
         await publisher.publish([{"name": "abcz"}, {"y": 7}, {"name": "b"}])
         assert dict(await newer.receive()) == {"name": "b"}
         assert routed() == 5
         await newer.unsubscribe()
-        await client.settled(patience=PATIENCE_S)
+        await client.settled(timeout=PATIENCE_S)
         await publisher.publish([{"name": "b"}, {"x": 2}])
         assert dict(await plain.receive()) == {"x": 2}
         assert routed() == 6

@@ -188,7 +188,7 @@ async def test_bits_that_flip_on_the_way_alter_no_event_and_end_nobody(
         connect(f"palio://127.0.0.1:{first[1]}", name="p") as publisher,
         connect(at_home.url, name="s") as subscriber,
     ):
-        heard = await subscriber.subscribe("EXISTS number", durable="all")
+        heard = await subscriber.subscribe("EXISTS number", durable_name="all")
         await heard.settled()
         flips.is_on = True
         for number in range(EVENTS):

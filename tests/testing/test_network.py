@@ -58,7 +58,7 @@ async def test_delays_are_those_of_the_link() -> None:
 async def test_a_killed_broker_loses_what_was_not_written() -> None:
     async with Network(disk_s=5, delay_s=0) as net:
         alice, bob = await net.connect("b1", name="alice"), await net.connect("b1", name="bob")
-        kept = await bob.subscribe("EXISTS x", durable="kept")
+        kept = await bob.subscribe("EXISTS x", durable_name="kept")
         publishing = alice.publish_nowait({"x": 1}, durable=True)
         await asyncio.sleep(1)
         assert not net.store("b1").held()
@@ -88,7 +88,7 @@ async def test_a_link_that_the_broker_which_dialled_gives_up_comes_back() -> Non
 async def test_settings_of_a_network_can_be_changed_while_it_runs() -> None:
     async with Network(delay_s=0, disk_s=0) as net:
         client = await net.connect("b1")
-        heard = await client.subscribe("x > 0", durable="kept")
+        heard = await client.subscribe("x > 0", durable_name="kept")
         await heard.settled()
         net.delay_s, net.disk_s = 1.0, 3.0
         before = asyncio.get_running_loop().time()

@@ -108,10 +108,10 @@ async def _archive(
         async with access.connect() as client:
             subscription = await client.subscribe(
                 filter,
-                capacity=CAPACITY,
-                durable=DURABLE,
-                acknowledge="explicit",
-                values=values,
+                values,
+                queue_size=CAPACITY,
+                durable_name=DURABLE,
+                ack="manual",
                 on_gap=print_gap,
             )
             for number in (signal.SIGINT, signal.SIGTERM):  # what is staged is written first
@@ -144,7 +144,7 @@ async def _taken(
                 continue
             group = await _group(coming, parcels, subscription)
             await asyncio.to_thread(archive.add, group)
-            await subscription.ack()
+            subscription.ack()
             coming = asyncio.ensure_future(anext(parcels))
             yield
     except StopAsyncIteration:
@@ -162,7 +162,7 @@ async def _group(
     """The parcels that have come, to be written together."""
     group = [await first]
     size = group[0].nbytes
-    while subscription.waiting and size < GROUP_BYTES:
+    while subscription.pending and size < GROUP_BYTES:
         group.append(await anext(parcels))
         size += group[-1].nbytes
     return group

@@ -12,7 +12,7 @@ from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import print_status, show
 
 if TYPE_CHECKING:
-    from palio.client.answers import Remains
+    from palio.client.answers import DrainStatus
     from palio.client.connection import Client
 
 peer_commands: Final = typer.Typer(
@@ -49,9 +49,9 @@ def drain(
     after Ctrl-C, it is in service again.
     """
 
-    async def drained(client: Client) -> tuple[str, Remains]:
+    async def drained(client: Client) -> tuple[str, DrainStatus]:
         broker = client.broker
-        return broker, await (client.drain(undo=True) if undo else _drain(client, timeout))
+        return broker, await (client.admin.drain(undo=True) if undo else _drain(client, timeout))
 
     broker, remains = BrokerAccess(at, token_file, ca).ask(drained)
     if as_json:
@@ -65,11 +65,11 @@ def drain(
     return 0 if undo or remains["done"] else 1
 
 
-async def _drain(client: Client, timeout_s: float) -> Remains:
+async def _drain(client: Client, timeout_s: float) -> DrainStatus:
     """Drain until all is handed over, or undo it when time is over; return what is left."""
     import asyncio
 
-    remains = await client.drain()
+    remains = await client.admin.drain()
     loop = asyncio.get_running_loop()
     until = loop.time() + timeout_s
     shown = ""
@@ -79,13 +79,13 @@ async def _drain(client: Client, timeout_s: float) -> Remains:
             print_status(text)
         shown = text
         await asyncio.sleep(AGAIN_S)
-        remains = await client.drain()
+        remains = await client.admin.drain()
     if not remains["done"]:
-        await client.drain(undo=True)
+        await client.admin.drain(undo=True)
     return remains
 
 
-def left(remains: Remains) -> str:
+def left(remains: DrainStatus) -> str:
     """The rest that is left, in words.
 
     >>> left(
@@ -130,7 +130,7 @@ def add(
 
     One end is enough. Fails at the first try that fails, or after 10 heartbeats of silence.
     """
-    added = BrokerAccess(at, token_file, ca).ask(lambda client: client.add_peer(url))
+    added = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.add_peer(url))
     if as_json:
         show(added)
         return 0
@@ -152,7 +152,7 @@ def remove(
 
     Until that broker starts again: take its address out of peers.urls as well.
     """
-    removed = BrokerAccess(at, token_file, ca).ask(lambda client: client.remove_peer(name))
+    removed = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.remove_peer(name))
     if as_json:
         show(removed)
         return 0
@@ -171,7 +171,7 @@ def list_peers(
     as_json: AsJson = False,
 ) -> int:
     """Show the neighbours of a broker, and where it dials."""
-    peers = BrokerAccess(at, token_file, ca).ask(lambda client: client.peers())
+    peers = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.peers())
     if as_json:
         show({"peers": peers})
         return 0

@@ -373,7 +373,7 @@ class _Joining(NamedTuple):
 async def _end(client: Client, *, as_json: bool) -> int:
     unreached: tuple[str, ...] = ()
     try:
-        await client.apply_plan(None)
+        await client.admin.apply_plan(None)
     except Unsettled as error:
         unreached = error.brokers
     if as_json:
@@ -390,15 +390,15 @@ async def _apply(
 ) -> int:
     import asyncio
 
-    from palio.client.subscription import SETTLE_PATIENCE_S
+    from palio.client.subscription import SETTLE_TIMEOUT_S
 
     until = asyncio.get_running_loop().time() + timeout_s
     try:
-        await client.apply_plan(document, patience=min(timeout_s, SETTLE_PATIENCE_S))
+        await client.admin.apply_plan(document, timeout=min(timeout_s, SETTLE_TIMEOUT_S))
     except Unsettled as error:
         print_status(str(error))
     try:
-        first = await client.topology()
+        first = await client.admin.topology()
     except NotPermitted as error:
         print_status(f"the plan is applied; who has joined is not told here: {error}")
         return 0
@@ -424,7 +424,7 @@ async def _joined(client: Client, applied: PlanInUse | None, until: float) -> _J
 
     line: ProgressLine | None = None
     while True:
-        joining = _Joining.of(await client.topology())
+        joining = _Joining.of(await client.admin.topology())
         waiting = len(joining.by["waiting"])
         total = sum(map(len, joining.by.values()))
         line = line or ProgressLine(f"of {total:,} brokers have joined")

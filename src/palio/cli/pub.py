@@ -167,7 +167,7 @@ def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         while offer.is_in_force:
             await asyncio.sleep(LOOK_S)
             with suppress(Unreachable):  # the client dials again
-                await client.status()
+                await client.admin.status()
         print_status(f"{offer.advertisement} was withdrawn by another client{under}")
 
     async def unadvertise(client: Client) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from palio.client.connection import Client
-    from palio.client.events import Published
+    from palio.client.events import PublishReceipt
 
 
 def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
@@ -172,7 +172,7 @@ async def _publish(
 
     progress = ProgressLine()
     count = 0
-    under_way: list[tuple[int, asyncio.Future[Published]]] = []
+    under_way: list[tuple[int, asyncio.Future[PublishReceipt]]] = []
     sent: list[Sent] = []
 
     async def first_answer() -> Sent:

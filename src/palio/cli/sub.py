@@ -77,14 +77,14 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
         subscription = await client.subscribe(
             filter,
+            values,
             on_gap=print_gap,
-            values=values,
-            durable=durable,
-            acknowledge="explicit" if durable else "automatic",
-            count=None if durable else count or None,
-            lifetime_s=lifetime,
-            reorder_s=reorder,
-            assembled_by="brokers" if by_brokers else "client",
+            durable_name=durable,
+            ack="manual" if durable else "auto",
+            max_events=None if durable else count or None,
+            offer_timeout=lifetime,
+            reorder_timeout=reorder,
+            match_at="brokers" if by_brokers else "client",
         )
         helpers = [
             asyncio.create_task(_steer(subscription)),
@@ -94,7 +94,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         try:
             async for event in subscription:
                 show_event(event, as_json=as_json)
-                await event.ack()
+                event.ack()
                 received += 1
                 if received == count:
                     break
@@ -133,7 +133,7 @@ async def _steer(subscription: Subscription) -> None:
         except PalioError as error:
             print_status(str(error).partition("\n")[0])
         else:
-            values = sorted(subscription.values.items())
+            values = sorted(subscription.params.items())
             print_status(", ".join(f":{name} = {value!r}" for name, value in values))
 
 
@@ -187,7 +187,7 @@ def cancel(  # typer makes an option of each
     """
     values = inputs.bindings(param)
     access = BrokerAccess(at, token_file, ca, identity=identity)
-    ended = access.ask(lambda client: client.cancel(filter, values, forget=forget))
+    ended = access.ask(lambda client: client.cancel(filter, values, delete=forget))
     if as_json:
         show({"identity": identity, "cancelled": ended})
         return 0

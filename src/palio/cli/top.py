@@ -13,7 +13,7 @@ import typer
 from palio.cli.application import AsJson, Authorities, Broker, TokenFile
 from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import show
-from palio.errors import InvalidInput, NotPermitted, Unreachable
+from palio.errors import InvalidInput, NoAnswer, NotPermitted, Unreachable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -111,9 +111,9 @@ async def _sample(client: Client) -> Sample:
 
     try:
         async with asyncio.timeout(PATIENCE_S):
-            status = await client.status()
+            status = await client.admin.status()
     except TimeoutError:
-        raise Unreachable(f"no answer from {client.broker} for {PATIENCE_S:.0f} s") from None
+        raise NoAnswer(f"no answer from {client.broker} for {PATIENCE_S:.0f} s") from None
     if "limited" in status:
         raise NotPermitted(f"top shows a whole broker, and it tells you {status['limited']}")
     return Sample(time.monotonic(), status)

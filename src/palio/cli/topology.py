@@ -34,7 +34,7 @@ def topology(
     as_json: AsJson = False,
 ) -> int:
     """Show the brokers of a network and their links."""
-    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.topology())
+    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.topology())
     if as_json:
         show(found)
         return 0
@@ -127,7 +127,7 @@ def retire(
 
     Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
     """
-    BrokerAccess(at, token_file, ca).ask(lambda client: client.retire(broker))
+    BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.remove_broker(broker))
     show({"retired": broker} if as_json else f"{broker} is gone for good; all others know.")
     return 0
 
@@ -146,7 +146,7 @@ def trace(
     listed = list(inputs.events(event))
     if len(listed) != 1:
         raise InvalidInput(f"trace takes one event, not {len(listed)}")
-    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.trace(listed[0][1]))
+    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.trace(listed[0][1]))
     hops = found["hops"]
     limited = {"limited": found["limited"]} if "limited" in found else {}
     hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))

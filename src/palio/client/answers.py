@@ -48,7 +48,7 @@ class Topology(TypedDict):
     plan: PlanInUse | None
 
 
-class Remains(TypedDict):
+class DrainStatus(TypedDict):
     """The rest that a broker which is drained has yet to hand over."""
 
     clients: int
@@ -80,7 +80,7 @@ class RemovedPeer(TypedDict):
     """Its addresses in the configuration of that broker, which count again after a restart."""
 
 
-class PeerOfBroker(TypedDict):
+class PeerInfo(TypedDict):
     """A neighbour of a broker, or an address that it dials."""
 
     peer: str

@@ -56,8 +56,8 @@ class Assembling:
         self.receipts: PatternReceipts | None = None
         """What is owed to the broker, if the subscription is durable."""
         if owner.durable:
-            capacity = owner.queue.capacity
-            self.receipts = PatternReceipts(self.sequences, capacity, self._acknowledge)
+            queue_size = owner.queue.queue_size
+            self.receipts = PatternReceipts(self.sequences, queue_size, self._acknowledge)
 
     def _begun(self) -> Sequences:
         """The sequences of a pattern that nothing has come for yet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 
@@ -13,10 +13,10 @@ from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import (
     as_filter,
-    check_count,
+    check_max_events,
     check_on_gap,
     check_values,
-    merged_values,
+    given_params,
 )
 from palio.client.subscription import LoopAffinity, Subscription
 from palio.client.upstream import PendingReply, Upstream
@@ -34,12 +34,12 @@ class BaseBus(Generic[AnyUpstream]):
     """The base of buses and clients."""
 
     def __init__(
-        self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_s: float | None
+        self, dispatcher: Dispatcher, upstream: AnyUpstream, *, reorder_timeout: float | None
     ) -> None:
         self._dispatcher: Final = dispatcher
         self._upstream: Final = upstream
         self._affinity: Final = LoopAffinity(type(self).__name__)
-        self._reorder_s: Final = reorder_s
+        self._reorder_timeout: Final = reorder_timeout
         """How long patterns wait for events that were overtaken, unless a subscription sets it;
         None: as it turns out."""
         self._attached: dict[int, Attached] = {}
@@ -50,7 +50,7 @@ class BaseBus(Generic[AnyUpstream]):
         self,
         what: Filter | Pattern,
         values: Bindings,
-        capacity: int,
+        queue_size: int,
         options: SubscriptionOptions,
         text: str = "",
     ) -> tuple[Registration, PendingReply]:
@@ -59,8 +59,8 @@ class BaseBus(Generic[AnyUpstream]):
         """
         self._check_open()
         check_on_gap(options.on_gap)
-        check_count(options.count)
-        registration = self._dispatcher.register(what, values, DeliveryQueue(capacity), options)
+        check_max_events(options.max_events)
+        registration = self._dispatcher.register(what, values, DeliveryQueue(queue_size), options)
         try:
             return registration, registration.announce(text)
         except BaseException:
@@ -68,15 +68,15 @@ class BaseBus(Generic[AnyUpstream]):
             raise
 
     async def _in_force(
-        self, registration: Registration, reply: PendingReply, *, replaces: bool
+        self, registration: Registration, reply: PendingReply, *, replace_covered: bool
     ) -> Subscription:
-        """The handle of a new subscription, once it is in force and, for `replaces`, those that it
-        covers have ended.
+        """The handle of a new subscription, once it is in force and, for `replace_covered`, those
+        that it covers have ended.
         """
         try:
             if reply is not None:
                 await reply
-            if replaces:
+            if replace_covered:
                 await self._end_covered(registration.bound, but=registration)
         except BaseException:
             registration.abandon()
@@ -86,26 +86,25 @@ class BaseBus(Generic[AnyUpstream]):
     async def cancel(
         self,
         filter: str | Filter | Pattern,
-        values: Bindings | None = None,
-        /,
+        params: Mapping[str, Any] | None = None,
         *,
-        forget: bool = False,
-        **parameters: Any,
+        delete: bool = False,
     ) -> int:
-        """End all subscriptions that a filter covers as they are now (siena 3.3); how many. What
-        waits for them is discarded; `forget` ends durable ones for good.
+        """End all subscriptions that a filter covers now (siena 3.3), and return how many.
+
+        Their pending events are discarded; `delete` ends durable ones for good.
 
         A pattern ends patterns of as many steps, each covered by its own. Handlers of subscribers
         stay (`detach`). Under an identity it ends subscriptions of others who act under it at the
         broker, too, handlers among it: they have what waits and then `SubscriptionEnded`.
         """
         self._check_open()
-        what, given = as_filter(filter), merged_values(values, parameters)
+        what, given = as_filter(filter), given_params(params)
         check_values(what, given)
-        return await self._end_covered(what.bind(given), forget=forget)
+        return await self._end_covered(what.bind(given), delete=delete)
 
     async def _end_covered(
-        self, wide: Filter | Pattern, *, forget: bool = False, but: Registration | None = None
+        self, wide: Filter | Pattern, *, delete: bool = False, but: Registration | None = None
     ) -> int:
         attached = self._attached.values()
         handled = {each.number for subscriber in attached for each in subscriber.registrations}
@@ -118,17 +117,17 @@ class BaseBus(Generic[AnyUpstream]):
         ]
         reply = []
         for each in over:
-            reply.append(each.leave(forget=forget))
+            reply.append(each.leave(delete=delete))
             each.queue.discard(each)
         await _all_replies(reply)
-        return len(over) + await self._upstream.cancel(wide, forget=forget)
+        return len(over) + await self._upstream.cancel(wide, delete=delete)
 
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
         """Subscribe every `@on` handler of a subscriber, and run them as events come."""
         self._check_open()
         if not isinstance(subscriber, Subscriber):
             raise InvalidInput(_no_subscriber(subscriber))
-        options = SubscriptionOptions(reorder_s=self._reorder_s)
+        options = SubscriptionOptions(reorder_timeout=self._reorder_timeout)
         attached = Attached(subscriber, partial(self._dispatcher.register, options=options))
         self._attached[id(subscriber)] = attached
         attached.task.add_done_callback(lambda _: self._ended(id(subscriber), attached))

@@ -9,24 +9,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import pyarrow as pa
 
+from palio.client.admin import Admin
 from palio.client.base_bus import BaseBus
 from palio.client.bus import Bus
 from palio.client.connection import AdvertisementHandle, Client, connect
-from palio.client.delivery_queue import DEFAULT_CAPACITY
-from palio.client.events import Event, Gap
+from palio.client.events import Event
 from palio.client.subscriber import Subscriber
 from palio.client.subscription import Subscription, SubscriptionView
 from palio.errors import Closed, PalioError
 from palio.model.advertisements import Advertisement
-from palio.model.filters import Filter
-from palio.model.patterns import Pattern
-from palio.model.values import Bindings
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -160,6 +157,23 @@ def waited(
     return call
 
 
+async def _acked(subscription: Subscription, event: Event | None) -> None:
+    subscription.ack(event)
+
+
+def subscribed(
+    verb: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Subscription]],
+) -> Callable[Concatenate[Any, Given], SyncSubscription]:
+    """`subscribe` of an asynchronous class, with its options, for the one round it."""
+
+    @wraps(verb)
+    def call(self: Any, /, *given: Given.args, **named: Given.kwargs) -> SyncSubscription:
+        portal: Portal = self._portal
+        return SyncSubscription(portal.call(verb(self._inner, *given, **named)), portal)
+
+    return call
+
+
 class SyncSubscription(SubscriptionView):
     """A `Subscription` without `await`: iterate over it to receive."""
 
@@ -171,8 +185,12 @@ class SyncSubscription(SubscriptionView):
     update = waited(Subscription.update)
     replace = waited(Subscription.replace)
     settled = waited(Subscription.settled)
-    ack = waited(Subscription.ack)
     unsubscribe = waited(Subscription.unsubscribe)
+    delete = waited(Subscription.delete)
+
+    def ack(self, event: Event | None = None) -> None:
+        """Acknowledge an event, or all that were taken."""
+        self._portal.call(_acked(self._inner, event))
 
     def receive(self, timeout: float | None = None) -> Event:
         """The next event; `TimeoutError` after so many seconds, `Closed` if there will be none."""
@@ -230,21 +248,6 @@ class SyncBaseBus:
         self._portal = portal
         self._closing = threading.Lock()
 
-    def subscribe(
-        self,
-        filter: str | Filter | Pattern,
-        values: Bindings | None = None,
-        *,
-        capacity: int = DEFAULT_CAPACITY,
-        on_gap: Callable[[Gap], None] | None = None,
-        **options: Any,
-    ) -> SyncSubscription:
-        """Subscribe; see `subscribe` of the asynchronous class."""
-        inner = self._portal.call(
-            self._inner.subscribe(filter, values, capacity=capacity, on_gap=on_gap, **options)
-        )
-        return SyncSubscription(inner, self._portal)
-
     cancel = waited(BaseBus.cancel)
     detach = waited(BaseBus.detach)
 
@@ -282,7 +285,7 @@ class SyncBus(SyncBaseBus):
 
     >>> import palio
     >>> with palio.SyncBus() as bus:
-    ...     sub = bus.subscribe("price < :limit", limit=10)
+    ...     sub = bus.subscribe("price < :limit", {"limit": 10})
     ...     receipt = bus.publish({"price": 9})
     ...     print(dict(sub.receive(timeout=5)))
     {'price': 9}
@@ -292,6 +295,27 @@ class SyncBus(SyncBaseBus):
         super().__init__(Bus(**options), Portal("palio-bus"))
 
     publish = waited(Bus.publish)
+    subscribe = subscribed(Bus.subscribe)
+
+
+class SyncAdmin:
+    """`Admin` without `await`: `client.admin` of a `SyncClient`."""
+
+    def __init__(self, inner: Admin, portal: Portal) -> None:
+        self._inner = inner
+        self._portal = portal
+
+    topology = waited(Admin.topology)
+    status = waited(Admin.status)
+    trace = waited(Admin.trace)
+    subscriptions = waited(Admin.subscriptions)
+    query = waited(Admin.query)
+    peers = waited(Admin.peers)
+    add_peer = waited(Admin.add_peer)
+    remove_peer = waited(Admin.remove_peer)
+    remove_broker = waited(Admin.remove_broker)
+    drain = waited(Admin.drain)
+    apply_plan = waited(Admin.apply_plan)
 
 
 class SyncClient(SyncBaseBus):
@@ -304,6 +328,7 @@ class SyncClient(SyncBaseBus):
         self._client = connect(url, **options)
         portal = Portal("palio-client")
         super().__init__(self._client, portal)
+        self.admin = SyncAdmin(self._client.admin, portal)
         try:
             portal.call(self._client.open())
         except BaseException:
@@ -311,39 +336,27 @@ class SyncClient(SyncBaseBus):
             raise
 
     publish = waited(Client.publish)
+    subscribe = subscribed(Client.subscribe)
 
     def advertise(
-        self, text: str | Advertisement, values: Bindings | None = None, /, **parameters: Any
+        self, text: str | Advertisement, params: Mapping[str, Any] | None = None
     ) -> SyncAdvertisementHandle:
-        """Announce what will be published."""
-        offer = self._portal.call(self._client.advertise(text, values, **parameters))
-        return SyncAdvertisementHandle(offer, self._portal)
+        """Announce the events that will be published."""
+        inner = self._portal.call(self._client.advertise(text, params))
+        return SyncAdvertisementHandle(inner, self._portal)
 
     def unadvertise(
         self,
         what: SyncAdvertisementHandle | str | Advertisement,
-        values: Bindings | None = None,
-        /,
-        **parameters: Any,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
-        """Withdraw an announcement, or all that a text covers (see `Client.unadvertise`)."""
+        """Withdraw an advertisement, or all that a text covers (see `Client.unadvertise`)."""
         if isinstance(what, SyncAdvertisementHandle):
             what.withdraw()
         else:
-            self._portal.call(self._client.unadvertise(what, values, **parameters))
+            self._portal.call(self._client.unadvertise(what, params))
 
     settled = waited(Client.settled)
-    topology = waited(Client.topology)
-    status = waited(Client.status)
-    trace = waited(Client.trace)
-    catalogue = waited(Client.catalogue)
-    ask = waited(Client.ask)
-    peers = waited(Client.peers)
-    add_peer = waited(Client.add_peer)
-    remove_peer = waited(Client.remove_peer)
-    retire = waited(Client.retire)
-    drain = waited(Client.drain)
-    apply_plan = waited(Client.apply_plan)
     suspend = waited(Client.suspend)
     resume = waited(Client.resume)
     move = waited(Client.move)

@@ -73,12 +73,12 @@ class PatternReceipts:
     """The entries of a durable pattern that were not acknowledged, and its occurrences."""
 
     def __init__(
-        self, sequences: Sequences, capacity: int, send: Callable[[int, int, bytes], None]
+        self, sequences: Sequences, queue_size: int, send: Callable[[int, int, bytes], None]
     ) -> None:
         self.follow(sequences)
         self.occurrences = Receipts(self._dealt_with)
         """The occurrences that were not dealt with, numbered as if each were an entry."""
-        self._capacity: Final = capacity
+        self._queue_size: Final = queue_size
         self._send: Final = send
         self._unhandled: deque[tuple[int, Place]] = deque()
         """Their numbers, and where they end."""
@@ -103,7 +103,7 @@ class PatternReceipts:
     @property
     def is_full(self) -> bool:
         """True if the broker is not to send more, as so many occurrences are unacknowledged."""
-        return len(self._unhandled) >= self._capacity
+        return len(self._unhandled) >= self._queue_size
 
     def came(
         self, events: Sequence[dict[str, Any]], publisher: str, entry: int, size: int

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final
 
 from palio.client.dispatcher import Dispatcher
-from palio.client.events import ANY_PUBLISHER, Gap, Late
+from palio.client.events import ANY_PUBLISHER, Gap, LateGap
 from palio.client.registration import Registration
 from palio.client.roaming import Roaming, unanswered
 from palio.client.transport import Dial
@@ -80,11 +80,11 @@ class BrokerUpstream(Roaming):
             return None
         return self.ask(change)
 
-    async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
+    async def cancel(self, what: Filter | Pattern, /, *, delete: bool) -> int:
         """Cancel at the broker what others of the same identity receive; none without one."""
         if not self.identity:
             return 0
-        answer: Answer = await self.ask(Cancel(0, str(what), forget))
+        answer: Answer = await self.ask(Cancel(0, str(what), delete))
         ended: int = answer.data
         return ended
 
@@ -218,7 +218,7 @@ class BrokerUpstream(Roaming):
         lost on their way to it.
         """
         for each in gaps:
-            kind = Late if each.is_late else Gap
+            kind = LateGap if each.is_late else Gap
             gap = kind(each.publisher, each.first_seq, each.last_seq, each.count, each.reason)
             for registration in self.dispatcher:
                 is_for_all = each.key < 0 and (not registration.durable or not each.count)
@@ -263,19 +263,19 @@ class Lifetimes:
         self._upstream = upstream
         self._asking: set[asyncio.Task[None]] = set()
 
-    async def begin(self, registration: Registration, lifetime_s: float) -> None:
+    async def begin(self, registration: Registration, offer_timeout: float) -> None:
         """Let a subscription wait so long. Without time to wait it is refused where there is no
         source, and in any case where nobody can know.
         """
         try:
             found = await self._has_source(registration)
-            if not (found or lifetime_s):
+            if not (found or offer_timeout):
                 raise _unoffered(registration)
         except BaseException:
             registration.abandon()
             raise
-        if lifetime_s:
-            asyncio.get_running_loop().call_later(lifetime_s, self._is_over, registration)
+        if offer_timeout:
+            asyncio.get_running_loop().call_later(offer_timeout, self._is_over, registration)
 
     def _is_over(self, registration: Registration) -> None:
         if not registration.closed:
@@ -303,5 +303,5 @@ class Lifetimes:
 def _unoffered(registration: Registration) -> SubscriptionEnded:
     return SubscriptionEnded(
         f"nobody advertises what {registration.bound!s:.200} wants, and its time to wait is over; "
-        "subscribe again, or without lifetime_s to wait for ever"
+        "subscribe again, or without offer_timeout to wait for ever"
     )

@@ -7,7 +7,7 @@ subscription that it matches. It belongs to one event loop; other threads use `p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -15,12 +15,12 @@ import numpy as np
 
 from palio.client.arrivals import Arrival
 from palio.client.base_bus import BaseBus
-from palio.client.delivery_queue import DEFAULT_CAPACITY
+from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
 from palio.client.dispatcher import Dispatcher
-from palio.client.events import Gap, Published
+from palio.client.events import Gap, PublishReceipt
 from palio.client.outgoing import Forms, Publishable, batches, lone
 from palio.client.registration import SubscriptionOptions
-from palio.client.subscribing import as_filter, merged_values
+from palio.client.subscribing import as_filter, given_params
 from palio.client.subscription import Subscription
 from palio.client.upstream import Upstream
 from palio.errors import InvalidInput
@@ -28,7 +28,6 @@ from palio.matching.protocol import Matcher
 from palio.model.filters import Filter
 from palio.model.parcels import Parcel
 from palio.model.patterns import Pattern
-from palio.model.values import Bindings
 from palio.protocol.names import check_name
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -36,10 +35,7 @@ _TICK: Final = timedelta(microseconds=1)
 """The least difference between two publication times."""
 
 
-_DURABLE_OPTIONS: Final = frozenset({"acknowledge", "durable", "lease_s"})
 _NOTHING_KEPT: Final = "a bus keeps nothing beyond its process; use palio.connect"
-_NO_OFFERS: Final = "on a bus nobody says what will be published"
-_IN_ORDER: Final = "on a bus no event overtakes another, and patterns need not wait"
 
 
 def _now() -> datetime:
@@ -52,7 +48,7 @@ class Bus(BaseBus[Upstream]):
     >>> import asyncio, palio
     >>> async def main():
     ...     async with palio.Bus() as bus:
-    ...         sub = await bus.subscribe("symbol = 'IBM' AND price < :limit", limit=10.0)
+    ...         sub = await bus.subscribe("symbol = 'IBM' AND price < :limit", {"limit": 10.0})
     ...         await bus.publish({"symbol": "IBM", "price": 9.5})
     ...         return dict(await sub.receive())
     >>> asyncio.run(main())
@@ -63,7 +59,7 @@ class Bus(BaseBus[Upstream]):
         self, *, matcher: Matcher | None = None, clock: Callable[[], datetime] = _now
     ) -> None:
         upstream = Upstream()
-        super().__init__(Dispatcher(upstream, matcher), upstream, reorder_s=0.0)
+        super().__init__(Dispatcher(upstream, matcher), upstream, reorder_timeout=0.0)
         self._clock = clock
         self._last_time: datetime | None = None
         self._seqs: dict[str, int] = {}
@@ -72,36 +68,28 @@ class Bus(BaseBus[Upstream]):
     async def subscribe(
         self,
         filter: str | Filter | Pattern,
-        values: Bindings | None = None,
+        params: Mapping[str, Any] | None = None,
         *,
-        capacity: int = DEFAULT_CAPACITY,
-        count: int | None = None,
+        queue_size: int = DEFAULT_QUEUE_SIZE,
+        max_events: int | None = None,
         on_gap: Callable[[Gap], None] | None = None,
-        replaces: bool = False,
-        **parameters: Any,
+        replace_covered: bool = False,
     ) -> Subscription:
-        """Subscribe to what matches from now on.
+        """Subscribe to the events that match from now on.
 
-        Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
-        mapping takes those with the name of an option. `capacity` bounds the events that wait; what
-        a slow consumer loses is reported to `on_gap`. After `count` events that matched when they
-        came it ends by itself. `replaces` ends all others that it covers, as `cancel` does.
+        `params` maps the filter's parameters to their values. `queue_size` bounds the events that
+        wait for the consumer; a slow one loses the oldest, which `on_gap` reports. After
+        `max_events` events the subscription ends by itself. `replace_covered` ends all others that
+        this one covers, as `cancel` does.
         """
         what = as_filter(filter)
-        for name in sorted((_DURABLE_OPTIONS - what.variables) & parameters.keys()):
-            raise InvalidInput(f"{name}= is for brokers: {_NOTHING_KEPT}")
-        if "lifetime_s" in parameters and "lifetime_s" not in what.variables:
-            raise InvalidInput(f"lifetime_s= is for brokers: {_NO_OFFERS}")
-        if "reorder_s" in parameters and "reorder_s" not in what.variables:
-            raise InvalidInput(f"reorder_s= is for brokers: {_IN_ORDER}")
-        given = merged_values(values, parameters)
-        options = SubscriptionOptions(on_gap, count=count)
-        registration, reply = self._announced(what, given, capacity, options)
-        return await self._in_force(registration, reply, replaces=replaces)
+        options = SubscriptionOptions(on_gap, max_events=max_events)
+        registration, reply = self._announced(what, given_params(params), queue_size, options)
+        return await self._in_force(registration, reply, replace_covered=replace_covered)
 
     async def publish(
         self, events: Publishable, *, publisher: str = "bus", durable: bool = False
-    ) -> Published:
+    ) -> PublishReceipt:
         """Publish one event, several, or a record batch; return once they are in the queues.
 
         Numbers are given per publisher. Everything of one call has one publication time, later than
@@ -130,7 +118,7 @@ class Bus(BaseBus[Upstream]):
             is_crowded |= crowded
         if is_crowded:
             await asyncio.sleep(0)  # let consumers run before more is published
-        return Published(before + 1, last, deliveries)
+        return PublishReceipt(before + 1, last, deliveries)
 
     def _parcels(self, events: Publishable) -> list[Parcel]:
         """Events as parcels; a single event is not made a batch, which costs more than all else."""

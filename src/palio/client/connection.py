@@ -17,26 +17,27 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from types import EllipsisType
 from typing import Any, Final, Literal, Self
 
+from palio.client.admin import Admin
+from palio.client.base_bus import BaseBus
 from palio.client.broker_upstream import BrokerUpstream, Lifetimes
 from palio.client.deadlines import TIMEOUT_S, check_timeout
-from palio.client.delivery_queue import DEFAULT_CAPACITY
-from palio.client.events import Gap, Published
-from palio.client.operator import Operator
+from palio.client.delivery_queue import DEFAULT_QUEUE_SIZE
+from palio.client.events import Gap, PublishReceipt
 from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
 from palio.client.subscribing import (
     as_filter,
-    check_assembled_by,
-    check_lifetime,
+    check_match_at,
+    check_offer_timeout,
     check_stored_at,
-    merged_values,
+    given_params,
 )
-from palio.client.subscription import Subscription
+from palio.client.subscription import SETTLE_TIMEOUT_S, Subscription
 from palio.client.transport import TLS, Dial, tcp
 from palio.errors import InvalidInput
 from palio.language.parsing import read_advertisement
@@ -44,7 +45,6 @@ from palio.matching.protocol import Matcher
 from palio.model.advertisements import Advertisement
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
-from palio.model.values import Bindings
 from palio.protocol.addresses import parse_address
 from palio.protocol.limits import PROTOCOL_VERSION, check_seconds
 from palio.protocol.messages import (
@@ -77,7 +77,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     dial: Dial | None = None,
     seed: int | None = None,
     timeout: float | None = TIMEOUT_S,
-    reorder_s: float | None = None,
+    reorder_timeout: float | None = None,
 ) -> Client:
     """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
 
@@ -87,9 +87,9 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     share what they advertise, and each may cancel subscriptions of any; with a token it is its
     principal's own name. `timeout` is how many
     seconds each request waits for its answer before it raises `Unreachable` (None: for ever).
-    `reorder_s` is how many seconds patterns wait for events that were overtaken on their way (0:
-    they go by the order of arrival; None: it is found out). `dial` opens connections in some way of
-    its own, and `seed` settles the pauses between attempts; both are for tests.
+    `reorder_timeout` is how many seconds patterns wait for events that were overtaken on their way
+    (0: they go by the order of arrival; None: it is found out). `dial` opens connections in some
+    way of its own, and `seed` settles the pauses between attempts; both are for tests.
     """
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
@@ -117,7 +117,8 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
         draw=random.Random(seed),
         timeout=check_timeout(timeout),
     )
-    return Client(upstream, reorder_s=None if reorder_s is None else check_reorder(reorder_s))
+    wait = None if reorder_timeout is None else check_reorder(reorder_timeout)
+    return Client(upstream, reorder_timeout=wait)
 
 
 class AdvertisementHandle:
@@ -141,11 +142,12 @@ class AdvertisementHandle:
         return f"<AdvertisementHandle of {self.advertisement}>"
 
 
-class Client(Operator):
-    """The verbs of the bus over a connection; made by `connect`."""
+class Client(BaseBus[BrokerUpstream]):
+    """The verbs of the bus over a connection; made by `connect`. `admin` has those of operators."""
 
-    def __init__(self, upstream: BrokerUpstream, *, reorder_s: float | None) -> None:
-        super().__init__(upstream, reorder_s=reorder_s)
+    def __init__(self, upstream: BrokerUpstream, *, reorder_timeout: float | None) -> None:
+        super().__init__(upstream.dispatcher, upstream, reorder_timeout=reorder_timeout)
+        self.admin = Admin(upstream, self._check_open)
         self._outbox = upstream.outbox
         self._lifetimes = Lifetimes(upstream)
 
@@ -172,7 +174,7 @@ class Client(Operator):
         return self._upstream.session.is_connected
 
     @property
-    def spurious(self) -> int:
+    def stale(self) -> int:
         """Events that came and were for no subscription any longer."""
         return self._dispatcher.spurious
 
@@ -242,6 +244,14 @@ class Client(Operator):
             await self._upstream.close(CANCELLED_S)
         await self.close()
 
+    async def settled(self, timeout: float = SETTLE_TIMEOUT_S) -> None:  # noqa: ASYNC109  # brokers are named at its end
+        """Return when all that was subscribed and advertised here is in force everywhere.
+
+        `Unsettled` names the brokers that could not be reached within `timeout` seconds.
+        """
+        self._check_open()
+        await self._upstream.settled(check_seconds(timeout, "timeout"))
+
     # --- publishing ---
 
     async def publish(
@@ -250,7 +260,7 @@ class Client(Operator):
         *,
         durable: StoredAt = False,
         timeout: float | EllipsisType | None = ...,  # noqa: ASYNC109  # a caller's own must not cancel it
-    ) -> Published:
+    ) -> PublishReceipt:
         """Publish one event, several, or a record batch; return once the broker holds them.
 
         In memory, or with `durable` on its disk; with `durable="home"` on the disks of all brokers
@@ -265,7 +275,7 @@ class Client(Operator):
 
     def publish_nowait(
         self, events: Publishable, *, durable: StoredAt = False, timeout: float | None = None
-    ) -> asyncio.Future[Published]:
+    ) -> asyncio.Future[PublishReceipt]:
         """`publish` without waiting: the receipt comes later. Events leave in the order of calls.
 
         `LimitExceeded` where a million events wait to leave. The receipt has no time limit but what
@@ -279,7 +289,7 @@ class Client(Operator):
         return receipt
 
     async def advertise(
-        self, text: str | Advertisement, values: Bindings | None = None, /, **parameters: Any
+        self, text: str | Advertisement, params: Mapping[str, Any] | None = None
     ) -> AdvertisementHandle:
         """Announce what will be published, so that brokers need not ask everybody.
 
@@ -287,15 +297,13 @@ class Client(Operator):
         it (docs/reference/model.md).
         """
         self._check_open()
-        what = read_advertisement(text, merged_values(values, parameters))
+        what = read_advertisement(text, given_params(params))
         return AdvertisementHandle(self._upstream, await self._upstream.advertise(what), what)
 
     async def unadvertise(
         self,
         what: AdvertisementHandle | str | Advertisement,
-        values: Bindings | None = None,
-        /,
-        **parameters: Any,
+        params: Mapping[str, Any] | None = None,
     ) -> None:
         """Withdraw an announcement, or all that a text covers: those of this client, and under an
         identity those of all who act under it at this broker.
@@ -304,7 +312,7 @@ class Client(Operator):
             await what.withdraw()
             return
         self._check_open()
-        covering = read_advertisement(what, merged_values(values, parameters))
+        covering = read_advertisement(what, given_params(params))
         await self._upstream.ask(Withdraw(0, str(covering)))
 
     # --- subscribing ---
@@ -312,76 +320,78 @@ class Client(Operator):
     async def subscribe(  # noqa: PLR0913  # each is an option that applications give by name
         self,
         filter: str | Filter | Pattern,
-        values: Bindings | None = None,
+        params: Mapping[str, Any] | None = None,
         *,
-        capacity: int = DEFAULT_CAPACITY,
-        count: int | None = None,
+        queue_size: int = DEFAULT_QUEUE_SIZE,
+        max_events: int | None = None,
         on_gap: Callable[[Gap], None] | None = None,
-        lifetime_s: float | None = None,
-        durable: str = "",
-        lease_s: float = 0.0,
-        acknowledge: Literal["automatic", "explicit"] = "automatic",
-        reorder_s: float | None = None,
-        replaces: bool = False,
-        assembled_by: Literal["client", "brokers"] = "client",
-        **parameters: Any,
+        durable_name: str = "",
+        retention: float = 0.0,
+        ack: Literal["auto", "manual"] = "auto",
+        reorder_timeout: float | None = None,
+        offer_timeout: float | None = None,
+        replace_covered: bool = False,
+        match_at: Literal["client", "brokers"] = "client",
     ) -> Subscription:
-        """Subscribe to what matches from now on; return when it is in force at this broker.
+        """Subscribe to the events that match from now on; return when that is in force at this
+        broker.
 
-        Parameters are given by name (`limit=10.0`), in a mapping (`{"limit": 10.0}`), or both: the
-        mapping takes those with the name of an option.
+        `params` maps the filter's parameters to their values. `queue_size` bounds the events that
+        wait for the consumer; a slow one loses the oldest, which `on_gap` reports. After
+        `max_events` events that matched when they came it ends by itself.
 
-        After `count` events that matched when they came it ends by itself; what waits may still be
-        taken. `lifetime_s` is how long it waits for an advertisement of such events: it ends with
-        `SubscriptionEnded` if no advertisement overlaps it then, at once if that is 0. For that
-        brokers have to know of advertisements (else `NotSupported`).
+        `durable_name` names a subscription that outlives this session: its broker keeps events for
+        it until they are acknowledged, for `retention` seconds at least (0: as its broker is set).
+        A later subscription under the same name resumes it; of a pattern also the sequences that
+        have begun. With `ack="manual"` the consumer acknowledges events (`event.ack()`).
 
-        `durable` names a subscription that outlives this session: its broker keeps events for it
-        until they are acknowledged, for `lease_s` seconds at least (0: as long as the broker
-        likes). A later subscription of the same name resumes it; of a pattern what
-        has been found of the next sequence, too.
+        `reorder_timeout` is how many seconds a pattern waits for events that were overtaken on
+        their way, instead of the time that `connect` sets or the client measures. Events that come
+        later are counted in `late` and reported as `LateGap`.
 
-        `reorder_s` is how long a pattern waits for events that were overtaken on their way, if not
-        as long as `connect` says or as it measures. What comes later still is counted in `late`
-        and reported as `Late`.
+        `offer_timeout` is how many seconds it waits for an advertisement of such events: if none
+        overlaps it by then, it ends with `SubscriptionEnded`. The brokers have to route by
+        advertisements (else `NotSupported`).
 
-        `replaces` ends all others that it covers once it is in force, as `cancel` does.
-        `assembled_by="brokers"`: brokers put the events of a pattern together where they meet, and
-        only whole sequences come here. Their routing has to go by advertisements.
+        `replace_covered` ends all others that it covers once it is in force, as `cancel` does.
+        With `match_at="brokers"` brokers assemble a pattern where its events meet, and only whole
+        sequences come here; the brokers have to route by advertisements.
         """
-        given, what = merged_values(values, parameters), as_filter(filter)
-        wait_s = self._reorder_s if reorder_s is None else check_reorder(reorder_s)
-        if reorder_s is not None and not isinstance(what, Pattern):
+        given, what = given_params(params), as_filter(filter)
+        wait_s = (
+            self._reorder_timeout if reorder_timeout is None else check_reorder(reorder_timeout)
+        )
+        if reorder_timeout is not None and not isinstance(what, Pattern):
             raise InvalidInput(
-                f"reorder_s= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
+                f"reorder_timeout= is for patterns, such as a THEN b; {str(what)!r:.80} is one "
+                "filter"
             )
-        by_brokers = check_assembled_by(assembled_by, what, reorder_s, durable)
-        if acknowledge not in ("automatic", "explicit"):
-            raise InvalidInput(f"acknowledge is 'automatic' or 'explicit', not {acknowledge!r}")
-        lease_s = check_seconds(lease_s, "lease_s")
-        if durable != "":
-            self._check_durable(durable)
-            if count is not None:
-                raise InvalidInput("count= ends with a session, which a durable one outlives")
-        elif lease_s or acknowledge == "explicit":
-            option = "lease_s" if lease_s else "acknowledge"
-            raise InvalidInput(f"{option}= is for durable subscriptions; give durable= a name")
-        check_lifetime(lifetime_s, what, durable)
-        is_automatic = acknowledge == "automatic"
+        by_brokers = check_match_at(match_at, what, reorder_timeout, durable_name)
+        if ack not in ("auto", "manual"):
+            raise InvalidInput(f"ack is 'auto' or 'manual', not {ack!r}")
+        retention = check_seconds(retention, "retention")
+        if durable_name != "":
+            self._check_durable(durable_name)
+            if max_events is not None:
+                raise InvalidInput("max_events= ends with a session, which a durable one outlives")
+        elif retention or ack == "manual":
+            option = "retention" if retention else "ack"
+            raise InvalidInput(f"{option}= is for durable subscriptions; give a durable_name=")
+        check_offer_timeout(offer_timeout, what, durable_name)
         options = SubscriptionOptions(
-            on_gap, wait_s, durable, lease_s, is_automatic, by_brokers, count
+            on_gap, wait_s, durable_name, retention, ack == "auto", by_brokers, max_events
         )
         text = filter if isinstance(filter, str) else ""
-        registration, reply = self._announced(what, given, capacity, options, text)
-        subscription = await self._in_force(registration, reply, replaces=replaces)
-        if lifetime_s is not None:
-            await self._lifetimes.begin(registration, lifetime_s)
+        registration, reply = self._announced(what, given, queue_size, options, text)
+        subscription = await self._in_force(registration, reply, replace_covered=replace_covered)
+        if offer_timeout is not None:
+            await self._lifetimes.begin(registration, offer_timeout)
         return subscription
 
-    def _check_durable(self, durable: str) -> None:
-        check_name(durable, "a durable subscription")
-        if any(each.durable == durable for each in self._dispatcher):
+    def _check_durable(self, durable_name: str) -> None:
+        check_name(durable_name, "a durable subscription")
+        if any(each.durable == durable_name for each in self._dispatcher):
             raise InvalidInput(
-                f"this client hears the durable subscription {durable!r} already; unsubscribe it "
-                "first, or change it with update and replace"
+                f"this client has subscribed to the durable name {durable_name!r} already; "
+                "unsubscribe it first, or change it with update and replace"
             )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from itertools import compress
 from typing import Any, Final
 
-from palio.errors import InvalidInput, Unreachable
+from palio.errors import InvalidInput, NoAnswer
 
 TIMEOUT_S: Final = 30.0
 """How long a request waits for its answer: longer than a broker takes to be missed and dialled
@@ -23,7 +23,7 @@ TIDY_AT: Final = 10_000
 
 
 class Deadlines:
-    """Futures that fail with `Unreachable` unless they are done in time."""
+    """Futures that fail with `NoAnswer` unless they are done in time."""
 
     def __init__(self, seconds: float | None, state: Callable[[], str]) -> None:
         self.seconds = seconds
@@ -88,9 +88,7 @@ class Deadlines:
 
     def _expire(self, future: asyncio.Future[Any], what: str, seconds: float) -> None:
         if not future.done():
-            future.set_exception(
-                Unreachable(f"no answer for {seconds:g} s ({self._state()}): {what}")
-            )
+            future.set_exception(NoAnswer(f"no answer for {seconds:g} s ({self._state()}): {what}"))
 
 
 def check_timeout(seconds: float | None) -> float | None:

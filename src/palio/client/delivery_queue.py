@@ -1,7 +1,7 @@
 """The bounded queue between a bus and one consumer.
 
 Events wait in the batches they came in, with the rows that matched. When there are more than the
-capacity, the oldest are dropped and remembered as gaps, which are reported before the
+queue_size, the oldest are dropped and remembered as gaps, which are reported before the
 next event, so that it always knows what it has not seen.
 
 What still matches is decided when events are *taken*: one that fails its subscription's parameters
@@ -27,20 +27,20 @@ from palio.model.limits import check_limit
 from palio.model.parcels import Parcel, Shape
 from palio.protocol.receipts import Entry, Receipt, Receipts
 
-DEFAULT_CAPACITY: Final = 10_000
+DEFAULT_QUEUE_SIZE: Final = 10_000
 """Events that wait for a consumer unless it asks otherwise: a second or so of a busy stream."""
 
-MAX_CAPACITY: Final = 10_000_000
+MAX_QUEUE_SIZE: Final = 10_000_000
 """The most a consumer may ask for: beyond this a queue is an archive."""
 
 
-def check_capacity(capacity: int) -> None:
+def check_queue_size(queue_size: int) -> None:
     """Refuse a queue that could hold nothing, or too much."""
-    if not isinstance(capacity, int) or isinstance(capacity, bool):
-        raise InvalidInput(f"a queue's capacity is a whole number of events, not {capacity!r:.40}")
-    if capacity < 1:
-        raise InvalidInput(f"a queue's capacity is 1 event at least, not {capacity}")
-    check_limit("a queue's capacity", "MAX_CAPACITY", MAX_CAPACITY, capacity)
+    if not isinstance(queue_size, int) or isinstance(queue_size, bool):
+        raise InvalidInput(f"queue_size is a whole number of events, not {queue_size!r:.40}")
+    if queue_size < 1:
+        raise InvalidInput(f"queue_size is at least 1, not {queue_size}")
+    check_limit("queue_size", "MAX_QUEUE_SIZE", MAX_QUEUE_SIZE, queue_size)
 
 
 class Consumer(Protocol):
@@ -267,11 +267,11 @@ Queued: TypeAlias = QueuedEvents | QueuedEvent
 class DeliveryQueue:
     """The events of a consumer in the order of arrival, bounded in number."""
 
-    __slots__ = ("_arrived", "_end", "_gap_callbacks", "_gaps", "_waiting", "capacity", "waiting")
+    __slots__ = ("_arrived", "_end", "_gap_callbacks", "_gaps", "_waiting", "queue_size", "waiting")
 
-    def __init__(self, capacity: int = DEFAULT_CAPACITY) -> None:
-        check_capacity(capacity)
-        self.capacity = capacity
+    def __init__(self, queue_size: int = DEFAULT_QUEUE_SIZE) -> None:
+        check_queue_size(queue_size)
+        self.queue_size = queue_size
         self.waiting = 0
         """Events that wait."""
         self._waiting = _NOTHING
@@ -295,11 +295,11 @@ class DeliveryQueue:
             self._waiting = deque()
         self._waiting.append(queued)
         self.waiting += taken
-        while self.waiting > self.capacity:
+        while self.waiting > self.queue_size:
             oldest = next((each for each in self._waiting if each.entry is None), None)
             if oldest is None:  # what its home keeps is never dropped
                 break
-            count = min(self.waiting - self.capacity, len(oldest))
+            count = min(self.waiting - self.queue_size, len(oldest))
             if count:
                 self.note(oldest.consumer, oldest.drop(count))
                 self.waiting -= count

@@ -254,7 +254,7 @@ class Dispatcher:
                 queued = registration.assembling.push(arrival.rows_at(places), arrival.publisher)
             if queued is not None:
                 found.append((registration.queue, queued))
-        return _offer(found), any(queue.waiting * 2 > queue.capacity for queue, _ in found)
+        return _offer(found), any(queue.waiting * 2 > queue.queue_size for queue, _ in found)
 
 
 def _lost(registration: Registration, entry: int, publisher: str) -> Callable[[], None]:

@@ -44,7 +44,7 @@ class Event(Mapping[str, Any]):
         self.parts = parts
         self.receipt = receipt
 
-    async def ack(self) -> None:
+    def ack(self) -> None:
         """Acknowledge this event: it is handled and need not come again.
 
         It means something for what a durable subscription receives, and nothing for other events.
@@ -103,18 +103,18 @@ class Gap(msgspec.Struct, frozen=True):
         return f"{self.count} {events} of {self.publisher!r}, {numbers} {span}"
 
 
-class Late(Gap, frozen=True):
+class LateGap(Gap, frozen=True):
     """Events that came too late for a pattern: others, published after them, had taken their part.
 
     They took none, so the pattern may have missed sequences or found others than there were. A
-    larger `reorder_s` waits longer for such events.
+    larger `reorder_timeout` waits longer for such events.
     """
 
     def __str__(self) -> str:
-        return f"too late for the pattern: {self._events()}; a larger reorder_s waits longer"
+        return f"too late for the pattern: {self._events()}; a larger reorder_timeout waits longer"
 
 
-class Published(msgspec.Struct, frozen=True):
+class PublishReceipt(msgspec.Struct, frozen=True):
     """The receipt of a publication: its numbers, and how many deliveries it made.
 
     `level` is what was promised. In one process, events are in the queues of those who match;

@@ -15,7 +15,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from palio.client.events import Published
+from palio.client.events import PublishReceipt
 from palio.client.outgoing import Forms, Publishable, Row, batches, gathered, lone
 from palio.errors import LimitExceeded, PalioError
 from palio.model.parcels import Shape
@@ -51,7 +51,7 @@ class _Offer:
         self.batches: list[pa.RecordBatch] = []
         self.count = 1
         self.error: PalioError | None = None
-        self.future: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
+        self.future: asyncio.Future[PublishReceipt] = asyncio.get_running_loop().create_future()
 
     def refuse(self, refused: Refused) -> None:
         self.fail(error_of(refused.failure))
@@ -66,7 +66,7 @@ class _Offer:
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
-            self.future.set_result(Published(self.first, self.last, level=level))
+            self.future.set_result(PublishReceipt(self.first, self.last, level=level))
 
 
 class Outbox:
@@ -101,7 +101,9 @@ class Outbox:
         """True if everything that was offered has been answered."""
         return not self._offers and self._publications.is_idle
 
-    def offer(self, events: Publishable, *, durable: StoredAt = False) -> asyncio.Future[Published]:
+    def offer(
+        self, events: Publishable, *, durable: StoredAt = False
+    ) -> asyncio.Future[PublishReceipt]:
         """Take events to be published; what is wrong with them is raised here or by the future."""
         found = self._forms.of(events) if type(events) is dict else None
         if found is None:
@@ -111,7 +113,7 @@ class Outbox:
             offer.count = sum(batch.num_rows for batch in listed)
             if not offer.count:
                 after = self._publications.next
-                offer.future.set_result(Published(after, after - 1, level=LEVELS[durable]))
+                offer.future.set_result(PublishReceipt(after, after - 1, level=LEVELS[durable]))
                 return offer.future
         else:
             offer = _Offer(durable)

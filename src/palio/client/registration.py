@@ -17,7 +17,7 @@ import msgspec
 
 from palio.client.assembling import Assembling
 from palio.client.delivery_queue import DeliveryQueue, QueuedEvents
-from palio.client.events import Event, Gap, Late
+from palio.client.events import Event, Gap, LateGap
 from palio.client.sequences import composite
 from palio.client.subscribing import check_values, frozen
 from palio.client.upstream import PendingReply, Upstream, log_refusal
@@ -44,7 +44,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     """
 
     on_gap: Callable[[Gap], None] | None = None
-    reorder_s: float | None = 0.0
+    reorder_timeout: float | None = 0.0
     """How long a pattern waits for events that were overtaken; None: as it turns out."""
     durable: str = ""
     lease_s: float = 0.0
@@ -52,7 +52,7 @@ class SubscriptionOptions(msgspec.Struct, frozen=True, gc=False):
     """Whether asking for the next event acknowledges those before it."""
     by_brokers: bool = False
     """Whether brokers assemble it, if it is a pattern."""
-    count: int | None = None
+    max_events: int | None = None
     """After how many events it ends by itself."""
 
 
@@ -78,7 +78,7 @@ class Registration:
         self.queue = queue
         self.durable = options.durable
         self.lease_s = options.lease_s
-        self._reorder_s = options.reorder_s
+        self._reorder_s = options.reorder_timeout
         self._by_brokers = options.by_brokers
         self._ended_at: Place | None = None
         """Where the last occurrence ended that brokers assembled: the next one begins later."""
@@ -91,7 +91,7 @@ class Registration:
         """Called when it ends with an error while others share its queue."""
         self.version = 0
         """Counts changes of filter and parameters."""
-        self.left = options.count
+        self.left = options.max_events
         """How many events more it receives; None for any number."""
         self.spurious = 0
         self.lost = 0
@@ -174,11 +174,11 @@ class Registration:
             Replace(0, self.number, str(what), dict(values), assembled=self.by_brokers)
         )
 
-    def leave(self, error: PalioError | None = None, *, forget: bool = False) -> PendingReply:
+    def leave(self, error: PalioError | None = None, *, delete: bool = False) -> PendingReply:
         """Unsubscribe upstream, and end."""
         reply = None
         if not self.closed:
-            reply = self._upstream.send_change(Unsubscribe(0, self.number, forget))
+            reply = self._upstream.send_change(Unsubscribe(0, self.number, delete))
         self.end(error)
         return reply
 
@@ -312,7 +312,7 @@ class Registration:
 
     def lose(self, gap: Gap) -> None:
         """Events were lost: report it before the next one."""
-        if isinstance(gap, Late):
+        if isinstance(gap, LateGap):
             self.late += gap.count
         self.queue.note(self, gap)
 
@@ -333,7 +333,7 @@ class Registration:
 
     def _warn(self, gap: Gap) -> None:
         """Log a gap where there is no `on_gap`; of late events the first, as many may come."""
-        if not isinstance(gap, Late):
+        if not isinstance(gap, LateGap):
             logger.warning("subscription %s: %s", self.what, gap)
         elif not self._has_logged_late:
             self._has_logged_late = True

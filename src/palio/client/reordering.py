@@ -41,10 +41,13 @@ def check_reorder(seconds: object) -> float:
     >>> check_reorder(0.25)
     0.25
     """
-    checked = check_seconds(seconds, "reorder_s")
+    checked = check_seconds(seconds, "reorder_timeout")
     if checked > MAX_REORDER_S:
         raise LimitExceeded(
-            "reorder_s", limit="MAX_REORDER_S", maximum=int(MAX_REORDER_S), actual=ceil(checked)
+            "reorder_timeout",
+            limit="MAX_REORDER_S",
+            maximum=int(MAX_REORDER_S),
+            actual=ceil(checked),
         )
     return checked
 

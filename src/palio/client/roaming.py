@@ -14,7 +14,7 @@ from palio.client.outbox import Outbox
 from palio.client.session import CLOSE_S, Session
 from palio.client.transport import Dial
 from palio.client.upstream import Upstream, answers
-from palio.errors import Closed, InvalidConfiguration, PalioError, Unreachable, Unsettled
+from palio.errors import Closed, InvalidConfiguration, NoAnswer, PalioError, Unreachable, Unsettled
 from palio.protocol.addresses import parse_address
 from palio.protocol.client import Application, ClientCore
 from palio.protocol.client_session import ClientSession
@@ -187,7 +187,7 @@ class Roaming(Upstream, Application):
             async with asyncio.timeout(seconds):
                 await self.outbox.idle()
         except TimeoutError:
-            raise Unreachable(
+            raise NoAnswer(
                 f"not all that was published was answered in {seconds:g} s ({self._state()}); "
                 "resume(url) goes to another broker without waiting for it"
             ) from None

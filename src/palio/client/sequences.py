@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final
 
-from palio.client.events import Event, Late
+from palio.client.events import Event, LateGap
 from palio.client.reordering import LEAST_REORDER_S, MAX_FOUND_S, Window
 from palio.model.events import SEQ, TIME, is_system_name
 from palio.model.patterns import Monitor, Occurrence, Pattern, Place
@@ -74,7 +74,7 @@ class Sequences:
 
     def push(
         self, events: Iterable[dict[str, Any]], publisher: str, now: float
-    ) -> tuple[list[Event], Late | None]:
+    ) -> tuple[list[Event], LateGap | None]:
         """Take in events of one publisher, system columns and all: the sequences that are due, and
         which events are late.
         """
@@ -88,7 +88,7 @@ class Sequences:
             if not self._came or newest > self._came[-1][1]:
                 self._came.append((now, newest))
             self._tidy()
-        return due, Late(publisher, min(late), max(late), len(late)) if late else None
+        return due, LateGap(publisher, min(late), max(late), len(late)) if late else None
 
     def _measure(self, occurrences: Sequence[Occurrence], now: float, *, is_late: bool) -> None:
         """Measure for the window how long the earliest of these was overtaken, others being so for

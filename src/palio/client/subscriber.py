@@ -24,7 +24,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, overload
 
-from palio.client.delivery_queue import DEFAULT_CAPACITY, Consumer, DeliveryQueue, check_capacity
+from palio.client.delivery_queue import (
+    DEFAULT_QUEUE_SIZE,
+    Consumer,
+    DeliveryQueue,
+    check_queue_size,
+)
 from palio.client.events import Event
 from palio.client.registration import Registration
 from palio.client.subscribing import as_filter
@@ -73,9 +78,11 @@ _MARK: Final = "__palio_handler__"
 class Handler:
     """A method with a filter, and how its arguments come from an event."""
 
-    def __init__(self, what: Filter | Pattern, function: Callable[..., Any], capacity: int) -> None:
+    def __init__(
+        self, what: Filter | Pattern, function: Callable[..., Any], queue_size: int
+    ) -> None:
         self.function = function
-        self.capacity = capacity
+        self.queue_size = queue_size
         self.arguments, required = _arguments(function)
         self.what = _requiring(what, required)
         self.narrowing = sorted({*required} - _attributes(what))
@@ -93,7 +100,7 @@ class Handler:
 
 
 def on(
-    filter: str | Filter | Pattern, *, capacity: int = DEFAULT_CAPACITY
+    filter: str | Filter | Pattern, *, queue_size: int = DEFAULT_QUEUE_SIZE
 ) -> Callable[[AnyHandler], AnyHandler]:
     """Make a method the handler of what matches a filter.
 
@@ -101,10 +108,10 @@ def on(
     attribute required. A parameter called `event` gets the whole event. For a pattern these are the
     attributes of the last event of the sequence.
 
-    Events for all handlers of a subscriber wait in one queue, as long as the largest `capacity`.
+    Events for all handlers of a subscriber wait in one queue, as long as the largest `queue_size`.
     """
     what = as_filter(filter, "@on")
-    check_capacity(capacity)
+    check_queue_size(queue_size)
 
     def mark(function: AnyHandler) -> AnyHandler:
         body = inspect.currentframe()
@@ -114,7 +121,7 @@ def on(
             raise InvalidFilter(f"{name} has @on twice; join the filters with OR in one")
         if before is not None and hasattr(before.get(name), _MARK):
             raise InvalidFilter(f"two handlers are called {name}; give each a name of its own")
-        function.__palio_handler__ = Handler(what, function, capacity)  # type: ignore[attr-defined]  # a mark
+        function.__palio_handler__ = Handler(what, function, queue_size)  # type: ignore[attr-defined]  # a mark
         return function
 
     return mark
@@ -215,7 +222,7 @@ class Attached:
             raise InvalidFilter(f"{subscriber!r} is attached already; detach it first")
         self._subscriber = subscriber
         self._warn_of_doubts(handlers)
-        self._queue = DeliveryQueue(max(handler.capacity for handler in handlers))
+        self._queue = DeliveryQueue(max(handler.queue_size for handler in handlers))
         self._handlers: dict[Consumer, Handler] = {}
         self.registrations: list[Registration] = []
         """Those of the handlers, in their order."""

@@ -30,6 +30,15 @@ def as_filter(filter: str | Filter | Pattern, taker: str = "a subscription") -> 
     raise InvalidFilter(f"{taker} takes a text, a Filter or a Pattern, not {type(filter).__name__}")
 
 
+def given_params(params: Mapping[str, Any] | None) -> Bindings:
+    """The values of parameters that were given in a mapping, if any.
+
+    >>> given_params({"limit": 10}), given_params(None)
+    ({'limit': 10}, {})
+    """
+    return merged_values(params, _NONE)
+
+
 def merged_values(values: Bindings | None, named: Bindings) -> Bindings:
     """The values of parameters that were given in a mapping, by name, or both; each of them once.
 
@@ -91,19 +100,21 @@ def check_stored_at(durable: object) -> None:
     if durable is not True and durable is not False and durable != "home":
         raise InvalidInput(
             f'events are published with durable=True or durable="home", not {durable!r:.40}; '
-            "a name is for subscribe(durable=)"
+            "a name is for subscribe(durable_name=)"
         )
 
 
-def check_count(count: object) -> None:
+def check_max_events(count: object) -> None:
     """Refuse what is no number of events to receive.
 
-    >>> check_count(None), check_count(1)
+    >>> check_max_events(None), check_max_events(1)
     (None, None)
     """
     if count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
         return
-    raise InvalidInput(f"count is the number of events to hear, 1 at least, not {count!r:.40}")
+    raise InvalidInput(
+        f"max_events is the number of events to receive, at least 1, not {count!r:.40}"
+    )
 
 
 def check_on_gap(on_gap: object) -> None:
@@ -116,36 +127,40 @@ def check_on_gap(on_gap: object) -> None:
         raise InvalidInput("on_gap is an ordinary function; an `async def` would never run")
 
 
-def check_assembled_by(
-    who: object, what: Filter | Pattern, reorder_s: float | None, durable: str
+def check_match_at(
+    place: object, what: Filter | Pattern, reorder_timeout: float | None, durable_name: str
 ) -> bool:
     """True if brokers are to assemble a pattern; refuse it where that has no meaning.
 
-    >>> check_assembled_by("brokers", parse("a = 1 THEN b = 1"), None, "")
+    >>> check_match_at("brokers", parse("a = 1 THEN b = 1"), None, "")
     True
     """
-    if who not in ("client", "brokers"):
-        raise InvalidInput(f"assembled_by is 'client' or 'brokers', not {who!r:.40}")
-    if who == "client":
+    if place not in ("client", "brokers"):
+        raise InvalidInput(f"match_at is 'client' or 'brokers', not {place!r:.40}")
+    if place == "client":
         return False
     if not isinstance(what, Pattern):
         raise InvalidInput(
-            f"assembled_by= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
+            f"match_at= is for patterns, such as a THEN b; {str(what)!r:.80} is one filter"
         )
-    if reorder_s is not None:
-        raise InvalidInput("reorder_s= is for patterns that the client assembles; leave it out")
-    if durable:
-        raise InvalidInput("brokers keep no pattern for who is away; leave durable= out")
+    if reorder_timeout is not None:
+        raise InvalidInput(
+            "reorder_timeout= is for patterns that the client assembles; leave it out"
+        )
+    if durable_name:
+        raise InvalidInput(
+            "brokers keep no pattern for a disconnected client; leave durable_name= out"
+        )
     return True
 
 
-def check_lifetime(lifetime_s: float | None, what: object, durable: str) -> None:
+def check_offer_timeout(seconds: float | None, what: object, durable_name: str) -> None:
     """Refuse what is no time, or is not for such a subscription.
 
-    >>> check_lifetime(None, "whatever it is", "")
+    >>> check_offer_timeout(None, "whatever it is", "")
     """
-    if lifetime_s is None:
+    if seconds is None:
         return
-    check_seconds(lifetime_s, "lifetime_s")
-    if durable or not isinstance(what, Filter):
-        raise InvalidInput("lifetime_s= is for a filter that is not durable")
+    check_seconds(seconds, "offer_timeout")
+    if durable_name or not isinstance(what, Filter):
+        raise InvalidInput("offer_timeout= is for a filter that is not durable")

@@ -20,7 +20,7 @@ from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
 
-SETTLE_PATIENCE_S: Final = 5.0
+SETTLE_TIMEOUT_S: Final = 5.0
 """How long `settled` waits for brokers that are not reached: a network that forms is whole soon."""
 
 
@@ -38,48 +38,48 @@ class SubscriptionView:
         return self._registration.what
 
     @property
-    def values(self) -> Mapping[str, Any]:
+    def params(self) -> Mapping[str, Any]:
         """The current values of its parameters."""
         return MappingProxyType(self._registration.values)
 
     @property
-    def version(self) -> int:
+    def revision(self) -> int:
         """Counts changes of filter and parameters."""
         return self._registration.version
 
     @property
-    def durable(self) -> str:
+    def durable_name(self) -> str:
         """The name under which it outlives its session; empty for one that does not."""
         return self._registration.durable
 
     @property
-    def reorder_s(self) -> float:
+    def reorder_timeout(self) -> float:
         """How long a pattern waits just now for events that were overtaken on their way."""
         assembling = self._registration.assembling
         return 0.0 if assembling is None else assembling.sequences.reorder_s
 
     @property
-    def closed(self) -> bool:
+    def is_closed(self) -> bool:
         """True if it receives no new events; those that wait may still be taken."""
         return self._registration.closed
 
     @property
-    def waiting(self) -> int:
+    def pending(self) -> int:
         """Events in its queue."""
         return self._registration.queue.waiting
 
     @property
-    def capacity(self) -> int:
+    def queue_size(self) -> int:
         """Events that its queue holds; beyond, the oldest are lost."""
-        return self._registration.queue.capacity
+        return self._registration.queue.queue_size
 
     @property
-    def spurious(self) -> int:
+    def stale(self) -> int:
         """Events left out because they no longer matched when they were taken."""
         return self._registration.spurious
 
     @property
-    def lost(self) -> int:
+    def dropped(self) -> int:
         """Events of all gaps reported: it fell behind, or they came too late for its pattern."""
         return self._registration.lost
 
@@ -94,7 +94,7 @@ class SubscriptionView:
         return list(self._registration.gaps)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} to {self.filter}, {self.waiting} waiting>"
+        return f"<{type(self).__name__} to {self.filter}, {self.pending} pending>"
 
 
 class Subscription(SubscriptionView):
@@ -108,8 +108,8 @@ class Subscription(SubscriptionView):
 
     Events of a durable subscription are to be acknowledged. Automatically that happens when the
     consumer asks for the next event or batch, for all that it was given before, and when it leaves
-    `async with subscription` without an error. With `acknowledge="explicit"` it is the consumer's
-    to say: `await event.ack()`, or `await subscription.ack()` for all that was taken.
+    `async with subscription` without an error. With `ack="manual"` the consumer does it:
+    `event.ack()`, or `subscription.ack()` for all that was taken.
     """
 
     def __init__(self, registration: Registration, upstream: Upstream, home: LoopAffinity) -> None:
@@ -119,7 +119,7 @@ class Subscription(SubscriptionView):
         self._affinity = home
 
     def _check_open(self) -> None:
-        if self.closed:
+        if self.is_closed:
             raise Closed("the subscription is closed; subscribe again")
         self._affinity.check()
 
@@ -165,34 +165,41 @@ class Subscription(SubscriptionView):
         """
         self._check_open()
         registration, what = self._registration, as_filter(filter)
-        kept = {name: each for name, each in self.values.items() if name in what.variables}
+        kept = {name: each for name, each in self.params.items() if name in what.variables}
         changed = {**kept, **frozen(merged_values(values, named))}
         check_values(what, changed)
         before, before_values = registration.what, registration.values
         reply = registration.replace(what, changed)
 
         def take_back() -> None:
-            if registration.what is what and not self.closed:
+            if registration.what is what and not self.is_closed:
                 log_refusal(registration.replace(before, before_values))
 
         await _answered(reply, take_back)
 
-    async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
+    async def settled(self, timeout: float = SETTLE_TIMEOUT_S) -> None:  # noqa: ASYNC109  # brokers are named at its end
         """Return when the subscription is in force wherever events are published.
 
         In one process that is at once. On a network `Unsettled` names brokers that could not be
-        reached, not even after `patience` seconds; it will be in force there once they are back.
+        reached within `timeout` seconds; it will be in force there once they are back.
         """
         self._check_open()
-        await self._upstream.settled(patience)
+        await self._upstream.settled(timeout)
 
-    async def unsubscribe(self, *, forget: bool = False) -> None:
-        """Receive nothing more; events that wait are discarded.
+    async def unsubscribe(self) -> None:
+        """Receive nothing more; pending events are discarded.
 
-        A durable subscription stays at its broker, which keeps its events for when its name is
-        subscribed to again; `forget` ends it for good.
+        A durable subscription stays at its broker, which keeps its events until its name is
+        subscribed to again; `delete` ends it for good.
         """
-        reply = self._registration.leave(forget=forget)
+        await self._leave(delete=False)
+
+    async def delete(self) -> None:
+        """Unsubscribe; a durable subscription is over, and its broker keeps nothing for it."""
+        await self._leave(delete=True)
+
+    async def _leave(self, *, delete: bool) -> None:
+        reply = self._registration.leave(delete=delete)
         self._queue.discard(self._registration)
         if reply is not None:
             await reply
@@ -218,10 +225,10 @@ class Subscription(SubscriptionView):
         if self._registration.is_automatic:
             self._registration.receipts.finish()
 
-    async def ack(self, event: Event | None = None) -> None:
+    def ack(self, event: Event | None = None) -> None:
         """Acknowledge an event, or all that were taken."""
         if event is not None:
-            await event.ack()
+            event.ack()
         else:
             self._registration.receipts.finish()
 

@@ -47,9 +47,9 @@ class Upstream:
         del change
         return None
 
-    async def cancel(self, what: Filter | Pattern, /, *, forget: bool) -> int:
+    async def cancel(self, what: Filter | Pattern, /, *, delete: bool) -> int:
         """End subscriptions of others of the same identity that this covers; how many."""
-        del what, forget
+        del what, delete
         return 0
 
     def acknowledge(self, number: int, entry: int, held: int = 0, bookmark: bytes = b"", /) -> None:

@@ -22,7 +22,7 @@ from palio.client.outbox import Outbox
 from palio.client.session import CLOSE_S, Session
 from palio.client.transport import tcp
 from palio.client.upstream import answers
-from palio.errors import PalioError, Unreachable
+from palio.errors import NoAnswer, PalioError, Unreachable
 from palio.model.printing import shown_without
 from palio.protocol.addresses import parse_address
 from palio.protocol.batches import parts
@@ -176,7 +176,7 @@ class Connection(Application):
         try:
             return self._portal.call(work)
         except TimeoutError:
-            raise Unreachable(f"{self.url} did not answer within {self.timeout_s:g} s") from None
+            raise NoAnswer(f"{self.url} did not answer within {self.timeout_s:g} s") from None
 
     # --- messages from the broker (`client.Application`) ---
 

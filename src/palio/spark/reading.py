@@ -383,4 +383,4 @@ class Catalogue:
             self.url, name=self.name, token=token, tls=tls, timeout=self.timeout_s
         ) as client:
             own = client.publisher.rpartition("/")[0]
-            return [entry for entry in client.catalogue() if entry["subscriber"] != own]
+            return [entry for entry in client.admin.subscriptions() if entry["subscriber"] != own]

@@ -142,7 +142,7 @@ class Fleet:
         """The brokers that run and that one of them does not see."""
         try:
             async with connect(self.url(by)) as client:
-                found = (await client.topology())["brokers"]
+                found = (await client.admin.topology())["brokers"]
         except Unreachable:  # it has too much to do
             return list(self._running)
         return [each for each in self._running if each not in found or not found[each]["reachable"]]

@@ -20,7 +20,7 @@ from palio.cli.demo.audit import Promise, Quote
 from palio.cli.demo.board import Board
 from palio.cli.demo.demo import Demo
 from palio.client.connection import Client
-from palio.client.events import Published
+from palio.client.events import PublishReceipt
 from palio.errors import Unreachable
 from palio.simulation.topologies import Topology
 from tests.cli.helpers import Palio
@@ -118,7 +118,7 @@ def test_a_lie_about_the_quotes_is_seen(
     publish = Client.publish
     calls = count(1)
 
-    async def lying(client: Client, quotes: list[Quote], **options: Any) -> Published:
+    async def lying(client: Client, quotes: list[Quote], **options: Any) -> PublishReceipt:
         return await publish(client, lie(quotes) if next(calls) == 5 else quotes, **options)
 
     monkeypatch.setattr(Client, "publish", lying)

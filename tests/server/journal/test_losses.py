@@ -307,7 +307,7 @@ async def test_whoever_waits_for_what_is_gone_hears_of_a_gap(
     gaps: list[Gap] = []
     async with Fleet(("b1",), tmp_path) as fleet:
         async with connect(fleet.url("b1"), name="alice") as alice:
-            await alice.subscribe("n >= 0", durable="d")
+            await alice.subscribe("n >= 0", durable_name="d")
         async with connect(fleet.url("b1"), name="bob") as bob:
             for number in range(60):
                 await bob.publish({"n": number}, durable=True)
@@ -320,7 +320,7 @@ async def test_whoever_waits_for_what_is_gone_hears_of_a_gap(
             connect(fleet.url("b1"), name="bob") as bob,
             connect(fleet.url("b1"), name="alice") as alice,
         ):
-            subscription = await alice.subscribe("n >= 0", durable="d", on_gap=gaps.append)
+            subscription = await alice.subscribe("n >= 0", durable_name="d", on_gap=gaps.append)
             await bob.publish({"n": 60}, durable=True)
             async for event in subscription:
                 heard.append(event["n"])
@@ -344,7 +344,7 @@ async def test_a_journal_that_was_removed_under_a_broker_takes_nothing_more(
     tmp_path: Path,
 ) -> None:
     async with Fleet(("b1",), tmp_path) as fleet, connect(fleet.url("b1"), name="alice") as alice:
-        await alice.subscribe("n >= 0", durable="d")
+        await alice.subscribe("n >= 0", durable_name="d")
         await alice.publish({"n": 1}, durable=True)
         (tmp_path / "b1" / FILE).unlink()
         async with asyncio.timeout(30):
@@ -354,5 +354,5 @@ async def test_a_journal_that_was_removed_under_a_broker_takes_nothing_more(
             with pytest.raises(NotStored, match=r"journal\.sqlite was removed or moved away"):
                 await alice.publish({"n": 2}, durable=True)
         with pytest.raises(PalioError, match="removed"):
-            await alice.subscribe("n >= 0", durable="e")
+            await alice.subscribe("n >= 0", durable_name="e")
         await alice.publish({"n": 3})

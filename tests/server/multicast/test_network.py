@@ -23,6 +23,6 @@ async def test_every_event_comes_once_and_in_order_whatever_is_lost(
     async with MulticastNetwork(4, tmp_path, ways) as network:
         found = await network.publish(EVENTS, 500.0)
         assert [(each.lost, each.twice, each.disordered) for each in found.heard] == [(0, 0, 0)] * 3
-        flows = (await network.publisher.status())["multicast"]
+        flows = (await network.publisher.admin.status())["multicast"]
     assert flows["datagrams"] >= EVENTS
     assert flows["repaired"] > 0

@@ -120,8 +120,8 @@ class Demo:
             subscription = await clients[promise.broker].subscribe(
                 promise.text,
                 promise.values,
-                capacity=TICKER_CAPACITY if name == "ticker" else CAPACITY,
-                durable=name if name == "ledger" else "",
+                queue_size=TICKER_CAPACITY if name == "ticker" else CAPACITY,
+                durable_name=name if name == "ledger" else "",
                 on_gap=promise.lose,
             )
             await subscription.settled(PATIENCE_S)

@@ -1,8 +1,8 @@
-"""`Operator`: the verbs of a client that ask of its broker, and of the network of brokers."""
+"""`Admin`: what operators ask of a broker, and of the network of brokers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,71 +10,66 @@ from typing import Any
 from palio.client.answers import (
     AddedPeer,
     CatalogueEntry,
-    PeerOfBroker,
-    Remains,
+    DrainStatus,
+    PeerInfo,
     RemovedPeer,
     Topology,
     Trace,
 )
-from palio.client.base_bus import BaseBus
 from palio.client.broker_upstream import BrokerUpstream
-from palio.client.subscription import SETTLE_PATIENCE_S
+from palio.client.subscription import SETTLE_TIMEOUT_S
 from palio.protocol.limits import check_seconds
 from palio.protocol.messages import AddPeer, Answer, Apply, Drain, Query, RemovePeer, Retire
 
 
-class Operator(BaseBus[BrokerUpstream]):
-    """The verbs of operators; most need the grant `monitor` or `operate`."""
+class Admin:
+    """What operators ask of the broker, and of the network: `client.admin`.
 
-    def __init__(self, upstream: BrokerUpstream, *, reorder_s: float | None) -> None:
-        super().__init__(upstream.dispatcher, upstream, reorder_s=reorder_s)
+    Most of it needs the grant `monitor` or `operate`.
+    """
+
+    def __init__(self, upstream: BrokerUpstream, check_open: Callable[[], None]) -> None:
+        self._upstream = upstream
+        self._check_open = check_open
         self._drained_broker = ""
-
-    async def settled(self, patience: float = SETTLE_PATIENCE_S) -> None:
-        """Return when all that was subscribed and advertised here is in force everywhere.
-
-        `Unsettled` names brokers that could not be reached, not even after `patience` seconds.
-        """
-        self._check_open()
-        await self._upstream.settled(check_seconds(patience, "patience"))
 
     async def topology(self) -> Topology:
         """The brokers that this one knows of, and how they are linked."""
-        found: Topology = await self.ask("topology")
+        found: Topology = await self.query("topology")
         return found
 
     async def status(self) -> dict[str, Any]:
         """Counts of the broker by name, or of what is this client's own (then with `limited`)."""
-        found: dict[str, Any] = await self.ask("status")
+        found: dict[str, Any] = await self.query("status")
         return found
 
     async def trace(self, event: Mapping[str, Any]) -> Trace:
         """Where an event would go, broker by broker. Nobody receives it."""
-        found: Trace = await self.ask("trace", event)
+        found: Trace = await self.query("trace", event)
         return found
 
-    async def catalogue(self, *, own: bool = False) -> list[CatalogueEntry]:
+    async def subscriptions(self, *, own: bool = False) -> list[CatalogueEntry]:
         """The subscriptions of the broker's clients, or of this one's principal only (`own`)."""
         entries: list[CatalogueEntry] = []
         start = ""
         while True:
-            page = await self.ask("catalogue", {"own": own, "from": start})
+            page = await self.query("catalogue", {"own": own, "from": start})
             entries += page["subscriptions"]
             start = page["next"]
             if not start:
                 return entries
 
-    async def ask(self, what: str, about: Any = None) -> Any:
+    async def query(self, what: str, about: Any = None) -> Any:
         """A question by its name, such as a newer broker may answer; else see `topology`,
-        `status`, `trace` and `catalogue`.
+        `status`, `trace` and `subscriptions`.
         """
         self._check_open()
         answer: Answer = await self._upstream.ask(Query(0, what, about))
         return answer.data
 
-    async def peers(self) -> list[PeerOfBroker]:
+    async def peers(self) -> list[PeerInfo]:
         """The neighbours of this broker, and where it dials."""
-        found: list[PeerOfBroker] = await self.ask("peers")
+        found: list[PeerInfo] = await self.query("peers")
         return found
 
     async def add_peer(self, url: str) -> AddedPeer:
@@ -98,7 +93,7 @@ class Operator(BaseBus[BrokerUpstream]):
         removed: RemovedPeer = answer.data
         return removed
 
-    async def retire(self, broker: str) -> None:
+    async def remove_broker(self, broker: str) -> None:
         """Remove a broker that is gone for good, and return when all others know.
 
         Nothing is kept for it from now on, its durable subscriptions are over, and `settled` waits
@@ -107,9 +102,9 @@ class Operator(BaseBus[BrokerUpstream]):
         """
         self._check_open()
         await self._upstream.ask(Retire(0, broker))
-        await self._upstream.settled(SETTLE_PATIENCE_S)
+        await self._upstream.settled(SETTLE_TIMEOUT_S)
 
-    async def drain(self, *, undo: bool = False) -> Remains:
+    async def drain(self, *, undo: bool = False) -> DrainStatus:
         """Have the broker at the other end hand over all it has to others: what is left of that.
 
         It continues while this client is connected; ask again until it is `done`. From then on the
@@ -121,14 +116,17 @@ class Operator(BaseBus[BrokerUpstream]):
         self._upstream.stays = True
         self._drained_broker = self._drained_broker or self._upstream.session.broker
         answer: Answer = await self._upstream.ask(Drain(0, self._drained_broker, undo))
-        remains: Remains = answer.data
+        remains: DrainStatus = answer.data
         return remains
 
     async def apply_plan(
-        self, plan: bytes | str | PathLike[str] | None, *, patience: float = SETTLE_PATIENCE_S
+        self,
+        plan: bytes | str | PathLike[str] | None,
+        *,
+        timeout: float = SETTLE_TIMEOUT_S,  # noqa: ASYNC109  # brokers are named at its end
     ) -> None:
         """Put a plan of multicast groups in use, and return when all brokers know of it; see
-        `settled` for `patience`.
+        `Client.settled` for `timeout`.
 
         A plan is a document that `palio plan make` wrote, or the path of one; None ends multicast.
         Brokers join its groups meanwhile, and then use it; until then nothing changes. `topology`
@@ -136,7 +134,7 @@ class Operator(BaseBus[BrokerUpstream]):
         """
         self._check_open()
         await self._upstream.ask(Apply(0, "" if plan is None else _packed(plan)))
-        await self.settled(patience)
+        await self._upstream.settled(check_seconds(timeout, "timeout"))
 
 
 def _packed(plan: bytes | str | PathLike[str]) -> str:
