@@ -198,7 +198,7 @@ class _Draft:
 
     def _memory_bytes(self, *, tiny: bool) -> int:
         """What waits for all receivers. Where clients are hostile it is more than some of them may
-        have been sent and not have seen (`UNSEEN_BYTES` each): events of others give way to that.
+        have been sent and not have seen (`UNACKED_BYTES` each): events of others give way to that.
         """
         least = self.random.choice((8_000, 20_000, 60_000, 1 << 30)) if tiny else 1 << 30
         return 1 << 30 if self.harms else least

@@ -12,7 +12,7 @@ from palio.model.filters import TRUE, Filter
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Effect, Moment, Send
 from palio.node.fact_verifier import TOKEN
-from palio.node.identity import fact_text, introduction_text
+from palio.node.identity import fact_text, handshake_text
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Challenge, Fact, Facts, Hello, Message
 
@@ -78,5 +78,5 @@ def greet(say: Callable[[Message], list[Effect]], name: str) -> list[Effect]:
     hello = Hello("broker", name, PROTOCOL_VERSION, name, nonce="n")
     (challenge,) = [each.message for each in say(hello) if isinstance(each, Send)]
     assert isinstance(challenge, Challenge), challenge
-    text = introduction_text(name, name, challenge.name, hello.nonce, challenge.nonce)
+    text = handshake_text(name, name, challenge.name, hello.nonce, challenge.nonce)
     return say(msgspec.structs.replace(hello, proof=Badge(name).sign(text)))

@@ -318,7 +318,7 @@ class World:
 
     def ways(self, broker: Broker) -> None:
         """The map says that there are ways to all."""
-        self.follow(broker, broker.events.streams.ways_changed(self.now, self.brokers.get))
+        self.follow(broker, broker.events.streams.paths_changed(self.now, self.brokers.get))
 
     def gossip(self, teller: Broker, hearer: Broker) -> None:
         """Facts go from one broker to another: claims, and what log it has, or its own map said."""

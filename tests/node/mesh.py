@@ -35,15 +35,15 @@ class Mesh:
     def join(self, one: str, other: str) -> None:
         if (one, other) not in self.links:
             self.links[one, other], self.links[other, one] = deque(), deque()
-            self.members[one].join(other, AT)
-            self.members[other].join(one, AT)
+            self.members[one].peer_up(other, AT)
+            self.members[other].peer_up(one, AT)
             self.collect()
 
     def cut(self, one: str, other: str) -> None:
         if (one, other) in self.links:
             del self.links[one, other], self.links[other, one]
-            self.members[one].leave(other)
-            self.members[other].leave(one)
+            self.members[one].peer_down(other)
+            self.members[other].peer_down(one)
             self.collect()
 
     def collect(self) -> None:
@@ -52,15 +52,15 @@ class Mesh:
             for to, message in outbox:
                 if (name, to) in self.links:
                     self.links[name, to].append(message)
-            if member.news:
-                news, member.news = member.news, []
+            if member.new_facts:
+                news, member.new_facts = member.new_facts, []
                 self.written.append((name, max(fact.version for fact in news)))
 
     def write(self) -> None:
         """Disks catch up."""
         written, self.written = self.written, []
         for name, version in written:
-            self.members[name].tell(version)
+            self.members[name].mark_durable(version)
         self.collect()
 
     def step(self) -> bool:
@@ -90,7 +90,7 @@ class Mesh:
             while self.step():
                 pass
             for member in self.members.values():
-                member.again(AT)
+                member.tick(AT)
             self.collect()
             if not (self.written or any(self.links.values())):
                 return

@@ -16,7 +16,7 @@ from palio.language.parsing import parse_filter
 from palio.model.filters import TRUE
 from palio.node import admin_queries
 from palio.node.authority import Principal
-from palio.protocol.messages import Answer, Failed, Message, Probe, Query, Retire
+from palio.protocol.messages import Answer, Failed, Message, Probe, Query, RemoveBroker
 from palio.routing.flooded import Flooded
 from palio.routing.general import General
 from palio.routing.protocol import Router
@@ -201,7 +201,7 @@ class Network:
             id = self.spy.ask(lambda id, what=what, about=about: Query(id, what, about))  # type: ignore[misc]  # its own
             self.world.run(1.0)
             found.append(self.spy.answers[id])
-        id = self.spy.ask(lambda id: Retire(id, "b9"))
+        id = self.spy.ask(lambda id: RemoveBroker(id, "b9"))
         self.world.run(1.0)
         return [*found, self.spy.answers[id]]
 

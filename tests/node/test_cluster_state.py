@@ -37,7 +37,7 @@ def test_all_come_to_know_the_same(seed: int, fact_verifier: VouchingFor) -> Non
             case 0:
                 mesh.cut(one, other)
             case 6 if step % 5 == 0:  # which is a mistake: it is there
-                mesh.members[one].retire(other, 1_000 * step)
+                mesh.members[one].remove(other, 1_000 * step)
                 mesh.collect()
             case 1 | 2:
                 mesh.join(one, other)
@@ -56,7 +56,7 @@ def test_all_come_to_know_the_same(seed: int, fact_verifier: VouchingFor) -> Non
     first = mesh.known(names[0])
     assert all(mesh.known(name) == first for name in names), f"seed {seed}"
     assert all(mesh.members[name].brokers == names for name in names)
-    assert not any(member.unbelieved for member in mesh.members.values())
+    assert not any(member.rejected_facts for member in mesh.members.values())
     assert all(
         mesh.members[one].next_hop(other) == other
         for one in names
@@ -113,7 +113,7 @@ def test_two_neighbours_that_lost_their_disks_are_told_by_who_has_one(
         mesh.rest()
     assert mesh.known("b0") == mesh.known("b1") == mesh.known("b2")
     assert mesh.known("b2")["b0", "a/0"] == ((), "x = 1")
-    assert not any(each.unbelieved for each in mesh.members.values())
+    assert not any(each.rejected_facts for each in mesh.members.values())
 
 
 def forgotten(count: int = 1) -> Mesh:
@@ -178,34 +178,36 @@ def test_who_was_not_reached_and_is_retired_is_not_named_by_one_that_is_alone() 
     mesh.cut("b0", "b1")
     mesh.rest()
     alone = mesh.members["b0"]
-    assert alone.cut_off() == ["b1"]
-    alone.retire("b1", 1_000)
-    assert alone.cut_off() == []
+    assert alone.unreachable() == ["b1"]
+    alone.remove("b1", 1_000)
+    assert alone.unreachable() == []
 
 
 def test_a_retired_broker_is_forgotten_by_all_also_after_a_restart() -> None:
     mesh = three()
     mesh.cut("b1", "b2")
     mesh.rest()
-    assert mesh.members["b0"].cut_off() == ["b2"]
-    mesh.members["b0"].retire("b2", 1_000)
+    assert mesh.members["b0"].unreachable() == ["b2"]
+    mesh.members["b0"].remove("b2", 1_000)
     mesh.rest()
     for name in ("b0", "b1"):
         member = mesh.members[name]
         assert member.brokers == ["b0", "b1"]
-        assert member.retired == {"b2"}
+        assert member.removed == {"b2"}
         assert member.fact("b2", "ann/d") is None
-        assert {fact.subject for fact in member.forgotten} == {LINKS, "ann/d"}
-        again = ClusterState(name, [*member.facts(), *member.forgotten])  # the disk has all of it
-        assert (again.brokers, again.retired) == (["b0", "b1"], {"b2"})
+        assert {fact.subject for fact in member.dropped_facts} == {LINKS, "ann/d"}
+        again = ClusterState(
+            name, [*member.facts(), *member.dropped_facts]
+        )  # the disk has all of it
+        assert (again.brokers, again.removed) == (["b0", "b1"], {"b2"})
         assert again.fact("b2", "ann/d") is None
-    assert mesh.members["b0"].cut_off() == []
+    assert mesh.members["b0"].unreachable() == []
 
 
 def test_a_broker_that_comes_back_says_everything_again() -> None:
     mesh = three()
     mesh.cut("b1", "b2")
-    mesh.members["b0"].retire("b2", 1_000)
+    mesh.members["b0"].remove("b2", 1_000)
     mesh.rest()
     mesh.join("b1", "b2")
     mesh.rest()
@@ -221,26 +223,26 @@ def test_a_broker_that_comes_back_says_everything_again() -> None:
 def test_who_retired_a_broker_may_go_too() -> None:
     mesh = three()
     mesh.cut("b1", "b2")
-    mesh.members["b0"].retire("b2", 1_000)
+    mesh.members["b0"].remove("b2", 1_000)
     mesh.rest()
     mesh.cut("b0", "b1")
-    mesh.members["b1"].retire("b0", 2_000)
+    mesh.members["b1"].remove("b0", 2_000)
     mesh.rest()
     member = mesh.members["b1"]
-    assert member.retired == {"b0", "b2"}
+    assert member.removed == {"b0", "b2"}
     again = ClusterState("b1", member.facts())
-    assert again.retired == {"b0", "b2"}
+    assert again.removed == {"b0", "b2"}
     late = ClusterState("b3", [Fact("b2", 5, "ann/d", filter="x = 1")])
-    late.join("b1", AT)
+    late.peer_up("b1", AT)
     late.receive("b1", Facts(tuple(sorted(member.facts(), key=lambda fact: -fact.version))), AT)
-    assert late.retired == {"b0", "b2"}
+    assert late.removed == {"b0", "b2"}
     assert late.fact("b2", "ann/d") is None
 
 
 def test_a_retirement_outlives_the_disk_of_who_said_it() -> None:
     mesh = three()
     mesh.cut("b1", "b2")
-    mesh.members["b0"].retire("b2", 1_000)
+    mesh.members["b0"].remove("b2", 1_000)
     mesh.rest()
     mesh.cut("b0", "b1")
     mesh.members["b0"] = ClusterState("b0")
@@ -248,15 +250,15 @@ def test_a_retirement_outlives_the_disk_of_who_said_it() -> None:
     mesh.join("b0", "b1")
     mesh.rest()
     for name in ("b0", "b1"):
-        assert mesh.members[name].retired == {"b2"}
-        assert ClusterState(name, mesh.members[name].facts()).retired == {"b2"}
+        assert mesh.members[name].removed == {"b2"}
+        assert ClusterState(name, mesh.members[name].facts()).removed == {"b2"}
 
 
 @pytest.mark.parametrize("is_back", [False, True])
 def test_who_is_gone_or_was_is_named_until_others_are_told(*, is_back: bool) -> None:
     """Also if it is back: who asked while it was gone is to ask again, by another map."""
     mesh = three()
-    b1, before = mesh.members["b1"], mesh.members["b0"].ways
+    b1, before = mesh.members["b1"], mesh.members["b0"].routing_version
     mesh.cut("b1", "b2")
     if is_back:
         mesh.join("b1", "b2")
@@ -265,8 +267,8 @@ def test_who_is_gone_or_was_is_named_until_others_are_told(*, is_back: bool) -> 
     mesh.write()
     assert b1.unreached("b0") == set()
     mesh.deliver("b1", "b0")
-    assert mesh.members["b0"].ways > before
-    assert (mesh.members["b0"].cut_off() == []) is is_back
+    assert mesh.members["b0"].routing_version > before
+    assert (mesh.members["b0"].unreachable() == []) is is_back
 
 
 # --- addresses ---
@@ -277,16 +279,16 @@ def test_a_broker_says_once_where_it_can_be_reached_and_takes_it_back() -> None:
     cluster_state.begin(7)
     known = AddressBook(cluster_state)
     for url in ("palio://one:1", "palio://one:1", "palios://two:2", ""):
-        known.tell(url)
-    said = [fact.filter for fact in cluster_state.news if fact.subject == ADDRESS]
+        known.announce(url)
+    said = [fact.filter for fact in cluster_state.new_facts if fact.subject == ADDRESS]
     assert said == ["palio://one:1", "palios://two:2", ""]
     assert known.of("b1") is None
 
 
 def test_a_broker_without_an_address_says_nothing() -> None:
     cluster_state = ClusterState("b1")
-    AddressBook(cluster_state).tell("")
-    assert cluster_state.news == []
+    AddressBook(cluster_state).announce("")
+    assert cluster_state.new_facts == []
 
 
 @pytest.mark.parametrize(
@@ -314,5 +316,5 @@ def test_what_others_say_is_an_address_or_nothing(said: str, understood: str) ->
 def test_a_retired_broker_is_nowhere() -> None:
     cluster_state = ClusterState("b1", [Fact("b2", 1, ADDRESS, filter="palio://b2:1")])
     cluster_state.begin(7)
-    cluster_state.retire("b2", 9)
+    cluster_state.remove("b2", 9)
     assert AddressBook(cluster_state).of("b2") is None

@@ -18,7 +18,7 @@ from palio.node import core, sessions
 from palio.node.durability import NO_DISK
 from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.fact_verifier import LOG
-from palio.node.limits import NEWS_AT_ONCE
+from palio.node.limits import LINK_STATE_BURST
 from palio.node.loss_markers import LossMarker
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
@@ -119,7 +119,7 @@ def event(seq: int, *, durable: bool = False) -> Publish:
     return Publish(Parcel.of("", to_batch({"x": 0})), seq, durable)
 
 
-FEW: Final = NEWS_AT_ONCE + 2
+FEW: Final = LINK_STATE_BURST + 2
 """So many that some are yet to be told of, as of 100."""
 
 INPUTS: dict[str, Callable[[Broker], None]] = {
@@ -485,7 +485,7 @@ def test_a_broker_without_a_disk_refuses_what_is_durable_and_live_events_go_on()
 def test_a_claim_that_is_refused_is_told_of_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = subscribed()
     cluster_state = alone.node._core.durability.cluster_state
-    monkeypatch.setattr(cluster_state, "hears", lambda origin, _filter: origin != "b3")
+    monkeypatch.setattr(cluster_state, "may_receive", lambda origin, _filter: origin != "b3")
     say(alone, far(), lives("b3", 3, 2, claimed_us=9_000_000))
     assert alone.told("claim_refused") == [
         {"neighbour": "b3", "count": 1, "subscription": "alice/d"}

@@ -35,7 +35,7 @@ from palio.protocol.messages import (
     Facts,
     Failed,
     Publish,
-    Retire,
+    RemoveBroker,
     SessionEpoch,
     Subscribe,
     Unsubscribe,
@@ -139,7 +139,7 @@ def test_a_claim_that_is_no_news_changes_nothing() -> None:
 def deaf(place: Place, monkeypatch: pytest.MonkeyPatch, hears: str) -> None:
     """All but one other broker may not hear everything."""
     cluster_state = place.durability.cluster_state
-    monkeypatch.setattr(cluster_state, "hears", lambda origin, _filter: origin == hears)
+    monkeypatch.setattr(cluster_state, "may_receive", lambda origin, _filter: origin == hears)
 
 
 def test_a_broker_that_may_not_hear_all_takes_nothing_over(
@@ -460,7 +460,7 @@ def test_what_a_retired_broker_was_to_have_goes_where_its_subscription_lives() -
     publisher.publish({"x": 2}, durable=True)
     world.run(3.0)
     assert heard(owner) == [2], "b3 may have the first one"
-    asked = publisher.ask(lambda id: Retire(id, "b3"))
+    asked = publisher.ask(lambda id: RemoveBroker(id, "b3"))
     world.run(5.0)
     assert publisher.answers[asked] == Done(asked)
     assert heard(owner) == [2, 1]

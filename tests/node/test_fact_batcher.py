@@ -11,7 +11,7 @@ from palio.node.cluster_state import ClusterState
 from palio.node.effects import Moment
 from palio.node.fact_batcher import FactBatcher, FactWriter
 from palio.node.fact_verifier import LINKS, LOSS_REPORT
-from palio.node.limits import BEHIND_S, FACTS_AT_ONCE, FACTS_S, MAX_PAUSE_S
+from palio.node.limits import BEHIND_S, FACTS_BURST, FACTS_INTERVAL_S, MAX_INTERVAL_S
 from palio.node.operations import Operation, PutFacts
 from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
@@ -45,27 +45,27 @@ def fact(origin: str, version: int, subject: str = LOSS_REPORT) -> Fact:
 
 def test_a_few_are_told_at_once_and_then_all_that_came_in_a_while() -> None:
     told = Told()
-    for number in range(FACTS_AT_ONCE):
+    for number in range(FACTS_BURST):
         told.reports.put(told.one, Facts((fact("b9", number + 1),)))
         told.reports.send_due(5.0)
         assert len(told.facts) == number + 1
     for number in range(20):
         told.reports.put(told.one, Facts((fact(f"c{number}", 1),)))
         told.reports.send_due(5.0)
-    assert len(told.facts) == FACTS_AT_ONCE
-    assert told.reports.wake_at == pytest.approx(5.0 + FACTS_S)
+    assert len(told.facts) == FACTS_BURST
+    assert told.reports.wake_at == pytest.approx(5.0 + FACTS_INTERVAL_S)
     told.reports.send_due(told.reports.wake_at)
-    assert [len(facts.facts) for _, facts in told.facts[FACTS_AT_ONCE:]] == [20]
+    assert [len(facts.facts) for _, facts in told.facts[FACTS_BURST:]] == [20]
     assert told.one.before is None
 
 
 def test_who_has_no_time_tells_more_with_each_message() -> None:
     told = Told()
     told.lag.note(BEHIND_S, 5.0)
-    for number in range(FACTS_AT_ONCE + 1):
+    for number in range(FACTS_BURST + 1):
         told.reports.put(told.one, Facts((fact("b9", number + 1),)))
         told.reports.send_due(5.0)
-    assert told.reports.wake_at == pytest.approx(5.0 + MAX_PAUSE_S)
+    assert told.reports.wake_at == pytest.approx(5.0 + MAX_INTERVAL_S)
 
 
 def test_all_is_told_in_its_order() -> None:
@@ -137,7 +137,7 @@ class Written:
 
     def __init__(self) -> None:
         self.cluster_state = ClusterState("b1")
-        self.cluster_state.join("b2", Moment(0.0, 0))
+        self.cluster_state.peer_up("b2", Moment(0.0, 0))
         self.open: deque[tuple[tuple[Operation, ...], Callable[[], None], Callable[[str], None]]]
         self.open = deque()
         self.told: list[str] = []
@@ -196,10 +196,10 @@ def test_what_was_refused_is_written_once_the_disk_takes_writes(written: Written
     for _ in range(3):  # a disk keeps a prefix of what it is given
         written.fail()
     assert (written.facts(), len(written.writer)) == ([], 2)
-    written.writer.again()
+    written.writer.retry()
     assert written.facts() == [[FACTS[1], newer]], "of each subject the newest"
     written.fail()
-    written.writer.again()
+    written.writer.retry()
     written.succeed()
     assert (written.facts(), len(written.writer)) == ([], 0)
     assert written.told == ["b2 1 full", "b2 2 full", "b2 999 full"]
@@ -208,7 +208,7 @@ def test_what_was_refused_is_written_once_the_disk_takes_writes(written: Written
 def test_it_is_written_in_portions(written: Written) -> None:
     written.write(*FACTS)
     written.fail()
-    written.writer.again()
+    written.writer.retry()
     assert written.facts() == [FACTS[:PORTION_FACTS], FACTS[PORTION_FACTS:]]
 
 

@@ -17,9 +17,9 @@ from palio.node import cluster_state, fact_store, fact_verifier, limits
 from palio.node.authority import NamedAuthority
 from palio.node.cluster_state import ClusterState
 from palio.node.effects import Moment
-from palio.node.fact_verifier import LINKS, PLAN, RETIRED, TOKEN, FactVerifier, lives
+from palio.node.fact_verifier import LINKS, PLAN, REMOVED, TOKEN, FactVerifier, is_live_subscription
 from palio.node.identity import Identity, fact_text
-from palio.node.limits import AHEAD_US, ASK_AGAIN_S, KNOWN_AGAIN_S
+from palio.node.limits import AHEAD_US, MIN_DIGEST_INTERVAL_S, RETRY_REJECTED_S
 from palio.protocol.limits import MAX_NAME_BYTES, PORTION_BYTES, PORTION_FACTS
 from palio.protocol.messages import ClaimNumbers, Digest, Fact, Facts
 from palio.simulation.world import EPOCH_US
@@ -43,7 +43,7 @@ def believer(ring: Keyring, name: str = "b") -> ClusterState:
 
 def linked(found: ClusterState) -> ClusterState:
     for neighbour in ("n", "m"):
-        found.join(neighbour, AT)
+        found.peer_up(neighbour, AT)
         found.receive(neighbour, Digest({}), AT)
     found.outbox.clear()
     return found
@@ -75,7 +75,7 @@ def retiring(ring: Keyring, count: int) -> list[Facts]:
     evil = ring.broker("evil", operate=True)
     versions = range(2, count + 2)
     facts = [Fact("evil", 1, TOKEN, (evil.token,))]
-    facts += [Fact("evil", each, f"{RETIRED}x{each}", claimed_us=1) for each in versions]
+    facts += [Fact("evil", each, f"{REMOVED}x{each}", claimed_us=1) for each in versions]
     return [
         said(evil, *facts[first : first + PORTION_FACTS])
         for first in range(0, len(facts), PORTION_FACTS)
@@ -91,7 +91,7 @@ def test_what_its_origin_has_signed_is_kept_and_passed_on(ring: Keyring) -> None
     b.receive("n", facts, AT)
     assert b.links("far") == ("n",)
     assert ("m", facts) in b.outbox
-    assert b.unbelieved == []
+    assert b.rejected_facts == []
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_nothing_else_is_kept_or_passed_on(ring: Keyring, wrong: str) -> None:
     b.receive("n", Facts((links,) if wrong == "no token" else (token, links)), AT)
     assert b.links("far") == ()
     assert b.links("other") == ()
-    assert [name for name, _, _ in b.unbelieved] == ["n"]
+    assert [name for name, _, _ in b.rejected_facts] == ["n"]
     assert b.unreached("n") == {"b/far"} or wrong == "revoked"
     assert b.unreached("m") == set()
     passed = [each for name, each in b.outbox if name == "m" and isinstance(each, Facts)]
@@ -146,15 +146,15 @@ def test_of_who_could_not_be_believed_nothing_is_taken_from_there_until_it_is_as
     b.receive("n", Facts((forged,)), AT)
     b.receive("n", facts, AT)
     assert b.links("far") == ()  # there would be a hole
-    assert len(b.unbelieved) == 1  # and it is told once
+    assert len(b.rejected_facts) == 1  # and it is told once
     b.receive("m", facts, AT)
     assert b.links("far") == ("n",)
-    soon = AT._replace(now=AT.now + ASK_AGAIN_S - 0.1)
-    later = AT._replace(now=AT.now + ASK_AGAIN_S)
+    soon = AT._replace(now=AT.now + RETRY_REJECTED_S - 0.1)
+    later = AT._replace(now=AT.now + RETRY_REJECTED_S)
     b.outbox.clear()
-    b.again(soon)
+    b.tick(soon)
     assert b.outbox == []
-    b.again(later)
+    b.tick(later)
     assert [(name, type(each)) for name, each in b.outbox] == [("n", Digest)]
     more = said(ring.identity("far"), Fact("far", 3, "bob/orders", (), "x = 1"))
     b.receive("n", more, later)
@@ -179,15 +179,15 @@ def test_a_durable_subscription_has_no_home_that_may_not_hear_all_of_it(ring: Ke
         b.receive("m", said(far, Fact("far", version, f"bob/{version}", (), filter)), AT)
         assert (b.fact("far", f"bob/{version}") is not None) is kept
         if not kept:
-            assert "may not hear all" in b.unbelieved[0][2]
+            assert "may not hear all" in b.rejected_facts[0][2]
 
 
 def test_who_may_not_hear_all_takes_nothing_away_that_cannot_be_read(ring: Keyring) -> None:
     b = believer(ring)
     for origin, grant in (("far", "symbol = 'IBM'"), ("wide", "TRUE")):
         b.receive("n", introduced(ring, origin, allow_subscribe=grant), AT)
-        assert b.hears(origin, "symbol = 'IBM'")
-        assert b.hears(origin, "symbol = 'IBM' AND x RESEMBLES 1") is (grant == "TRUE")
+        assert b.may_receive(origin, "symbol = 'IBM'")
+        assert b.may_receive(origin, "symbol = 'IBM' AND x RESEMBLES 1") is (grant == "TRUE")
 
 
 def test_whether_a_broker_may_hear_costs_no_signature_and_ends_with_its_token(
@@ -202,12 +202,12 @@ def test_whether_a_broker_may_hear_costs_no_signature_and_ends_with_its_token(
     assert token is not None
     monkeypatch.setattr(authority, "verified", lambda *_: pytest.fail("a signature was looked at"))
     for _ in range(3):
-        assert b.hears("far", "x = 1 AND y = 2")
-        assert not b.hears("far", "y = 2")
+        assert b.may_receive("far", "x = 1 AND y = 2")
+        assert not b.may_receive("far", "y = 2")
     ring.revoked.write_text(f"{far}\n")
     with pytest.raises(NotAuthenticated, match="revoked"):
         authority.vouched(token.links[0], Moment(1e9, EPOCH_US))
-    assert not b.hears("far", "x = 1 AND y = 2")
+    assert not b.may_receive("far", "x = 1 AND y = 2")
 
 
 @our.examples(25)
@@ -226,7 +226,7 @@ def test_a_broker_claims_what_is_left_by_its_grant_and_others_see_that(
         b = believer(ring)
         for fact in sorted(n.facts(), key=lambda fact: fact.version):
             b.receive("n", Facts((fact,)), AT)
-        assert b.unbelieved == []
+        assert b.rejected_facts == []
         claim = b.fact("n", "bob/d")
         assert claim is not None
         left = parse_filter(claim.filter)
@@ -240,16 +240,16 @@ def test_a_broker_claims_what_is_left_by_its_grant_and_others_see_that(
 def test_only_who_signs_and_may_operate_retires_a_broker(ring: Keyring) -> None:
     b = believer(ring)
     b.receive("n", introduced(ring, "far"), AT)
-    b.receive("n", Facts((Fact("mallory", 1, f"{RETIRED}far", claimed_us=AT.wall_us),)), AT)
-    assert b.retired == set()
+    b.receive("n", Facts((Fact("mallory", 1, f"{REMOVED}far", claimed_us=AT.wall_us),)), AT)
+    assert b.removed == set()
     b.receive("n", introduced(ring, "honest", operate=True), AT)
-    gone = Fact("honest", 5, f"{RETIRED}far", claimed_us=AT.wall_us)
+    gone = Fact("honest", 5, f"{REMOVED}far", claimed_us=AT.wall_us)
     b.receive("n", said(ring.identity("honest"), gone), AT)
-    assert b.retired == {"far"}
+    assert b.removed == {"far"}
     b.receive("m", introduced(ring, "narrow"), AT)
-    other = Fact("narrow", 9, f"{RETIRED}honest", claimed_us=AT.wall_us)
+    other = Fact("narrow", 9, f"{REMOVED}honest", claimed_us=AT.wall_us)
     b.receive("m", said(ring.identity("narrow"), other), AT)
-    assert b.retired == {"far"}
+    assert b.removed == {"far"}
 
 
 def test_only_who_may_operate_states_a_plan(ring: Keyring) -> None:
@@ -260,10 +260,10 @@ def test_only_who_may_operate_states_a_plan(ring: Keyring) -> None:
     b.receive("m", introduced(ring, "narrow"), AT)
     b.receive("m", said(ring.identity("narrow"), Fact("narrow", 9, PLAN, claimed_us=2)), AT)
     assert {fact.origin for fact in b.facts() if fact.subject == PLAN} == {"honest"}
-    assert "has no grant `operate`" in b.unbelieved[-1][2]
+    assert "has no grant `operate`" in b.rejected_facts[-1][2]
 
 
-@pytest.mark.parametrize("subject", [PLAN, f"{RETIRED}far"])
+@pytest.mark.parametrize("subject", [PLAN, f"{REMOVED}far"])
 @pytest.mark.parametrize("operate", [True, False])
 def test_a_broker_says_nothing_that_others_refuse_by_its_grant(
     ring: Keyring, subject: str, operate: bool
@@ -280,7 +280,7 @@ def test_a_broker_says_nothing_that_others_refuse_by_its_grant(
     n.announce("ann/d", filter="x = 1")
     b = believer(ring)
     b.receive("n", Facts(tuple(sorted(n.facts(), key=lambda fact: fact.version))), AT)
-    assert b.unbelieved == []
+    assert b.rejected_facts == []
     assert b.fact("n", "ann/d") is not None
     told = b.fact("n", subject)
     assert told is not None
@@ -297,7 +297,7 @@ def test_signatures_are_asked_for_wherever_there_is_an_authority(ring: Keyring) 
         (FactVerifier("b", made_now), True),
     ):
         assert (its.check(unsigned, "", AT) == "") is is_believed
-        assert (its.believable([unsigned]) == [unsigned]) is is_believed
+        assert (its.filter_signed([unsigned]) == [unsigned]) is is_believed
 
 
 # --- a broker's own ---
@@ -306,14 +306,14 @@ def test_signatures_are_asked_for_wherever_there_is_an_authority(ring: Keyring) 
 def test_the_token_comes_before_everything_else_that_is_said(ring: Keyring) -> None:
     b = ClusterState("b", (), FactVerifier("b", ring.identity("b"), ring.authority()))
     b.begin(AT.wall_us)
-    b.join("n", AT)
+    b.peer_up("n", AT)
     b.announce("bob/orders", filter="x = 1")
     mine = sorted(b.facts(), key=lambda fact: fact.version)
     assert [fact.subject for fact in mine] == [TOKEN, LINKS, "bob/orders"]
     other = ClusterState("c", (), FactVerifier("c", ring.identity("c"), ring.authority()))
-    other.join("n", AT)
+    other.peer_up("n", AT)
     other.receive("n", Facts(tuple(mine)), AT)
-    assert other.unbelieved == []
+    assert other.rejected_facts == []
     assert other.fact("b", "bob/orders") == b.fact("b", "bob/orders")
 
 
@@ -337,7 +337,7 @@ def test_with_another_key_than_before_everything_is_said_again(ring: Keyring, be
     other = linked(ClusterState("c", (), FactVerifier("c", ring.identity("c"), ring.authority())))
     mine = sorted(again.facts(), key=lambda fact: fact.version)
     other.receive("n", Facts(tuple(mine)), AT)
-    assert other.unbelieved == []
+    assert other.rejected_facts == []
     assert other.fact("b", "bob/orders") is not None
 
 
@@ -361,13 +361,13 @@ def test_who_is_outdone_says_everything_again_above_that(subject: str) -> None:
     b.announce("bob/orders", filter="x = 1")
     forged = Fact("b", AT.wall_us + AHEAD_US - 10, subject)
     b.receive("n", Facts((forged,)), AT)
-    b.again(AT)
+    b.tick(AT)
     found = b.fact("b", "bob/orders")
     assert found is not None
     assert found.filter == "x = 1"
     assert found.version > forged.version
     versions = {fact.version for fact in b.facts()}
-    b.again(AT)  # once
+    b.tick(AT)  # once
     assert {fact.version for fact in b.facts()} == versions
 
 
@@ -375,7 +375,7 @@ def test_who_is_outdone_says_everything_again_above_that(subject: str) -> None:
 def test_what_is_said_again_is_said_in_parts(
     more: int, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_state, "REPEATED_AT_ONCE", 5)
+    monkeypatch.setattr(cluster_state, "REPUBLISHED_PER_TICK", 5)
     b = linked(ClusterState("b"))
     b.begin(AT.wall_us)
     for number in range(4 + more):
@@ -388,19 +388,19 @@ def test_what_is_said_again_is_said_in_parts(
 
     for call in range(calls):
         assert left() > 0, call
-        b.again(AT)
+        b.tick(AT)
     assert left() == 0
 
 
 def test_nothing_is_settled_before_all_is_said_again() -> None:
     b = linked(ClusterState("b"))
     b.begin(AT.wall_us)
-    for number in range(limits.REPEATED_AT_ONCE * 2):
+    for number in range(limits.REPUBLISHED_PER_TICK * 2):
         b.announce(f"bob/{number}", filter="x = 1")
     forged = Fact("b", AT.wall_us + 10**9, LINKS)
     b.receive("n", Facts((forged,)), AT)
-    b.again(AT)
-    b.say_all()
+    b.tick(AT)
+    b.flush_pending()
     assert all(fact.version > forged.version for fact in b.facts())
 
 
@@ -414,14 +414,14 @@ def test_an_earlier_life_with_another_key_is_outdone_too(ring: Keyring) -> None:
     )
     b = believer(ring)
     b.receive("n", incarnation, AT)
-    assert b.unbelieved == []
-    b.again(AT)
+    assert b.rejected_facts == []
+    b.tick(AT)
     old = b.fact("b", "bob/old")
     assert old is not None
     assert (old.filter, old.version > version + 1) == ("x = 1", True), "it lives here still"
     b.receive("n", Facts((Fact("b", version + 9, "bob/new", (), "x = 1"),)), AT)
     assert b.fact("b", "bob/new") is None
-    assert len(b.unbelieved) == 1
+    assert len(b.rejected_facts) == 1
 
 
 # --- bounds ---
@@ -438,7 +438,7 @@ def test_no_time_is_believed_that_is_years_ahead(
         "version": Fact("n", time, "bob/d", (), "x = 1"),
         "claimed_us": Fact("n", 9, "bob/d", (), "x = 1", time),
         "claim": Fact("n", 9, "bob/d", (), "x = 1", claim=ClaimNumbers(time)),
-        "retired": Fact("n", 9, f"{RETIRED}bob/d", claimed_us=time),
+        "retired": Fact("n", 9, f"{REMOVED}bob/d", claimed_us=time),
     }[what]
     facts: tuple[Fact, ...] = (fact,)
     if trust == "signatures":
@@ -449,7 +449,7 @@ def test_no_time_is_believed_that_is_years_ahead(
         b = linked(ClusterState("b"))
     b.receive("n", Facts(facts), AT)
     assert (b.fact("n", fact.subject) is not None) is kept
-    assert not b.unbelieved if kept else "clocks" in b.unbelieved[0][2]
+    assert not b.rejected_facts if kept else "clocks" in b.rejected_facts[0][2]
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -463,7 +463,7 @@ def test_other_bounds_of_facts(more: int, monkeypatch: pytest.MonkeyPatch) -> No
     ):
         b = linked(ClusterState("b"))
         b.receive("n", Facts((fact,)), AT)
-        assert bool(b.unbelieved) is (more > 0)
+        assert bool(b.rejected_facts) is (more > 0)
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -475,11 +475,11 @@ def test_nobody_has_more_to_say_or_more_brokers_than_there_can_be(
         monkeypatch.setattr(room, "MAX_BROKERS", 4)
     b = linked(ClusterState("b"))
     b.receive("n", Facts(tuple(Fact("n", 1 + each, f"o/{each}") for each in range(3 + more))), AT)
-    assert bool(b.unbelieved) is (more > 0)
-    b.unbelieved.clear()
+    assert bool(b.rejected_facts) is (more > 0)
+    b.rejected_facts.clear()
     b.receive("m", Facts(tuple(Fact(f"f{each}", 1, "o/d") for each in range(2 + more))), AT)
-    assert bool(b.unbelieved) is (more > 0)
-    again = AT._replace(now=AT.now + KNOWN_AGAIN_S)
+    assert bool(b.rejected_facts) is (more > 0)
+    again = AT._replace(now=AT.now + MIN_DIGEST_INTERVAL_S)
     named = {f"f{each}": 1 for each in range(4 + more)}
     if more > 0:
         with pytest.raises(IllegalMessage, match="MAX_BROKERS"):
@@ -516,7 +516,7 @@ def test_a_message_holds_only_so_much_of_filters(more: int) -> None:
 @pytest.mark.parametrize(("early", "legal"), [(0.1, False), (0.0, True), (-0.1, True)])
 def test_who_asks_too_often_is_parted_with(early: float, legal: bool) -> None:
     b = linked(ClusterState("b"))
-    at = AT._replace(now=AT.now + KNOWN_AGAIN_S - early)
+    at = AT._replace(now=AT.now + MIN_DIGEST_INTERVAL_S - early)
     if legal:
         b.receive("n", Digest({}), at)
     else:
@@ -530,7 +530,7 @@ def test_who_does_not_believe_an_origin_says_so_until_it_knows_what_was_said(
     b, late = believer(ring), introduced(ring, "far")
     b.receive("n", Facts(late.facts[1:]), AT)  # without its token
     assert b.unreached("n") == {"b/far"}
-    b.again(Moment(AT.now + ASK_AGAIN_S, AT.wall_us))
+    b.tick(Moment(AT.now + RETRY_REJECTED_S, AT.wall_us))
     assert b.unreached("n") == {"b/far"}  # it is asked again, and has not answered
     b.receive("n", late, AT)
     assert b.unreached("n") == set()
@@ -547,15 +547,15 @@ def test_brokers_that_there_never_were_are_retired_until_there_are_too_many_and_
     b, m = believer(ring), believer(ring, "m")
     for facts in retiring(ring, 30):
         b.receive("n", facts, AT)
-    ((_, fact, problem),) = b.unbelieved
-    assert fact.subject == f"{RETIRED}x20"
+    ((_, fact, problem),) = b.rejected_facts
+    assert fact.subject == f"{REMOVED}x20"
     assert "MAX_BROKERS" in problem
-    b.leave("m")
+    b.peer_down("m")
     b.outbox.clear()
-    b.join("m", AT)
+    b.peer_up("m", AT)
     (known,) = [each for _, each in b.outbox if isinstance(each, Digest)]
     assert len(known.versions) == 20
-    m.join("b", AT)
+    m.peer_up("b", AT)
     m.receive("b", known, AT)  # and does not part with it
 
 
@@ -565,16 +565,16 @@ def test_origins_that_are_not_believed_are_remembered_within_bounds(
     monkeypatch.setattr(cluster_state, "MAX_BROKERS", 5)
     b = believer(ring)
     b.receive("n", Facts(tuple(Fact(f"x{each}", 1, LINKS) for each in range(9))), AT)
-    assert [fact.origin for _, fact, _ in b.unbelieved] == [f"x{each}" for each in range(5)]
+    assert [fact.origin for _, fact, _ in b.rejected_facts] == [f"x{each}" for each in range(5)]
     assert "b" in b.unreached("n")  # for whatever origin
     late = introduced(ring, "far")
     b.receive("n", late, AT)
     assert b.links("far") == ()
-    b.again(Moment(AT.now + ASK_AGAIN_S, AT.wall_us))
+    b.tick(Moment(AT.now + RETRY_REJECTED_S, AT.wall_us))
     b.receive("n", late, AT)
     assert b.links("far") == ("n",)
 
 
 def test_a_fact_says_whether_a_subscription_lives_at_its_origin() -> None:
-    assert lives(Fact("b1", 1, "alice/d", filter="x > 1"))
-    assert not lives(Fact("b1", 1, "alice/d"))
+    assert is_live_subscription(Fact("b1", 1, "alice/d", filter="x > 1"))
+    assert not is_live_subscription(Fact("b1", 1, "alice/d"))

@@ -36,8 +36,8 @@ from palio.protocol.messages import (
     Parcel,
     Probe,
     Probed,
+    RemoveBroker,
     RemovePeer,
-    Retire,
     Route,
 )
 from palio.protocol.requests import Request
@@ -251,7 +251,7 @@ CHANGES: dict[str, Callable[[int], Request]] = {
     "remove": lambda id: RemovePeer(id, "b2"),
     "drain": lambda id: Drain(id, "b1"),
     "undo": lambda id: Drain(id, "b1", undo=True),
-    "retire": lambda id: Retire(id, "b9"),
+    "retire": lambda id: RemoveBroker(id, "b9"),
     "apply": lambda id: Apply(id, ""),
 }
 
@@ -293,12 +293,12 @@ def test_a_broker_without_the_grant_refuses_what_others_would_not_believe(
     world.run(3.0)
     world.kill("b3")
     world.run(5.0)
-    id = ann.ask(lambda id: Retire(id, "b3"))
+    id = ann.ask(lambda id: RemoveBroker(id, "b3"))
     world.run(3.0)
     answer = ann.answers[id]
     assert isinstance(answer, Failed) is not operate
     assert not isinstance(answer, Failed) or "'b1' may not retire" in answer.failure.message
-    retired = [node._core.durability.cluster_state.retired for node in world.nodes.values()]
+    retired = [node._core.durability.cluster_state.removed for node in world.nodes.values()]
     assert retired == [{"b3"} if operate else set()] * 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from palio.node.identity import NOBODY, fact_text, introduction_text
+from palio.node.identity import NOBODY, fact_text, handshake_text
 from palio.protocol.messages import NO_SESSION_EPOCH, Fact, SessionEpoch
 
 
@@ -30,7 +30,7 @@ def test_every_part_of_a_fact_is_signed(change: dict[str, object]) -> None:
 
 
 def test_nothing_runs_together() -> None:
-    one = introduction_text("a", "a", "b", "12", "3")
-    assert introduction_text("a", "a", "b", "1", "23") != one
+    one = handshake_text("a", "a", "b", "12", "3")
+    assert handshake_text("a", "a", "b", "1", "23") != one
     assert one != fact_text(Fact("a", 1, "o/d"))
     assert (NOBODY.token, NOBODY.sign(b"x")) == ("", b"")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from palio.node.effects import Effect, Moment, Send
-from palio.node.limits import NEWS_AT_ONCE, NEWS_S
+from palio.node.limits import LINK_STATE_BURST, LINK_STATE_INTERVAL_S
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.protocol.limits import PROTOCOL_VERSION
@@ -15,7 +15,7 @@ from palio.protocol.messages import Digest, Hello, Route
 from palio.routing.general import General
 from palio.routing.messages import LinkState
 
-COUNT = NEWS_AT_ONCE + 4
+COUNT = LINK_STATE_BURST + 4
 
 
 def joined() -> tuple[Node, list[tuple[str, ...]]]:
@@ -53,10 +53,10 @@ def links(node: Node) -> tuple[str, ...]:
 def test_a_few_links_are_told_of_at_once_and_the_others_together() -> None:
     node, said = joined()
     assert [len(each) for each in said] == [
-        number for number in range(1, NEWS_AT_ONCE + 1) for _ in range(number)
+        number for number in range(1, LINK_STATE_BURST + 1) for _ in range(number)
     ]
-    assert len(links(node)) == NEWS_AT_ONCE
-    assert node.wake_at == pytest.approx(NEWS_S)
+    assert len(links(node)) == LINK_STATE_BURST
+    assert node.wake_at == pytest.approx(LINK_STATE_INTERVAL_S)
     everybody = tuple(sorted(f"n{number}" for number in range(COUNT)))
     assert lists(node.tick(Moment(node.wake_at, 0))) == [everybody] * COUNT
     assert links(node) == everybody
@@ -65,11 +65,11 @@ def test_a_few_links_are_told_of_at_once_and_the_others_together() -> None:
 def test_as_many_again_are_told_of_at_once_after_a_while() -> None:
     node, _ = joined()
     node.tick(Moment(node.wake_at, 0))
-    at = Moment((NEWS_AT_ONCE + 2) * NEWS_S, 0)
+    at = Moment((LINK_STATE_BURST + 2) * LINK_STATE_INTERVAL_S, 0)
     said = [
         len(lists(greet(node, link, f"z{link}", at)))
-        for link in range(COUNT, COUNT + NEWS_AT_ONCE + 1)
+        for link in range(COUNT, COUNT + LINK_STATE_BURST + 1)
         if node.accept(link, at) == []
     ]
-    assert said[: NEWS_AT_ONCE - 1] == [*range(COUNT + 1, COUNT + NEWS_AT_ONCE)]
+    assert said[: LINK_STATE_BURST - 1] == [*range(COUNT + 1, COUNT + LINK_STATE_BURST)]
     assert said[-1] == 0

@@ -10,7 +10,7 @@ from palio.node.effects import Moment, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.protocol.limits import PROTOCOL_VERSION
-from palio.protocol.messages import Bye, Challenge, Hello, Message, Retire
+from palio.protocol.messages import Bye, Challenge, Hello, Message, RemoveBroker
 from palio.protocol.transitions import ALLOWED, Speaker, State
 from palio.routing.acyclic import Acyclic
 from tests.server.test_hostile import AS_BROKER, AS_CLIENT, EVERYTHING
@@ -18,7 +18,7 @@ from tests.server.test_hostile import AS_BROKER, AS_CLIENT, EVERYTHING
 AT: Final = Moment(0.0, 1)
 
 SAMPLES: Final = (*EVERYTHING, Hello("client", "x", PROTOCOL_VERSION), Challenge("b9", "n"))
-KINDS: Final = {type(each): each for each in (*SAMPLES, Retire(9, "b9"))}
+KINDS: Final = {type(each): each for each in (*SAMPLES, RemoveBroker(9, "b9"))}
 
 PLACES: Final = (
     (Speaker.CALLER, State.GREETING),

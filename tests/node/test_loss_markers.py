@@ -42,9 +42,9 @@ def test_a_notice_is_what_it_was_after_its_way() -> None:
     assert parcel.shape.fits(parcel.values)
     assert LossMarker.of(parcel) == NOTICE
     assert LossMarker.of(Parcel(parcel.publisher, parcel.batch)) == NOTICE
-    assert NOTICE.told(4, 5)[0] == Gaps((Gap("ann/1", 7, 9, 2, 4),))
-    assert NOTICE.anonymous.told(4, 5)[0] == Gaps((Gap("*", 0, 0, 0, 4),))
-    nothing = NOTICE.told(4, 5)[1]
+    assert NOTICE.delivery_for(4, 5)[0] == Gaps((Gap("ann/1", 7, 9, 2, 4),))
+    assert NOTICE.anonymous.delivery_for(4, 5)[0] == Gaps((Gap("*", 0, 0, 0, 4),))
+    nothing = NOTICE.delivery_for(4, 5)[1]
     assert (len(nothing.parcel), nothing.key, nothing.entry) == (0, 4, 5)
 
 

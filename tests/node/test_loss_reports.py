@@ -12,8 +12,15 @@ import pytest
 from msgspec.structs import replace
 
 from palio.node.fact_verifier import LOSS_REPORT
-from palio.node.loss_reports import PATIENT_LOOKS, QUIET_LOOKS, WAVES, Absences, LossReports, Missed
-from palio.node.rate_limited_log import COMPLAIN_EVERY_S
+from palio.node.loss_reports import (
+    QUIET_SWEEPS,
+    TIMEOUT_SWEEPS,
+    WAVES,
+    Absences,
+    Affected,
+    LossReports,
+)
+from palio.node.rate_limited_log import LOG_INTERVAL_S
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
@@ -269,7 +276,7 @@ def test_a_client_cannot_say_that_something_was_lost() -> None:
         end.send(Hello("client", "mallory", PROTOCOL_VERSION))
         end.send(message)
         world.run(3.0)
-    world.run(COMPLAIN_EVERY_S)
+    world.run(LOG_INTERVAL_S)
     refused = [each.details["reason"] for who, each in world.reports if each.event == "refused"]
     assert any("Facts is not for clients" in each for each in refused)
     assert any("Gaps is not for clients" in each for each in refused)
@@ -287,7 +294,7 @@ def test_a_broker_that_speaks_of_lapses_all_the_time_is_told_once_a_look() -> No
     began = world.now
     node, host = world.nodes["b1"], world.host("b1")
     for _ in range(300):
-        node._core.durability.cluster_state.lapse("it broke")
+        node._core.durability.cluster_state.report_loss("it broke")
         node.wake_at = world.now
         host.tick(host.alarm_at)
         world.run(0.01)
@@ -302,7 +309,7 @@ def test_what_a_broker_writes_into_a_lapse_does_nothing_to_terminals() -> None:
     world.run(3.0)
     victim.gaps.clear()
     node, host = world.nodes["b1"], world.host("b1")
-    node._core.durability.cluster_state.lapse("\x1b[2J" + "x" * 10_000)
+    node._core.durability.cluster_state.report_loss("\x1b[2J" + "x" * 10_000)
     node.wake_at = world.now
     host.tick(host.alarm_at)
     world.run(3.0)
@@ -315,7 +322,9 @@ def _nothing() -> None:
     pass
 
 
-def looks(loss_reports: LossReports, most: int = 2 * PATIENT_LOOKS, **how: bool) -> tuple[int, int]:
+def looks(
+    loss_reports: LossReports, most: int = 2 * TIMEOUT_SWEEPS, **how: bool
+) -> tuple[int, int]:
     """After how many looks others are told, and after how many clients here are; 0 for never."""
     news = told = 0
     for look in range(1, most + 1):
@@ -324,29 +333,29 @@ def looks(loss_reports: LossReports, most: int = 2 * PATIENT_LOOKS, **how: bool)
     return news, told
 
 
-QUIET: Final = QUIET_LOOKS + 1
-PATIENT: Final = PATIENT_LOOKS + 1
+QUIET: Final = QUIET_SWEEPS + 1
+PATIENT: Final = TIMEOUT_SWEEPS + 1
 
 
 def test_what_is_noted_is_told_to_others_and_then_here_after_some_looks() -> None:
-    loss_reports = LossReports("b1", lambda _then: None, _nothing, lambda: (Missed.NOBODY, []))
+    loss_reports = LossReports("b1", lambda _then: None, _nothing, lambda: (Affected.NONE, []))
     assert looks(loss_reports) == (0, 0)
     loss_reports.note("it broke")
     assert looks(loss_reports, 1) == (0, 0)
     loss_reports.note("it broke")
     assert looks(loss_reports) == (QUIET - 1, 2 * QUIET - 1)
-    loss_reports.hear("b2 says: it broke")
+    loss_reports.note_here("b2 says: it broke")
     assert looks(loss_reports) == (0, QUIET)
     loss_reports.note("it broke")
-    assert looks(loss_reports, may_tell=False) == (0, 0)
+    assert looks(loss_reports, may_report=False) == (0, 0)
     assert looks(loss_reports) == (1, 1 + QUIET)
 
 
 def test_a_gap_has_the_reasons_of_those_who_saw_the_break() -> None:
-    loss_reports = LossReports("b1", lambda _then: None, _nothing, lambda: (Missed.NOBODY, []))
+    loss_reports = LossReports("b1", lambda _then: None, _nothing, lambda: (Affected.NONE, []))
     loss_reports.note("the session with 'b2' ended")
     for broker in ("b3", "b3", "b4", "b5", "b6"):
-        loss_reports.hear(f"{broker} says: it broke")
+        loss_reports.note_here(f"{broker} says: it broke")
     taken = [loss_reports.take() for _ in range(2 * QUIET)]
     assert [reasons for _, reasons in taken if reasons] == [
         "b3 says: it broke; b4 says: it broke; b5 says: it broke",
@@ -356,9 +365,9 @@ def test_a_gap_has_the_reasons_of_those_who_saw_the_break() -> None:
 
 def test_waves_that_are_answered_at_once_or_never() -> None:
     sent: list[Callable[[], None]] = []
-    loss_reports = LossReports("b1", sent.append, _nothing, lambda: (Missed.NOBODY, []))
-    loss_reports.ways_changed("it broke")
-    loss_reports.ways_changed("it broke")
+    loss_reports = LossReports("b1", sent.append, _nothing, lambda: (Affected.NONE, []))
+    loss_reports.paths_changed("it broke")
+    loss_reports.paths_changed("it broke")
     assert len(sent) == 1, "one wave at a time, however often ways change"
     assert looks(loss_reports) == (PATIENT, PATIENT + QUIET), "though no wave is answered"
     for number in range(WAVES):
@@ -368,22 +377,22 @@ def test_waves_that_are_answered_at_once_or_never() -> None:
     sent[WAVES]()
     assert looks(loss_reports) == (QUIET, 2 * QUIET)
     assert len(sent) == WAVES + 1
-    at_once = LossReports("b1", lambda then: then(), _nothing, lambda: (Missed.NOBODY, []))
-    at_once.ways_changed("it broke")
+    at_once = LossReports("b1", lambda then: then(), _nothing, lambda: (Affected.NONE, []))
+    at_once.paths_changed("it broke")
     assert looks(at_once) == (QUIET, 2 * QUIET)
 
 
 @pytest.mark.parametrize(
     ("missed", "told"),
     [
-        (Missed.NOBODY, (0, 0)),
-        (Missed.HERE, (0, QUIET)),
-        (Missed.EVERYBODY, (QUIET, 2 * QUIET)),
+        (Affected.NONE, (0, 0)),
+        (Affected.LOCAL, (0, QUIET)),
+        (Affected.ALL, (QUIET, 2 * QUIET)),
     ],
 )
-def test_who_is_told_of_a_neighbour_that_joins(missed: Missed, told: tuple[int, int]) -> None:
+def test_who_is_told_of_a_neighbour_that_joins(missed: Affected, told: tuple[int, int]) -> None:
     loss_reports = LossReports("b1", lambda then: then(), _nothing, lambda: (missed, ["b2"]))
-    loss_reports.joined()
+    loss_reports.peer_joined()
     assert looks(loss_reports) == told
 
 
@@ -394,58 +403,60 @@ def away() -> Absences:
 
 def test_brokers_that_were_away_and_lived_on_were_missed() -> None:
     seen = away()
-    seen.look({"b1", "b2", "b3"})
-    assert seen.judge() == (Missed.NOBODY, []), "they are met for the first time"
-    seen.look({"b3"})
-    assert seen.judge() == (Missed.NOBODY, []), "they are away still"
-    seen.renew(["b1"])
-    seen.look({"b1", "b3"})
-    assert seen.judge() == (Missed.NOBODY, []), "it was started anew"
-    seen.look({"b1", "b2", "b3"})
-    assert seen.judge() == (Missed.EVERYBODY, ["b2"])
-    assert seen.judge() == (Missed.NOBODY, []), "that was found out"
+    seen.update({"b1", "b2", "b3"})
+    assert seen.judge() == (Affected.NONE, []), "they are met for the first time"
+    seen.update({"b3"})
+    assert seen.judge() == (Affected.NONE, []), "they are away still"
+    seen.forget(["b1"])
+    seen.update({"b1", "b3"})
+    assert seen.judge() == (Affected.NONE, []), "it was started anew"
+    seen.update({"b1", "b2", "b3"})
+    assert seen.judge() == (Affected.ALL, ["b2"])
+    assert seen.judge() == (Affected.NONE, []), "that was found out"
 
 
 def test_one_that_was_started_anew_before_anybody_saw_it_gone_was_not_missed() -> None:
     seen = away()
-    seen.look({"b1"})
-    seen.renew(["b1"])
-    seen.look(set())
-    seen.look({"b1"})
-    assert seen.judge() == (Missed.NOBODY, [])
-    seen.look(set())
-    seen.look({"b1"})
-    assert seen.judge() == (Missed.EVERYBODY, ["b1"]), "in this incarnation it was away"
+    seen.update({"b1"})
+    seen.forget(["b1"])
+    seen.update(set())
+    seen.update({"b1"})
+    assert seen.judge() == (Affected.NONE, [])
+    seen.update(set())
+    seen.update({"b1"})
+    assert seen.judge() == (Affected.ALL, ["b1"]), "in this incarnation it was away"
 
 
 @pytest.mark.parametrize(
-    ("has_published", "missed"), [(False, Missed.NOBODY), (True, Missed.EVERYBODY)]
+    ("has_published", "missed"), [(False, Affected.NONE), (True, Affected.ALL)]
 )
-def test_what_one_took_before_it_met_anybody_is_missed(has_published: bool, missed: Missed) -> None:
+def test_what_one_took_before_it_met_anybody_is_missed(
+    has_published: bool, missed: Affected
+) -> None:
     seen = away()
-    seen.join(has_published=has_published)
-    seen.look({"b1"})
-    seen.join(has_published=has_published)
+    seen.tables_in_force(has_published=has_published)
+    seen.update({"b1"})
+    seen.tables_in_force(has_published=has_published)
     assert seen.judge()[0] is missed
-    seen.join(has_published=True)
-    assert seen.judge()[0] is Missed.NOBODY, "it is not alone any more"
+    seen.tables_in_force(has_published=True)
+    assert seen.judge()[0] is Affected.NONE, "it is not alone any more"
 
 
 def test_who_starts_misses_its_network_alone_unless_it_joins_two_parts() -> None:
     seen = away()
     seen.begin(["b1", "b2", "b3"])
-    seen.look({"b1", "b2"})
-    assert seen.judge() == (Missed.HERE, ["b1", "b2"])
-    assert seen.judge() == (Missed.NOBODY, [])
+    seen.update({"b1", "b2"})
+    assert seen.judge() == (Affected.LOCAL, ["b1", "b2"])
+    assert seen.judge() == (Affected.NONE, [])
     seen = away()
     seen.begin(["b1", "b2", "b3"])
-    seen.look({"b1", "b3"})
-    assert seen.judge() == (Missed.EVERYBODY, ["b1", "b3"]), "nobody else has joined these"
+    seen.update({"b1", "b3"})
+    assert seen.judge() == (Affected.ALL, ["b1", "b3"]), "nobody else has joined these"
     seen = away()
     seen.begin(["b1", "b2", "b3"])
-    seen.renew(["b3"])
-    seen.look({"b1", "b2", "b3"})
-    assert seen.judge() == (Missed.HERE, ["b1", "b2"]), "b3 has missed nothing"
+    seen.forget(["b3"])
+    seen.update({"b1", "b2", "b3"})
+    assert seen.judge() == (Affected.LOCAL, ["b1", "b2"]), "b3 has missed nothing"
 
 
 # --- how many gaps one break is ---

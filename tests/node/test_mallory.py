@@ -11,7 +11,7 @@ import pytest
 from palio.errors import PalioError, SubscriptionEnded
 from palio.language.parsing import parse_advertisement, parse_filter
 from palio.model.events import rows
-from palio.node.identity import Identity, fact_text, introduction_text
+from palio.node.identity import Identity, fact_text, handshake_text
 from palio.node.settings import Settings
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
@@ -108,7 +108,7 @@ class Mallory:
         if isinstance(message, Ping):
             self.say(Pong())
         elif isinstance(message, Challenge):
-            text = introduction_text("mallory", "mallory", "b2", "n", message.nonce)
+            text = handshake_text("mallory", "mallory", "b2", "n", message.nonce)
             self.say(msgspec.structs.replace(self._hello(), proof=self.identity.sign(text)))
         elif isinstance(message, Welcome):
             self.is_neighbour = True
@@ -186,7 +186,7 @@ class Mallory:
             return Facts((msgspec.structs.replace(fact, **random.choice(changes)),))
         origin = random.choice((*BROKERS, "b9", "mallory"))
         version = random.choice((1, EPOCH_US, EPOCH_US + 10**9, EPOCH_US + 10**14, 1 << 62))
-        subject = random.choice(("links", "bob/d", "/token", "/retired/b3"))
+        subject = random.choice(("links", "bob/d", "/token", "/removed/b3"))
         if origin == "mallory":
             self.version += 1
             version, subject = self.version, random.choice(("links", "bob/d", "eve/d"))
@@ -356,7 +356,7 @@ def test_by_a_claim_beyond_its_grant_it_takes_nothing_from_anybody(
     mallory = Mallory(world, identity, routes=False)
     mallory.connect()
     world.run(2.0)
-    (home,) = world.nodes["b3"]._core.durability.cluster_state.about("bob/d")
+    (home,) = world.nodes["b3"]._core.durability.cluster_state.facts_about("bob/d")
     if not is_there:
         bob.suspend()
         world.run(6.0)
@@ -392,7 +392,7 @@ def test_an_owner_that_is_there_is_told_that_its_subscription_is_heard_elsewhere
         mallory = Mallory(world, ring.broker("mallory"), routes=False)
         mallory.connect()
         world.run(2.0)
-        (home,) = world.nodes["b3"]._core.durability.cluster_state.about("bob/d")
+        (home,) = world.nodes["b3"]._core.durability.cluster_state.facts_about("bob/d")
         session_epoch = SessionEpoch(
             home.session_epoch.publisher, home.session_epoch.number + 1
         )  # as if bob had gone there

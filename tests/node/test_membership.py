@@ -10,7 +10,7 @@ import pytest
 from palio.node import membership
 from palio.node.cluster_state import AddressBook
 from palio.node.limits import MAX_PEERS
-from palio.node.link_drain import PATIENCE_BEATS
+from palio.node.link_drain import DRAIN_TIMEOUT_HEARTBEATS
 from palio.node.settings import Settings
 from palio.protocol.messages import (
     AddPeer,
@@ -253,7 +253,7 @@ def test_two_that_were_told_to_part_from_each_other_are_linked_again() -> None:
     ann, bob = world.client("ann", "b1"), world.client("bob", "b2")
     world.run(1.0)
     numbers = ann.ask(lambda id: RemovePeer(id, "b2")), bob.ask(lambda id: RemovePeer(id, "b1"))
-    world.run(PATIENCE_BEATS + 2.0)
+    world.run(DRAIN_TIMEOUT_HEARTBEATS + 2.0)
     assert world.disconnect("b1", "b2")
     assert isinstance(ann.answers[numbers[0]], Answer)
     assert isinstance(bob.answers[numbers[1]], Answer)
@@ -271,7 +271,7 @@ def test_a_link_that_is_about_to_end_cannot_be_added_before() -> None:
     kind, words = asked(world, ann, AddPeer(0, address_of("b2")), 0.1)
     assert kind == "InvalidInput"
     assert words == "the link to 'b2' is about to end; add it after that"
-    world.run(PATIENCE_BEATS + 1.0)
+    world.run(DRAIN_TIMEOUT_HEARTBEATS + 1.0)
     assert links_of(world, "b1") == []
     assert asked(world, ann, AddPeer(0, address_of("b2")), 1.0)["peer"] == "b2"
 
@@ -280,7 +280,7 @@ def test_a_link_without_which_there_is_no_way_ends_all_the_same() -> None:
     world = world_of(line(2))
     ann = world.client("ann", "b2")
     number = ann.ask(lambda id: RemovePeer(id, "b1"))
-    world.run(PATIENCE_BEATS + 1.0)
+    world.run(DRAIN_TIMEOUT_HEARTBEATS + 1.0)
     assert isinstance(ann.answers[number], Answer)
     assert links_of(world, "b1") == []
 

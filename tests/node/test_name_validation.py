@@ -6,7 +6,7 @@ import pytest
 
 from palio.model.events import stamped, to_batch
 from palio.node.effects import Close
-from palio.node.fact_verifier import LINKS, RETIRED, TOKEN
+from palio.node.fact_verifier import LINKS, REMOVED, TOKEN
 from palio.node.name_validation import check_names
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
@@ -39,10 +39,10 @@ def told(name: str) -> list[Message]:
     return [
         Facts((Fact(name, 1, LINKS, ("b1",)),)),
         Facts((Fact("b2", 1, LINKS, ("b1", name)),)),
-        Facts((Fact("b2", 1, RETIRED + name, (), "", 3),)),
+        Facts((Fact("b2", 1, REMOVED + name, (), "", 3),)),
         Facts((Fact("b2", 1, f"alice/{name}", (), "x = 1", 3),)),
         Facts((Fact("b2", 1, f"{name}/orders", (), "x = 1", 3),)),
-        Facts((Fact("b2", 1, f"/retired/{name}", (), "", 3),)),
+        Facts((Fact("b2", 1, f"/removed/{name}", (), "", 3),)),
         Facts((Fact("b2", 1, "alice/orders", (name,), "", 3),)),
         Digest({"b1": 1, name: 2}),
         Carry(EVENTS, name, 1, "b1", 1, 2, 0, ()),

@@ -12,7 +12,7 @@ from palio.errors import NotAuthenticated
 from palio.model.filters import TRUE
 from palio.node.authority import NamedAuthority, Principal
 from palio.node.effects import Close, Effect, Moment, Send
-from palio.node.identity import NOBODY, Identity, introduction_text
+from palio.node.identity import NOBODY, Identity, handshake_text
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
@@ -78,7 +78,7 @@ def greet(node: Node, identity: Identity, **fields: Any) -> Hello:
 
 
 def proven(hello: Hello, challenge: Challenge, identity: Identity) -> Hello:
-    text = introduction_text(hello.name, hello.name, "north", hello.nonce, challenge.nonce)
+    text = handshake_text(hello.name, hello.name, "north", hello.nonce, challenge.nonce)
     return msgspec.structs.replace(hello, proof=identity.sign(text))
 
 
@@ -159,7 +159,7 @@ def test_who_has_the_key_is_let_in_and_shown_the_same(ring: Keyring) -> None:
     assert isinstance(challenge, Challenge)
     welcome = sent(node.receive(1, proven(hello, challenge, south), AT))[0]
     assert isinstance(welcome, Welcome)
-    text = introduction_text("north", "south", "north", hello.nonce, challenge.nonce)
+    text = handshake_text("north", "south", "north", hello.nonce, challenge.nonce)
     shown = ring.authority().verified(welcome.token, text, welcome.proof, AT)
     assert shown.name == "north"
 
@@ -178,7 +178,7 @@ def test_a_token_without_its_key_is_worth_nothing(ring: Keyring, what: str) -> N
         case "other nonce":
             again = proven(hello, Challenge("north", "another"), south)
         case "other name":
-            text = introduction_text("south", "south", "east", hello.nonce, challenge.nonce)
+            text = handshake_text("south", "south", "east", hello.nonce, challenge.nonce)
             again = msgspec.structs.replace(hello, proof=south.sign(text))
         case _:
             good = proven(hello, challenge, south)

@@ -264,8 +264,10 @@ def test_of_those_who_look_for_a_way_few_are_taken_and_none_that_is_reached() ->
         return type(next(each.message for each in sent if each.link == link)).__name__
 
     assert call(900, "b3", seeks=True) == "Bye"
-    calls = [call(901 + n, f"x{n}", seeks=True) for n in range(peer_discovery.TAKEN + 1)]
-    assert calls == ["Welcome"] * peer_discovery.TAKEN + ["Bye"]
+    calls = [
+        call(901 + n, f"x{n}", seeks=True) for n in range(peer_discovery.MAX_ACCEPTED_CALLS + 1)
+    ]
+    assert calls == ["Welcome"] * peer_discovery.MAX_ACCEPTED_CALLS + ["Bye"]
     assert call(910, "y1", seeks=False) == "Welcome"
     world.run(1.1)  # a heartbeat
     assert call(911, "y2", seeks=True) == "Welcome"

@@ -59,7 +59,7 @@ def house() -> House:
 def test_whoever_asks_on_and_on_and_sees_nothing_is_parted_with(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "UNSEEN_BYTES", 2_000)
+    monkeypatch.setattr(peers, "UNACKED_BYTES", 2_000)
     answers = [house.ask(GREEDY) for _ in range(20)]
     first = answers.index(True)
     assert first > 1

@@ -10,7 +10,7 @@ from palio.multicast.documents import pack
 from palio.multicast.listed import flooding
 from palio.node.cluster_state import ClusterState
 from palio.node.effects import Moment
-from palio.node.fact_verifier import LINKS, PLAN, RETIRED, is_subscription
+from palio.node.fact_verifier import LINKS, PLAN, REMOVED, is_subscription
 from palio.node.plans import NetworkPlan, Plans, epoch_id
 from palio.protocol.messages import Digest, Fact, Facts
 
@@ -27,14 +27,14 @@ def stated(origin: str, epoch: int, text: str = TEXT, version: int = 1) -> Fact:
 def listener(*facts: Fact) -> tuple[ClusterState, Plans]:
     """A cluster_state with a neighbour, and what it makes of facts on its disk."""
     cluster_state = ClusterState("b0", facts)
-    cluster_state.join("n", AT)
+    cluster_state.peer_up("n", AT)
     cluster_state.receive("n", Digest({}), AT)
     return cluster_state, Plans(cluster_state)
 
 
 def heard(cluster_state: ClusterState, plans: Plans, *facts: Fact) -> bool:
     cluster_state.receive("n", Facts(facts), AT)
-    news, cluster_state.news = cluster_state.news, []
+    news, cluster_state.new_facts = cluster_state.new_facts, []
     return plans.learn(news)
 
 
@@ -89,9 +89,9 @@ def test_what_cannot_be_read_is_no_plan_and_told_of() -> None:
 
 def test_what_a_retired_broker_has_stated_counts_no_more() -> None:
     cluster_state, plans = listener(stated("b1", 5, OTHER), stated("b2", 6))
-    assert heard(cluster_state, plans, Fact("b1", 9, f"{RETIRED}b2", claimed_us=8))
+    assert heard(cluster_state, plans, Fact("b1", 9, f"{REMOVED}b2", claimed_us=8))
     assert current_of(plans).origin == "b1"
-    assert PLAN in {fact.subject for fact in cluster_state.forgotten}
+    assert PLAN in {fact.subject for fact in cluster_state.dropped_facts}
     assert heard(cluster_state, plans, stated("b2", 7, version=10))  # it is back
     assert current_of(plans).origin == "b2"
 
@@ -116,7 +116,7 @@ def test_ids_differ_by_all_that_is_stated_but_not_by_how_often() -> None:
 def test_a_broker_that_lost_its_disk_states_again_what_it_had_stated(text: str) -> None:
     cluster_state = ClusterState("b1")
     cluster_state.begin(20)
-    cluster_state.join("n", AT)
+    cluster_state.peer_up("n", AT)
     cluster_state.receive("n", Digest({"b1": 30}), AT)
     cluster_state.receive("n", Facts((stated("b1", 5, text, version=30),)), AT)
     again = cluster_state.fact("b1", PLAN)
@@ -128,7 +128,7 @@ def test_a_broker_that_lost_its_disk_states_again_what_it_had_stated(text: str) 
 def test_a_plan_is_no_durable_subscription() -> None:
     assert not is_subscription(PLAN)
     cluster_state, _ = listener(stated("b1", 5))
-    assert cluster_state.about(PLAN) == ()
+    assert cluster_state.facts_about(PLAN) == ()
 
 
 def test_a_plan_that_is_applied_is_read_once() -> None:

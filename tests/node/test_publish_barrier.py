@@ -13,7 +13,7 @@ from palio.model.events import to_batch
 from palio.node import publish_barrier
 from palio.node.effects import Moment, Report, Send
 from palio.node.limits import HELD_BEATS
-from palio.node.loss_reports import PATIENT_LOOKS, QUIET_LOOKS
+from palio.node.loss_reports import QUIET_SWEEPS, TIMEOUT_SWEEPS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.settings import Settings
@@ -235,7 +235,7 @@ def test_what_takes_too_long_is_given_up_and_that_is_told(late_s: float, is_held
     assert broker.forwarded == ([] if is_held else [1])
     assert not any(isinstance(each, Gaps) for each in broker.answers)
     if not is_held:
-        broker.wait((PATIENT_LOOKS + QUIET_LOOKS + 3) * NOW_AND_THEN_S)
+        broker.wait((TIMEOUT_SWEEPS + QUIET_SWEEPS + 3) * NOW_AND_THEN_S)
         assert any(isinstance(each, Gaps) for each in broker.answers)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from palio.node.rate_limited_log import COMPLAIN_EVERY_S, RateLimitedLog
+from palio.node.rate_limited_log import LOG_INTERVAL_S, RateLimitedLog
 
 
 def test_the_first_is_told_at_once_and_the_others_together() -> None:
@@ -16,10 +16,10 @@ def test_the_first_is_told_at_once_and_the_others_together() -> None:
         None
     ] * 9
     assert rate_limited_log.totals == {"a": 13, "b": 1}
-    assert rate_limited_log.due(COMPLAIN_EVERY_S) == [
+    assert rate_limited_log.due(LOG_INTERVAL_S) == [
         ("a", {"neighbour": "b1", "count": 9, "number": 8})
     ]
-    assert rate_limited_log.due(COMPLAIN_EVERY_S) == []
+    assert rate_limited_log.due(LOG_INTERVAL_S) == []
 
 
 @pytest.mark.parametrize(("after", "told"), [(-0.1, 0), (0.0, 1), (0.1, 1)])
@@ -27,11 +27,11 @@ def test_a_line_in_so_many_seconds(after: float, told: int) -> None:
     rate_limited_log = RateLimitedLog()
     rate_limited_log.note("a", "b1", 1, 5.0)
     rate_limited_log.note("a", "b1", 1, 5.0)
-    assert len(rate_limited_log.due(5.0 + COMPLAIN_EVERY_S + after)) == told
+    assert len(rate_limited_log.due(5.0 + LOG_INTERVAL_S + after)) == told
 
 
 def test_who_has_behaved_for_a_while_is_told_of_at_once_again() -> None:
     rate_limited_log = RateLimitedLog()
     rate_limited_log.note("a", "b1", 1, 0.0)
-    assert rate_limited_log.due(COMPLAIN_EVERY_S) == []
-    assert rate_limited_log.note("a", "b1", 1, COMPLAIN_EVERY_S) is not None
+    assert rate_limited_log.due(LOG_INTERVAL_S) == []
+    assert rate_limited_log.note("a", "b1", 1, LOG_INTERVAL_S) is not None

@@ -90,7 +90,7 @@ def test_an_account_is_a_principals_whatever_its_grants_are_by_now() -> None:
 def test_so_many_are_remembered(
     others: int, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allowances_module, "MAX_ALLOWANCES", 2)
+    monkeypatch.setattr(allowances_module, "MAX_RATE_LIMITERS", 2)
     rate_limiters, limits = RateLimiters(), Limits(events_per_s=1)
     busy = rate_limiters.of(Principal("busy"))
     rate_limiters.begin(busy, "s0")

@@ -39,8 +39,8 @@ from palio.protocol.messages import (
     Parcel,
     Publish,
     Query,
+    RemoveBroker,
     Replace,
-    Retire,
     Settle,
     StreamAck,
     Subscribe,
@@ -182,8 +182,8 @@ def test_a_subscription_is_in_force_when_it_is_answered() -> None:
         (Replace(5, 1, "x > :high"), "InvalidBinding"),
         (Replace(5, 1, "x >"), "ParseError"),
         (Advertise(5, 1, "x >"), "ParseError"),
-        (Retire(5, "nobody"), "InvalidInput"),
-        (Retire(5, "b1"), "InvalidInput"),
+        (RemoveBroker(5, "nobody"), "InvalidInput"),
+        (RemoveBroker(5, "b1"), "InvalidInput"),
         (Apply(5, "plan"), "NotSupported"),
         (Query(5, "weather"), "InvalidInput"),
         (Query(5, "trace", {"x": [1]}), "InvalidEvent"),
@@ -531,8 +531,8 @@ def test_brokers_are_retired_by_who_may_operate() -> None:
             {"alice": Principal("alice", TRUE, TRUE), "bob": Principal("bob", may_operate=True)}
         )
     )
-    refused(house.say(ALICE, Retire(1, "b9")), "NotPermitted")
-    failed = refused(house.say(BOB, Retire(1, "b9")), "InvalidInput")
+    refused(house.say(ALICE, RemoveBroker(1, "b9")), "NotPermitted")
+    failed = refused(house.say(BOB, RemoveBroker(1, "b9")), "InvalidInput")
     assert "there is no broker 'b9'" in failed.failure.message
 
 

@@ -12,7 +12,7 @@ from palio.node.authority import Principal
 from palio.node.cluster_state import ClusterState
 from palio.node.effects import Moment, Send
 from palio.node.fact_verifier import LINKS, LOSS_REPORT
-from palio.node.limits import FACTS_AT_ONCE, SHOWN_CHARS
+from palio.node.limits import FACTS_BURST, SHOWN_CHARS
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
 from palio.node.operations import Append
@@ -43,10 +43,10 @@ class Desk:
     def __init__(self) -> None:
         self.cluster_state = ClusterState("b1")
         self.cluster_state.begin(1)
-        self.cluster_state.join("b2", AT)
+        self.cluster_state.peer_up("b2", AT)
         self.cluster_state.receive("b2", Digest({}), AT)
         self.learn(Fact("b2", 1, LINKS, ("b1", "b3")), Fact("b3", 1, LINKS, ("b2",)))
-        self.cluster_state.tell(99)
+        self.cluster_state.mark_durable(99)
         self.asked: list[tuple[Peer, int]] = []
         self.disk: list[Callable[[], None]] = []
         self.facts: list[Callable[[], None]] = []
@@ -130,7 +130,7 @@ def test_what_could_not_be_written_is_waited_for_by_those_who_ask_about_it() -> 
     desk = Desk()
     desk.session.durables[0] = Durable("ann/d", "ann", TRUE, {}, 1.0)
     desk.cluster_state.announce("ann/d", filter="TRUE")
-    desk.cluster_state.tell(99, only=(LINKS,))
+    desk.cluster_state.mark_durable(99, only=(LINKS,))
     desk.ask()
     assert desk.asked == []
     desk.session.durables.clear()
@@ -138,7 +138,7 @@ def test_what_could_not_be_written_is_waited_for_by_those_who_ask_about_it() -> 
     desk.answer()
     assert desk.told == [()]
     desk.session.durables[0] = Durable("ann/d", "ann", TRUE, {}, 1.0)
-    desk.cluster_state.tell(99)
+    desk.cluster_state.mark_durable(99)
     desk.settling.written()
     desk.facts.pop()()
     desk.answer()
@@ -220,7 +220,7 @@ def test_a_wave_follows_facts_that_wait_to_be_told_together() -> None:
     alone.tell(3, Digest({}))
     alone.sync()
     rest(alone)
-    for version in range(1, FACTS_AT_ONCE + 9):
+    for version in range(1, FACTS_BURST + 9):
         alone.tell(3, Facts((Fact("b3", version, LOSS_REPORT),)))
     alone.said.clear()
     alone.tell(3, Route(Batch((), fresh=True, wave=7)))

@@ -59,7 +59,7 @@ def stored(offset: int, *, home_log: int = 1, is_asking: bool = False) -> Entrie
 
 def test_a_window_is_on_its_way_and_opens_as_it_is_stored() -> None:
     some = origin(4).streams
-    assert sent(some.ways_changed(0.0, WAY)) == [(1, 0), (2, 1)]
+    assert sent(some.paths_changed(0.0, WAY)) == [(1, 0), (2, 1)]
     assert sent(some.has_stored(0.0, stored(1))) == [(3, 2)]
     assert sent(some.has_stored(0.0, stored(3))) == [(4, 3)]
     assert sent(some.has_stored(0.0, stored(4))) == []
@@ -68,12 +68,12 @@ def test_a_window_is_on_its_way_and_opens_as_it_is_stored() -> None:
 
 def test_nothing_is_sent_without_a_way_or_before_the_log_of_the_home_is_known() -> None:
     assert not origin(1).streams.pump(0.0, "b2")
-    assert not origin(1, log=0).streams.ways_changed(0.0, WAY)
+    assert not origin(1, log=0).streams.paths_changed(0.0, WAY)
 
 
 def test_what_is_not_answered_for_goes_again_ever_more_seldom() -> None:
     some = origin(3).streams
-    some.ways_changed(0.0, WAY)
+    some.paths_changed(0.0, WAY)
     now, waits = 0.0, []
     for _ in range(8):
         waits.append(some.wake_at - now)
@@ -88,21 +88,21 @@ def test_what_is_not_answered_for_goes_again_ever_more_seldom() -> None:
 
 def test_what_came_early_is_sent_again_from_where_the_home_is() -> None:
     some = origin(3).streams
-    some.ways_changed(0.0, WAY)
+    some.paths_changed(0.0, WAY)
     assert sent(some.has_stored(0.0, stored(1, is_asking=True))) == [(2, 1), (3, 2)]
     assert sent(some.has_stored(0.0, stored(0, is_asking=True))) == []
 
 
 def test_what_another_log_had_lets_nothing_go() -> None:
     some = origin(3).streams
-    some.ways_changed(0.0, WAY)
+    some.paths_changed(0.0, WAY)
     assert some.has_stored(0.0, stored(2, home_log=2)) == []
     assert sent(some.has_stored(0.0, stored(0, is_asking=True))) == [(1, 0), (2, 1)]
 
 
 def test_a_home_cannot_have_what_was_not_sent() -> None:
     some = origin(3).streams
-    some.ways_changed(0.0, WAY)
+    some.paths_changed(0.0, WAY)
     (told,) = some.has_stored(0.0, stored(4))
     assert isinstance(told, Impossible)
 
@@ -111,7 +111,7 @@ def test_an_entry_that_the_journal_cannot_give_back_is_told_as_lost() -> None:
     events = origin(1)
     reader = streams.EntryReader("b1", Disk())
     lost = streams.Streams("b1", 1, events.queues, events.log, reader)
-    damaged, said = lost.ways_changed(0.0, WAY)
+    damaged, said = lost.paths_changed(0.0, WAY)
     assert damaged == Damaged(1, "b2")
     assert isinstance(said, Transmit)
     assert isinstance(said.message, Carry)

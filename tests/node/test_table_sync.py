@@ -217,7 +217,7 @@ def test_no_batch_is_said_before_a_change_of_the_tree_that_came_before_it(
 ) -> None:
     broker = Busy(ROUTES_UNDER_WAY + 1)
     core = broker.node._core
-    core.table_sync.tell(core.neighbours["b2"], Route(tree))
+    core.table_sync.send(core.neighbours["b2"], Route(tree))
     broker.update()
     broker.update()
     broker.seen()
@@ -231,7 +231,7 @@ def test_no_batch_is_said_before_a_change_of_the_tree_that_came_before_it(
 def test_as_much_as_was_seen_goes_on_and_the_rest_is_waited_for_without_work() -> None:
     broker = Busy(ROUTES_UNDER_WAY + 1)
     core = broker.node._core
-    core.table_sync.tell(core.neighbours["b2"], Route(routing.Leave()))
+    core.table_sync.send(core.neighbours["b2"], Route(routing.Leave()))
     broker.update()  # waits by itself
     broker.say(NEIGHBOUR, StreamAck(core.neighbours["b2"].stream.sent - ROUTES_UNDER_WAY + 1))
     broker.rest()
@@ -248,7 +248,7 @@ def test_no_batch_is_said_before_one_that_was_too_long_to_wait_with_others() -> 
     broker = Busy(ROUTES_UNDER_WAY + 1)
     core = broker.node._core
     table = tuple(routing.Unsubscribe(1_000 + key) for key in range(PORTION + 1))
-    core.table_sync.tell(core.neighbours["b2"], Route(routing.Batch(table)))
+    core.table_sync.send(core.neighbours["b2"], Route(routing.Batch(table)))
     broker.update()
     broker.seen()
     sizes = [len(each.requests) for each in routes(broker.new) if isinstance(each, routing.Batch)]

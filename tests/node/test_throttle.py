@@ -24,7 +24,7 @@ def told(throttle: Throttle, since: float, until: float) -> list[float]:
     now = since
     while now <= until:
         if throttle.due_at <= now:
-            throttle.tell(now)
+            throttle.record(now)
             times.append(now)
         now += 0.01
     return times
@@ -56,14 +56,14 @@ def test_who_falls_behind_waits_no_longer_than_the_longest() -> None:
     told(throttle, 0.0, 5.0)
     for now in (5.1, 5.1 + LONGEST_S, 5.1 + 2 * LONGEST_S):
         lag.note(BEHIND_S, now)
-        throttle.tell(now)
+        throttle.record(now)
         assert throttle.due_at == pytest.approx(now + LONGEST_S)
 
 
 def test_who_catches_up_waits_no_longer() -> None:
     lag = behind(BEHIND_S, 5.0)
     throttle = Throttle(EVERY_S, LONGEST_S, 1, lag)
-    throttle.tell(5.0)
+    throttle.record(5.0)
     assert throttle.due_at == pytest.approx(5.0 + LONGEST_S)
     lag.note(0.0, 5.0 + 2 * HALF_S)
     assert throttle.due_at == pytest.approx(5.0 + EVERY_S + (LONGEST_S - EVERY_S) / 4)

@@ -12,7 +12,7 @@ from palio.language.parsing import parse_filter
 from palio.node.effects import Close, Moment, Report, Send
 from palio.node.memory import MemoryStore
 from palio.node.node import Node
-from palio.node.rate_limited_log import COMPLAIN_EVERY_S
+from palio.node.rate_limited_log import LOG_INTERVAL_S
 from palio.node.settings import Settings
 from palio.protocol import messages as requests
 from palio.protocol.limits import DAMAGE_TRIES, PROTOCOL_VERSION
@@ -161,7 +161,7 @@ def test_people_are_told_and_not_too_often() -> None:
     house = House()
     for low in range(100):
         house.bad.subscribe(f"x > {low} AND {BAD}")
-    house.world.run(2 * COMPLAIN_EVERY_S)
+    house.world.run(2 * LOG_INTERVAL_S)
     told = reports(house.world, "unread")
     assert 1 <= len(told) <= 3
     (broker, first), *_ = told
@@ -277,7 +277,7 @@ def test_a_link_that_only_says_what_cannot_be_read_begins_anew_and_says_so() -> 
     world.run(LONG_S)
     said = [each.event for _, each in world.reports[before:]]
     assert "peer_down" in said
-    assert 1 <= said.count("cannot_take") <= 2 * (LONG_S / COMPLAIN_EVERY_S + 1)
+    assert 1 <= said.count("cannot_take") <= 2 * (LONG_S / LOG_INTERVAL_S + 1)
 
 
 def greeted(node: Node, link: int, at: Moment, session: str = "") -> Welcome:

@@ -19,7 +19,7 @@ from palio.client.answers import (
 from palio.client.broker_upstream import BrokerUpstream
 from palio.client.subscription import SETTLE_TIMEOUT_S
 from palio.protocol.limits import check_seconds
-from palio.protocol.messages import AddPeer, Answer, Apply, Drain, Query, RemovePeer, Retire
+from palio.protocol.messages import AddPeer, Answer, Apply, Drain, Query, RemoveBroker, RemovePeer
 
 
 class Admin:
@@ -101,7 +101,7 @@ class Admin:
         is there again, with what is on its disk.
         """
         self._check_open()
-        await self._upstream.ask(Retire(0, broker))
+        await self._upstream.ask(RemoveBroker(0, broker))
         await self._upstream.settled(SETTLE_TIMEOUT_S)
 
     async def drain(self, *, undo: bool = False) -> DrainStatus:

@@ -26,9 +26,9 @@ from palio.protocol.messages import (
     Cancel,
     Drain,
     Hello,
+    RemoveBroker,
     RemovePeer,
     Replace,
-    Retire,
     Settle,
     Subscribe,
     Unadvertise,
@@ -254,7 +254,7 @@ def unanswered(request: Request) -> str:
             return "the broker may or may not be handing over what it has; ask again"
         case AddPeer() | RemovePeer():
             return "the link may be there or not; ask for the peers, and again"
-        case Retire():
+        case RemoveBroker():
             return "the broker may or may not be retired; look at the topology, and ask again"
     return "ask again"
 

@@ -30,7 +30,7 @@ from palio.errors import IllegalMessage, InvalidInput
 from palio.model.events import rows, stamped, to_batch
 from palio.node.authority import NO_MONITOR, narrow, receivable
 from palio.node.core import Core
-from palio.node.fact_verifier import FOUND, lives
+from palio.node.fact_verifier import FOUND, is_live_subscription
 from palio.node.limits import MAX_HOPS, MAX_PROBES, PROBED_BYTES
 from palio.node.publishing import Publishing
 from palio.node.seeking import Seeking
@@ -95,7 +95,7 @@ class AdminQueries:
             case "catalogue":
                 session.say(core.out, Answer(id, self.catalogue(session, about)))
             case "source" if isinstance(about, Mapping):
-                self.seeking.ask(session, id, about)
+                self.seeking.query(session, id, about)
             case "trace" if isinstance(about, Mapping):
                 batch = stamped(to_batch(about), 0, core.at.wall_us)
                 parcel = Parcel(self._prober(), batch)
@@ -195,7 +195,7 @@ class AdminQueries:
         cluster_state = self._core.durability.cluster_state
         durable: dict[str, list[str]] = {}
         for fact in cluster_state.facts():
-            if lives(fact):
+            if is_live_subscription(fact):
                 durable.setdefault(fact.origin, []).append(fact.subject)
         router = self._core.router
         hierarchy = router if isinstance(router, Hierarchy) else None
@@ -377,7 +377,7 @@ class AdminQueries:
 
     def lost(self, neighbour: Neighbour) -> None:
         """A neighbour is gone: it answers nothing."""
-        self.seeking.lost(neighbour)
+        self.seeking.peer_down(neighbour)
         for mine, state in list(self._open.items()):
             if neighbour.name in state.waiting:
                 del state.waiting[neighbour.name]

@@ -105,7 +105,7 @@ class Carrying:
         again.
         """
         cluster_state = self._core.durability.cluster_state
-        unknown = [each for each in brokers if not cluster_state.has_heard_of(each)]
+        unknown = [each for each in brokers if not cluster_state.knows(each)]
         if unknown:
             named = [each[:SHOWN_CHARS] for each in unknown]
             self._core.warn("broker_unknown", neighbour.name, len(unknown), brokers=named)

@@ -140,7 +140,7 @@ class Core:
         """The endpoint in the routing table from which this broker itself sends waves."""
         self.publisher_endpoints = PublisherEndpoints(router, self.route)
         cluster_state = self.durability.cluster_state
-        self.absences = Absences(cluster_state.together)
+        self.absences = Absences(cluster_state.reached_without_self)
         self.loss_reports = LossReports(
             name, self._when_in_force_beyond, self._are_joined, self.absences.judge
         )
@@ -202,7 +202,7 @@ class Core:
         else:
             log = cluster_state.fact(self.name, LOG)
             if log is not None and 0 < log.claimed_us < events.streams.log_number:
-                cluster_state.hear_of_log(log.claimed_us)  # the journal was cut short
+                cluster_state.note_log(log.claimed_us)  # the journal was cut short
                 self._report_own_loss()
             self.announce_log()
 
@@ -241,7 +241,7 @@ class Core:
         broker know all durable subscriptions that must be notified of the loss.
         """
         cluster_state, events = self.durability.cluster_state, self.durability.events
-        if not cluster_state.has_caught_up and self.at.now < self.catch_up_deadline:
+        if not cluster_state.has_synced and self.at.now < self.catch_up_deadline:
             return
         self.catch_up_deadline = inf
         if events.is_ready:
@@ -283,7 +283,7 @@ class Core:
         """Resume appends, after one that the disk refused."""
         events = self.durability.events
         self.perform(events.writable(self.at.now))
-        self.fact_writer.again()
+        self.fact_writer.retry()
         if not events.is_ready:
             self.catch_up_deadline = self.at.now
 
@@ -329,7 +329,7 @@ class Core:
             neighbour.is_taken_in = True
             del self.awaiting_digest[neighbour]
             self.route(self.router.attach(neighbour.peer))
-            self.loss_reports.joined()
+            self.loss_reports.peer_joined()
 
     def settle(self, session: Session, id: int) -> None:
         """Answer a client once its requests are in force at all brokers, and on the disk here."""
@@ -375,9 +375,9 @@ class Core:
                 self._flush_facts_to(neighbour)
                 named = self.durability.cluster_state.unreached(neighbour.name)
                 unreached = tuple(sorted(named.union(settled.unreached)))
-                self.table_sync.tell(neighbour, Route(Settled(settled.wave, unreached)))
+                self.table_sync.send(neighbour, Route(Settled(settled.wave, unreached)))
 
-        if self.fact_writer.is_writing or self.durability.cluster_state.news:
+        if self.fact_writer.is_writing or self.durability.cluster_state.new_facts:
             self._after_facts.append(answer)
         else:
             answer()
@@ -393,7 +393,7 @@ class Core:
         self.has_follow_up = True
         if self.router.routing_version != self._routing_version:
             self._routing_version = self.router.routing_version
-            self.loss_reports.ways_changed("events take other ways")
+            self.loss_reports.paths_changed("events take other ways")
         for peer, control in sends:
             if peer.is_client:
                 if isinstance(control, Settled):
@@ -412,7 +412,7 @@ class Core:
                 self._flush_facts_to(neighbour)
             permitted = self.assembling.restrict_outgoing(neighbour.principal, control)
             if permitted is not None:
-                self.table_sync.tell(neighbour, Route(permitted))
+                self.table_sync.send(neighbour, Route(permitted))
                 self.note_tree_change(neighbour, permitted)
 
     def note_tree_change(self, neighbour: Neighbour, control: Control) -> None:
@@ -423,15 +423,15 @@ class Core:
         if not neighbour.changes_tree(control):
             return
         if neighbour.is_joining:
-            self.loss_reports.joined()
+            self.loss_reports.peer_joined()
         else:
-            self.loss_reports.ways_changed(f"the tree changes at the link to {neighbour.name!r}")
+            self.loss_reports.paths_changed(f"the tree changes at the link to {neighbour.name!r}")
 
     def _are_joined(self) -> None:
         """Mark the tables of all neighbours as in force."""
         for neighbour in self.neighbours.values():
             neighbour.is_joining = False
-        self.absences.join(has_published=self.has_published)
+        self.absences.tables_in_force(has_published=self.has_published)
 
     def _send_chunk(self, neighbour: Neighbour, chunk: Message) -> None:
         neighbour.tell(self.out, chunk)
@@ -439,12 +439,12 @@ class Core:
     def settle_up(self) -> None:
         """Send and store the results of the last input. State that did not change costs nothing."""
         cluster_state = self.durability.cluster_state
-        while cluster_state.outbox or cluster_state.news or self._after_facts:
+        while cluster_state.outbox or cluster_state.new_facts or self._after_facts:
             self._store_and_send_facts()
             callbacks, self._after_facts = self._after_facts, []
             for callback in callbacks:
                 self._when_flushed(callback)
-        if cluster_state.unbelieved:
+        if cluster_state.rejected_facts:
             self._warn_unbelieved()
         events = self.durability.events
         if cluster_state.lost_log and events.is_ready and not events.log.is_refusing:
@@ -453,12 +453,12 @@ class Core:
             )
         if self.catch_up_deadline < inf:
             self._catch_up()
-        if cluster_state.ways != self._map_version:
-            self._map_version = cluster_state.ways
-            renewed, cluster_state.renewed = cluster_state.renewed, {}
-            self.absences.renew(renewed.keys())
-            self.absences.look(cluster_state.reached)
-            self.perform(self.durability.events.streams.ways_changed(self.at.now, self._path_to))
+        if cluster_state.routing_version != self._map_version:
+            self._map_version = cluster_state.routing_version
+            renewed, cluster_state.restarted = cluster_state.restarted, {}
+            self.absences.forget(renewed.keys())
+            self.absences.update(cluster_state.reached)
+            self.perform(self.durability.events.streams.paths_changed(self.at.now, self._path_to))
         interests = self.durability.interests
         if interests.unread:
             unread, interests.unread = interests.unread, {}
@@ -469,13 +469,13 @@ class Core:
         """Write facts that are new here, and send them on."""
         cluster_state = self.durability.cluster_state
         self._enqueue_facts()
-        news, cluster_state.news = cluster_state.news, []
+        news, cluster_state.new_facts = cluster_state.new_facts, []
         if news:
             for fact in news:
                 if fact.subject == LOSS_REPORT and fact.origin != self.name:
                     why = fact.filter[:SHOWN_CHARS]
                     shown = why if why.isprintable() else ascii(why)
-                    self.loss_reports.hear(f"{fact.origin} says: {shown}")
+                    self.loss_reports.note_here(f"{fact.origin} says: {shown}")
             self._apply_facts(news)
             self.on_facts(news)
             mine = [fact.version for fact in news if fact.origin == self.name]
@@ -486,7 +486,7 @@ class Core:
         them everywhere, also to their sender: brokers behind the sender may lack them (W4).
         """
         cluster_state = self.durability.cluster_state
-        if cluster_state.outbox or cluster_state.news:
+        if cluster_state.outbox or cluster_state.new_facts:
             self.router.unsettle()
         outbox, cluster_state.outbox = cluster_state.outbox, []
         for name, message in outbox:
@@ -494,7 +494,7 @@ class Core:
             if neighbour is not None and isinstance(message, Facts):
                 self.fact_batcher.put(neighbour, message)
             elif neighbour is not None:
-                self.table_sync.tell(neighbour, message)
+                self.table_sync.send(neighbour, message)
 
     def _flush_facts_to(self, neighbour: Neighbour) -> None:
         """Send a neighbour all facts that are due there, ahead of a wave (W1)."""
@@ -514,9 +514,9 @@ class Core:
             if fact.subject == LOG and fact.origin != self.name:
                 self.perform(events.renew(now, fact.origin, fact.claimed_us))
         for broker in events.gone:
-            if broker not in cluster_state.retired:
+            if broker not in cluster_state.removed:
                 events.reinstate(broker)
-        for broker in cluster_state.retired.difference(events.gone):
+        for broker in cluster_state.removed.difference(events.gone):
             self.perform(events.remove(now, broker))
 
     def report_loss(self, broker: str) -> None:
@@ -553,7 +553,7 @@ class Core:
     def _warn_unbelieved(self) -> None:
         """Log facts that failed verification."""
         cluster_state = self.durability.cluster_state
-        unbelieved, cluster_state.unbelieved = cluster_state.unbelieved, []
+        unbelieved, cluster_state.rejected_facts = cluster_state.rejected_facts, []
         for name, fact, reason in unbelieved:
             origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
             self.warn("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
@@ -568,17 +568,17 @@ class Core:
 
     def _send_facts(self, neighbour: Neighbour, facts: Facts) -> None:
         if self.neighbours.get(neighbour.name) is neighbour:
-            self.table_sync.tell(neighbour, facts)
+            self.table_sync.send(neighbour, facts)
 
     def _write_facts(self, version: int, facts: list[Fact]) -> None:
         cluster_state = self.durability.cluster_state
 
         def publish_live(_reason: str) -> None:
             # A full disk must not stop live events, which are routed by facts of an incarnation.
-            cluster_state.tell(version, only=OF_AN_INCARNATION)
+            cluster_state.mark_durable(version, only=OF_AN_INCARNATION)
 
         def publish() -> None:
-            cluster_state.tell(version)
+            cluster_state.mark_durable(version)
             self.settling.written()
 
         self.fact_writer.write(facts, publish, publish_live)
@@ -675,7 +675,7 @@ class Core:
                 self._report_damage(delivery.entry, subscription=durable.subject)
             marker = LossMarker.of(delivery.parcel)
             if marker is not None:
-                for message in marker.told(durable.key, delivery.offset):
+                for message in marker.delivery_for(durable.key, delivery.offset):
                     session.say(self.out, message)
             else:
                 whole = Deliver(delivery.parcel, delivery.rows, durable.key, delivery.offset)

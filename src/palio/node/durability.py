@@ -147,14 +147,14 @@ class Durability:
 
     def _may_outdo(self, origin: str, known: Claim) -> bool:
         is_own = origin in (self.name, known.home)
-        return is_own or known.is_over or self.cluster_state.hears(origin, known.filter)
+        return is_own or known.is_over or self.cluster_state.may_receive(origin, known.filter)
 
     def announce(self, claim: Claim) -> None:
         """Announce a claim unless the network has it: that a subscription lives here, or that it
         is over.
         """
         is_ours = claim.is_over or (claim.home == self.name and bool(claim.filter))
-        announced = (claim_of(fact).rank for fact in self.cluster_state.about(claim.subject))
+        announced = (claim_of(fact).rank for fact in self.cluster_state.facts_about(claim.subject))
         if is_ours and all(rank < claim.rank for rank in announced):
             self.cluster_state.announce(
                 claim.subject,

@@ -2,8 +2,8 @@
 
 When the tree of a hundred brokers changes, each announces its neighbours and that events may have
 been lost. All of these facts cross every link: one message for each would be thousands. So the
-first few are passed on at once (`FACTS_AT_ONCE`), and more of them in batches, one message a
-neighbour every `FACTS_S`, in order. A broker that is behind waits longer (`throttle`).
+first few are passed on at once (`FACTS_BURST`), and more of them in batches, one message a
+neighbour every `FACTS_INTERVAL_S`, in order. A broker that is behind waits longer (`throttle`).
 
 Facts about durable subscriptions go at once. Only routing tables, which do not depend on facts,
 overtake a batch that waits (`Neighbour.before`). Waves do not: they ask about facts, too.
@@ -18,7 +18,7 @@ from typing import Protocol
 
 from palio.node.cluster_state import ClusterState
 from palio.node.fact_verifier import is_subscription
-from palio.node.limits import FACTS_AT_ONCE, FACTS_S, MAX_PAUSE_S
+from palio.node.limits import FACTS_BURST, FACTS_INTERVAL_S, MAX_INTERVAL_S
 from palio.node.operations import Operation, PutFacts
 from palio.node.sessions import Neighbour
 from palio.node.throttle import Lag, Throttle
@@ -87,7 +87,7 @@ class FactWriter:
         self._under_way += 1
         self._append((PutFacts(tuple(news)),), written, refused)
 
-    def again(self) -> None:
+    def retry(self) -> None:
         """Write the refused facts that still count: the disk takes writes again."""
         refused, self._refused = self._refused, {}
         # By identity: a fact that was replaced since has its own write, and must not come after it.
@@ -110,7 +110,7 @@ class FactBatcher:
         self._send = send
         self._facts: dict[Neighbour, list[Fact]] = {}
         """In the order in which they are to be sent."""
-        self._throttle = Throttle(FACTS_S, MAX_PAUSE_S, FACTS_AT_ONCE, lag)
+        self._throttle = Throttle(FACTS_INTERVAL_S, MAX_INTERVAL_S, FACTS_BURST, lag)
 
     def put(self, neighbour: Neighbour, message: Facts) -> None:
         """Queue facts for a neighbour, until the next `send_due` that is due."""
@@ -138,6 +138,6 @@ class FactBatcher:
         """Send the facts that are due; called after each input, and at `wake_at`."""
         if self.wake_at > now:
             return
-        self._throttle.tell(now)
+        self._throttle.record(now)
         for neighbour in list(self._facts):
             self.flush(neighbour)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
 
-from palio.node.fact_verifier import LEAVING, LINKS, RETIRED, is_subscription
+from palio.node.fact_verifier import LEAVING, LINKS, REMOVED, is_subscription
 from palio.node.limits import MAX_BROKERS, MAX_FACTS
 from palio.protocol.messages import Fact
 
@@ -19,7 +19,7 @@ class FactStore:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ways = 0
+        self.routing_version = 0
         """Grows whenever ways through the network may be others."""
         self._facts: dict[tuple[str, str], Fact] = {}
         self._about: dict[str, tuple[Fact, ...]] = {}
@@ -28,13 +28,13 @@ class FactStore:
         """By origin, how many facts there are."""
         self._versions: dict[str, int] = {}
         """By broker, the newest that was known."""
-        self._retired: dict[str, int] = {}
+        self._removed: dict[str, int] = {}
         """By broker that is gone for good, up to which version."""
         self._incarnations: dict[str, int] = {}
         """By broker, the newest incarnation that was known: it begins with that version."""
-        self.renewed: dict[str, None] = {}
+        self.restarted: dict[str, None] = {}
         """Brokers that are in another incarnation. The caller takes it out."""
-        self._forgetful: dict[str, float] = {}
+        self._lost_disks: dict[str, float] = {}
         """Brokers that have lost their disks, and may be held here to what they said before that;
         with when they were reminded."""
 
@@ -42,7 +42,7 @@ class FactStore:
         """The newest fact about a subject of an origin."""
         return self._facts.get((origin, subject))
 
-    def about(self, subject: str) -> tuple[Fact, ...]:
+    def facts_about(self, subject: str) -> tuple[Fact, ...]:
         """Claims of each broker to a durable subscription."""
         return self._about.get(subject, ())
 
@@ -58,25 +58,25 @@ class FactStore:
     @property
     def brokers(self) -> list[str]:
         """All brokers that were ever known and are not retired."""
-        return sorted({self.name, *self._versions} - self.retired)
+        return sorted({self.name, *self._versions} - self.removed)
 
     @property
-    def heard_of(self) -> int:
+    def broker_count(self) -> int:
         """How many brokers were ever known; asked at each alarm, so nothing is put in order."""
         return len(self._versions)
 
     @property
     def is_alone(self) -> bool:
         """True if `brokers` has no other; asked for each message, so nothing is put in order."""
-        if not self._retired:
+        if not self._removed:
             return self._versions.keys() <= {self.name}
-        retired = self.retired
+        retired = self.removed
         return all(name == self.name or name in retired for name in self._versions)
 
     @property
-    def retired(self) -> set[str]:
+    def removed(self) -> set[str]:
         """The brokers that are gone for good, and were not learned of since that was said."""
-        return {name for name, until in self._retired.items() if self._version(name) <= until}
+        return {name for name, until in self._removed.items() if self._version(name) <= until}
 
     def is_leaving(self, broker: str) -> bool:
         """Return whether a broker has said that it is about to go."""
@@ -88,45 +88,45 @@ class FactStore:
     def _version(self, origin: str) -> int:
         return self._versions.get(origin, 0)
 
-    def _is_news(self, fact: Fact) -> bool:
+    def _is_new_fact(self, fact: Fact) -> bool:
         """Return whether a fact would change anything."""
         if fact.origin == self.name and (self.name, fact.subject) not in self._facts:
             return True
-        return fact.version > self._version(fact.origin) or self._retires(fact)
+        return fact.version > self._version(fact.origin) or self._removes_broker(fact)
 
-    def _begin(self, origin: str) -> int:
+    def _history_start(self, origin: str) -> int:
         """From which version on a broker remembers what it said (see `ClusterState`)."""
         links = self._facts.get((origin, LINKS))
         return 0 if links is None else links.claimed_us
 
-    def _is_before(self, fact: Fact) -> bool:
+    def _is_from_lost_disk(self, fact: Fact) -> bool:
         """Return whether another broker said that before it lost its disk."""
         origin = fact.origin
-        begin = 0 if origin == self.name else self._begin(origin)
-        return self._retired.get(origin, 0) < fact.version < begin
+        begin = 0 if origin == self.name else self._history_start(origin)
+        return self._removed.get(origin, 0) < fact.version < begin
 
-    def _is_forgotten(self, fact: Fact) -> bool:
+    def _is_missing_from_lost_disk(self, fact: Fact) -> bool:
         """Return whether a fact that is not known here is of that kind."""
-        return (fact.origin, fact.subject) not in self._facts and self._is_before(fact)
+        return (fact.origin, fact.subject) not in self._facts and self._is_from_lost_disk(fact)
 
-    def _forgotten(self, origin: str) -> list[Fact]:
+    def _facts_from_lost_disk(self, origin: str) -> list[Fact]:
         """Return the facts of that kind, of one broker."""
         mine = (fact for fact in self._facts.values() if fact.origin == origin)
-        found = sorted(filter(self._is_before, mine), key=_version)
+        found = sorted(filter(self._is_from_lost_disk, mine), key=_version)
         if not found:
-            self._forgetful.pop(origin, None)
+            self._lost_disks.pop(origin, None)
         return found
 
-    def _retires(self, fact: Fact) -> bool:
+    def _removes_broker(self, fact: Fact) -> bool:
         """Return whether a fact retires more of a broker than is retired already."""
-        name = fact.subject.removeprefix(RETIRED)
-        return name != fact.subject and self._retired.get(name, 0) < fact.claimed_us
+        name = fact.subject.removeprefix(REMOVED)
+        return name != fact.subject and self._removed.get(name, 0) < fact.claimed_us
 
-    def _beyond(self, fact: Fact) -> str:
+    def _limit_problem(self, fact: Fact) -> str:
         """Return the facts beyond the limits."""
         named = {fact.origin}
-        if fact.subject.startswith(RETIRED):
-            named.add(fact.subject.removeprefix(RETIRED))
+        if fact.subject.startswith(REMOVED):
+            named.add(fact.subject.removeprefix(REMOVED))
         fresh = named - self._versions.keys()
         if fresh and len(self._versions) + len(fresh) > MAX_BROKERS:
             return f"{MAX_BROKERS} brokers are the most (MAX_BROKERS)"
@@ -135,37 +135,37 @@ class FactStore:
             return f"a broker says {MAX_FACTS} things of itself at most (MAX_FACTS)"
         return ""
 
-    def _keep(self, fact: Fact) -> None:
+    def _store(self, fact: Fact) -> None:
         """From now on this counts."""
         known = self._facts.get((fact.origin, fact.subject))
         if known is None:
             self._counts[fact.origin] = self._counts.get(fact.origin, 0) + 1
         elif fact.subject == LINKS and known.claimed_us < fact.claimed_us:
-            self._forgetful[fact.origin] = -inf
+            self._lost_disks[fact.origin] = -inf
         self._facts[fact.origin, fact.subject] = fact
         if fact.subject == LINKS:
-            self._note_life(fact.origin, fact.claim.number)
+            self._note_incarnation(fact.origin, fact.claim.number)
         if is_subscription(fact.subject):
-            others = (each for each in self.about(fact.subject) if each.origin != fact.origin)
+            others = (each for each in self.facts_about(fact.subject) if each.origin != fact.origin)
             self._about[fact.subject] = tuple(sorted((*others, fact), key=_origin))
         self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
         is_same = known is not None and known.filter == fact.filter
         if fact.subject == LINKS or (fact.subject == LEAVING and not is_same):
-            self.ways += 1  # links that are sent again may have been gone
+            self.routing_version += 1  # links that are sent again may have been gone
 
-    def _note_life(self, broker: str, incarnation: int) -> None:
+    def _note_incarnation(self, broker: str, incarnation: int) -> None:
         """A broker is in that incarnation, as it says itself; its facts may come later."""
         is_known = broker in self._incarnations
         if self._incarnations.get(broker, 0) < incarnation and (
             is_known or len(self._incarnations) < MAX_BROKERS
         ):
             self._incarnations[broker] = incarnation
-            self.renewed[broker] = None
+            self.restarted[broker] = None
 
     def _drop(self, fact: Fact) -> None:
         """This counts no longer."""
         del self._facts[fact.origin, fact.subject]
-        left = tuple(each for each in self.about(fact.subject) if each.origin != fact.origin)
+        left = tuple(each for each in self.facts_about(fact.subject) if each.origin != fact.origin)
         if left:
             self._about[fact.subject] = left
         else:
@@ -188,11 +188,11 @@ class ShortestPaths:
     about to go only where there is no other way.
 
     >>> said = {"b": ("a", "c"), "c": ("b", "d"), "d": ()}
-    >>> ways = ShortestPaths("a", ["b"], lambda broker: said.get(broker, ()))
-    >>> ways.hops, ways.way("c"), ways.way("d")
+    >>> paths = ShortestPaths("a", ["b"], lambda broker: said.get(broker, ()))
+    >>> paths.hops, paths.path("c"), paths.path("d")
     ({'b': 'b', 'c': 'b'}, ('b', 'c'), ())
     >>> ring = {"a": ("b", "d"), "b": ("a", "c"), "c": ("b", "d"), "d": ("a", "c")}
-    >>> ShortestPaths("a", ["b", "d"], ring.__getitem__, {"b"}.__contains__).way("c")
+    >>> ShortestPaths("a", ["b", "d"], ring.__getitem__, {"b"}.__contains__).path("c")
     ('d', 'c')
     """
 
@@ -218,7 +218,7 @@ class ShortestPaths:
             ways = last if is_leaving(broker) else queue
             ways.extend((beyond, broker) for beyond in links(broker) if broker in links(beyond))
 
-    def way(self, broker: str) -> tuple[str, ...]:
+    def path(self, broker: str) -> tuple[str, ...]:
         """The brokers on the way to one, which is the last; none if there is no way."""
         way: list[str] = []
         while broker in self._before:

@@ -58,7 +58,7 @@ PEERS: Final = "/peers"
 PLAN: Final = "/plan"
 """The subject under which a broker states a plan of multicast groups (`palio.node.plans`)."""
 
-RETIRED: Final = "/retired/"
+REMOVED: Final = "/removed/"
 """The prefix of subjects that say that another broker is gone; no owner's name is empty."""
 
 TOKEN: Final = "/token"
@@ -74,8 +74,10 @@ def is_subscription(subject: str) -> bool:
     return subject != LINKS and not subject.startswith("/")
 
 
-def lives(fact: Fact) -> bool:
-    """Return whether a fact is about a durable subscription that lives at its origin."""
+def is_live_subscription(fact: Fact) -> bool:
+    """Return whether a fact is about a durable subscription that lives at its
+    origin.
+    """
     return is_subscription(fact.subject) and bool(fact.filter)
 
 
@@ -100,13 +102,13 @@ class FactVerifier:
         """The token of an earlier incarnation of this broker, once it has been learned of."""
 
     @property
-    def _believes_all(self) -> bool:
+    def _is_open(self) -> bool:
         return isinstance(self._authority, OpenAuthority)
 
-    def believable(self, facts: Iterable[Fact]) -> list[Fact]:
+    def filter_signed(self, facts: Iterable[Fact]) -> list[Fact]:
         """Take the facts of the disk, without those believed before signatures were asked for."""
         known = list(facts)
-        if self._believes_all:
+        if self._is_open:
             return known
         signed = {each.origin for each in known if each.subject == TOKEN and each.signature}
         return [
@@ -118,7 +120,7 @@ class FactVerifier:
     @cached_property
     def own(self) -> Principal | None:
         """Return what this broker was granted; None if nobody holds it to that."""
-        if self._believes_all:
+        if self._is_open:
             return None
         proof = self._identity.sign(_NOTHING)
         try:
@@ -126,28 +128,28 @@ class FactVerifier:
         except NotAuthenticated:
             return None
 
-    def granted(self, fact: Fact) -> Fact:
+    def narrow_to_grant(self, fact: Fact) -> Fact:
         """A fact about this broker without what its grant leaves out. Others would refuse that, and
         with it all that is said later.
         """
         own = self.own
-        if own is None or not _ungranted(fact, own):
+        if own is None or not _grant_problem(fact, own):
             return fact
         if not is_subscription(fact.subject):
             return msgspec.structs.replace(fact, filter="", claimed_us=0)
-        left = str(_heard(parse_filter(fact.filter), own))
-        return msgspec.structs.replace(fact, filter=left if _hears(own, left) else str(FALSE))
+        left = str(_receivable(parse_filter(fact.filter), own))
+        return msgspec.structs.replace(fact, filter=left if _may_receive(own, left) else str(FALSE))
 
-    def hears(self, token: Fact | None, filter: str) -> bool:
+    def may_receive(self, token: Fact | None, filter: str) -> bool:
         """Return whether the broker that has told this token may receive all that a filter matches.
         Its signature was looked at when the token became known (`check`); it may be revoked since.
         """
-        if self._believes_all:
+        if self._is_open:
             return True
         if token is None or not (token.links and token.signature):
             return False
         try:
-            return _hears(self._authority.vouched(token.links[0], _ANY_TIME), filter)
+            return _may_receive(self._authority.vouched(token.links[0], _ANY_TIME), filter)
         except NotAuthenticated:
             return False
 
@@ -155,13 +157,13 @@ class FactVerifier:
         """A fact about this broker as others believe it."""
         if not self.token:
             return fact
-        fact = self.granted(fact)
+        fact = self.narrow_to_grant(fact)
         return msgspec.structs.replace(fact, signature=self._identity.sign(fact_text(fact)))
 
     def check(self, fact: Fact, token: str, at: Moment) -> str:
         """Why a fact is not believed; empty if it is. `token` is what is known as its origin's."""
-        problem = _beyond(fact, at)
-        if problem or self._believes_all:
+        problem = _bounds_problem(fact, at)
+        if problem or self._is_open:
             return problem
         try:
             principal = self._signer(fact, token, at)
@@ -169,7 +171,7 @@ class FactVerifier:
             return str(error)
         if principal.name != fact.origin:
             return f"it is signed by {principal.name!r}"
-        return _ungranted(fact, principal)
+        return _grant_problem(fact, principal)
 
     def _signer(self, fact: Fact, token: str, at: Moment) -> Principal:
         text = fact_text(fact)
@@ -192,7 +194,7 @@ class FactVerifier:
         return self._authority.verified(token, text, signature, at)
 
 
-def _beyond(fact: Fact, at: Moment) -> str:
+def _bounds_problem(fact: Fact, at: Moment) -> str:
     """Return what is out of bounds about a fact."""
     if len(fact.origin.encode()) > MAX_NAME_BYTES or not fact.origin:
         return f"the name of its origin has not 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
@@ -205,22 +207,22 @@ def _beyond(fact: Fact, at: Moment) -> str:
     return ""
 
 
-def _ungranted(fact: Fact, principal: Principal) -> str:
+def _grant_problem(fact: Fact, principal: Principal) -> str:
     """A durable subscription is at no home that may not receive all of it, and only those who may
     operate retire brokers and state plans.
     """
     is_free = principal.publishes_all and principal.may_receive_all
     if fact.subject == PART and fact.filter and not is_free:
         return f"{principal.name!r} may not publish and hear all, and so not take part in flows"
-    changes = fact.subject == PLAN or fact.subject.startswith(RETIRED)
+    changes = fact.subject == PLAN or fact.subject.startswith(REMOVED)
     if changes and (fact.filter or fact.claimed_us) and not principal.may_operate:
         return f"{principal.name!r} has no grant `operate`, so it retires nobody and states no plan"
-    if is_subscription(fact.subject) and fact.filter and not _hears(principal, fact.filter):
+    if is_subscription(fact.subject) and fact.filter and not _may_receive(principal, fact.filter):
         return f"{principal.name!r} may not hear all of that durable subscription, as read here"
     return ""
 
 
-def _hears(principal: Principal, text: str) -> bool:
+def _may_receive(principal: Principal, text: str) -> bool:
     """Return whether a principal may receive all that a filter matches. One that cannot be read
     counts as everything, as wherever events are chosen: only who receives all hears that.
     """
@@ -230,10 +232,10 @@ def _hears(principal: Principal, text: str) -> bool:
         filter = parse_filter(text)
     except InvalidInput:
         return False
-    return not filter.variables and covers(_heard(filter, principal), filter)
+    return not filter.variables and covers(_receivable(filter, principal), filter)
 
 
-def _heard(filter: Filter, principal: Principal) -> Filter:
+def _receivable(filter: Filter, principal: Principal) -> Filter:
     """Return what a principal may receive of what a filter matches: after a denial of expressions
     only the second narrowing may find that nothing is left.
     """

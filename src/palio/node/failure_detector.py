@@ -14,7 +14,7 @@ from typing import Final
 from palio.errors import NotAuthenticated
 from palio.node.core import Core
 from palio.node.effects import Close, Send
-from palio.node.limits import LAPSES_AT_ONCE, MAX_LAPSES_S, SHOWN_CHARS
+from palio.node.limits import LOSS_REPORT_BURST, MAX_LOSS_REPORT_INTERVAL_S, SHOWN_CHARS
 from palio.node.links import Link, Links
 from palio.node.peers import Peers
 from palio.node.publishing import Publishing
@@ -24,10 +24,10 @@ from palio.protocol.limits import ANSWER_S, SILENT_BEATS
 from palio.protocol.messages import Bye, Ping
 from palio.routing.protocol import Hierarchy
 
-TICKS_A_HEARTBEAT: Final = 5
+CHECKS_PER_HEARTBEAT: Final = 5
 """So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs..."""
 
-CALM_TICKS_A_HEARTBEAT: Final = 2
+CALM_CHECKS_PER_HEARTBEAT: Final = 2
 """...which are looked at so often while all are connected: most of what a calm broker does."""
 
 LEASE_STEPS: Final = 10
@@ -50,8 +50,10 @@ class FailureDetector:
         self._publishing = publishing
         self._neighbours_at = 0.0
         self._hierarchy = core.router if isinstance(core.router, Hierarchy) else None
-        look_s = core.settings.heartbeat_s / TICKS_A_HEARTBEAT
-        self._loss_reports = Throttle(look_s, MAX_LAPSES_S, LAPSES_AT_ONCE, core.lag)
+        sweep_s = core.settings.heartbeat_s / CHECKS_PER_HEARTBEAT
+        self._loss_reports = Throttle(
+            sweep_s, MAX_LOSS_REPORT_INTERVAL_S, LOSS_REPORT_BURST, core.lag
+        )
         self._place = "", core.name
         """The broker above this one, and the root, as was logged last."""
 
@@ -62,13 +64,13 @@ class FailureDetector:
         """When `tick` is next to be called."""
         return self._neighbours_at if self._core.neighbours else inf
 
-    def begin(self) -> None:
+    def schedule(self) -> None:
         """Look again soon, and in time for a neighbour that is silent for too long."""
         core, heartbeat_s = self._core, self._core.settings.peer_heartbeat_s
-        ticks, silent_at = CALM_TICKS_A_HEARTBEAT, inf
+        ticks, silent_at = CALM_CHECKS_PER_HEARTBEAT, inf
         for neighbour in core.neighbours.values():
             if neighbour.link is None:
-                ticks = TICKS_A_HEARTBEAT
+                ticks = CHECKS_PER_HEARTBEAT
             elif (state := self._links.get(neighbour.link)) is not None:
                 silent_at = min(silent_at, state.heard + SILENT_BEATS * heartbeat_s)
         self._neighbours_at = min(core.at.now + heartbeat_s / ticks, silent_at)
@@ -81,7 +83,9 @@ class FailureDetector:
             return False
         for neighbour in list(core.neighbours.values()):
             if neighbour.link is not None:
-                self._hear(neighbour, neighbour.link, late, core.settings.peer_heartbeat_s)
+                self._check_liveness(
+                    neighbour, neighbour.link, late, core.settings.peer_heartbeat_s
+                )
             is_over = self._is_over(neighbour, core.settings.peer_grace_s)
             if is_over:
                 self._peers.end_neighbour(neighbour)
@@ -89,11 +93,11 @@ class FailureDetector:
                 core.loss_reports.note(f"events for {neighbour.name!r} were dropped")
         self._peers.go_round()
         self._peers.report_link_costs()
-        self._tell_place()
-        self.begin()
+        self._log_place()
+        self.schedule()
         return True
 
-    def _tell_place(self) -> None:
+    def _log_place(self) -> None:
         """Log another parent, or another root: as often as there is a look at all."""
         if self._hierarchy is None or not self._hierarchy.root:
             return
@@ -104,12 +108,12 @@ class FailureDetector:
 
     # --- everybody ---
 
-    def round(self, late: float) -> Iterator[int]:
+    def sweep(self, late: float) -> Iterator[int]:
         """One look at all there is, step by step; each says for how many steps it counts."""
         core = self._core
         for link, state in self._links.all():
             if self._links.get(link) is state:
-                self._look_at(link, state, late)
+                self._check_link(link, state, late)
             yield 1
         grace_s = core.settings.client_grace_s
         away = [each for each in core.sessions.values() if each.link is None]
@@ -123,7 +127,7 @@ class FailureDetector:
         self._peers.open_circles()
         self._publishing.publish_barrier.watch()
         self._publishing.multicasting.look()
-        yield from self._tell_lapses()
+        yield from self._report_losses()
         for subject, durable in list(core.durability.here.items()):
             if core.durability.here.get(subject) is durable and _lease_is_over(
                 durable, core.at.now
@@ -132,18 +136,18 @@ class FailureDetector:
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
                 core.end_lease(subject)
                 yield LEASE_STEPS
-        core.durability.cluster_state.again(core.at)
+        core.durability.cluster_state.tick(core.at)
         core.flush_warnings()
         self._publishing.times.keep()
 
-    def _tell_lapses(self) -> Iterator[int]:
+    def _report_losses(self) -> Iterator[int]:
         """Live events may have been lost: other brokers and clients here are told, once a look."""
         core = self._core
-        why, reasons = core.loss_reports.take(may_tell=self._loss_reports.due_at <= core.at.now)
+        why, reasons = core.loss_reports.take(may_report=self._loss_reports.due_at <= core.at.now)
         if why:
             core.report("warning", "events_lost", reason=why)
-            self._loss_reports.tell(core.at.now)
-            core.durability.cluster_state.lapse(why[:SHOWN_CHARS])
+            self._loss_reports.record(core.at.now)
+            core.durability.cluster_state.report_loss(why[:SHOWN_CHARS])
         if reasons:
             for session in list(core.sessions.values()):
                 if session.subscriptions:
@@ -153,7 +157,7 @@ class FailureDetector:
     def _is_over(self, party: PeerSession, grace: float) -> bool:
         return party.link is None and self._core.at.now - party.away_since > grace
 
-    def _look_at(self, link: int, state: Link, late: float) -> None:
+    def _check_link(self, link: int, state: Link, late: float) -> None:
         core, settings, party = self._core, self._core.settings, state.party
         if party is None:
             greeting_s = settings.greeting_s
@@ -168,9 +172,11 @@ class FailureDetector:
             self._links.hang_up(link, error)
             return
         if not isinstance(party, Neighbour):
-            self._hear(party, link, late, settings.heartbeat_s)
+            self._check_liveness(party, link, late, settings.heartbeat_s)
 
-    def _hear(self, party: PeerSession, link: int, late: float, heartbeat_s: float) -> None:
+    def _check_liveness(
+        self, party: PeerSession, link: int, late: float, heartbeat_s: float
+    ) -> None:
         """Ask whoever is silent, and give up the connection of one that is so for too long."""
         core, state = self._core, self._links.get(link)
         if state is None:

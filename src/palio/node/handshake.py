@@ -57,7 +57,7 @@ class Handshake:
             principal = core.authority.authenticate(hello.token, state.transport_name, core.at)
             self._greet_client(link, state, hello, principal)
         elif hello.role == "broker":
-            outcome = state.introduction.greeted(hello)
+            outcome = state.introduction.verify_hello(hello)
             if isinstance(outcome, Challenge):
                 core.out.append(Send(link, outcome))
             else:
@@ -124,7 +124,7 @@ class Handshake:
         if state.url and not (welcome.resumed or self._membership.dials(state.url)):
             self._links.close(link, Bye("closed", "the link is needed no longer"))
             return  # its link was removed while it was dialled
-        principal = state.introduction.answered(welcome)
+        principal = state.introduction.verify_welcome(welcome)
         known = core.neighbours.get(welcome.name)
         if (
             welcome.resumed
@@ -177,7 +177,7 @@ class Handshake:
         parents: tuple[str, ...] = ()
         heartbeat, grace = settings.heartbeat_s, settings.client_grace_s
         if not party.peer.is_client:
-            token, proof = state.introduction.answer(party.peer.name)
+            token, proof = state.introduction.token_and_proof(party.peer.name)
             heartbeat, grace = settings.peer_heartbeat_s, settings.peer_grace_s
             routing, parents = settings.routing_with(party.peer.name), settings.parents
         welcome = Welcome(

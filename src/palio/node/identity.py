@@ -40,12 +40,12 @@ NOBODY: Final = Nobody()
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
-def introduction_text(
+def handshake_text(
     signer: str, dialer: str, listener: str, dialer_nonce: str, listener_nonce: str
 ) -> bytes:
     """Return a text that proves, once signed, that `signer`, one of the two, has its key.
 
-    >>> introduction_text("a", "a", "b", "1", "2") == introduction_text("b", "a", "b", "1", "2")
+    >>> handshake_text("a", "a", "b", "1", "2") == handshake_text("b", "a", "b", "1", "2")
     False
     """
     parts = ("palio introduction 1", signer, dialer, listener, dialer_nonce, listener_nonce)

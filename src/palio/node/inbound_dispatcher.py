@@ -178,9 +178,9 @@ class InboundDispatcher:
             case Probed():
                 self._admin_queries.probed(neighbour, message)
             case Seek():
-                self._admin_queries.seeking.asked(neighbour, message)
+                self._admin_queries.seeking.receive_seek(neighbour, message)
             case Sought():
-                self._admin_queries.seeking.answered(neighbour, message)
+                self._admin_queries.seeking.receive_sought(neighbour, message)
 
     def _kept(self, neighbour: Neighbour, message: Carry | EntriesStored | Adopt) -> None:
         """Durable events on their way, or a durable subscription that is handed over."""

@@ -54,11 +54,11 @@ class Leaving:
         """Since when there is nothing here, and which entry came last before that."""
         self._unreached: tuple[str, ...] | None = None
         """Since then: the brokers that do not know it; None until that is found out."""
-        self._told: dict[Session, float] = {}
+        self._redirected: dict[Session, float] = {}
         """Clients that were asked to go, and when."""
-        self._went_at = 0.0
+        self._last_left_at = 0.0
         """When the last of them has gone, or the first could go."""
-        self._offered: dict[str, float] = {}
+        self._offered_at: dict[str, float] = {}
         """Durable subscriptions that were offered to a neighbour, and when."""
         self._turn = 0
         """Neighbours and addresses are taken in turn."""
@@ -79,7 +79,7 @@ class Leaving:
 
     def _begin(self) -> None:
         core = self._core
-        self.is_leaving, self._went_at = True, core.at.now
+        self.is_leaving, self._last_left_at = True, core.at.now
         core.durability.cluster_state.announce(LEAVING, filter="TRUE")
         core.report("info", "leaving")
 
@@ -91,13 +91,13 @@ class Leaving:
         is_waiting = self.is_leaving and not self._has_begun
         return is_waiting and self._core.router.is_in_order and not len(self._publish_barrier)
 
-    def go_on(self) -> None:
+    def redirect_if_ready(self) -> None:
         """The first clients go, if they may."""
         if self.is_ready:
-            self._let_go()
+            self._redirect_first()
 
-    def _let_go(self) -> None:
-        self._has_begun, self._went_at = True, self._core.at.now
+    def _redirect_first(self) -> None:
+        self._has_begun, self._last_left_at = True, self._core.at.now
         for _ in islice(self._redirect(), STEPS):
             pass
 
@@ -113,28 +113,28 @@ class Leaving:
         else:
             self._asker, self._is_drained = session, True
             self.begin()
-        session.say(self._core.out, Answer(request.id, self.left()))
+        session.say(self._core.out, Answer(request.id, self.remaining()))
 
     def _undo(self, reason: str) -> None:
         """The broker is in service again."""
         if self.is_leaving:
             self.is_leaving = self._has_begun = self._is_drained = self.is_done = False
             self._asker = None
-            self._told.clear()
-            self._offered.clear()
+            self._redirected.clear()
+            self._offered_at.clear()
             self._peers.step_aside(None)
             self._core.durability.cluster_state.announce(LEAVING)
             self._core.announce_log()
             self._core.report("info", "in_service", reason=reason)
 
-    def left(self) -> dict[str, Any]:
+    def remaining(self) -> dict[str, Any]:
         """Return how much is yet to be handed over, and to how many neighbours that could be."""
         core = self._core
         return {
             "clients": sum(each is not self._asker for each in core.sessions.values()),
             "durable_subscriptions": len(core.durability.here),
             "entries": core.durability.events.queues.entries,
-            "neighbours": len(self._takers()),
+            "neighbours": len(self._adopters()),
             "unreached": list(self._unreached or ()),
             "done": self.is_done,
         }
@@ -149,19 +149,19 @@ class Leaving:
             and not core.durability.here
             and not events.queues.entries
             and core.router.is_in_order
-            and core.durability.cluster_state.has_told_all
+            and core.durability.cluster_state.has_published_all
         )
         since = self._emptied
         if not is_empty or (since is not None and since[1] != events.log.last_offset):
             self._emptied = None
         elif since is None or self._unreached:
-            self._tell_empty()
+            self._confirm_empty()
         elif self._unreached is not None and core.at.now - since[0] >= QUIET_S and not self.is_done:
             self.is_done = True
             core.durability.cluster_state.announce(LOG)  # nothing is lost with it
             core.report("info", "drained")
 
-    def _tell_empty(self) -> None:
+    def _confirm_empty(self) -> None:
         """There is nothing here any more: find out who does not know that."""
         core = self._core
         emptied = self._emptied = (core.at.now, core.durability.events.log.last_offset)
@@ -182,12 +182,12 @@ class Leaving:
             or not any(
                 each.link is not None and each is not self._asker for each in core.sessions.values()
             )
-            or (self._has_begun and core.at.now - self._went_at > STALLED_S)
+            or (self._has_begun and core.at.now - self._last_left_at > STALLED_S)
         )
 
     # --- a look round ---
 
-    def look(self) -> Iterator[int]:
+    def sweep(self) -> Iterator[int]:
         """Tell and offer what is due, step by step."""
         if not self.is_leaving:
             return
@@ -196,8 +196,8 @@ class Leaving:
             self._asker = None
         if self._has_begun:
             yield from self._redirect()
-        elif self._core.at.now - self._went_at > STALLED_S:
-            self._let_go()
+        elif self._core.at.now - self._last_left_at > STALLED_S:
+            self._redirect_first()
         if self._is_drained:
             self._check_done()
             if self._asker is None and not self.is_done:
@@ -208,14 +208,16 @@ class Leaving:
     def _redirect(self) -> Iterator[int]:
         """Ask clients to go, and those again that are here still."""
         core, now = self._core, self._core.at.now
-        for session in [each for each in self._told if core.sessions.get(each.id) is not each]:
-            del self._told[session]
-            self._went_at = now
+        for session in [
+            each for each in self._redirected if core.sessions.get(each.id) is not each
+        ]:
+            del self._redirected[session]
+            self._last_left_at = now
         urls = self._urls()
         for session in list(core.sessions.values()):
-            is_due = now - self._told.get(session, -REDIRECT_AGAIN_S) >= REDIRECT_AGAIN_S
+            is_due = now - self._redirected.get(session, -REDIRECT_AGAIN_S) >= REDIRECT_AGAIN_S
             if is_due and session.link is not None and session is not self._asker:
-                self._told[session] = now
+                self._redirected[session] = now
                 self._turn += 1
                 turn = self._turn % max(1, len(urls))
                 session.say(core.out, Redirect((*urls[turn:], *urls[:turn])))
@@ -237,7 +239,7 @@ class Leaving:
 
     # --- durable subscriptions ---
 
-    def _takers(self) -> list[Neighbour]:
+    def _adopters(self) -> list[Neighbour]:
         """Neighbours that may receive everything, so that nothing is withheld from them."""
         core = self._core
         return [
@@ -252,20 +254,20 @@ class Leaving:
         """Offer durable subscriptions whose owners are away to neighbours in turn.
         One that was offered and is here still is offered to the next.
         """
-        core, now, takers = self._core, self._core.at.now, self._takers()
+        core, now, adopters = self._core, self._core.at.now, self._adopters()
         here = core.durability.here
-        self._offered = {each: at for each, at in self._offered.items() if each in here}
-        if not takers:
+        self._offered_at = {each: at for each, at in self._offered_at.items() if each in here}
+        if not adopters:
             return
         due = (
             each
             for each in list(here.values())
             if each.session is None
             and core.durability.lives_here(each.subject)
-            and now - self._offered.get(each.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
+            and now - self._offered_at.get(each.subject, -OFFER_AGAIN_S) >= OFFER_AGAIN_S
         )
         for durable in islice(due, ADOPTED_AT_ONCE):
-            self._offered[durable.subject] = now
+            self._offered_at[durable.subject] = now
             self._turn += 1
             bookmark = core.durability.bookmarks.get(durable.subject)
             claim = core.durability.events.claims.stored(durable.subject)
@@ -275,7 +277,7 @@ class Leaving:
                 else SessionEpoch(claim.client, claim.session_epoch)
             )
             offer = Adopt(durable.subject, durable.lease_s, session_epoch, bookmark)
-            takers[self._turn % len(takers)].say(core.out, offer)
+            adopters[self._turn % len(adopters)].say(core.out, offer)
             yield STEPS // ADOPTED_AT_ONCE
 
     def adopt(self, neighbour: Neighbour, offer: Adopt) -> None:

@@ -41,7 +41,7 @@ MAX_SESSIONS_OF_ONE: Final = 1_000
 """Sessions of a principal that shows who it is and whose grant says nothing of it: a hundred of
 them are needed to take up all of a broker's."""
 
-UNSEEN_BYTES: Final = 16 << 20
+UNACKED_BYTES: Final = 16 << 20
 """Bytes that a client may have been sent, answers included, before it acknowledges any of them."""
 
 ANSWERS_PART: Final = 4
@@ -129,7 +129,7 @@ ADOPTED_AT_ONCE: Final = 200
 """Durable subscriptions that are offered with one look round: each is written, told to all brokers,
 and followed by what waits for it."""
 
-MAX_ALLOWANCES: Final = 100_000
+MAX_RATE_LIMITERS: Final = 100_000
 """Principals without sessions whose rates are remembered; beyond, the one that left first begins a
 second again."""
 
@@ -149,17 +149,17 @@ MAX_OWN_BOOKMARKS_BYTES: Final = 4 << 20
 MAX_BOOKMARKS_BYTES: Final = 256 << 20
 """Bookmarks of all: a broker holds them in memory."""
 
-NEWS_AT_ONCE: Final = 4
+LINK_STATE_BURST: Final = 4
 """Lists of links that a broker sends at once: links that break, and those that replace them. More
 come together where it has many neighbours, and each of these gets the whole list each time."""
 
-NEWS_S: Final = 0.05
+LINK_STATE_INTERVAL_S: Final = 0.05
 """Seconds between them after that: far less than it takes to find out that a link is gone."""
 
-FACTS_AT_ONCE: Final = 8
+FACTS_BURST: Final = 8
 """So often a broker passes on at once what others say of the network."""
 
-FACTS_S: Final = 0.1
+FACTS_INTERVAL_S: Final = 0.1
 """Seconds between two times after that. A change of the network takes about a second to be found
 out, and facts cross it in a few of these."""
 
@@ -170,18 +170,18 @@ BEHIND_S: Final = 0.1
 """A broker whose alarms ring so late is behind with its work, and reports the network as seldom as
 it ever does; between the two it waits longer in proportion."""
 
-MAX_PAUSE_S: Final = 2.0
+MAX_INTERVAL_S: Final = 2.0
 """Seconds between two times then. A change crosses a network in a few of them, before events that
 wait for it (`HELD_BEATS`) go without."""
 
 MANY_BROKERS: Final = 30
 """The number of brokers from which each waits as long as that; fewer wait in proportion."""
 
-LAPSES_AT_ONCE: Final = 2
+LOSS_REPORT_BURST: Final = 2
 """LossReports that a broker reports, one with each look round: that something was lost, and later
 that all is well again."""
 
-MAX_LAPSES_S: Final = 5.0
+MAX_LOSS_REPORT_INTERVAL_S: Final = 5.0
 """Seconds between two more of them if it is behind."""
 
 MAX_BROKERS: Final = 10_000
@@ -219,12 +219,12 @@ a zone that was set wrong is less."""
 TIME_KEPT_S: Final = 10.0
 """How often the time of live publications is written down: that takes a sync."""
 
-REPEATED_AT_ONCE: Final = 500
+REPUBLISHED_PER_TICK: Final = 500
 """Facts that a broker which was outdone says again with one tick: to sign them takes 20 ms."""
 
-ASK_AGAIN_S: Final = 30.0
+RETRY_REJECTED_S: Final = 30.0
 """After so long a neighbour is asked again for the facts of an origin of which it said some that
 were refused: it, or the keys here, may have been behind."""
 
-KNOWN_AGAIN_S: Final = 10.0
+MIN_DIGEST_INTERVAL_S: Final = 10.0
 """Seconds between two requests for the facts by one neighbour; an honest one asks less often."""

@@ -12,20 +12,21 @@ from palio.node.links import Links
 from palio.node.peers import Peers
 from palio.protocol.messages import Bye
 
-PATIENCE_BEATS: Final = 5
-"""Heartbeats after which a link ends though ways may still lead over it: then there are no others,
+DRAIN_TIMEOUT_HEARTBEATS: Final = 5
+"""Heartbeats after which a link ends though ways may still lead over it: then there are no
+others,
 or the network has no rest."""
 
 
-class _Parting:
+class _Draining:
     """One that is under way."""
 
-    __slots__ = ("begun_at", "bye", "then")
+    __slots__ = ("bye", "on_done", "started_at")
 
-    def __init__(self, begun_at: float, bye: Bye, then: Callable[[], None]) -> None:
-        self.begun_at = begun_at
+    def __init__(self, started_at: float, bye: Bye, on_done: Callable[[], None]) -> None:
+        self.started_at = started_at
         self.bye = bye
-        self.then = then
+        self.on_done = on_done
 
 
 class LinkDrain:
@@ -35,45 +36,45 @@ class LinkDrain:
         self._core = core
         self._links = links
         self._peers = peers
-        self._open: dict[str, _Parting] = {}
+        self._draining: dict[str, _Draining] = {}
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._draining)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._open
+        return name in self._draining
 
-    def begin(self, name: str, bye: Bye, then: Callable[[], None]) -> None:
-        """End the link to a neighbour, once ways lead round it; then do something."""
-        self._open[name] = _Parting(self._core.at.now, bye, then)
+    def begin(self, name: str, bye: Bye, on_done: Callable[[], None]) -> None:
+        """End the link to a neighbour, once ways lead round it; on_done do something."""
+        self._draining[name] = _Draining(self._core.at.now, bye, on_done)
         self._peers.spare(name)
 
-    def stop(self, name: str) -> None:
+    def cancel(self, name: str) -> None:
         """The link stays after all."""
-        if self._open.pop(name, None) is not None:
+        if self._draining.pop(name, None) is not None:
             self._peers.spare_no_more(name)
 
-    def go_on(self) -> None:
+    def tick(self) -> None:
         """Time has passed: end those that can."""
         core = self._core
-        patience_s = PATIENCE_BEATS * core.settings.peer_heartbeat_s
-        for name, parting in list(self._open.items()):
+        timeout_s = DRAIN_TIMEOUT_HEARTBEATS * core.settings.peer_heartbeat_s
+        for name, draining in list(self._draining.items()):
             neighbour = core.neighbours.get(name)
-            age = core.at.now - parting.begun_at
-            is_ripe = age > 0 and core.router.is_in_order
-            if neighbour is not None and not is_ripe and age <= patience_s:
+            age = core.at.now - draining.started_at
+            is_ready = age > 0 and core.router.is_in_order
+            if neighbour is not None and not is_ready and age <= timeout_s:
                 continue
-            self.stop(name)
+            self.cancel(name)
             if neighbour is not None:
                 others = [
                     each.name
                     for each in core.neighbours.values()
                     if each.link is not None and each is not neighbour
                 ]
-                leads_round = name in core.durability.cluster_state.reached_over(others)
-                in_order = is_ripe and leads_round and not neighbour.queued_bytes
+                leads_round = name in core.durability.cluster_state.reachable_over(others)
+                in_order = is_ready and leads_round and not neighbour.queued_bytes
                 if neighbour.link is not None:
-                    bye = msgspec.structs.replace(parting.bye, in_order=in_order)
+                    bye = msgspec.structs.replace(draining.bye, in_order=in_order)
                     self._links.close(neighbour.link, bye)
                 self._peers.end_neighbour(neighbour, in_order=in_order)
-            parting.then()
+            draining.on_done()

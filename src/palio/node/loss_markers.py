@@ -96,7 +96,7 @@ class LossMarker(NamedTuple):
         """The same for those who may not know whose events they were."""
         return self._replace(publisher=ANYBODY, first_seq=0, last_seq=0, events=0)
 
-    def told(self, key: int, entry: int) -> tuple[Gaps, Deliver]:
+    def delivery_for(self, key: int, entry: int) -> tuple[Gaps, Deliver]:
         """As the durable subscription of this key is told of it: a gap, and an entry without
         events. To acknowledge that is to have learned of the gap.
         """

@@ -15,7 +15,8 @@ fact (`LOSS_REPORT`) to all others, which tell theirs:
    again. Once such waves are answered the broker looks whom it could not reach for a time, though
    they lived (`Absences`): only if there are any, something is noted.
 
-What is noted is informed when the waves are answered, and some looks later (`QUIET_LOOKS`), so that
+What is noted is informed when the waves are answered, and some looks later (`QUIET_SWEEPS`), so
+that
 one break is told once: its ends see it at different times, and other links take over later still.
 """
 
@@ -33,27 +34,28 @@ WAVES: Final = 2
 answered when those on the other side are known here, the second when what they call for is there.
 """
 
-QUIET_LOOKS: Final = 2
+QUIET_SWEEPS: Final = 2
 """Looks round between what is noted or heard and what is told of it: the ends of a link miss each
 other one look apart at the most, and a tree goes over to another link within one more."""
 
 MAX_REASONS: Final = 3
-"""So many of several reasons that come together are told: one break is seen by both of its ends."""
+"""So many of several reasons that come together are told: one break is seen by both of
+its ends."""
 
-PATIENT_LOOKS: Final = 10
+TIMEOUT_SWEEPS: Final = 10
 """Looks after which it is told though waves are open: they may never be answered."""
 
-Sound: TypeAlias = Callable[[Callable[[], None]], None]
+SendWave: TypeAlias = Callable[[Callable[[], None]], None]
 """Send a wave, and call back once it is answered."""
 
 
-class Missed(Enum):
+class Affected(Enum):
     """Brokers that may have missed something while they could not reach each other."""
 
-    NOBODY = 0
-    HERE = 1
+    NONE = 0
+    LOCAL = 1
     """Those of this broker alone: clients that came before it had met its network."""
-    EVERYBODY = 2
+    ALL = 2
 
 
 class Absences:
@@ -62,19 +64,19 @@ class Absences:
     missed anything.
 
     >>> away = Absences(lambda broker: {broker})
-    >>> away.look({"b2", "b3"}), away.look({"b2"}), away.judge()
-    (None, None, (<Missed.NOBODY: 0>, []))
-    >>> away.look({"b2", "b3"}), away.judge(), away.judge()
-    (None, (<Missed.EVERYBODY: 2>, ['b3']), (<Missed.NOBODY: 0>, []))
+    >>> away.update({"b2", "b3"}), away.update({"b2"}), away.judge()
+    (None, None, (<Affected.NONE: 0>, []))
+    >>> away.update({"b2", "b3"}), away.judge(), away.judge()
+    (None, (<Affected.ALL: 2>, ['b3']), (<Affected.NONE: 0>, []))
     """
 
-    def __init__(self, together: Callable[[str], Collection[str]]) -> None:
-        self._together = together
+    def __init__(self, reached_without_self: Callable[[str], Collection[str]]) -> None:
+        self._reached_without_self = reached_without_self
         """Whom a broker reaches by ways that do not lead through this one."""
         self._reached: frozenset[str] = frozenset()
-        self._cut: set[str] = set()
+        self._lost: set[str] = set()
         """Those that could be reached, and then not."""
-        self._unmet: set[str] = set()
+        self._not_yet_met: set[str] = set()
         """Those that are known from an earlier incarnation of this broker, and were not reached in
         this one."""
         self._is_alone = True
@@ -84,45 +86,45 @@ class Absences:
 
     def begin(self, known: Iterable[str]) -> None:
         """This broker starts, and knows these."""
-        self._unmet.update(known)
+        self._not_yet_met.update(known)
 
-    def renew(self, brokers: Collection[str]) -> None:
+    def forget(self, brokers: Collection[str]) -> None:
         """Some were restarted."""
         self._reached = self._reached.difference(brokers)
-        self._cut.difference_update(brokers)
-        self._unmet.difference_update(brokers)
+        self._lost.difference_update(brokers)
+        self._not_yet_met.difference_update(brokers)
 
-    def look(self, reached: AbstractSet[str]) -> None:
+    def update(self, reached: AbstractSet[str]) -> None:
         """Ways may be others: these can be reached now."""
-        self._cut.update(self._reached - reached)
+        self._lost.update(self._reached - reached)
         self._reached = frozenset(reached)
 
-    def join(self, *, has_published: bool) -> None:
+    def tables_in_force(self, *, has_published: bool) -> None:
         """Tables are in force: who is reached gets what is published here from now on."""
         if self._is_alone and self._reached:
             self._is_alone, self._took_alone = False, has_published
 
-    def judge(self) -> tuple[Missed, list[str]]:
+    def judge(self) -> tuple[Affected, list[str]]:
         """Return those that missed something by the absence of those that are back, and these."""
-        back, met = self._cut & self._reached, self._unmet & self._reached
-        self._cut -= back
-        self._unmet -= met
+        back, met = self._lost & self._reached, self._not_yet_met & self._reached
+        self._lost -= back
+        self._not_yet_met -= met
         took_alone, self._took_alone = self._took_alone, False
         if back or took_alone:
-            return Missed.EVERYBODY, sorted(back or self._reached)
+            return Affected.ALL, sorted(back or self._reached)
         if not met:
-            return Missed.NOBODY, []
+            return Affected.NONE, []
         one = min(met)
-        is_one_part = met <= {one, *self._together(one)}
-        return Missed.HERE if is_one_part else Missed.EVERYBODY, sorted(met)
+        is_one_part = met <= {one, *self._reached_without_self(one)}
+        return Affected.LOCAL if is_one_part else Affected.ALL, sorted(met)
 
 
 class LossReports:
     """Losses of events that one broker has yet to report.
 
     >>> answers = []
-    >>> loss_reports = LossReports("b1", answers.append, lambda: None, lambda: (Missed.NOBODY, []))
-    >>> loss_reports.ways_changed("a link is gone")
+    >>> loss_reports = LossReports("b1", answers.append, lambda: None, lambda: (Affected.NONE, []))
+    >>> loss_reports.paths_changed("a link is gone")
     >>> answers.pop()(), answers.pop()()
     (None, None)
     >>> [loss_reports.take() for look in range(4)]
@@ -132,20 +134,20 @@ class LossReports:
     def __init__(
         self,
         name: str,
-        sound: Sound,
-        whole: Callable[[], None],
-        judge: Callable[[], tuple[Missed, list[str]]],
+        send_wave: SendWave,
+        on_settled: Callable[[], None],
+        judge: Callable[[], tuple[Affected, list[str]]],
     ) -> None:
         self._name = name
-        self._sound = sound
-        self._whole = whole
+        self._send_wave = send_wave
+        self._on_settled = on_settled
         """Called when all waves are answered."""
         self._judge = judge
         self._noted = 0
         """The number of the look that is next since there is something that other brokers are to
         be told; 0 if there is nothing..."""
         self._why = ""
-        self._heard = 0
+        self._here = 0
         """...and the same of clients here..."""
         self._reasons: dict[str, None] = {}
         """...who are told these."""
@@ -164,66 +166,66 @@ class LossReports:
         if not self._noted:
             self._noted, self._why = 1, why
 
-    def hear(self, reason: str) -> None:
+    def note_here(self, reason: str) -> None:
         """Clients here may have missed something."""
-        self._heard = self._heard or 1
+        self._here = self._here or 1
         if len(self._reasons) < MAX_REASONS:
             self._reasons[reason] = None
 
-    def ways_changed(self, why: str) -> None:
+    def paths_changed(self, why: str) -> None:
         """Events take other ways from now on, and routing tables are on theirs."""
         self.note(why)
         self._is_astray = True
-        self.joined()
+        self.peer_joined()
 
-    def joined(self) -> None:
+    def peer_joined(self) -> None:
         """A neighbour is there: it is found out who had missed it, once tables are in force."""
         self._joined = 0
         self._waves = WAVES
         if not self._is_open:
             self._send()
 
-    def take(self, *, may_tell: bool = True) -> tuple[str, str]:
+    def take(self, *, may_report: bool = True) -> tuple[str, str]:
         """At each look round: why other brokers are to be told now, if they are and that may be,
         and what clients here are told, if they are.
         """
-        if self._joined > QUIET_LOOKS:
-            self._find_out()
-        is_news = may_tell and self._noted > (PATIENT_LOOKS if self._is_open else QUIET_LOOKS)
-        is_told = self._heard > QUIET_LOOKS
+        if self._joined > QUIET_SWEEPS:
+            self._judge_absences()
+        is_news = may_report and self._noted > (TIMEOUT_SWEEPS if self._is_open else QUIET_SWEEPS)
+        is_told = self._here > QUIET_SWEEPS
         self._noted = 0 if is_news else self._noted + bool(self._noted)
-        self._heard = 0 if is_told else self._heard + bool(self._heard)
+        self._here = 0 if is_told else self._here + bool(self._here)
         self._joined += bool(self._joined)
         reasons = "; ".join(self._reasons) if is_told else ""
         if is_told:
             self._reasons = {}
         if is_news:
-            self.hear(f"{self._name} says: {self._why}")
+            self.note_here(f"{self._name} says: {self._why}")
         return self._why if is_news else "", reasons
 
     def _send(self) -> None:
         self._waves -= 1
         self._is_open = True
-        self._sound(self._answered)
+        self._send_wave(self._answered)
 
     def _answered(self) -> None:
         self._is_open = False
         if self._waves:
             self._send()
             return
-        self._whole()
+        self._on_settled()
         self._joined = 1
         if self._is_astray:
             self.note("events took other ways")
         self._is_astray = False
 
-    def _find_out(self) -> None:
+    def _judge_absences(self) -> None:
         """Release those that have missed something: they have waited, and are informed now."""
         self._joined = 0
         missed, back = self._judge()
-        if missed is Missed.EVERYBODY:
+        if missed is Affected.ALL:
             self.note(f"no way led to {', '.join(back)[:SHOWN_CHARS]}")
-            self._noted = QUIET_LOOKS + 1
-        elif missed is Missed.HERE:
-            self.hear(f"{self._name} says: it had not met {', '.join(back)[:SHOWN_CHARS]} yet")
-            self._heard = QUIET_LOOKS + 1
+            self._noted = QUIET_SWEEPS + 1
+        elif missed is Affected.LOCAL:
+            self.note_here(f"{self._name} says: it had not met {', '.join(back)[:SHOWN_CHARS]} yet")
+            self._here = QUIET_SWEEPS + 1

@@ -34,7 +34,7 @@ from palio.protocol.addresses import parse_address
 from palio.protocol.failures import error_of, failure
 from palio.protocol.messages import AddPeer, Answer, Bye, Failed, Failure, RemovePeer
 
-ADD_BEATS: Final = 10
+ADD_TIMEOUT_HEARTBEATS: Final = 10
 """Heartbeats for which a broker that takes connections may keep silent until it is given up."""
 
 
@@ -104,16 +104,16 @@ class Membership:
             raise LimitExceeded("brokers that were added", limit="MAX_PEERS", maximum=MAX_PEERS)
         name = self._names.get(url, "") or self._neighbour_at(url)
         if name in self._link_drain:
-            raise _ending(name)
+            raise _draining_error(name)
         for each in self._removed_at(url):
             del self._removed[each]
-        patience_s = ADD_BEATS * core.settings.peer_heartbeat_s
-        self._adding[url] = _Adding(session, request.id, core.at.now + patience_s)
+        timeout_s = ADD_TIMEOUT_HEARTBEATS * core.settings.peer_heartbeat_s
+        self._adding[url] = _Adding(session, request.id, core.at.now + timeout_s)
         self._peer_discovery.kept.add(url)
-        core.out.append(Dial(self._written(url), name))  # it may be dialled already
+        core.out.append(Dial(self._dialed_form(url), name))  # it may be dialled already
         if self._is_up(name):
             self._names[url] = name
-            self._up(url, name)
+            self._complete(url, name)
 
     def _remove(self, session: Session, request: RemovePeer) -> None:
         """Part from a neighbour once ways lead round it, and answer then. Who is away
@@ -121,20 +121,20 @@ class Membership:
         """
         core, name = self._core, request.name
         if name not in core.neighbours:
-            if self._dialled_at(name):
-                self._parted(session, request)
+            if self._dialed_at(name):
+                self._on_drained(session, request)
                 return
             known = ", ".join(sorted(core.neighbours)) or "none"
             raise InvalidInput(f"{name!r:.80} is no neighbour of {core.name!r}; there are: {known}")
         if name in self._link_drain:
             raise InvalidInput(f"the link to {name!r} is about to end")
         core.report("info", "removing", peer=name, by=session.owner)
-        done = partial(self._parted, session, request)
+        done = partial(self._on_drained, session, request)
         bye = Bye("removed", f"{core.name!r} was told to part from {name!r}")
         self._link_drain.begin(name, bye, done)
 
-    def _parted(self, session: Session, request: RemovePeer) -> None:
-        urls = self._shun(request.name)
+    def _on_drained(self, session: Session, request: RemovePeer) -> None:
+        urls = self._block(request.name)
         self._removed[request.name] = urls
         if len(self._removed) > MAX_PEERS:
             del self._removed[next(iter(self._removed))]
@@ -164,15 +164,15 @@ class Membership:
             if url in urls or url == str(address_of(name))
         ]
 
-    def _shun(self, name: str) -> list[str]:
+    def _block(self, name: str) -> list[str]:
         """Dial a broker no more; the addresses at which it was dialled."""
-        self._peer_discovery.shun(name)
-        urls = self._dialled_at(name)
+        self._peer_discovery.block(name)
+        urls = self._dialed_at(name)
         for url in urls:
-            self._drop(url)
+            self._stop_dialing(url)
         return urls
 
-    def _dialled_at(self, name: str) -> list[str]:
+    def _dialed_at(self, name: str) -> list[str]:
         """Where a broker has answered, or says that it is."""
         said = str(self._core.address_book.of(name) or "")
         known = dict.fromkeys((*self._names, *self._configured, *self._added))
@@ -217,7 +217,7 @@ class Membership:
                 f"{name!r} was removed from the neighbours of {self._core.name!r}; "
                 "palio peer add it there"
             )
-        self._peer_discovery.shunned.pop(name, None)
+        self._peer_discovery.blocked_peers.pop(name, None)
 
     def dials(self, url: str) -> bool:
         """Return whether an address is to be dialled, still."""
@@ -231,53 +231,53 @@ class Membership:
             url = str(parse_address(link.url))
             self._names[url] = link.party.peer.name
             if url in self._adding:
-                self._up(url, link.party.peer.name)
+                self._complete(url, link.party.peer.name)
 
     def unreachable(self, url: str, reason: str) -> None:
         """Nobody could be connected to at an address."""
-        self._failed(url, Unreachable(f"{url} cannot be reached: {reason[:REASON_CHARS]}"))
+        self._fail(url, Unreachable(f"{url} cannot be reached: {reason[:REASON_CHARS]}"))
 
-    def refused(self, link: Link, error: PalioError) -> None:
+    def rejected_here(self, link: Link, error: PalioError) -> None:
         """This broker does not want who answers at an address."""
-        self._failed(link.url, error)
+        self._fail(link.url, error)
 
-    def turned_away(self, link: Link, bye: Bye) -> None:
+    def rejected_by_peer(self, link: Link, bye: Bye) -> None:
         """The other end does not want this broker, or ends the link for good."""
         if bye.code == "removed" and link.party is not None:
-            self._shun(link.party.peer.name)
+            self._block(link.party.peer.name)
         elif bye.code != "duplicate":
             why = f"{link.url} refuses: {bye.reason[:REASON_CHARS]}"
-            self._failed(link.url, error_of(Failure(bye.code, why)))
+            self._fail(link.url, error_of(Failure(bye.code, why)))
 
-    def look(self) -> None:
+    def tick(self) -> None:
         """Time has passed. Who is to be added may have dialled this broker meanwhile."""
         for url, adding in list(self._adding.items()):
             name = self._linked_at(url)
             if name:
                 self._names[url] = name
-                self._up(url, name)
+                self._complete(url, name)
             elif self._core.at.now > adding.until:
-                self._failed(url, Unreachable(f"{url} does not answer as a broker does"))
+                self._fail(url, Unreachable(f"{url} does not answer as a broker does"))
 
     @property
     def is_waiting(self) -> bool:
         """True if somebody waits for a link."""
         return bool(self._adding)
 
-    def _up(self, url: str, name: str) -> None:
+    def _complete(self, url: str, name: str) -> None:
         if name in self._link_drain:
-            self._failed(url, _ending(name))
+            self._fail(url, _draining_error(name))
             return
         adding = self._adding.pop(url)
         self._removed.pop(name, None)
         if url not in self._configured:
             self._added[url] = None
-            self._remember()
+            self._store_added()
         self._core.report("info", "added", peer=name, url=url, by=adding.session.owner)
         told = {"peer": name, "url": url, "remembered": self._core.settings.has_disk}
         self._answer(adding.session, adding.id, told)
 
-    def _failed(self, url: str, error: PalioError) -> None:
+    def _fail(self, url: str, error: PalioError) -> None:
         address = str(parse_address(url)) if url else ""
         adding = self._adding.pop(address, None)
         if adding is None:
@@ -289,30 +289,30 @@ class Membership:
         if self._core.sessions.get(adding.session.id) is adding.session:
             adding.session.say(self._core.out, Failed(adding.id, failure(error)))
 
-    def _drop(self, url: str) -> None:
+    def _stop_dialing(self, url: str) -> None:
         """Dial an address no longer."""
-        self._core.out.append(StopDialing(self._written(url)))
+        self._core.out.append(StopDialing(self._dialed_form(url)))
         self._names.pop(url, None)
         if url in self._added:
             del self._added[url]
             self._peer_discovery.kept.discard(url)
-            self._remember()
+            self._store_added()
 
-    def _written(self, url: str) -> str:
+    def _dialed_form(self, url: str) -> str:
         """An address as it is dialled."""
         return self._configured.get(url, url)
 
-    def _remember(self) -> None:
+    def _store_added(self) -> None:
         self._cluster_state.announce(PEERS, filter=" ".join(self._added))
 
     def _answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
         """Answer once it is on the disk whom this broker is to dial."""
-        self._core.when_written(partial(self._say, session, id, data))
+        self._core.when_written(partial(self._send_answer, session, id, data))
 
-    def _say(self, session: Session, id: int, data: dict[str, Any]) -> None:
+    def _send_answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
         if self._core.sessions.get(session.id) is session:
             session.say(self._core.out, Answer(id, data))
 
 
-def _ending(name: str) -> InvalidInput:
+def _draining_error(name: str) -> InvalidInput:
     return InvalidInput(f"the link to {name!r} is about to end; add it after that")

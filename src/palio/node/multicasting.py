@@ -24,7 +24,7 @@ from palio.multicast.outflows import Outflows, Said
 from palio.node.addressed_forwarding import AddressedForwarding
 from palio.node.core import Core
 from palio.node.effects import Cast, Tune
-from palio.node.fact_verifier import PART, RETIRED
+from palio.node.fact_verifier import PART, REMOVED
 from palio.node.limits import MEMORY_BYTES
 from palio.node.participants import Participants, text_of
 from palio.node.sessions import Neighbour
@@ -97,8 +97,8 @@ class Multicasting:
             return
         for name in self.participants.learn(each for each in known if each.origin != self.name):
             self._meet(name)
-        if any(each.subject.startswith(RETIRED) for each in known):
-            for name in self._core.durability.cluster_state.retired & self.participants.keys():
+        if any(each.subject.startswith(REMOVED) for each in known):
+            for name in self._core.durability.cluster_state.removed & self.participants.keys():
                 del self.participants[name]
                 self._out.end(name)
         if is_other and self._incarnation:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from palio.errors import IllegalMessage, InvalidInput
-from palio.node.fact_verifier import RETIRED, TOKEN, is_subscription
+from palio.node.fact_verifier import REMOVED, TOKEN, is_subscription
 from palio.protocol.messages import (
     Carry,
     Digest,
@@ -49,9 +49,9 @@ def check_names(sender: str, message: Message) -> None:
             case Digest(versions):
                 _check((_BROKER, name) for name in versions)
             case Forward():
-                _check((_BROKER, name) for name in _named(message))
+                _check((_BROKER, name) for name in _in_forward(message))
             case Carry() | EntriesStored():
-                _check(_on_a_way(message))
+                _check(_in_custody(message))
             case Probe():
                 _check((_BROKER, name) for name in message.path)
             case FlowStands() | Heard():
@@ -62,17 +62,17 @@ def check_names(sender: str, message: Message) -> None:
         raise IllegalMessage(sender, str(error)) from None
 
 
-def _named(message: Forward) -> list[str]:
+def _in_forward(message: Forward) -> list[str]:
     path = () if message.detour is None else message.detour.path
     return [*path, message.source] if message.source else [*path]
 
 
 def _check(named: Iterable[tuple[str, str]]) -> None:
     for what, name in named:
-        _known_good(name, what)
+        _check_cached(name, what)
 
 
-_known_good: Final = lru_cache(maxsize=1 << 14)(check_name)
+_check_cached: Final = lru_cache(maxsize=1 << 14)(check_name)
 """A network has few names, and says them again and again. What is refused is not kept."""
 
 
@@ -99,13 +99,13 @@ def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
             continue  # in the place of links it has the token, which verifies itself
         for name in fact.links:
             yield _BROKER, name
-        if fact.subject.startswith(RETIRED):
-            yield _BROKER, fact.subject.removeprefix(RETIRED)
+        if fact.subject.startswith(REMOVED):
+            yield _BROKER, fact.subject.removeprefix(REMOVED)
         elif is_subscription(fact.subject):
             yield from _in_subjects((fact.subject,))
 
 
-def _on_a_way(message: Carry | EntriesStored) -> Iterator[tuple[str, str]]:
+def _in_custody(message: Carry | EntriesStored) -> Iterator[tuple[str, str]]:
     yield _BROKER, message.origin
     yield _BROKER, message.home
     if isinstance(message, Carry):

@@ -21,7 +21,7 @@ from palio.node.authority import Authority, OpenAuthority, Principal
 from palio.node.cancelling import Cancelling
 from palio.node.core import Core
 from palio.node.effects import Answered, Close, Effect, Moment, Send, Store
-from palio.node.failure_detector import TICKS_A_HEARTBEAT, FailureDetector
+from palio.node.failure_detector import CHECKS_PER_HEARTBEAT, FailureDetector
 from palio.node.handshake import Handshake
 from palio.node.host import numbered_ids
 from palio.node.identity import NOBODY, Identity
@@ -137,7 +137,7 @@ class Node:
             self._peers.leaving,
             self._core.table_sync.waiting,
             self._cancelling.unfinished,
-            self._publishing.reroutes.waiting,
+            self._publishing.reroutes.pending,
         )
         """Work queues, of which every `tick` handles a slice."""
         self._link_state_batcher = LinkStateBatcher(self._core)
@@ -174,7 +174,7 @@ class Node:
     def _is_expendable(self) -> bool:
         """True if no other broker loses events or updates once this one is gone."""
         has_backlog = any(peer.queued_bytes for peer in self._core.neighbours.values())
-        has_backlog = has_backlog or bool(self._publishing.reroutes.waiting)
+        has_backlog = has_backlog or bool(self._publishing.reroutes.pending)
         return self.is_leaving and self._is_bypassed and not has_backlog
 
     def principal(self, link: int) -> Principal:
@@ -197,9 +197,9 @@ class Node:
         """Begin, with the content of the journal."""
         core = self._core
         core.at = at
-        self.wake_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+        self.wake_at = at.now + core.settings.heartbeat_s / CHECKS_PER_HEARTBEAT
         self._next_sweep_at = self.wake_at
-        self._failure_detector.begin()
+        self._failure_detector.schedule()
         self._peer_discovery.begin()
         self._membership.begin()
         core.durability.cluster_state.begin(at.wall_us)
@@ -244,7 +244,7 @@ class Node:
     def reachable_at(self, url: str, at: Moment) -> list[Effect]:
         """Announce this broker's address to all others; empty if it has none."""
         self._core.at = at
-        self._core.address_book.tell(url)
+        self._core.address_book.announce(url)
         return self._effects()
 
     def receive(
@@ -264,7 +264,7 @@ class Node:
                 self._handle_uncounted(link, state, message)
             except PalioError as error:
                 core.has_follow_up = True
-                self._membership.refused(state, error)
+                self._membership.rejected_here(state, error)
                 self._links.hang_up(link, error)
         else:
             try:
@@ -331,7 +331,7 @@ class Node:
         """Do the work that is due. A sweep runs in slices, so that other inputs get their turn."""
         core = self._core
         core.at = at
-        core.lag.note(at.now - self.wake_at, at.now, core.durability.cluster_state.heard_of)
+        core.lag.note(at.now - self.wake_at, at.now, core.durability.cluster_state.broker_count)
         events = core.durability.events
         is_due = events.wake_at <= at.now
         if is_due:
@@ -339,7 +339,7 @@ class Node:
         is_due = self._publishing.multicasting.tick() or is_due
         is_due = self._failure_detector.tick() or is_due
         is_due = self._peer_discovery.tick() or is_due
-        self._membership.look()
+        self._membership.tick()
         composites = core.assembling.advance(at)
         if composites is not None:
             is_due = True
@@ -347,17 +347,17 @@ class Node:
         if self._has_unfinished:
             is_due = True
             self._publishing.publish_barrier.send_some()
-            self._publishing.reroutes.go_on()
+            self._publishing.reroutes.send_next()
             self._peers.let_go()
-            core.table_sync.go_on()
+            core.table_sync.send_next()
             self._cancelling.do_slice()
-            self._leaving.go_on()
+            self._leaving.redirect_if_ready()
         if is_due and at.now < self._next_sweep_at:
             self.wake_at = at.now if self._sweep else self._next_sweep_at
             return self._effects()
         if self._sweep is None:
             late = max(0.0, at.now - self._next_sweep_at)
-            self._sweep = chain(self._failure_detector.round(late=late), self._leaving.look())
+            self._sweep = chain(self._failure_detector.sweep(late=late), self._leaving.sweep())
         self.wake_at = at.now
         done = 0
         for steps in self._sweep:
@@ -366,7 +366,7 @@ class Node:
                 break
         else:
             self._sweep = None
-            self._next_sweep_at = at.now + core.settings.heartbeat_s / TICKS_A_HEARTBEAT
+            self._next_sweep_at = at.now + core.settings.heartbeat_s / CHECKS_PER_HEARTBEAT
             self.wake_at = self._next_sweep_at
         return self._effects()
 
@@ -425,7 +425,7 @@ class Node:
             core.report("warning", "turned_away", reason=bye.reason[:REASON_CHARS])
         if bye.code in ("closed", "removed") and party is not None:
             self._peers.left(party, in_order=bye.in_order)
-        self._membership.turned_away(state, bye)
+        self._membership.rejected_by_peer(state, bye)
         self._links.lost(link)
         core.out.append(Close(link, bye.code))
 
@@ -458,7 +458,7 @@ class Node:
     def _follow_up(self) -> None:
         """Settle the consequences of the input beyond its own effects, and set the next alarm."""
         core = self._core
-        self._link_state_batcher.look()
+        self._link_state_batcher.send_due()
         core.settle_up()
         core.fact_batcher.send_due(core.at.now)
         if self._has_unfinished:

@@ -22,7 +22,7 @@ import msgspec
 from palio.errors import IllegalMessage, NotAuthenticated
 from palio.node.authority import NO_BROKER, OpenAuthority, Principal
 from palio.node.core import Core
-from palio.node.identity import introduction_text
+from palio.node.identity import handshake_text
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import Challenge, Hello, Welcome
 
@@ -30,14 +30,14 @@ from palio.protocol.messages import Challenge, Hello, Welcome
 class PeerAuthentication:
     """One greeting between this broker and another, on one connection."""
 
-    __slots__ = ("_core", "_nonce", "_said", "_theirs")
+    __slots__ = ("_core", "_hello", "_nonce", "_peer_nonce")
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._nonce = ""
         """Ours."""
-        self._said: Hello | None = None
-        self._theirs = ""
+        self._hello: Hello | None = None
+        self._peer_nonce = ""
 
     @property
     def is_open(self) -> bool:
@@ -50,7 +50,7 @@ class PeerAuthentication:
         """The first word."""
         core = self._core
         self._nonce = core.new_id()
-        self._said = Hello(
+        self._hello = Hello(
             "broker",
             core.name,
             PROTOCOL_VERSION,
@@ -64,58 +64,58 @@ class PeerAuthentication:
             seeks=seeks,
             parents=core.settings.parents,
         )
-        return self._said
+        return self._hello
 
     def prove(self, challenge: Challenge) -> Hello:
         """The same word again, with the proof that was asked for; once."""
-        core, said = self._core, self._said
-        if said is None or not said.token or self._theirs:
+        core, said = self._core, self._hello
+        if said is None or not said.token or self._peer_nonce:
             raise IllegalMessage(challenge.name, "a Challenge that nothing asked for")
         if not challenge.nonce or challenge.name == core.name:
             raise IllegalMessage(challenge.name, "a Challenge without a nonce, or in our own name")
-        self._theirs = challenge.nonce
-        text = introduction_text(core.name, core.name, challenge.name, self._nonce, challenge.nonce)
+        self._peer_nonce = challenge.nonce
+        text = handshake_text(core.name, core.name, challenge.name, self._nonce, challenge.nonce)
         return msgspec.structs.replace(said, proof=core.identity.sign(text))
 
-    def answered(self, welcome: Welcome) -> Principal:
+    def verify_welcome(self, welcome: Welcome) -> Principal:
         """Identify the party that answered. `NotAuthenticated` if it does not prove itself."""
         core = self._core
         if core.name == welcome.name:
             raise IllegalMessage(welcome.name, "it has the name of this broker")
-        principal = self._broker(welcome.name, welcome.token)
+        principal = self._authenticate(welcome.name, welcome.token)
         if principal.key:
-            text = introduction_text(
-                welcome.name, core.name, welcome.name, self._nonce, self._theirs
+            text = handshake_text(
+                welcome.name, core.name, welcome.name, self._nonce, self._peer_nonce
             )
             core.authority.verified(welcome.token, text, welcome.proof, core.at)
         return principal
 
     # --- who listens ---
 
-    def greeted(self, hello: Hello) -> Principal | Challenge:
+    def verify_hello(self, hello: Hello) -> Principal | Challenge:
         """Identify the party that dialled, or ask for a proof. `NotAuthenticated` for no broker."""
         core = self._core
         if hello.name == core.name:
             raise IllegalMessage(hello.name, f"it is called {core.name!r}, as this broker is")
-        principal = self._broker(hello.name, hello.token)
+        principal = self._authenticate(hello.name, hello.token)
         if principal.key:
             if not self._nonce:
                 self._nonce = core.new_id()
                 return Challenge(core.name, self._nonce)
-            text = introduction_text(hello.name, hello.name, core.name, hello.nonce, self._nonce)
+            text = handshake_text(hello.name, hello.name, core.name, hello.nonce, self._nonce)
             core.authority.verified(hello.token, text, hello.proof, core.at)
-        self._theirs = hello.nonce
+        self._peer_nonce = hello.nonce
         return principal
 
-    def answer(self, dialer: str) -> tuple[str, bytes]:
+    def token_and_proof(self, dialer: str) -> tuple[str, bytes]:
         """Return what this broker shows to one that has dialled it: token and proof."""
         core = self._core
-        text = introduction_text(core.name, dialer, core.name, self._theirs, self._nonce)
+        text = handshake_text(core.name, dialer, core.name, self._peer_nonce, self._nonce)
         return core.identity.token, core.identity.sign(text)
 
     # --- both ---
 
-    def _broker(self, name: str, token: str) -> Principal:
+    def _authenticate(self, name: str, token: str) -> Principal:
         """The broker that a token names, which has yet to prove that it has the key."""
         core = self._core
         if not self.is_open and not (token and core.identity.token):

@@ -10,9 +10,11 @@ their links that a `PeerDiscovery` has made (`FOUND`).
 2. Of brokers that reach each other and miss the same neighbour one begins. The others wait for some
    heartbeats.
 3. An announced address may be false. The broker that answers must have the expected name. Of
-   `CALLS` addresses at a time each is dialled `TRIES` times or for `CALL_BEATS`, then rests for
+   `CALLS` addresses at a time each is dialled `TRIES` times or for `CALL_HEARTBEATS`, then rests
+   for
    `REST_S`, and longer each time. After the first `FAST_CALLS` there is one a second.
-4. A broker accepts such a call only from one that it cannot reach itself, and at most `TAKEN` in a
+4. A broker accepts such a call only from one that it cannot reach itself, and at most
+   `MAX_ACCEPTED_CALLS` in a
    heartbeat: all lost brokers dial the one that is back, though one link leads to all of them.
 5. A link that was found is a stand-in (a fallback link). Once no broker is missed, it ends if its
    other end can be reached without it (`palio.node.link_drain`). Where several stand in for each
@@ -48,7 +50,7 @@ CALLS: Final = 2
 TRIES: Final = 3
 """Attempts at an address before others have their turn..."""
 
-CALL_BEATS: Final = 5
+CALL_HEARTBEATS: Final = 5
 """...or this number of heartbeats, if it accepts connections and sends nothing."""
 
 REST_S: Final = 2.0
@@ -63,21 +65,21 @@ FAST_CALLS: Final = 10
 PACE_S: Final = 1.0
 """Seconds between two of those after them."""
 
-TAKEN: Final = 3
+MAX_ACCEPTED_CALLS: Final = 3
 """Calls of other brokers' `PeerDiscovery` that a broker accepts in a heartbeat."""
 
-MAX_WAIT_BEATS: Final = 10
+MAX_WAIT_HEARTBEATS: Final = 10
 """Heartbeats that a broker waits for others that miss the same neighbour and may find it a way."""
 
-STEADY_BEATS: Final = 3
+STABLE_HEARTBEATS: Final = 3
 """Heartbeats for which no broker was missed before a stand-in ends."""
 
-CHECKS_A_HEARTBEAT: Final = 5
+CHECKS_PER_HEARTBEAT: Final = 5
 
-FEW: Final = 3
+MAX_LOST_CONSIDERED: Final = 3
 """Of many neighbours that are lost at once, those that are considered."""
 
-NO_REST: Final = (0.0, 0.0)
+_NO_REST: Final = (0.0, 0.0)
 
 MAX_CANDIDATES: Final = 50
 """Brokers, in the order in which they are dialled, whose addresses are read at once."""
@@ -112,22 +114,22 @@ class PeerDiscovery:
         )
         self.kept = {str(parse_address(url)) for url in settings.peers}
         """Addresses that are dialled whether or not a broker is missed."""
-        self.shunned: dict[str, None] = {}
+        self.blocked_peers: dict[str, None] = {}
         """Brokers that this one must not be linked to."""
-        self._is_stand_in: dict[str, bool] = {}
+        self._is_fallback: dict[str, bool] = {}
         """By neighbour that this broker has or had, true if the link to it is a stand-in."""
-        self._missed: dict[str, float] = {}
+        self._down_since: dict[str, float] = {}
         """By neighbour that is not connected, the time since when."""
         self._calls: dict[str, _Call] = {}
         """By name, brokers that are dialled."""
         self._rests: dict[str, tuple[float, float]] = {}
         """By broker that is not dialled for a while, the end of that time, and its length."""
-        self._accepted_at: deque[float] = deque(maxlen=TAKEN)
+        self._accepted_at: deque[float] = deque(maxlen=MAX_ACCEPTED_CALLS)
         """The times at which this broker accepted calls of others."""
         self._spare = ""
         """The stand-in that this broker is about to end, if any: it stays if a broker is missed."""
         self._alone_since = 0.0
-        self._whole_since = 0.0
+        self._healthy_since = 0.0
         self._call_count = 0
         """Calls since a broker was missed."""
         self._next_call_at = 0.0
@@ -154,21 +156,21 @@ class PeerDiscovery:
     def begin(self) -> None:
         """Start with the neighbours of the broker's earlier incarnation, if its disk has them."""
         cluster_state, name = self._cluster_state, self._core.name
-        self._alone_since = self._whole_since = self._next_check_at = self._core.at.now
-        self._is_stand_in = dict.fromkeys(cluster_state.links(name), False)
-        self._is_stand_in.update(dict.fromkeys(cluster_state.links(name, FOUND), True))
+        self._alone_since = self._healthy_since = self._next_check_at = self._core.at.now
+        self._is_fallback = dict.fromkeys(cluster_state.links(name), False)
+        self._is_fallback.update(dict.fromkeys(cluster_state.links(name, FOUND), True))
 
-    def shun(self, name: str) -> None:
+    def block(self, name: str) -> None:
         """Keep a broker from being linked to this one, until an operator asks for the link."""
         self.forget(name)
-        self.shunned[name] = None
-        if len(self.shunned) > MAX_PEERS:
-            del self.shunned[next(iter(self.shunned))]
+        self.blocked_peers[name] = None
+        if len(self.blocked_peers) > MAX_PEERS:
+            del self.blocked_peers[next(iter(self.blocked_peers))]
 
     def forget(self, name: str) -> None:
         """Miss a neighbour no longer: the link to it was ended on purpose."""
-        self._is_stand_in.pop(name, None)
-        self._missed.pop(name, None)
+        self._is_fallback.pop(name, None)
+        self._down_since.pop(name, None)
 
     # --- results of calls ---
 
@@ -197,10 +199,12 @@ class PeerDiscovery:
 
     def accepts_call(self, name: str) -> bool:
         """Return whether to accept the call of another broker's `PeerDiscovery`: if that broker
-        cannot be reached otherwise, unless there were `TAKEN` calls in this heartbeat.
+        cannot be reached otherwise, unless there were `MAX_ACCEPTED_CALLS` calls in this heartbeat.
         """
         now, accepted_at = self._core.at.now, self._accepted_at
-        is_many = len(accepted_at) == TAKEN and now - accepted_at[0] < self._beat_s
+        is_many = (
+            len(accepted_at) == MAX_ACCEPTED_CALLS and now - accepted_at[0] < self._heartbeat_s
+        )
         if is_many or name in self._reached(self._up):
             return False
         accepted_at.append(now)
@@ -226,8 +230,8 @@ class PeerDiscovery:
         core = self._core
         if core.at.now < self.wake_at:
             return False
-        self._next_check_at = core.at.now + self._beat_s / CHECKS_A_HEARTBEAT
-        self._link_drain.go_on()
+        self._next_check_at = core.at.now + self._heartbeat_s / CHECKS_PER_HEARTBEAT
+        self._link_drain.tick()
         if self._is_on:
             self._check()
         return True
@@ -235,23 +239,23 @@ class PeerDiscovery:
     def _check(self) -> None:
         up = self._up
         self._check_calls()
-        self._update_missed(up)
+        self._update_down(up)
         lost = self._lost(up)
         if lost is None:
             self._call_count, self._next_call_at = 0, 0.0
             self._rests.clear()
-            self._end_stand_in(up)
+            self._end_fallback(up)
         else:
-            self._whole_since = self._core.at.now
+            self._healthy_since = self._core.at.now
             if self._spare in self._calls:
-                self._link_drain.stop(self._spare)
+                self._link_drain.cancel(self._spare)
                 self._spare = ""
             self._seek(up, lost)
         self._announce_found()
 
     def _check_calls(self) -> None:
         now = self._core.at.now
-        patience_s = CALL_BEATS * self._beat_s
+        timeout_s = CALL_HEARTBEATS * self._heartbeat_s
         for call in list(self._calls.values()):
             neighbour = self._core.neighbours.get(call.name)
             link = None if neighbour is None or neighbour.link is None else neighbour.link
@@ -265,37 +269,37 @@ class PeerDiscovery:
                 self._end(call)
             elif was_up:
                 call.since = now
-            elif now - call.since > patience_s:
+            elif now - call.since > timeout_s:
                 self._give_up(call)
 
-    def _update_missed(self, up: Collection[str]) -> None:
+    def _update_down(self, up: Collection[str]) -> None:
         """Update which neighbours are stand-ins, and which are missed."""
         cluster_state, now = self._cluster_state, self._core.at.now
         for name in up:
             # A broker that dials this one by its configuration may be found first. The configured
             # link replaces the one that was found, and is no stand-in.
             found_us = self._core.name in cluster_state.links(name, FOUND)
-            self._is_stand_in[name] = found_us or self._is_found(name)
-            self._missed.pop(name, None)
-        for name in [name for name in self._is_stand_in if name in cluster_state.retired]:
+            self._is_fallback[name] = found_us or self._is_found(name)
+            self._down_since.pop(name, None)
+        for name in [name for name in self._is_fallback if name in cluster_state.removed]:
             self.forget(name)
-        for name in self._is_stand_in:
+        for name in self._is_fallback:
             neighbour = self._core.neighbours.get(name)
             if neighbour is None:
-                self._missed.setdefault(name, now)
+                self._down_since.setdefault(name, now)
             elif name not in up:  # it may have been connected since the last check
-                self._missed[name] = neighbour.away_since
+                self._down_since[name] = neighbour.away_since
 
     def _lost(self, up: Collection[str]) -> list[str] | None:
         """Return the neighbours that were missed for a heartbeat; None if there is no need to dial
         anyone. The list is empty if this broker has no link, and has lost none that it remembers.
         """
-        now, beat = self._core.at.now, self._beat_s
+        now, beat = self._core.at.now, self._heartbeat_s
         if up or len(self._cluster_state.brokers) < 2:
             self._alone_since = now
         for neighbour in self._core.neighbours.values():
             self._alone_since = max(self._alone_since, neighbour.away_since)
-        lost = [name for name, since in self._missed.items() if now - since > beat]
+        lost = [name for name, since in self._down_since.items() if now - since > beat]
         if not lost and now - self._alone_since <= beat:
             return None
         return lost
@@ -311,7 +315,7 @@ class PeerDiscovery:
             self.forget(name)
             lost.remove(name)
         under_way = sum(not call.is_up for call in self._calls.values())
-        if under_way >= CALLS or now < self._next_call_at or self._is_for_others(lost, reached):
+        if under_way >= CALLS or now < self._next_call_at or self._must_yield(lost, reached):
             return
         candidate = self._next_candidate(lost, reached)
         if candidate is not None:
@@ -320,7 +324,7 @@ class PeerDiscovery:
             self._call_count += 1
             self._next_call_at = now + PACE_S if self._call_count >= FAST_CALLS else 0.0
             self._core.out.append(Dial(str(address), name))
-            missed = lost[:FEW]
+            missed = lost[:MAX_LOST_CONSIDERED]
             level = "debug" if name in self._rests else "info"
             self._core.report(level, "peer_discovery", broker=name, url=str(address), missed=missed)
 
@@ -329,33 +333,33 @@ class PeerDiscovery:
         its link was a stand-in, or it is reached without one of our stand-ins. The other end may
         have ended a stand-in of its own that was not announced here.
         """
-        stand_ins = [neighbour for neighbour in self._own_stand_ins if neighbour in up]
-        if self._is_stand_in[name] or not stand_ins:
-            return self._is_stand_in[name]
-        if self._core.at.now - self._missed[name] <= self._steady_s:
+        fallbacks = [neighbour for neighbour in self._own_fallbacks if neighbour in up]
+        if self._is_fallback[name] or not fallbacks:
+            return self._is_fallback[name]
+        if self._core.at.now - self._down_since[name] <= self._stable_s:
             return False
         # If it is reached without any one of ours, then without the one that ends first. To miss
         # it would keep that stand-in for ever.
-        first = max(stand_ins, key=partial(edge_of, self._core.name))
-        return name in self._ways_without(first, up)
+        first = max(fallbacks, key=partial(edge_of, self._core.name))
+        return name in self._reached_without(first, up)
 
     def _reached(self, up: list[str]) -> Collection[str]:
-        key = (self._cluster_state.ways, tuple(up))
+        key = (self._cluster_state.routing_version, tuple(up))
         if key != self._reached_key:
-            self._reached_key, self._reached_cache = key, self._cluster_state.reached_over(up)
+            self._reached_key, self._reached_cache = key, self._cluster_state.reachable_over(up)
         return self._reached_cache
 
-    def _is_for_others(self, lost: list[str], reached: Collection[str]) -> bool:
+    def _must_yield(self, lost: list[str], reached: Collection[str]) -> bool:
         """Return whether another broker that misses the same neighbour is still to dial first."""
-        now, beat = self._core.at.now, self._beat_s
+        now, beat = self._core.at.now, self._heartbeat_s
         start_times = []
-        for name in lost[:FEW]:
+        for name in lost[:MAX_LOST_CONSIDERED]:
             # The neighbours of a lost broker draw lots, each waiting a heartbeat longer than the
             # one before it: mostly the first has found a way by the time of the second.
             own_lot = _lot(name, self._core.name)
             rivals = (broker for broker in self._cluster_state.links(name) if broker in reached)
             rank = sum(_lot(name, rival) < own_lot for rival in rivals)
-            start_times.append(self._missed[name] + beat * (1 + min(rank, MAX_WAIT_BEATS)))
+            start_times.append(self._down_since[name] + beat * (1 + min(rank, MAX_WAIT_HEARTBEATS)))
         return bool(start_times) and min(start_times) > now
 
     def _next_candidate(
@@ -367,7 +371,7 @@ class PeerDiscovery:
 
         def order(name: str) -> tuple[float, int, bytes]:
             nearness = 2 if name in lost else int(name not in near)
-            return self._rests.get(name, NO_REST)[1], nearness, _lot(core.name, name)
+            return self._rests.get(name, _NO_REST)[1], nearness, _lot(core.name, name)
 
         unreached = [
             name
@@ -375,9 +379,9 @@ class PeerDiscovery:
             if name not in reached
             and name != core.name
             and name not in self._calls
-            and name not in self.shunned
+            and name not in self.blocked_peers
             and not cluster_state.is_leaving(name)
-            and self._rests.get(name, NO_REST)[0] <= core.at.now
+            and self._rests.get(name, _NO_REST)[0] <= core.at.now
         ]
         for name in nsmallest(MAX_CANDIDATES, unreached, order):
             address = self._address(name)
@@ -398,27 +402,27 @@ class PeerDiscovery:
 
     # --- links that were found ---
 
-    def _end_stand_in(self, up: list[str]) -> None:
+    def _end_fallback(self, up: list[str]) -> None:
         """End a stand-in that is needed no longer, if there is one."""
-        stand_ins = self._own_stand_ins
-        if not stand_ins or self._core.at.now - self._whole_since < self._steady_s:
+        fallbacks = self._own_fallbacks
+        if not fallbacks or self._core.at.now - self._healthy_since < self._stable_s:
             return
-        if any(name in self._link_drain for name in stand_ins):
+        if any(name in self._link_drain for name in fallbacks):
             return
-        spare = next((name for name in stand_ins if name in self._ways_without(name, up)), None)
+        spare = next((name for name in fallbacks if name in self._reached_without(name, up)), None)
         if spare is not None:
-            done = partial(self._stand_in_ended, spare)
+            done = partial(self._fallback_ended, spare)
             bye = Bye("closed", "the link is needed no longer")
             self._link_drain.begin(spare, bye, done)
             self._spare = spare
 
     @property
-    def _own_stand_ins(self) -> list[str]:
+    def _own_fallbacks(self) -> list[str]:
         """The neighbours that this broker has found, by links that are stand-ins."""
         return [
             name
-            for name, is_stand_in in self._is_stand_in.items()
-            if is_stand_in and self._is_found(name)
+            for name, is_fallback in self._is_fallback.items()
+            if is_fallback and self._is_found(name)
         ]
 
     @property
@@ -427,14 +431,14 @@ class PeerDiscovery:
         return [name for name, each in self._core.neighbours.items() if each.link is not None]
 
     @property
-    def _beat_s(self) -> float:
+    def _heartbeat_s(self) -> float:
         return self._core.settings.peer_heartbeat_s
 
     @property
-    def _steady_s(self) -> float:
-        return STEADY_BEATS * self._beat_s
+    def _stable_s(self) -> float:
+        return STABLE_HEARTBEATS * self._heartbeat_s
 
-    def _ways_without(self, name: str, up: list[str]) -> Collection[str]:
+    def _reached_without(self, name: str, up: list[str]) -> Collection[str]:
         """Return the brokers that can be reached without one stand-in, and without those that come
         before it in the order of all links. So of a circle of stand-ins only one ends: two brokers
         that decide at once, each by itself, do not cut the network.
@@ -449,7 +453,7 @@ class PeerDiscovery:
             every = self._cluster_state.links(broker)
             return tuple(each for each in every if each in lasting or stays(broker, each))
 
-        own = [name for name in up if not self._is_stand_in[name] or stays(self._core.name, name)]
+        own = [name for name in up if not self._is_fallback[name] or stays(self._core.name, name)]
         return ShortestPaths(self._core.name, own, links).hops
 
     def _lasting_links(self, broker: str) -> tuple[str, ...]:
@@ -462,7 +466,7 @@ class PeerDiscovery:
             if each not in found and broker not in cluster_state.links(each, FOUND)
         )
 
-    def _stand_in_ended(self, name: str) -> None:
+    def _fallback_ended(self, name: str) -> None:
         call = self._calls.get(name)
         if call is not None:
             self._end(call)
@@ -476,10 +480,11 @@ class PeerDiscovery:
         # One that is missed stays announced: it is perhaps back before any broker acts on it.
         found = [
             name
-            for name, is_stand_in in self._is_stand_in.items()
-            if is_stand_in and (name in before if name in self._missed else self._is_found(name))
+            for name, is_fallback in self._is_fallback.items()
+            if is_fallback
+            and (name in before if name in self._down_since else self._is_found(name))
         ]
-        self._cluster_state.say_links(FOUND, tuple(sorted(found)))
+        self._cluster_state.announce_links(FOUND, tuple(sorted(found)))
 
     def _is_found(self, name: str) -> bool:
         """Return whether the link to a neighbour was found by this broker, and is up."""

@@ -12,7 +12,7 @@ from palio.node.admin_queries import AdminQueries
 from palio.node.authority import Principal
 from palio.node.core import Core
 from palio.node.effects import Send
-from palio.node.limits import LEAST_SHARE, MAX_SESSIONS_OF_ONE, UNSEEN_BYTES
+from palio.node.limits import LEAST_SHARE, MAX_SESSIONS_OF_ONE, UNACKED_BYTES
 from palio.node.links import Links
 from palio.node.rate_limiters import RateLimiter
 from palio.node.reroutes import Reroutes
@@ -165,7 +165,7 @@ class Peers:
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
         core.awaiting_digest[neighbour] = core.at.now
-        core.durability.cluster_state.join(neighbour.name, core.at)
+        core.durability.cluster_state.peer_up(neighbour.name, core.at)
         self._apply_link_cost(neighbour)
 
     def ask(self, neighbour: Neighbour, *, is_silent: bool = False) -> None:
@@ -253,11 +253,12 @@ class Peers:
 
         Events stop by themselves where a window is full; answers are made as often as they are
         asked for. What a client has not seen of them is kept, so there is a limit for each
-        (`UNSEEN_BYTES`). Where all together hold much, the limit is a fair share, so that they take
+        (`UNACKED_BYTES`). Where all together hold much, the limit is a fair share, so that they
+        take
         no more from the others.
         """
         budget, stream = self._core.budget, session.stream
-        maximum = UNSEEN_BYTES
+        maximum = UNACKED_BYTES
         if stream.unseen_bytes <= maximum:
             if not budget.is_strained:
                 return False
@@ -267,7 +268,7 @@ class Peers:
         self._core.has_follow_up = True
         if session.link is not None:
             what = "what a session was sent and has not seen"
-            error = LimitExceeded(what, limit="UNSEEN_BYTES", maximum=maximum)
+            error = LimitExceeded(what, limit="UNACKED_BYTES", maximum=maximum)
             self._links.hang_up(session.link, error)
         self.end_session(session)
         return True
@@ -301,9 +302,9 @@ class Peers:
         needs a tree, both ends of the one with the greatest names part.
         """
         core, cluster_state = self._core, self._core.durability.cluster_state
-        if cluster_state.ways == self._looked_at:
+        if cluster_state.routing_version == self._looked_at:
             return
-        self._looked_at = cluster_state.ways
+        self._looked_at = cluster_state.routing_version
         in_trees = [
             each
             for each in core.neighbours.values()
@@ -345,7 +346,7 @@ class Peers:
             return
         near = [each.name for each in core.neighbours.values() if each.link is not None]
         cluster_state = core.durability.cluster_state
-        within_reach = cluster_state.reached_over(near)
+        within_reach = cluster_state.reachable_over(near)
         for each in missed:
             is_on_graph = core.settings.graph_with(each.name) is GraphKind.GRAPH
             beyond = (each.name, *cluster_state.links(each.name))
@@ -362,11 +363,11 @@ class Peers:
         unseen = neighbour.unseen
         neighbour.forget()
         core.table_sync.forget(neighbour)
-        core.durability.cluster_state.leave(neighbour.name)
+        core.durability.cluster_state.peer_down(neighbour.name)
         if neighbour.is_taken_in:
             core.route(core.router.detach(neighbour.peer))
         self._reroutes.part(neighbour, unseen)
-        self._reroutes.go_on()  # ahead of what tells others that the link is gone
+        self._reroutes.send_next()  # ahead of what tells others that the link is gone
         if not in_order:
             core.loss_reports.note(f"the session with {neighbour.name!r} ended")
         self._admin_queries.lost(neighbour)

@@ -16,7 +16,7 @@ from palio.errors import PalioError
 from palio.multicast.documents import unpack
 from palio.multicast.plans import GroupPlan
 from palio.node.cluster_state import ClusterState
-from palio.node.fact_verifier import PLAN, RETIRED
+from palio.node.fact_verifier import PLAN, REMOVED
 from palio.protocol.messages import Fact
 
 _ID_BITS: Final = 62
@@ -46,7 +46,7 @@ class Plans:
     >>> cluster_state.announce(
     ...     PLAN, filter=pack(flooding(("b1", "b2"))), claimed_us=plans.next_epoch(7)
     ... )
-    >>> plans.learn(cluster_state.news), plans.current.origin, plans.current.epoch_us
+    >>> plans.learn(cluster_state.new_facts), plans.current.origin, plans.current.epoch_us
     (True, 'b1', 7)
     """
 
@@ -71,7 +71,7 @@ class Plans:
             if fact.subject == PLAN:
                 self._origins[fact.origin] = None
                 concerned = True
-            concerned = concerned or fact.subject.startswith(RETIRED)
+            concerned = concerned or fact.subject.startswith(REMOVED)
         if not concerned:
             return False
         self.stated = self._newest()

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-COMPLAIN_EVERY_S: Final = 10.0
+LOG_INTERVAL_S: Final = 10.0
 """Of one kind and one source, one line is logged at once and then one in so many seconds."""
 
 
 class _Kind:
-    __slots__ = ("count", "details", "told_at")
+    __slots__ = ("count", "details", "logged_at")
 
-    def __init__(self, told_at: float) -> None:
-        self.told_at = told_at
+    def __init__(self, logged_at: float) -> None:
+        self.logged_at = logged_at
         self.count = 0
         self.details: dict[str, Any] = {}
 
@@ -53,13 +53,13 @@ class RateLimitedLog:
         """Return what came since the last line, with the newest details."""
         told = []
         for (event, source), kind in list(self._kinds.items()):
-            if now - kind.told_at < COMPLAIN_EVERY_S:
+            if now - kind.logged_at < LOG_INTERVAL_S:
                 continue
             if not kind.count:
                 del self._kinds[event, source]
                 continue
             told.append((event, {**_named(source), "count": kind.count, **kind.details}))
-            kind.told_at, kind.count = now, 0
+            kind.logged_at, kind.count = now, 0
         return told
 
 

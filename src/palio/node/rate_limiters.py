@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio.node.authority import ANYONE, Limits, Principal
-from palio.node.limits import MAX_ALLOWANCES
+from palio.node.limits import MAX_RATE_LIMITERS
 
 
 class RateLimiter:
@@ -83,7 +83,7 @@ class RateLimiters:
             return
         assert not allowance.subscriptions, "a principal without sessions has no subscriptions"
         self._idle[allowance.name] = self._in_use.pop(allowance.name)
-        if len(self._idle) > MAX_ALLOWANCES:
+        if len(self._idle) > MAX_RATE_LIMITERS:
             del self._idle[next(iter(self._idle))]
 
 

@@ -51,8 +51,8 @@ from palio.protocol.messages import (
     Failure,
     Gap,
     Gaps,
+    RemoveBroker,
     Replace,
-    Retire,
     SessionEpoch,
     Settle,
     Subscribe,
@@ -79,7 +79,7 @@ AnsweredRequest = (
     | Unadvertise
     | Withdraw
     | Cancel
-    | Retire
+    | RemoveBroker
     | Apply
 )
 ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
@@ -192,7 +192,7 @@ class RequestHandler:
                 self._check_advertised()
                 for owner, keys in self._core.publisher_endpoints.withdraw(session, offer):
                     owner.say(self._core.out, Withdrawn(tuple(keys)))
-            case Retire(_, broker):
+            case RemoveBroker(_, broker):
                 self._retire(session, broker)
             case Apply():
                 self._apply(session, request)
@@ -212,7 +212,7 @@ class RequestHandler:
         cluster_state = core.durability.cluster_state
         epoch_us = core.plans.next_epoch(core.at.wall_us)
         before = cluster_state.fact(core.name, PLAN)
-        if before is None or cluster_state.is_told(before):
+        if before is None or cluster_state.is_published(before):
             self._plan = before
         cluster_state.announce(PLAN, filter=request.plan, claimed_us=epoch_us)
         core.report("info", "plan_applied", epoch_us=epoch_us, by=session.owner)
@@ -247,7 +247,7 @@ class RequestHandler:
             )
         core.report("warning", "broker_retired", broker=broker, by=session.owner)
         log = cluster_state.fact(broker, LOG)
-        cluster_state.retire(broker, core.at.wall_us)
+        cluster_state.remove(broker, core.at.wall_us)
         if log is not None and log.claimed_us:
             core.report_loss(broker)
 
@@ -433,7 +433,7 @@ class RequestHandler:
         known = self._core.durability.newest(subject)
         if known is None or known.is_over or known.home == self._core.name:
             return
-        if not cluster_state.hears(self._core.name, known.filter):
+        if not cluster_state.may_receive(self._core.name, known.filter):
             raise NotPermitted(
                 f"{subject} lives at broker {known.home!r}, and this broker may not hear all that "
                 "it asks for; connect to one that may"

@@ -36,7 +36,7 @@ class Reroutes:
         self._arrived = arrived
         self._parted: dict[str, _Parted] = {}
         """The last session that has ended, by neighbour."""
-        self.waiting: deque[tuple[str, Forward]] = deque()
+        self.pending: deque[tuple[str, Forward]] = deque()
         """Messages to be rerouted, with the neighbour that each is for."""
 
     def part(self, neighbour: Neighbour, unseen: Iterable[Forward]) -> None:
@@ -47,7 +47,7 @@ class Reroutes:
         if len(self._parted) > MAX_PARTED:
             del self._parted[next(iter(self._parted))]
         if self._core.router.has_alternate_path(neighbour.peer):
-            self.waiting += (
+            self.pending += (
                 (name, message)
                 for message in unseen
                 if message.detour is None and message.addressed is None
@@ -57,20 +57,20 @@ class Reroutes:
         """Reroute one more event for a neighbour, behind those that wait."""
         if name in self._parted:
             self._core.has_follow_up = True
-            self.waiting.append((name, message))
-            self.go_on()
+            self.pending.append((name, message))
+            self.send_next()
 
-    def go_on(self) -> None:
-        """Send some of the waiting events, up to `HELD_AT_ONCE`."""
+    def send_next(self) -> None:
+        """Send some of the pending events, up to `HELD_AT_ONCE`."""
         done = 0
-        while self.waiting and done < HELD_AT_ONCE:
-            name, message = self.waiting.popleft()
+        while self.pending and done < HELD_AT_ONCE:
+            name, message = self.pending.popleft()
             session, principal = self._parted[name]
             parcel = message.parcel.select(unpack_mask(message.rows, len(message.parcel)))
             if not principal.may_receive_all:
                 parcel = parcel.select(receivable(principal, parcel))
             done += 1 + len(parcel)
-            path = self._core.durability.cluster_state.way(name)
+            path = self._core.durability.cluster_state.path(name)
             self._send(parcel, Detour(path, session), durable=message.durable)
 
     def receive(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
@@ -78,13 +78,13 @@ class Reroutes:
         if detour.path:
             self._send(parcel, detour, durable=durable)
             return
-        core, name = self._core, self._whose(detour.session)
+        core, name = self._core, self._peer_of(detour.session)
         if name is not None:
             is_beyond = core.settings.is_outside(name)
             own = Peer.beyond(core.name) if is_beyond else Peer.broker(core.name)
             self._arrived(own, parcel, durable)
 
-    def _whose(self, session: str) -> str | None:
+    def _peer_of(self, session: str) -> str | None:
         """Return the neighbour of a session, which may not have ended yet at this end."""
         neighbours = self._core.neighbours.values()
         unlinked = (each.name for each in neighbours if each.id == session and each.link is None)

@@ -38,7 +38,7 @@ class Seeking:
         self._open: dict[int, _Open] = {}
         self._next = 1
 
-    def ask(self, session: Session, id: int, about: Mapping[str, Any]) -> None:
+    def query(self, session: Session, id: int, about: Mapping[str, Any]) -> None:
         """A client asks: of a filter with its values, as far as it may receive that."""
         if not self._core.router.takes_advertisements:
             raise NotSupported(
@@ -50,7 +50,7 @@ class Seeking:
             raise InvalidInput("sources are sought for a filter, with the values of its parameters")
         self._seek(session, id, narrow(what, values, session.principal).bind(values))
 
-    def asked(self, neighbour: Neighbour, message: Seek) -> None:
+    def receive_seek(self, neighbour: Neighbour, message: Seek) -> None:
         """A neighbour asks, as far as it may receive that."""
         if message.filter.variables:
             raise IllegalMessage(neighbour.name, "a Seek with a parameter that has no value")
@@ -62,13 +62,13 @@ class Seeking:
         else:
             self._seek(neighbour, message.id, narrowed)
 
-    def answered(self, neighbour: Neighbour, message: Sought) -> None:
+    def receive_sought(self, neighbour: Neighbour, message: Sought) -> None:
         """A neighbour answers."""
         known = self._open.get(message.id)
         if known is not None and known.asked == neighbour.name:
             self._answer(message.id, has_source=message.has_source)
 
-    def lost(self, neighbour: Neighbour) -> None:
+    def peer_down(self, neighbour: Neighbour) -> None:
         """A neighbour is gone, and answers nothing."""
         for mine in [mine for mine, each in self._open.items() if each.asked == neighbour.name]:
             self._answer(mine, has_source=True)

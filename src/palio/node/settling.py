@@ -38,13 +38,13 @@ class _AskDisk(Protocol):
 class _Question:
     """A question that is open."""
 
-    __slots__ = ("peer", "session", "then", "unreached", "ways")
+    __slots__ = ("peer", "routing_version", "session", "then", "unreached")
 
     def __init__(self, peer: Peer, then: Then, session: Session | None = None) -> None:
         self.peer = peer
         self.then = then
         self.session = session
-        self.ways: int | None = None
+        self.routing_version: int | None = None
         """The state of the map as the wave was sent; None if the question is about no facts."""
         self.unreached: set[str] = set()
 
@@ -121,9 +121,12 @@ class Settling:
         if question is None:
             return
         question.unreached.update(self._named(unreached))
-        if question.ways is not None:
-            question.unreached.update(self._cluster_state.cut_off())
-            if not question.unreached and question.ways != self._cluster_state.ways:
+        if question.routing_version is not None:
+            question.unreached.update(self._cluster_state.unreachable())
+            if (
+                not question.unreached
+                and question.routing_version != self._cluster_state.routing_version
+            ):
                 self._send(number)
                 return
         del self._open[number]
@@ -139,7 +142,7 @@ class Settling:
             broker, _, origin = each.partition("/")
             if origin in ("", cluster_state.name) and broker != cluster_state.name:
                 named.append(broker)
-        known = [each for each in named if cluster_state.has_heard_of(each)]
+        known = [each for each in named if cluster_state.knows(each)]
         return known or [each[:SHOWN_CHARS] for each in named[:1]]
 
     def _begin(self, question: _Question) -> int:
@@ -150,16 +153,16 @@ class Settling:
 
     def _say_all(self, number: int) -> None:
         if number in self._open:  # else the session is over
-            self._cluster_state.say_all()
+            self._cluster_state.flush_pending()
             self._when_written(lambda: self._send(number))
 
     def _send(self, number: int) -> None:
         question = self._open.get(number)
         if question is None:
             return
-        if self._cluster_state.is_unwritten(question.subjects):
+        if self._cluster_state.has_unwritten(question.subjects):
             self._put_off.append(number)
             return
-        question.ways = self._cluster_state.ways
-        question.unreached.update(self._cluster_state.cut_off())
+        question.routing_version = self._cluster_state.routing_version
+        question.unreached.update(self._cluster_state.unreachable())
         self._ask_tables(question.peer, number)

@@ -300,7 +300,7 @@ class Streams:
         moving = self._log.overlay.moving
         return bool(moving) and any(share.subject in moving for share in item.shares)
 
-    def ways_changed(self, now: float, way: Way) -> list[Action]:
+    def paths_changed(self, now: float, way: Way) -> list[Action]:
         """The map has other ways: what was on those that are gone may be lost."""
         self._way = way
         actions: list[Action] = []

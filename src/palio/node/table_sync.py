@@ -24,19 +24,20 @@ from palio.routing.messages import PORTION, Batch, Flood, Settled
 class TableSync:
     """Neighbours to whom something is untold.
 
-    `say` is called for each portion as its turn comes, and `over` when a neighbour has heard all
+    `send` is called for each portion as its turn comes, and `on_synced` when a neighbour has heard
+    all
     that may be said to it now.
     """
 
     def __init__(
-        self, say: Callable[[Neighbour, Message], None], over: Callable[[Neighbour], None]
+        self, send: Callable[[Neighbour, Message], None], on_synced: Callable[[Neighbour], None]
     ) -> None:
-        self._say = say
-        self._over = over
+        self._send = send
+        self._on_synced = on_synced
         self.waiting: dict[Neighbour, None] = {}
-        """Those to whom `go_on` has something to say."""
+        """Those to whom `send_next` has something to send."""
 
-    def tell(self, neighbour: Neighbour, message: Message) -> None:
+    def send(self, neighbour: Neighbour, message: Message) -> None:
         """Say the first portion now, and each of the others at another time."""
         control = message.control if isinstance(message, Route) else None
         if isinstance(control, Batch):
@@ -46,7 +47,7 @@ class TableSync:
             neighbour.part()
         parts = portions(message)
         if not neighbour.untold:
-            self._say(neighbour, next(parts))
+            self._send(neighbour, next(parts))
             second = next(parts, None)
             if second is None:
                 return
@@ -54,7 +55,7 @@ class TableSync:
             self.waiting[neighbour] = None
         neighbour.untold.append(parts)
 
-    def go_on(self) -> None:
+    def send_next(self) -> None:
         """Say about a portion more to each neighbour that waits for one."""
         for neighbour in list(self.waiting):
             done = 0
@@ -62,18 +63,18 @@ class TableSync:
                 portion = neighbour.next_portion()
                 if portion is None:
                     del self.waiting[neighbour]
-                    self._over(neighbour)
+                    self._on_synced(neighbour)
                     break
-                self._say(neighbour, portion)
+                self._send(neighbour, portion)
                 done += _weight(portion)
 
     def resume(self, neighbour: Neighbour) -> None:
-        """A neighbour has seen more: `go_on` with what waited for that."""
+        """A neighbour has seen more: `send_next` with what waited for that."""
         if neighbour.untold and not neighbour.is_busy:
             self.waiting[neighbour] = None
 
     def forget(self, neighbour: Neighbour) -> None:
-        """A neighbour's session is over."""
+        """A neighbour's session is on_synced."""
         self.waiting.pop(neighbour, None)
 
 

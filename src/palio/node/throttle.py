@@ -53,7 +53,7 @@ class Throttle:
     >>> throttle = Throttle(0.1, 2.0, at_once=2, lag=Lag())
     >>> for _ in range(2):
     ...     assert throttle.due_at <= 5.0
-    ...     throttle.tell(now=5.0)
+    ...     throttle.record(now=5.0)
     >>> throttle.due_at
     5.1
     """
@@ -79,7 +79,7 @@ class Throttle:
         """When it may be told next, as far behind as the broker is now; perhaps that is over."""
         return self._at + (1.0 - self._left) * self.pause_s
 
-    def tell(self, now: float) -> None:
+    def record(self, now: float) -> None:
         """It is told."""
         regained = (now - self._at) / self.pause_s
         at_once = 1.0 + (self._at_once - 1) * (1.0 - self._lag.share)

@@ -84,9 +84,9 @@ __all__ = [
     "Query",
     "Redirect",
     "Refused",
+    "RemoveBroker",
     "RemovePeer",
     "Replace",
-    "Retire",
     "Route",
     "Seek",
     "SessionEpoch",
@@ -357,7 +357,7 @@ class Query(msgspec.Struct, frozen=True, tag=True):
     about: Any = None
 
 
-class Retire(msgspec.Struct, frozen=True, tag=True):
+class RemoveBroker(msgspec.Struct, frozen=True, tag=True):
     """A broker is gone for good: nobody needs to keep anything for it or wait for it."""
 
     id: Number
@@ -800,7 +800,7 @@ Message: TypeAlias = (
     | Publish
     | Acknowledge
     | Query
-    | Retire
+    | RemoveBroker
     | Apply
     | Drain
     | AddPeer

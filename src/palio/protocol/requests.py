@@ -29,9 +29,9 @@ from palio.protocol.messages import (
     Failed,
     Message,
     Query,
+    RemoveBroker,
     RemovePeer,
     Replace,
-    Retire,
     Settle,
     Subscribe,
     Unadvertise,
@@ -51,7 +51,7 @@ Request: TypeAlias = (
     | Cancel
     | Settle
     | Query
-    | Retire
+    | RemoveBroker
     | Apply
     | Drain
     | AddPeer

@@ -13,7 +13,7 @@ from palio.node import claims, requests
 from palio.node.cluster_state import ClusterState
 from palio.node.durability import Durability
 from palio.node.durable import DurableEvents
-from palio.node.loss_reports import Absences, LossReports, Missed
+from palio.node.loss_reports import Absences, Affected, LossReports
 from palio.node.operations import Kept, Open
 from palio.node.queues import Queues
 from palio.node.requests import RequestHandler
@@ -25,7 +25,7 @@ from tests.mutations import Mutation, nothing
 
 
 def _nobody_is_missed(_right: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda _self: (Missed.NOBODY, [])
+    return lambda _self: (Affected.NONE, [])
 
 
 def _promised_before_it_is_written(right: Callable[..., Any]) -> Callable[..., Any]:
@@ -192,7 +192,7 @@ IN_NODES: Final = (
     Mutation(
         "acknowledged before it is written", DurableEvents, "append", _promised_before_it_is_written
     ),
-    Mutation("what is lost does not go again", Streams, "ways_changed", _one_way_only),
+    Mutation("what is lost does not go again", Streams, "paths_changed", _one_way_only),
     Mutation("nothing is asked for again", Streams, "tick", lambda _: lambda _self, _now: []),
     Mutation("one word clears the queue", DurableEvents, "acknowledge", _acknowledges_all),
     Mutation("the next entry is over, too", DurableEvents, "acknowledge", _one_too_far),
@@ -202,10 +202,10 @@ IN_NODES: Final = (
     Mutation(
         "what a neighbour lacks is not sent", ClusterState, "_synchronize", _nothing_is_lacking
     ),
-    Mutation("the lost are not named", ClusterState, "cut_off", _all_is_whole),
+    Mutation("the lost are not named", ClusterState, "unreachable", _all_is_whole),
     Mutation("what cannot be read is nothing", Decoder, "_stated", _as_nothing),
     Mutation("losses are not told", LossReports, "note", nothing),
-    Mutation("losses elsewhere are not told", LossReports, "hear", nothing),
+    Mutation("losses elsewhere are not told", LossReports, "note_here", nothing),
     Mutation("who was away is not missed", Absences, "judge", _nobody_is_missed),
     Mutation("changes are not narrowed", RequestHandler, "_update", _changes_are_not_narrowed),
     Mutation("changes are not claimed", Durability, "say", _claimed_once),
