@@ -47,6 +47,7 @@ PUBLIC: Final = {
     "covers",
     "covers_advertisement",
     "errors",
+    "event",
     "language",
     "matching",
     "merge",

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from palio.client.bus import Bus
     from palio.client.connection import AdvertisementHandle, Client, connect
     from palio.client.events import Event, Gap, LateGap, PublishReceipt
-    from palio.client.subscriber import Parameter, Subscriber, on
+    from palio.client.subscriber import Parameter, Subscriber, event, on
     from palio.client.subscription import Subscription
     from palio.language.fluent import attr, param
     from palio.language.parsing import parse, parse_advertisement, parse_filter, parse_pattern
@@ -65,7 +65,7 @@ _NAMES: Final = {
     "client.bus": ("Bus",),
     "client.connection": ("Client", "AdvertisementHandle", "connect"),
     "client.events": ("Event", "Gap", "LateGap", "PublishReceipt"),
-    "client.subscriber": ("Parameter", "Subscriber", "on"),
+    "client.subscriber": ("Parameter", "Subscriber", "event", "on"),
     "client.subscription": ("Subscription",),
     "language.fluent": ("attr", "param"),
     "language.parsing": ("parse", "parse_advertisement", "parse_filter", "parse_pattern"),
@@ -116,6 +116,7 @@ __all__ = [
     "covers",
     "covers_advertisement",
     "errors",
+    "event",
     "language",
     "matching",
     "merge",

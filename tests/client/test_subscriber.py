@@ -17,8 +17,10 @@ from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached
 from palio.client.upstream import PendingReply
 from palio.errors import (
+    Closed,
     HandlerFailed,
     InvalidBinding,
+    InvalidEvent,
     InvalidFilter,
     InvalidInput,
     LimitExceeded,
@@ -27,6 +29,7 @@ from palio.errors import (
     Unreachable,
 )
 from palio.matching.reference import Reference
+from palio.testing import Network
 from tests.client.helpers import seqs, turns
 from tests.client.recording import Recording
 from tests.client.test_registration import Choosy
@@ -399,7 +402,7 @@ async def test_an_assignment_that_the_broker_refuses_is_taken_back(error: PalioE
     upstream, range_ = Recording(), Range()
     dispatcher = Dispatcher(upstream, Reference())
     register = partial(dispatcher.register, options=SubscriptionOptions())
-    attached = range_._attached = Attached(range_, register)
+    attached = range_._attached = Attached(range_, register, palio.Bus().publish)
     answers = [asyncio.get_running_loop().create_future() for _ in range(2)]
     for answer, high in zip(answers, (20, 30), strict=True):
         upstream.answer = answer
@@ -737,3 +740,94 @@ async def test_a_handler_that_is_closed_from_outside_ends() -> None:
         task.cancel()
         with pytest.raises(RuntimeError, match="cannot reuse already awaited"):
             await task
+
+
+# --- event methods (parametric 3.2) ---
+
+
+class Market(palio.Subscriber):
+    @palio.event
+    async def quote(self, firm: str, price: float, volume: int | None = None) -> None:
+        """A trade at the exchange."""
+
+    @palio.event(durable=True)
+    async def halted(self, firm: str) -> None: ...
+
+
+class Buyer(palio.Subscriber):
+    limit = palio.Parameter(10.0)
+
+    def __init__(self) -> None:
+        self.prices: list[float] = []
+
+    @palio.on("price < :limit")
+    async def cheap(self, firm: str, price: float) -> None:
+        self.prices.append(price)
+        await self.bought(firm, paid=price)
+
+    @palio.event
+    async def bought(self, firm: str, paid: float) -> None: ...
+
+
+async def test_a_call_of_an_event_method_publishes() -> None:
+    async with palio.Bus() as bus:
+        every = await bus.subscribe("EXISTS firm")
+        market, buyer = await bus.attach(Market()), await bus.attach(Buyer())
+        receipt = await market.quote("IBM", 9.0)
+        assert (receipt.first_seq, receipt.deliveries) == (1, 2)
+        await market.quote(price=12.0, firm="HAL", volume=5)
+        await bus.detach(buyer)
+        assert buyer.prices == [9.0]
+        assert [dict(await every.receive()) for _ in range(3)] == [
+            {"firm": "IBM", "price": 9.0},
+            {"firm": "HAL", "price": 12.0, "volume": 5},
+            {"firm": "IBM", "paid": 9.0},
+        ]
+
+
+async def test_an_event_method_publishes_at_a_broker_durably_too() -> None:
+    async with Network("line:2") as net:
+        near, far = await net.connect("b1"), await net.connect("b2")
+        halted = await far.subscribe("EXISTS firm", durable_name="halted")
+        await halted.settled()
+        market = await near.attach(Market())
+        assert (await market.halted("IBM")).level == "durable"
+        assert dict(await halted.receive()) == {"firm": "IBM"}
+
+
+async def test_an_event_method_needs_a_bus_and_the_declared_arguments() -> None:
+    market = Market()
+    with pytest.raises(Closed, match=r"Market\.quote publishes where its object is attached"):
+        await market.quote("IBM", 9.0)
+    async with palio.Bus() as bus:
+        await bus.attach(market)
+        with pytest.raises(TypeError, match="missing a required argument: 'price'"):
+            await market.quote("IBM")  # type: ignore[call-arg]  # the mistake
+        with pytest.raises(InvalidEvent, match="price"):
+            await market.quote("IBM", object())  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(Closed):
+        await market.quote("IBM", 9.0)
+
+
+def test_what_is_no_declaration_of_an_event_is_refused() -> None:
+    async def with_a_body(self: Market, price: float) -> None:
+        await self.quote("IBM", price)
+
+    def at_once(self: Market, price: float) -> None: ...
+
+    async def of_anything(self: Market, **attributes: float) -> None: ...
+
+    async def heard(self: Market, price: float) -> None: ...
+
+    async def sent(self: Market, price: float) -> None: ...
+
+    with pytest.raises(InvalidEvent, match="would never run"):
+        palio.event(with_a_body)
+    with pytest.raises(InvalidEvent, match="async def"):
+        palio.event(at_once)  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(InvalidFilter, match="'attributes' cannot be filled by name"):
+        palio.event(of_anything)  # type: ignore[arg-type]  # the mistake
+    with pytest.raises(InvalidEvent, match="two methods"):
+        palio.event(palio.on("price > 1")(heard))
+    with pytest.raises(InvalidFilter, match="two methods"):
+        palio.on("price > 1")(palio.event(sent))

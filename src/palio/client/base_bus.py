@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
+from palio.client.events import PublishReceipt
+from palio.client.outgoing import Publishable
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
 from palio.client.subscribing import (
@@ -45,6 +48,10 @@ class BaseBus(Generic[AnyUpstream]):
         self._attached: dict[int, Attached] = {}
         """By the identity of the subscriber, which each keeps alive: it may be unhashable."""
         self._closed = False
+
+    @abstractmethod
+    async def publish(self, events: Publishable) -> PublishReceipt:
+        """Publish one event, several, or a record batch."""
 
     def _announced(
         self,
@@ -123,12 +130,15 @@ class BaseBus(Generic[AnyUpstream]):
         return len(over) + await self._upstream.cancel(wide, delete=delete)
 
     async def attach(self, subscriber: AnySubscriber) -> AnySubscriber:
-        """Subscribe every `@on` handler of a subscriber, and run them as events come."""
+        """Subscribe every `@on` handler of a subscriber, and run them as events come; its `@event`
+        methods publish here.
+        """
         self._check_open()
         if not isinstance(subscriber, Subscriber):
             raise InvalidInput(_no_subscriber(subscriber))
         options = SubscriptionOptions(reorder_timeout=self._reorder_timeout)
-        attached = Attached(subscriber, partial(self._dispatcher.register, options=options))
+        register = partial(self._dispatcher.register, options=options)
+        attached = Attached(subscriber, register, self.publish)
         self._attached[id(subscriber)] = attached
         attached.task.add_done_callback(lambda _: self._ended(id(subscriber), attached))
         try:
@@ -159,6 +169,9 @@ class BaseBus(Generic[AnyUpstream]):
         """
         self._closed = True
         self._dispatcher.end()
+        for attached in self._attached.values():
+            if not attached.registrations:
+                attached.stop()
         await self._wait_for([each.task for each in self._attached.values()])
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:

@@ -7,6 +7,12 @@
         async def quote(self, firm: str, price: float) -> None:
             self.last_buy = price
 
+    class Market(palio.Subscriber):
+        @palio.event
+        async def quote(self, firm: str, price: float) -> None: ...
+
+`await market.quote("IBM", 9.5)` publishes an event of these attributes (parametric 3.2).
+
 Assigning to a parameter changes every filter that uses it, at once and as one update. Handlers of
 one object run one after another in the order events came, so an assignment is atomic with respect
 to all others; `assigning()` makes several of them one update, of its own task or thread only. An
@@ -19,10 +25,10 @@ import asyncio
 import inspect
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final, Generic, TypeAlias, TypeVar, cast, overload
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from palio.client.delivery_queue import (
     DEFAULT_QUEUE_SIZE,
@@ -30,20 +36,30 @@ from palio.client.delivery_queue import (
     DeliveryQueue,
     check_queue_size,
 )
-from palio.client.events import Event
+from palio.client.events import Event, PublishReceipt
 from palio.client.registration import Registration
 from palio.client.subscribing import as_filter
 from palio.client.upstream import PendingReply, log_refusal
-from palio.errors import Closed, HandlerFailed, InvalidBinding, InvalidFilter, PalioError
+from palio.errors import (
+    Closed,
+    HandlerFailed,
+    InvalidBinding,
+    InvalidEvent,
+    InvalidFilter,
+    PalioError,
+)
 from palio.model.filters import Conjunction, Constraint, Filter
 from palio.model.operators import Op
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
+from palio.protocol.messages import StoredAt
 
 logger: Final = logging.getLogger("palio")
 
 AnyValue = TypeVar("AnyValue")
 AnyHandler = TypeVar("AnyHandler", bound=Callable[..., Any])
+AnyOwner = TypeVar("AnyOwner", bound="Subscriber")
+Given = ParamSpec("Given")
 
 
 class Parameter(Generic[AnyValue]):
@@ -73,6 +89,7 @@ class Parameter(Generic[AnyValue]):
 
 
 _MARK: Final = "__palio_handler__"
+_EVENT_MARK: Final = "__palio_event__"
 
 
 class Handler:
@@ -119,6 +136,8 @@ def on(
         name = function.__name__
         if hasattr(function, _MARK):
             raise InvalidFilter(f"{name} has @on twice; join the filters with OR in one")
+        if hasattr(function, _EVENT_MARK):
+            raise InvalidFilter(f"{name} has @event and @on; publish and receive by two methods")
         if before is not None and hasattr(before.get(name), _MARK):
             raise InvalidFilter(f"two handlers are called {name}; give each a name of its own")
         function.__palio_handler__ = Handler(what, function, queue_size)  # type: ignore[attr-defined]  # a mark
@@ -127,8 +146,73 @@ def on(
     return mark
 
 
+Declared: TypeAlias = Callable[Concatenate[AnyOwner, Given], Awaitable[None]]
+Publishing: TypeAlias = Callable[Concatenate[AnyOwner, Given], Coroutine[Any, Any, PublishReceipt]]
+
+
+@overload
+def event(declared: Declared[AnyOwner, Given], /) -> Publishing[AnyOwner, Given]: ...
+
+
+@overload
+def event(
+    *, durable: StoredAt
+) -> Callable[[Declared[AnyOwner, Given]], Publishing[AnyOwner, Given]]: ...
+
+
+def event(declared: Any = None, /, *, durable: StoredAt = False) -> Any:
+    """Make a call of a method publish an event: its arguments are the attributes.
+
+    The method declares names and types, and has no body of its own. Arguments that are None are
+    left out. It publishes where the object is attached, and returns the receipt of `publish`.
+    """
+    if declared is None:
+        return partial(_publishing, durable=durable)
+    return _publishing(declared, durable=durable)
+
+
+async def _declaration() -> None: ...
+
+
+async def _described() -> None:
+    """As a body that is a docstring compiles."""
+
+
+_NO_BODY: Final = {_declaration.__code__.co_code, _described.__code__.co_code}
+
+
+def _publishing(function: Any, *, durable: StoredAt) -> Any:
+    name = function.__qualname__
+    if hasattr(function, _MARK):
+        raise InvalidEvent(f"{name} has @event and @on; publish and receive by two methods")
+    if not inspect.iscoroutinefunction(function):
+        raise InvalidEvent(f"the event {name} has to be awaited; declare it with `async def`")
+    if function.__code__.co_code not in _NO_BODY:
+        raise InvalidEvent(
+            f"the body of the event {name} would never run; leave `...` or a docstring there"
+        )
+    _arguments(function)
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    async def publish(self: Subscriber, *given: Any, **named: Any) -> PublishReceipt:
+        arguments = signature.bind(self, *given, **named)
+        arguments.apply_defaults()
+        _, *attributes = arguments.arguments.items()
+        attached = self._attached
+        if attached is None or attached.task.done():
+            raise Closed(f"{name} publishes where its object is attached; await attach() first")
+        present = {name: value for name, value in attributes if value is not None}
+        return await attached.publish(present, durable=durable)
+
+    setattr(publish, _EVENT_MARK, True)
+    return publish
+
+
 class Subscriber:
-    """Base of classes with `@on` handlers; `await bus.attach(it)` starts them."""
+    """Base of classes with `@on` handlers and `@event` methods; `await bus.attach(it)` starts
+    them.
+    """
 
     _attached: Attached | None = None
 
@@ -204,25 +288,31 @@ class Subscriber:
 Register: TypeAlias = Callable[[Filter | Pattern, Bindings, DeliveryQueue], Registration]
 """Queues what matches a filter from now on."""
 
+Publish: TypeAlias = Callable[..., Coroutine[Any, Any, PublishReceipt]]
+"""`publish` of a bus or a client."""
+
 
 class Attached:
     """The handlers of a subscriber at work: their queue, and the task that runs them."""
 
     task: asyncio.Task[None]
 
-    def __init__(self, subscriber: Subscriber, register: Register) -> None:
+    def __init__(self, subscriber: Subscriber, register: Register, publish: Publish) -> None:
         """Register all handlers or none."""
         handlers = _handlers(type(subscriber))
-        if not handlers:
+        if not (handlers or _events(type(subscriber))):
             raise InvalidFilter(
                 f"{type(subscriber).__name__} has no handler; mark methods with @palio.on"
             )
         before = subscriber._attached
         if before is not None and not before.task.done():
             raise InvalidFilter(f"{subscriber!r} is attached already; detach it first")
+        self.publish = publish
         self._subscriber = subscriber
         self._warn_of_doubts(handlers)
-        self._queue = DeliveryQueue(max(handler.queue_size for handler in handlers))
+        self._queue = DeliveryQueue(
+            max((handler.queue_size for handler in handlers), default=DEFAULT_QUEUE_SIZE)
+        )
         self._handlers: dict[Consumer, Handler] = {}
         self.registrations: list[Registration] = []
         """Those of the handlers, in their order."""
@@ -330,6 +420,8 @@ class Attached:
         """Unsubscribe; handlers still process what waits."""
         for registration in self.registrations:
             registration.abandon()
+        if not self.registrations:
+            self._queue.close()
 
     async def _run(self) -> None:
         while True:
@@ -388,6 +480,11 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _events(kind: type) -> list[str]:
+    """The names of a class's event methods."""
+    return [name for name in dir(kind) if hasattr(getattr(kind, name, None), _EVENT_MARK)]
 
 
 def _handlers(kind: type) -> list[Handler]:
