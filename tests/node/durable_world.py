@@ -237,7 +237,7 @@ class World:
                 for each in self.brokers[home].disk.operations
                 if isinstance(each, Cursor) and each.origin == origin.name
             ]
-            for offset, item in stream.line:
+            for offset, item in stream.entries:
                 # A number may be used again after a crash, if nothing had it on the disk.
                 event = origin.disk.parcels[item.entry].rows[0].get("n")
                 is_it = event == number and item.entry in self.entries[number]

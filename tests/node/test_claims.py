@@ -60,10 +60,10 @@ def test_one_that_is_over_begins_anew_behind_its_end() -> None:
 def test_an_end_and_what_was_said_before_it_or_after_it() -> None:
     over = FIRST._replace(number=2, home="", session_epoch=5)
     late = FIRST._replace(number=7, home="b2", session_epoch=4)
-    assert claims(over).believed(late, Overlay()) == over._replace(number=7)
+    assert claims(over).resolve(late, Overlay()) == over._replace(number=7)
     later = late._replace(session_epoch=6)
-    assert claims(over).believed(later, Overlay()) == later
-    assert claims(FIRST._replace(session_epoch=6)).believed(over, Overlay()).home == "b1"
+    assert claims(over).resolve(later, Overlay()) == later
+    assert claims(FIRST._replace(session_epoch=6)).resolve(over, Overlay()).home == "b1"
 
 
 def test_a_change_of_the_filter_is_news() -> None:

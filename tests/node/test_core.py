@@ -340,7 +340,7 @@ def test_so_much_waits_for_a_broker_that_has_just_started(
         alone.tell(1, Publish(to_event(), number, durable=True))
     refused = [each.failure for each in alone.heard(Refused)]
     assert [each.kind for each in refused] == ["NotStored"] * (more > 0)
-    assert all("has yet to hear from its network" in each.message for each in refused)
+    assert all("not yet received its network's subscriptions" in each.message for each in refused)
 
 
 def test_a_broker_that_hears_late_that_it_lost_its_disk_tells_it_then() -> None:

@@ -152,17 +152,17 @@ def retargets_sent(patch: pytest.MonkeyPatch) -> None:
 
 def sends_what_moves(patch: pytest.MonkeyPatch) -> None:
     """An entry goes out while its Retarget is under way (D4)."""
-    patch.setattr(streams.Streams, "_is_moving", lambda *_: False)
+    patch.setattr(streams.Streams, "_is_leaving", lambda *_: False)
 
 
 def waits_for_no_home(patch: pytest.MonkeyPatch) -> None:
     """A publisher that wants to know of homes is answered as any other."""
-    patch.setattr(streams.Streams, "owes", lambda *_: False)
+    patch.setattr(streams.Streams, "has_unacked", lambda *_: False)
 
 
 def does_not_follow(patch: pytest.MonkeyPatch) -> None:
     """Who waits for a home does not wait for the one to which an event goes instead."""
-    patch.setattr(durable.DurableEvents, "_follow_elsewhere", lambda *_: None)
+    patch.setattr(durable.DurableEvents, "_retarget_publications", lambda *_: None)
 
 
 def takes_early(patch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,7 @@ def test_what_is_under_way_is_the_newest_of_each_and_goes_as_it_is_stored() -> N
     log.stored(3)
     assert log.overlay.cursor("b2") is None
     assert log.overlay.claim("ann/d") is None
-    assert not log.under_way
+    assert log.barrier(None) is None
 
 
 def test_shares_and_moves_are_counted_while_they_are_under_way() -> None:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from palio.node.operations import Ack, Close, Cursor, Put, Release, Renew, Retarget, Target
-from palio.node.queues import STALE, Line, Outgoing, Queued, Queues
+from palio.node.queues import STALE, OffsetQueue, Outgoing, Queued, Queues
 from palio.protocol.messages import Share
 from tests.conftest import seeds
 
@@ -44,9 +44,9 @@ def test_what_was_sent_stays_and_the_rest_follows_in_order() -> None:
     found.apply(Retarget("e", 2, "b3", 7, 3, (("b2", 2),)))
     rest = [(4, Outgoing(3, (share("f"),))), (6, Outgoing(5, (share("f"),)))]
     sent = (2, Outgoing(1, (share("e"), share("f"))))
-    assert list(found.streams["b2"].line) == [sent, *rest]
+    assert list(found.streams["b2"].entries) == [sent, *rest]
     moved = [(7, Outgoing(3, (share("e", 2),))), (8, Outgoing(5, (share("e", 2),)))]
-    assert list(found.streams["b3"].line) == moved
+    assert list(found.streams["b3"].entries) == moved
     assert found.apply(Ack("d", 5)) == []
     assert found.apply(Release("b2", 1, 6)) == [1]
 
@@ -76,7 +76,7 @@ def test_the_end_leaves_what_was_sent() -> None:
     assert found.apply(Close("d", ())) == []
     assert found.apply(Close("e", (("b2", 4),))) == []
     assert found.apply(Close("f", (("b2", 2),))) == [5]
-    assert [offset for offset, _ in found.streams["b2"].line] == [2, 4]
+    assert [offset for offset, _ in found.streams["b2"].entries] == [2, 4]
 
 
 def test_the_stream_to_a_home_without_its_disk_begins_anew() -> None:
@@ -86,7 +86,7 @@ def test_the_stream_to_a_home_without_its_disk_begins_anew() -> None:
     found.apply(Renew("b2", 2))
     assert found.apply(Release("b2", 1, 6)) == []
     assert found.streams["b2"].previous(4) == 0
-    assert len(found.streams["b2"].line) == 2
+    assert len(found.streams["b2"].entries) == 2
 
 
 def test_offsets_cursors_and_logs_only_grow() -> None:
@@ -106,7 +106,7 @@ def test_offsets_cursors_and_logs_only_grow() -> None:
 @pytest.mark.parametrize("seed", seeds(20, nightly=2_000))
 def test_a_line_is_a_dictionary_in_order(seed: int) -> None:
     rng = random.Random(seed)
-    line, known = Line[Queued](), dict[int, Queued]()
+    line, known = OffsetQueue[Queued](), dict[int, Queued]()
     last = 0
     for _ in range(400):
         chance = rng.random()

@@ -21,7 +21,7 @@ from palio.node.operations import (
     Target,
     Transmit,
 )
-from palio.node.streams import AGAIN_S, MAX_AGAIN_S
+from palio.node.streams import MAX_RETRANSMIT_S, RETRANSMIT_S
 from palio.protocol.messages import Carry, EntriesStored, Share
 from tests.node.durable_world import Disk
 from tests.node.events import parcel
@@ -80,10 +80,10 @@ def test_what_is_not_answered_for_goes_again_ever_more_seldom() -> None:
         assert not some.tick(some.wake_at - 0.001)
         now = some.wake_at
         assert sent(some.tick(now)) == [(1, 0), (2, 1)]
-    assert waits[:3] == [AGAIN_S, 2 * AGAIN_S, 4 * AGAIN_S]
-    assert waits[-1] == MAX_AGAIN_S
+    assert waits[:3] == [RETRANSMIT_S, 2 * RETRANSMIT_S, 4 * RETRANSMIT_S]
+    assert waits[-1] == MAX_RETRANSMIT_S
     some.has_stored(now, stored(1))
-    assert some.wake_at == now + AGAIN_S
+    assert some.wake_at == now + RETRANSMIT_S
 
 
 def test_what_came_early_is_sent_again_from_where_the_home_is() -> None:

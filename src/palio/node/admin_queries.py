@@ -8,9 +8,9 @@ nobody else: neither to a client, nor to a neighbour, whatever that was asked by
 
 | question | without the grant |
 |---|---|
-| `status` | the asker's own sessions, subscriptions and what waits for them at this broker |
+| `status` | the asker's own sessions, subscriptions and what backlog for them at this broker |
 | `trace` | the asker's own subscriptions that match, at this broker; durable ones anywhere |
-| `waiting` | what waits for one durable subscription of the asker's session, by its key |
+| `waiting` | what backlog for one durable subscription of the asker's session, by its key |
 | `catalogue` | with `{"own": True}` the asker's own; else refused |
 | `topology`, `peers` | refused |
 | `source` | the same, of what the asker may receive |
@@ -53,7 +53,7 @@ _Listed: TypeAlias = tuple[str, str, Mapping[str, Any]]
 
 
 class _Open:
-    """A probe that waits for the answers of neighbours."""
+    """A probe that backlog for the answers of neighbours."""
 
     __slots__ = ("answer_to", "hops", "id", "waiting")
 
@@ -146,7 +146,7 @@ class AdminQueries:
                 )
             ),
             "custody_entries": events.queues.entries,
-            "custody_waiting": {name: len(events.waits(name)) for name in core.durability.here},
+            "custody_waiting": {name: len(events.backlog(name)) for name in core.durability.here},
             "custody_carried": events.queues.carried,
             "rejections": dict(core.rate_limited_log.totals),
         }
@@ -168,7 +168,7 @@ class AdminQueries:
             "durable_subscriptions": len(kept),
             "dropped": sum(each.dropped for each in mine),
             "queued_bytes": sum(each.queued_bytes for each in mine),
-            "custody_waiting": {name: len(events.waits(name)) for name in kept},
+            "custody_waiting": {name: len(events.backlog(name)) for name in kept},
         }
 
     def _waiting(self, session: Session, key: Any) -> dict[str, int]:
@@ -180,8 +180,8 @@ class AdminQueries:
             raise InvalidInput(
                 f"this session has no durable subscription under the key {key!r:.40}"
             )
-        waits = self._core.durability.events.waits(durable.subject)
-        offsets = [offset for offset, _ in waits if offset > durable.acknowledged]
+        backlog = self._core.durability.events.backlog(durable.subject)
+        offsets = [offset for offset, _ in backlog if offset > durable.acknowledged]
         return {
             "entries": len(offsets),
             "sent": sum(offset <= durable.sent for offset in offsets),

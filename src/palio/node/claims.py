@@ -1,9 +1,10 @@
-"""`KnownClaims`: at which broker each durable subscription lives, as far as one broker knows.
+"""`KnownClaims`: the home of each durable subscription, as known to one broker.
 
-Each time its owner comes to a broker, that one opens a claim with a greater number: `ann/orders#3`.
-The greatest claim counts, everywhere, whatever way the claims have come (D5); a broker remembers
-the newest one of every durable subscription that it has learned of, also of those that are over, as
-what was sent to it for an older claim is its own to hand on. The model is `tests.models.durable`.
+Each time an owner connects, its broker opens a claim with a greater number: `ann/orders#3`. The
+greatest claim wins at every broker, in whatever order claims arrive (D5).
+
+A broker remembers the newest claim of every durable subscription, also of those that are over: it
+must hand on entries that reach it for an older claim. The model is `tests.models.durable`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from palio.protocol.messages import Fact
 
 
 def claim_of(fact: Fact) -> Claim:
-    """The claim that a broker has stated: it lives at that broker, or is over.
+    """Return the claim in a broker's fact: the subscription lives at that broker, or is over.
 
     >>> from palio.protocol.messages import ClaimNumbers
     >>> claim_of(Fact("b1", 7, "ann/d", filter="x > 1", claim=ClaimNumbers(3))).home
@@ -40,15 +41,13 @@ def claim_of(fact: Fact) -> Claim:
 
 
 def is_later(one: Claim, other: Claim) -> bool:
-    """Return whether a client has said one after the other, in a later session; not if nobody
-    knows.
-    """
+    """Return whether one claim is of a later session of the same client; False if unknown."""
     return one.client == other.client and one.session_epoch > other.session_epoch > 0
 
 
 def is_outdated(claim: Claim, before: Claim) -> bool:
-    """Return whether a claim that outdoes another was made before it: then the owner is still
-    there, and is to be claimed once more.
+    """Return whether a claim that supersedes another was made earlier. The owner is then still at
+    the broker of `before`, which must claim the subscription with a greater number.
 
     >>> before = Claim("ann/d", 3, "b1", "ann/1", 7, claimed_us=20)
     >>> is_outdated(Claim("ann/d", 4, "b2", "ann/1", 6, claimed_us=30), before)
@@ -64,7 +63,7 @@ def is_outdated(claim: Claim, before: Claim) -> bool:
 
 
 class KnownClaims:
-    """The newest claim of each durable subscription: as stored, and as it is under way."""
+    """The newest claim of each durable subscription: stored, or in the overlay."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -74,82 +73,83 @@ class KnownClaims:
         return iter(self._stored.values())
 
     def stored(self, subject: str) -> Claim | None:
-        """The newest claim that the disk has."""
+        """Return the newest claim on the disk."""
         return self._stored.get(subject)
 
     def newest(self, subject: str, overlay: Overlay) -> Claim | None:
-        """The newest claim, by which what comes in is judged."""
+        """Return the newest claim, the overlay included. Inputs are judged by it."""
         return overlay.claim(subject) or self._stored.get(subject)
 
     def subjects(self, overlay: Overlay) -> dict[str, None]:
-        """All durable subscriptions that are known, also of claims that are under way."""
+        """Return all durable subscriptions with a claim, stored or in the overlay."""
         return dict.fromkeys([*self._stored, *overlay.claimed])
 
     def is_here(self, subject: str, overlay: Overlay) -> bool:
-        """Return whether a durable subscription lives here, and is not about to leave."""
+        """Return whether a durable subscription lives here once the overlay is stored."""
         claim = self.newest(subject, overlay)
         return claim is not None and claim.home == self.name
 
     def is_news(self, claim: Claim, overlay: Overlay) -> bool:
-        """Return whether a claim outdoes the newest that is known."""
-        known = self.newest(claim.subject, overlay)
-        return known is None or claim.rank > known.rank
+        """Return whether a claim supersedes the newest one here."""
+        newest = self.newest(claim.subject, overlay)
+        return newest is None or claim.rank > newest.rank
 
     def next(self, asked: Claim, overlay: Overlay) -> Claim:
-        """Make a claim for an owner who is here: above all that is known here or (`asked.number`)
+        """Make a claim for an owner that is here, above all claims known here or (`asked.number`)
         to the owner.
 
-        `Closed` if that was said in a session that the client has left, and is back here since. A
-        claim of another broker keeps no owner away who is here: that one claims it again if it is
-        late.
+        Raise `Closed` if a later session of the client has the subscription here. A claim of
+        another broker is no obstacle: that broker claims with a greater number if it is later.
         """
-        known = self.newest(asked.subject, overlay)
-        if known is not None and known.home == self.name and is_later(known, asked):
-            raise Closed(f"{asked.subject} is heard in a later session of the same client")
-        if known is None:
+        newest = self.newest(asked.subject, overlay)
+        if newest is not None and newest.home == self.name and is_later(newest, asked):
+            raise Closed(f"{asked.subject} is subscribed in a later session of the same client")
+        if newest is None:
             return asked._replace(number=asked.number + 1, home=self.name, since=1)
-        # What is over is what its end knew of: another broker may know of a claim after that.
-        since = known.number + 1 if known.is_over else known.since
-        number = 1 + max(asked.number, known.number)
-        # It knows of the one before, so it comes after that, whatever the clocks say.
-        claimed_us = max(asked.claimed_us, known.claimed_us + 1)
+        # An end covers the claims that its broker knew. Another broker may know a later claim, so
+        # the new subscription begins above the end.
+        since = newest.number + 1 if newest.is_over else newest.since
+        number = 1 + max(asked.number, newest.number)
+        # It is made with knowledge of the one before, so it is later, whatever the clocks show.
+        claimed_us = max(asked.claimed_us, newest.claimed_us + 1)
         return asked._replace(number=number, home=self.name, since=since, claimed_us=claimed_us)
 
     def changed(self, subject: str, filter: str, overlay: Overlay) -> Claim:
-        """The claim of a durable subscription that lives here, with another filter."""
-        known = self.newest(subject, overlay)
-        assert known is not None and known.home == self.name, f"{subject} does not live here"
-        return known._replace(filter=filter, revision=known.revision + 1)
+        """Return the claim of a durable subscription that lives here, with another filter."""
+        newest = self.newest(subject, overlay)
+        assert newest is not None and newest.home == self.name, f"{subject} does not live here"
+        return newest._replace(filter=filter, revision=newest.revision + 1)
 
     def over(self, asked: Claim, overlay: Overlay) -> Claim | None:
-        """Return the fact that ends a durable subscription; None if it is unknown, or over."""
-        known = self.newest(asked.subject, overlay)
-        if known is None or known.is_over:
+        """Return the claim that ends a durable subscription; None if it is unknown, or over."""
+        newest = self.newest(asked.subject, overlay)
+        if newest is None or newest.is_over:
             return None
-        number = max(known.number, asked.number)
-        return known._replace(
+        number = max(newest.number, asked.number)
+        return newest._replace(
             number=number, home="", client=asked.client, session_epoch=asked.session_epoch
         )
 
-    def believed(self, claim: Claim, overlay: Overlay) -> Claim:
-        """Decide what another broker's claim means here. What an owner said before it ended a
-        durable subscription is over with it; an end that it said before it came back ends nothing.
-        Each has a number of its own, as others have yet to learn of it.
+    def resolve(self, claim: Claim, overlay: Overlay) -> Claim:
+        """Order another broker's claim by the sessions of the owner, and return the valid claim.
+
+        A claim from before the owner's end is over with it. An end from before the owner came back
+        ends nothing. The result supersedes the late claim, so that all brokers learn the outcome.
         """
-        known = self.newest(claim.subject, overlay)
-        if known is None or not is_later(known, claim):
+        newest = self.newest(claim.subject, overlay)
+        if newest is None or not is_later(newest, claim):
             return claim
-        if known.is_over and not claim.is_over:
-            return known._replace(number=claim.number)
-        if claim.is_over and not known.is_over:
-            return known._replace(number=claim.number + 1)
+        if newest.is_over and not claim.is_over:
+            return newest._replace(number=claim.number)
+        if claim.is_over and not newest.is_over:
+            return newest._replace(number=claim.number + 1)
         return claim
 
     def apply(self, claim: Claim) -> Claim | None:
-        """A claim is stored: the one that counted before."""
+        """Replace the newest claim by one that is stored, and return the one before."""
         before = self._stored.get(claim.subject)
         assert before is None or claim.rank > before.rank, (
-            f"D5: {claim.rank} of {claim.subject} comes after {before and before.rank}"
+            f"D5: {claim.rank} of {claim.subject} after {before and before.rank}"
         )
         self._stored[claim.subject] = claim
         return before

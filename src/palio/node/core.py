@@ -310,8 +310,8 @@ class Core:
                     self._apply_claim(claim)
                 case Damaged(entry, home):
                     self._report_damage(entry, home=home)
-                case Impossible(broker, what):
-                    self.warn("message_refused", broker[:SHOWN_CHARS], 1, reason=what)
+                case Impossible(broker, reason):
+                    self.warn("message_refused", broker[:SHOWN_CHARS], 1, reason=reason)
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:

@@ -132,7 +132,7 @@ class FailureDetector:
             if core.durability.here.get(subject) is durable and _lease_is_over(
                 durable, core.at.now
             ):
-                waiting = len(core.durability.events.waits(subject))
+                waiting = len(core.durability.events.backlog(subject))
                 core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
                 core.end_lease(subject)
                 yield LEASE_STEPS

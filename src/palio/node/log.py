@@ -1,17 +1,20 @@
-"""`Log`: what the disk of a broker keeps, and what is under way to it.
+"""`Log`: the write-ahead log of a broker, its appends in flight, and batches of releases.
 
-Durable state is the fold of the operations that were stored, and of nothing else, so nothing is
-ever undone. What is under way is one `Overlay` over it: decisions about what comes in are made by
-that, and it is thrown away as a whole when the disk refuses.
+Durable state is the fold of the operations that are stored, and of nothing else, so it needs no
+undo. The appends in flight form one `Overlay` over it. Inputs are judged by stored state and
+overlay together; when the disk refuses an append, the overlay is discarded as a whole.
 
 ```
-L1  what is on the disk is a prefix of what was appended, but for what only lets go
+L1  the disk has a prefix of all appends, releases excepted
 L2  durable state changes on `stored` and nowhere else
-L3  what is under way is thrown away as a whole
-L4  whoever waits is told after `stored`
+L3  appends in flight are discarded as a whole
+L4  callers are notified after `stored`
 ```
 
-The model of it is `tests.models.durable`; `palio.node.queues` is the fold.
+A *release* only removes: an acknowledgement, an entry that is no longer needed. Releases commute
+with all other operations, so they wait to be written together with later appends.
+
+The model is `tests.models.durable`; `palio.node.queues` is the fold.
 """
 
 from __future__ import annotations
@@ -42,19 +45,18 @@ from palio.node.operations import (
 
 
 class Pending(NamedTuple):
-    """An append that is under way."""
+    """An append in flight; `token` identifies the caller that waits for it."""
 
     operations: tuple[Operation, ...]
     released: tuple[Releasing, ...]
     token: Any
-    """Whoever waits for it."""
 
 
-# --- what is under way ---
+# --- appends in flight ---
 
 
 class Overlay:
-    """Durable state as it will be, beside what it is, if nothing is refused (L3).
+    """The changes to durable state by appends in flight, if none is refused (L3).
 
     >>> overlay = Overlay()
     >>> overlay.add(1, Cursor("b2", 1, 7))
@@ -67,19 +69,20 @@ class Overlay:
     def __init__(self) -> None:
         self._newest: dict[tuple[type[Operation], str], tuple[int, Operation]] = {}
         self.moving: Counter[str] = Counter()
-        """Durable subscriptions of which something is retargeted: nothing more of them goes out."""
+        """Durable subscriptions with a `Retarget` or `Close` in flight. None of their entries is
+        sent for the first time now: it would reach the old home and the new one."""
         self.shares: Counter[str] = Counter()
-        """The operations that are put for each."""
+        """By durable subscription, the entries put for it that are in flight."""
 
     def add(self, ticket: int, operation: Operation) -> None:
-        """An operation is under way."""
+        """Add an operation that was appended."""
         key = _key(operation)
         if key is not None:
             self._newest[key] = ticket, operation
         self._count(operation, 1)
 
     def remove(self, ticket: int, operation: Operation) -> None:
-        """It is stored."""
+        """Remove an operation that is stored."""
         key = _key(operation)
         if key is not None and self._newest[key][0] == ticket:
             del self._newest[key]
@@ -97,34 +100,34 @@ class Overlay:
                 pass
         for subject in subjects:
             counts[subject] += by
-            assert counts[subject] >= 0, f"more is stored of {subject} than was appended"
+            assert counts[subject] >= 0, f"{subject}: more operations stored than appended"
             if not counts[subject]:
                 del counts[subject]
 
     def claim(self, subject: str) -> Claim | None:
-        """The newest of a durable subscription that is under way."""
-        found = self._newest.get((Open, subject), (0, None))[1]
-        return found.claim if isinstance(found, Open) else None
+        """Return the newest claim of a durable subscription that is in flight."""
+        operation = self._newest.get((Open, subject), (0, None))[1]
+        return operation.claim if isinstance(operation, Open) else None
 
     @property
     def claimed(self) -> list[str]:
-        """Those durable subscriptions."""
+        """The durable subscriptions with a claim in flight."""
         return [name for kind, name in self._newest if kind is Open]
 
     def cursor(self, origin: str) -> Cursor | None:
-        """The same of an origin."""
-        found = self._newest.get((Cursor, origin), (0, None))[1]
-        return found if isinstance(found, Cursor) else None
+        """Return the newest cursor of an origin that is in flight."""
+        operation = self._newest.get((Cursor, origin), (0, None))[1]
+        return operation if isinstance(operation, Cursor) else None
 
     def published(self, publisher: str) -> int:
-        """The same of what a publisher has sent; -1 for nothing."""
-        found = self._newest.get((Numbered, publisher), (0, None))[1]
-        return found.last if isinstance(found, Numbered) else -1
+        """Return the last number of a publisher that is in flight; -1 for none."""
+        operation = self._newest.get((Numbered, publisher), (0, None))[1]
+        return operation.last if isinstance(operation, Numbered) else -1
 
     def log_of(self, home: str) -> int:
-        """The same of the log of a home; 0 for none."""
-        found = self._newest.get((Renew, home), (0, None))[1]
-        return found.log if isinstance(found, Renew) else 0
+        """Return the newest log number of a home that is in flight; 0 for none."""
+        operation = self._newest.get((Renew, home), (0, None))[1]
+        return operation.log if isinstance(operation, Renew) else 0
 
 
 def _key(operation: Operation) -> tuple[type[Operation], str] | None:
@@ -142,26 +145,26 @@ def _key(operation: Operation) -> tuple[type[Operation], str] | None:
 
 
 class Log:
-    """Appends of one broker, in order, and whether its disk takes them."""
+    """The appends of one broker, in order, and whether its disk refuses them."""
 
     def __init__(self, last_offset: int = 0) -> None:
         self.last_offset = last_offset
-        """The last that was given away."""
+        """The last offset that was assigned."""
         self._next_ticket = 1
-        self._under_way: dict[int, Pending] = {}
+        self._in_flight: dict[int, Pending] = {}
         self._acks: dict[str, Ack] = {}
         self._releases: dict[str, Release] = {}
         self._over: list[int] = []
         self._forgotten: list[str] = []
-        self._ripe_at = inf
+        self._batch_at = inf
         self.due_at = inf
-        """When to write what is let go, though nothing else is written."""
+        """When to write the releases, even if there is no other append to carry them."""
         self.term = 0
         self.is_refusing = False
         self.overlay = Overlay()
 
     def offsets(self, count: int = 1) -> int:
-        """The first of some that nobody has: they are used once, also if they are never stored."""
+        """Assign new offsets and return the first. None is used twice, even if it is not stored."""
         first = self.last_offset + 1
         self.last_offset += count
         return first
@@ -169,24 +172,27 @@ class Log:
     def append(
         self, now: float, operations: Sequence[Operation], token: Any = None
     ) -> Append | None:
-        """Append operations that grow; None if the disk refuses, and nothing has changed (L1)."""
-        assert operations, "an append of nothing"
+        """Append operations other than releases; None, without effect, if the disk refuses (L1)."""
+        assert operations, "an append needs operations; use barrier()"
         assert not any(isinstance(each, Releasing) for each in operations)
         if self.is_refusing:
             return None
-        # What an owner has dealt with does not follow it, and does not come to it again.
+        # Acks are written before their subscription moves: the owner must not get those events
+        # again at its new home.
         is_claim = any(isinstance(each, Open | Retarget | Close) for each in operations)
-        is_ripe = now >= self._ripe_at
+        is_ripe = now >= self._batch_at
         return self._write(tuple(operations), token, with_released=is_ripe or is_claim)
 
     def barrier(self, token: Any) -> Append | None:
-        """Append nothing, behind all that is under way; None if that is nothing."""
-        if not self._under_way:
+        """Append nothing behind all appends in flight, to learn their outcome; None if there are
+        none.
+        """
+        if not self._in_flight:
             return None
         return self._write((), token, with_released=False)
 
     def release(self, now: float, operation: Releasing) -> None:
-        """Let go of something, with what is written soon."""
+        """Record a release, to be written with an append soon."""
         match operation:
             case Ack(subject, upto, others, bookmark):
                 known = self._acks.get(subject, Ack(subject, 0))
@@ -200,11 +206,13 @@ class Log:
             case Forgotten(publishers):
                 self._forgotten += publishers
         are_many = len(self._over) >= MAX_RELEASES
-        self._ripe_at = min(self._ripe_at, now + RIPE_S)
+        self._batch_at = min(self._batch_at, now + RIPE_S)
         self.due_at = min(self.due_at, now if are_many else now + RELEASE_S)
 
     def flush(self, now: float) -> Append | None:
-        """Append what is let go if it is time: that the disk refuses is no reason not to try."""
+        """Append the releases if they are due. A disk that refuses is tried, too: releases free
+        its space.
+        """
         if now < self.due_at or self.due_at == inf:
             return None
         return self._write((), None, with_released=True)
@@ -218,47 +226,42 @@ class Log:
             gone = [Forgotten(tuple(self._forgotten))] if self._forgotten else []
             released = (*self._acks.values(), *self._releases.values(), *over, *gone)
             self._acks, self._releases, self._over, self._forgotten = {}, {}, [], []
-            self._ripe_at = self.due_at = inf
+            self._batch_at = self.due_at = inf
         ticket = self._next_ticket
         self._next_ticket += 1
-        self._under_way[ticket] = Pending(operations, released, token)
+        self._in_flight[ticket] = Pending(operations, released, token)
         for each in operations:
             self.overlay.add(ticket, each)
         return Append(ticket, self.term, operations, released)
 
-    @property
-    def under_way(self) -> int:
-        """How many appends are not answered."""
-        return len(self._under_way)
-
     def stored(self, ticket: int) -> Pending:
-        """An append is on the disk: durable state may change (L2)."""
-        first = next(iter(self._under_way), None)
+        """Remove an append that is on the disk from the overlay, and return it (L2)."""
+        first = next(iter(self._in_flight), None)
         assert first == ticket, f"L1: append {ticket} is stored, and {first} is before it"
-        pending = self._under_way.pop(ticket)
+        pending = self._in_flight.pop(ticket)
         for each in pending.operations:
             self.overlay.remove(ticket, each)
         return pending
 
     def refused(self, now: float, ticket: int) -> list[Pending]:
-        """An append is not on the disk, and so none behind it is: all of them (L3).
+        """Discard a refused append with all behind it, and return them (L3).
 
-        Nothing is appended until the disk takes writes again; what is let go is tried again.
+        Appends stop until the disk accepts writes; releases are recorded for another attempt.
         """
-        if ticket not in self._under_way:
-            return []  # it was behind another
-        first = next(iter(self._under_way))
+        if ticket not in self._in_flight:
+            return []  # it was discarded with an earlier append
+        first = next(iter(self._in_flight))
         assert first == ticket, f"L1: append {ticket} is refused, and {first} is before it"
-        thrown = list(self._under_way.values())
-        self._under_way.clear()
+        discarded = list(self._in_flight.values())
+        self._in_flight.clear()
         self.overlay = Overlay()
         self.term += 1
         self.is_refusing = True
-        for pending in thrown:
+        for pending in discarded:
             for each in pending.released:
                 self.release(now, each)
-        return thrown
+        return discarded
 
     def writable(self) -> None:
-        """The disk takes writes again."""
+        """Accept appends from now on: the disk takes writes."""
         self.is_refusing = False

@@ -1,7 +1,7 @@
-"""Operations that a broker's disk keeps: durable state is their fold.
+"""Operations that a broker's disk stores: durable state is their fold.
 
-`palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk. A `Action`
-is what the parts for durable events want done, appends among it.
+`palio.node.queues` is that fold in memory, and `palio.server.journal` the one on a disk. An
+`Action` is the output of the modules for durable events, which `Core.perform` carries out.
 """
 
 from __future__ import annotations
@@ -12,29 +12,30 @@ from palio.protocol.messages import Carry, EntriesStored, Fact, Parcel, Share
 
 
 class Target(NamedTuple):
-    """An entry in the stream to a home; if that is this broker, in the queues here."""
+    """The destination of an entry: the stream to a home, or the queues here if `home` is here."""
 
     home: str
     offset: int
-    """Its place in the log of this broker: no two of a stream have the same."""
+    """The position in the log of this broker, unique within a stream."""
     shares: tuple[Share, ...]
 
 
 class Claim(NamedTuple):
-    """That a durable subscription lives at a broker; the greatest `rank` counts (D5)."""
+    """A statement that a durable subscription lives at a broker; the greatest `rank` wins (D5)."""
 
     subject: str
     number: int
-    """Each claim has a greater one than all that its broker knew."""
+    """Greater than that of every claim that its broker had when it was made."""
     home: str
-    """Empty if it is over: that outdoes all claims up to its number."""
+    """Empty if the subscription is over, which supersedes all claims up to this number."""
     client: str = ""
     session_epoch: int = 0
-    """The how many-th session of that client: of two that are claimed at once the later counts."""
+    """The session count of the client. Of two concurrent claims the later session wins."""
     revision: int = 0
-    """How often its filter was changed since."""
+    """The number of changes of the filter since the claim."""
     since: int = 0
-    """The first claim since it began: what was put for an earlier one had another owner."""
+    """The number of the subscription's first claim. Entries put for a lower one belonged to an
+    earlier subscription of this name."""
     claimed_us: int = 0
     filter: str = ""
 
@@ -45,12 +46,12 @@ class Claim(NamedTuple):
 
     @property
     def is_lapsed(self) -> bool:
-        """True if it is over though its owner has not said so."""
+        """True if the subscription ended by its lease, not by its owner."""
         return self.is_over and not self.client
 
     @property
     def rank(self) -> tuple[int, bool, str, int, str, int]:
-        """A total order, the same at all brokers."""
+        """The total order of claims, the same at all brokers."""
         return (
             self.number,
             self.is_over,
@@ -62,17 +63,17 @@ class Claim(NamedTuple):
 
 
 class Put(NamedTuple):
-    """Keep events until every home has them and every queue here has dealt with them."""
+    """Store events until every home has stored them and every queue here has acked them."""
 
     entry: int
     parcel: Parcel | None
-    """None where the log is read as a broker starts: events are read when their turn comes."""
+    """None when the log is read as a broker starts: events are read when they are sent."""
     wall_us: int
     targets: tuple[Target, ...]
 
 
 class Cursor(NamedTuple):
-    """All of an origin's stream up to an offset of its log is here: one append with the Put."""
+    """An origin's stream is stored here up to an offset of its log: one append with the Put."""
 
     origin: str
     log: int
@@ -80,8 +81,8 @@ class Cursor(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """All that a publisher has sent here up to a number is kept, or was for nobody: one append with
-    the Put. What it says again, as it has not heard so, is not kept twice.
+    """A publisher's events up to a number are stored, or matched nothing: one append with the Put.
+    It lets the broker recognize events that the publisher retransmits for lack of a receipt.
     """
 
     publisher: str
@@ -89,48 +90,46 @@ class Numbered(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """These publishers say nothing again: of so many only the latest are remembered."""
+    """Numbers of these publishers are removed: only the latest MAX_PUBLISHERS are remembered."""
 
     publishers: tuple[str, ...]
 
 
 class Open(NamedTuple):
-    """The newest claim of a durable subscription that is known here."""
+    """The newest claim of a durable subscription at this broker."""
 
     claim: Claim
 
 
 class Retarget(NamedTuple):
-    """The waiting entries of a durable subscription follow it: they take new offsets, from `first`
-    on.
-    """
+    """Move the backlog of a durable subscription to its new home, with new offsets from `first`."""
 
     subject: str
     number: int
     to: str
     first: int
     reserved: int
-    """Offsets that are kept free for it."""
+    """The number of offsets that it may take."""
     sent: tuple[tuple[str, int], ...]
-    """Up to where the stream of each home may have been sent: that stays (D4)."""
+    """By home, the offset up to which its stream may have been sent: these entries stay (D4)."""
 
 
 class Close(NamedTuple):
-    """A durable subscription is over: nothing waits for it, but for what was sent."""
+    """Remove the backlog of a durable subscription that is over, except entries that were sent."""
 
     subject: str
     sent: tuple[tuple[str, int], ...]
 
 
 class Renew(NamedTuple):
-    """A home has another log, as it is new or has lost its disk: its stream starts over (D7)."""
+    """Restart the stream to a home with another log: it is new, or has lost its disk (D7)."""
 
     home: str
     log: int
 
 
 class Ack(NamedTuple):
-    """A durable subscription has dealt with all up to an offset, and with some above it (D6)."""
+    """A durable subscription has acked all up to an offset, and some offsets above it (D6)."""
 
     subject: str
     upto: int
@@ -147,15 +146,15 @@ class Release(NamedTuple):
 
 
 class CaughtUp(NamedTuple):
-    """From now on this broker takes what is durable, and this is its log (D7). A journal that has
-    lost transactions begins another one, too: what it forgot others believe to be there.
+    """This broker accepts durable requests from now on, under this log number (D7). A journal that
+    has lost transactions begins another log, too: other brokers count on the lost entries.
     """
 
     log: int
 
 
 class Place(NamedTuple):
-    """An entry in a stream, or in queues here, as a disk has it when a broker starts."""
+    """An entry in a stream, or in queues here, read from the disk when a broker starts."""
 
     home: str
     offset: int
@@ -164,13 +163,13 @@ class Place(NamedTuple):
 
 
 class Discard(NamedTuple):
-    """Nobody needs these entries."""
+    """These entries are in no queue and no stream any more."""
 
     entries: tuple[int, ...]
 
 
 class PutSubscription(NamedTuple):
-    """A durable subscription that lives at this broker, as it is now."""
+    """The present state of a durable subscription that lives at this broker."""
 
     subject: str
     owner: str
@@ -181,26 +180,26 @@ class PutSubscription(NamedTuple):
 
 
 class DropSubscription(NamedTuple):
-    """A durable subscription lives here no longer: it has ended, or moved."""
+    """A durable subscription has ended, or moved to another broker."""
 
     subject: str
 
 
 class PutFacts(NamedTuple):
-    """Facts about brokers, each replacing what was known of its origin and subject."""
+    """Facts about brokers, each replacing the one of its origin and subject."""
 
     facts: tuple[Fact, ...]
 
 
 class PutRecord(NamedTuple):
-    """A value that a front keeps under a key of its own, as it is now."""
+    """The present value of a front under a key of its own."""
 
     key: str
     value: bytes
 
 
 class DropRecord(NamedTuple):
-    """A front keeps nothing under a key any more."""
+    """A front has deleted a key."""
 
     key: str
 
@@ -235,11 +234,12 @@ Operation: TypeAlias = (
 )
 
 Releasing: TypeAlias = Ack | Release | Discard | Forgotten
-"""Operations that only let go: they commute with all others, and use a reserve of the disk (L1)."""
+"""Operations that only remove: they commute with all others, and may use a reserve of the disk, so
+that a full disk can drain (L1)."""
 
 
 def last_offset_of(operation: Operation) -> int:
-    """The last offset that an operation uses; 0 if it uses none."""
+    """Return the last offset that an operation uses; 0 if it uses none."""
     match operation:
         case Put(entry, _, _, targets):
             return max((target.offset for target in targets), default=entry)
@@ -252,45 +252,44 @@ def last_offset_of(operation: Operation) -> int:
 
 
 class Append(NamedTuple):
-    """Write these operations, all or none, after those before; sync; say that they are stored."""
+    """Write these operations, all or none, after earlier appends; sync; report the outcome."""
 
     ticket: int
     term: int
-    """How many refusals are known here. Who writes refuses what is of an earlier term: it was
-    appended before it was known that something before it is not on the disk."""
+    """The number of refusals that the node has handled. The writer refuses appends of an earlier
+    term: they were made before the node had learned that one before them is not on the disk."""
     operations: tuple[Operation, ...]
     released: tuple[Releasing, ...] = ()
-    """Entries that are over."""
 
 
 class Transmit(NamedTuple):
-    """Send a message to a broker, however many lie between; it may be lost."""
+    """Send a message to a broker, over any number of hops; it may be lost."""
 
     broker: str
     message: Carry | EntriesStored
 
 
 class Kept(NamedTuple):
-    """An operation that somebody waits for is on the disk (L4)."""
+    """The append of a caller is on the disk (L4)."""
 
     token: Any
 
 
 class NotKept(NamedTuple):
-    """The disk refused it: it was never there."""
+    """The disk refused the append of a caller: none of it is stored."""
 
     token: Any
     reason: str
 
 
 class QueueReady(NamedTuple):
-    """Something waits in the queue of a durable subscription here."""
+    """The queue of a durable subscription here has new entries."""
 
     subject: str
 
 
 class ClaimStored(NamedTuple):
-    """A claim counts from now on: what lived at the home of the one before has gone there."""
+    """A claim is on the disk, and replaces the one before: the subscription may have moved."""
 
     before: Claim | None
     claim: Claim
@@ -307,17 +306,17 @@ class Delivery(NamedTuple):
 
 
 class Damaged(NamedTuple):
-    """The journal cannot give back an entry: a loss is carried in its stead."""
+    """The journal cannot read an entry: a loss marker is carried in its stead."""
 
     entry: int
     home: str
 
 
 class Impossible(NamedTuple):
-    """Another broker said what cannot be."""
+    """A message of another broker, or of an owner, contradicts the state here."""
 
     broker: str
-    what: str
+    reason: str
 
 
 Action: TypeAlias = (

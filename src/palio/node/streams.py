@@ -1,12 +1,12 @@
-"""`Streams`: what an origin sends to each home, in the order of its log, until that has stored it.
+"""`Streams`: sends each home its entries in the order of the log, until the home has stored them.
 
 ```
-D2  what a home has stored is let go, and nothing else
-D3  a window of bytes is on its way to each home; what is not answered for is sent again
-D4  what may have been sent is that home's to hand on
+D2  an entry is released once its home has stored it, and not before
+D3  a window of bytes is in flight to each home; entries without an ack are retransmitted
+D4  an entry that may have been sent is handed on by that home
 ```
 
-What goes out is read from what is stored, and is not about to leave (L2). The model is
+Only stored entries are sent, and none that is about to move to another home (L2). The model is
 `tests.models.durable`.
 """
 
@@ -26,7 +26,7 @@ from palio.node.log import Log
 from palio.node.loss_markers import LossMarker
 from palio.node.operations import Action, Damaged, Impossible, Release, Transmit
 from palio.node.parcel_cache import ParcelCache
-from palio.node.queues import HomeStream, Line, Outgoing, Queues, T
+from palio.node.queues import HomeStream, OffsetQueue, Outgoing, Queues, T
 from palio.protocol.limits import WINDOW_BYTES
 from palio.protocol.messages import (
     Carry,
@@ -37,46 +37,46 @@ from palio.protocol.messages import (
     unpack_mask,
 )
 
-AGAIN_S: Final = 1.0
-"""Seconds after which an origin sends again what a home has not answered for: several times what it
-takes to cross a network and to sync a disk; doubled each time..."""
+RETRANSMIT_S: Final = 1.0
+"""Seconds after which an origin retransmits entries without an ack: several times the time to cross
+a network and to sync a disk; doubled each time..."""
 
-MAX_AGAIN_S: Final = 30.0
-"""...up to this: a home that is away is looked for by the map, which says when a way is back."""
+MAX_RETRANSMIT_S: Final = 30.0
+"""...up to this. A home without a path costs no more: a new path on the map restarts its stream."""
 
 UNREAD: Final = b""
-"""The rows of a durable subscription whose filter the origin cannot read (`Share.rows`)."""
+"""The rows of a durable subscription whose filter the origin cannot parse (`Share.rows`)."""
 
 READ_AHEAD: Final = 64
 """Entries that are read from the journal at once."""
 
 
-Way: TypeAlias = Callable[[str], object]
-"""A mark that tells the way to a home from others; None if there is none."""
+PathOf: TypeAlias = Callable[[str], object]
+"""The identity of the present path to a home; None if no path leads there."""
 
 
 class EntryReader:
-    """The events of entries, and what stands for those that the journal cannot give back."""
+    """Reads the events of entries, and makes loss markers for those that cannot be read."""
 
     def __init__(self, name: str, store: Store) -> None:
         self._name = name
         self._store = store
         self.cache = ParcelCache(store)
 
-    def read(self, line: Line[T], offset: int, entry: int) -> Parcel | None:
-        """The events of an entry of a line, and with it what comes behind; None if they are
-        damaged.
+    def read(self, line: OffsetQueue[T], offset: int, entry: int) -> Parcel | None:
+        """Return the events of an entry, None if they are damaged; entries behind it are read
+        ahead.
         """
         behind = islice(line.following(offset), READ_AHEAD)
         return self.cache.get(entry, (item.entry for _, item in behind))
 
     def heading(self, entry: int) -> Heading:
-        """Whose events an entry holds that cannot be read, if that can be."""
+        """Return the heading of an entry that cannot be read."""
         return self._store.heading(entry) or Heading(ANYBODY, 0, 0, 0)
 
     def lost(self, entry: int, rows: bytes | None) -> LossMarker:
-        """Return what replaces an entry that cannot be read: so many events, or fewer where it was
-        to get all of a part of a publication.
+        """Return the loss marker for an entry that cannot be read. Its count may be too high, where
+        `rows` is None but the entry had only some events of a publication.
         """
         heading = self.heading(entry)
         numbers = heading.last_seq - heading.first_seq + 1
@@ -86,9 +86,7 @@ class EntryReader:
 
 
 def without(carry: Carry, mask: RowMask) -> Carry:
-    """Return a carried entry with some of its events alone; a queue that gets none of them is left
-    out.
-    """
+    """Return an entry with the masked events alone, and without shares that get none of them."""
     if mask.all():
         return carry
     shares = []
@@ -103,63 +101,62 @@ def without(carry: Carry, mask: RowMask) -> Carry:
 
 
 class Flow:
-    """How far a stream has been sent. Nothing of it is on the disk."""
+    """The progress of sending one stream. None of it is on the disk."""
 
     __slots__ = (
-        "again_at",
-        "at",
         "damaged",
         "in_flight",
-        "patience_s",
+        "path",
+        "position",
         "released",
+        "retransmit_at",
         "sent",
         "sizes",
-        "way",
+        "timeout_s",
     )
 
     def __init__(self, base: int, sent: int) -> None:
         self.sent = max(base, sent)
-        """Up to here it may have been sent at any time (D4)."""
+        """The offset up to which the stream may ever have been sent (D4)."""
         self.released = base
-        """Up to here the home has it."""
-        self.at = base
-        """Up to here it has been sent since it last began."""
+        """The offset up to which the home has acked."""
+        self.position = base
+        """The offset up to which the stream was sent since the last rewind."""
         self.sizes: deque[tuple[int, int]] = deque()
         self.in_flight = 0
-        self.again_at = inf
-        self.patience_s = AGAIN_S
+        self.retransmit_at = inf
+        self.timeout_s = RETRANSMIT_S
         self.damaged = 0
-        """The last that the journal could not give back, and was logged."""
-        self.way: object = None
-        """By which way it was sent."""
+        """The last unreadable offset that was logged."""
+        self.path: object = None
 
     def send(self, now: float, offset: int, size: int) -> None:
-        """The next one goes."""
-        self.at = offset
+        """Count an entry that is sent."""
+        self.position = offset
         self.sent = max(self.sent, offset)
         self.sizes.append((offset, size))
         self.in_flight += size
-        self.again_at = min(self.again_at, now + self.patience_s)
+        self.retransmit_at = min(self.retransmit_at, now + self.timeout_s)
 
     def release(self, now: float, upto: int) -> None:
-        """The home has it up to an offset."""
-        assert self.released < upto <= self.sent, f"D2: {upto} is stored, and {self.sent} was sent"
+        """Apply the ack of a home up to an offset."""
+        assert self.released < upto <= self.sent, f"D2: {upto} acked, {self.sent} sent"
         self.released = upto
-        self.at = max(self.at, upto)
+        self.position = max(self.position, upto)
         while self.sizes and self.sizes[0][0] <= upto:
             self.in_flight -= self.sizes.popleft()[1]
-        self.patience_s = AGAIN_S
-        self.again_at = now + AGAIN_S if self.sizes else inf
+        self.timeout_s = RETRANSMIT_S
+        self.retransmit_at = now + RETRANSMIT_S if self.sizes else inf
 
     def rewind(self) -> None:
-        """Have all that is not acknowledged sent again."""
-        self.at = self.released
+        """Retransmit from the first entry that is not acked."""
+        self.position = self.released
         self.sizes.clear()
         self.in_flight = 0
-        self.again_at = inf
+        self.retransmit_at = inf
 
     def renew(self) -> None:
-        """The home has nothing of it any more."""
+        """Restart from the beginning: the home has another log."""
         self.released = 0
         self.rewind()
 
@@ -172,84 +169,84 @@ class Streams:
     ) -> None:
         self.name = name
         self.log_number = log_number
-        """Which log this is; see `Carry`."""
+        """The number of this broker's log (`Carry.log`)."""
         self._queues = queues
         self._log = log
         self._reader = reader
-        self._way: Way = lambda _home: None
-        self._flows = {  # after a restart all may have been sent
-            home: Flow(stream.base, stream.line.last) for home, stream in queues.streams.items()
+        self._path_to: PathOf = lambda _home: None
+        self._flows = {  # after a restart, any stored entry may have been sent
+            home: Flow(stream.base, stream.entries.last) for home, stream in queues.streams.items()
         }
 
     @property
     def sent(self) -> tuple[tuple[str, int], ...]:
-        """Up to where each stream may have been sent."""
+        """By home, the offset up to which its stream may have been sent."""
         return tuple((home, flow.sent) for home, flow in self._flows.items())
 
     @property
     def homes(self) -> list[str]:
-        """Those to which there are streams."""
+        """The homes with a stream."""
         return list(self._flows)
 
     @property
     def wake_at(self) -> float:
         """When `tick` has something to do."""
-        return min((flow.again_at for flow in self._flows.values()), default=inf)
+        return min((flow.retransmit_at for flow in self._flows.values()), default=inf)
 
-    def owes(self, home: str, upto: int) -> bool:
-        """Return whether a home is yet to say that it has stored what waits for it up to an
-        offset.
-        """
+    def has_unacked(self, home: str, upto: int) -> bool:
+        """Return whether a home has yet to ack an entry up to an offset."""
         stream, flow = self._queues.streams.get(home), self._flows.get(home)
         released = 0 if flow is None else flow.released
-        found = None if stream is None else stream.line.next(released)
-        return found is not None and found[0] <= upto
+        item = None if stream is None else stream.entries.next(released)
+        return item is not None and item[0] <= upto
 
     @property
     def ends(self) -> dict[str, int]:
-        """By home, the last offset of what waits for it."""
-        return {home: each.line.last for home, each in self._queues.streams.items() if each.line}
+        """By home with a backlog, the last offset of its stream."""
+        return {
+            home: each.entries.last for home, each in self._queues.streams.items() if each.entries
+        }
 
     def log_of(self, home: str) -> int:
-        """Which log a home has, by what is under way; 0 if that is not known."""
+        """Return the log number of a home, appends in flight included; 0 if it is unknown."""
         stream = self._queues.streams.get(home)
         return self._log.overlay.log_of(home) or (0 if stream is None else stream.log)
 
     def touch(self, home: str) -> None:
-        """Something was put into a stream; of one that is new nothing was sent."""
+        """Begin to track a stream that has its first entry, none of which was sent."""
         if home not in self._flows:
             base = self._queues.stream(home).base
             self._flows[home] = Flow(base, base)
 
     def begin(self, log: int) -> None:
-        """This broker has another log: no home has anything of it."""
+        """Restart all streams under another log of this broker."""
         self.log_number = log
         for flow in self._flows.values():
             flow.renew()
 
     def renew(self, home: str) -> None:
-        """A home has another log, and so nothing of the stream."""
+        """Restart the stream to a home that has another log."""
         self.touch(home)
         self._flows[home].renew()
 
     def tick(self, now: float) -> list[Action]:
-        """Time has passed: what was not answered for goes again."""
+        """Retransmit streams whose timeout is over."""
         actions: list[Action] = []
         for home, flow in self._flows.items():
-            if now >= flow.again_at:
+            if now >= flow.retransmit_at:
                 flow.rewind()
-                flow.patience_s = min(2 * flow.patience_s, MAX_AGAIN_S)
+                flow.timeout_s = min(2 * flow.timeout_s, MAX_RETRANSMIT_S)
                 actions += self.pump(now, home)
         return actions
 
     def has_stored(self, now: float, message: EntriesStored) -> list[Action]:
-        """A home has stored its stream up to an offset: let go of that (D2)."""
+        """Release the entries that a home has acked, and send more (D2)."""
         home, home_log, offset = message.home, message.home_log, message.offset
         flow = self._flows.get(home)
         if flow is None or message.log != self.log_number or home_log != self.log_of(home):
             return []
         if offset > flow.sent:
-            return [Impossible(home, f"{offset} is stored, and nothing after {flow.sent} was sent")]
+            return [Impossible(home, f"ack of offset {offset}; only {flow.sent} were sent")]
         if offset > flow.released:
             flow.release(now, offset)
             self._log.release(now, Release(home, home_log, offset))
@@ -258,56 +255,57 @@ class Streams:
         return self.pump(now, home)
 
     def pump(self, now: float, home: str) -> list[Action]:
-        """Send what waits for a home, as far as the window allows (D3)."""
+        """Send the backlog of a home, as far as the window allows (D3)."""
         stream, flow = self._queues.streams.get(home), self._flows.get(home)
-        if stream is None or flow is None or not stream.log or self._way(home) is None:
+        if stream is None or flow is None or not stream.log or self._path_to(home) is None:
             return []
         actions: list[Action] = []
         while flow.in_flight < WINDOW_BYTES:
-            found = stream.line.next(flow.at)
-            if found is None or (found[0] > flow.sent and self._is_moving(found[1])):
+            item = stream.entries.next(flow.position)
+            # An entry that was sent before is retransmitted even if it is about to move: it stays.
+            if item is None or (item[0] > flow.sent and self._is_leaving(item[1])):
                 break
-            actions += self._carry(now, home, stream, *found)
+            actions += self._carry(now, home, stream, *item)
         return actions
 
     def _carry(
         self, now: float, home: str, stream: HomeStream, offset: int, item: Outgoing
     ) -> Iterator[Action]:
         flow = self._flows[home]
-        parcel = self._reader.read(stream.line, offset, item.entry)
+        parcel = self._reader.read(stream.entries, offset, item.entry)
         if parcel is None:
             if offset > flow.damaged:
                 flow.damaged = offset
                 yield Damaged(item.entry, home)
             parcel = self._lost(item).parcel
         previous = max(stream.previous(offset), flow.released)
-        assert previous < offset, f"D1: {offset} is to follow {previous}"
+        assert previous < offset, f"D1: {offset} must follow {previous}"
         flow.send(now, offset, parcel.held_bytes)
         origin = self.name, self.log_number
         goal = home, stream.log
         yield Transmit(home, Carry(parcel, *origin, *goal, offset, previous, item.shares))
 
     def _lost(self, item: Outgoing) -> LossMarker:
-        """Return what replaces an entry that cannot be read. Of several who get some of it none is
-        told whose all of it was.
+        """Return the loss marker for an entry that cannot be read. With several shares it names no
+        publisher: each may have had only a part of the events, and must not learn of the rest.
         """
         if len(item.shares) > 1:
             return self._reader.lost(item.entry, None).anonymous
         return self._reader.lost(item.entry, item.shares[0].rows)
 
-    def _is_moving(self, item: Outgoing) -> bool:
-        """Return whether it is about to leave the stream: it goes out only if it stays."""
+    def _is_leaving(self, item: Outgoing) -> bool:
+        """Return whether an entry is about to move to another home."""
         moving = self._log.overlay.moving
         return bool(moving) and any(share.subject in moving for share in item.shares)
 
-    def paths_changed(self, now: float, way: Way) -> list[Action]:
-        """The map has other ways: what was on those that are gone may be lost."""
-        self._way = way
+    def paths_changed(self, now: float, way: PathOf) -> list[Action]:
+        """Retransmit to homes with another path: messages in flight on the old one may be lost."""
+        self._path_to = way
         actions: list[Action] = []
         for home, flow in self._flows.items():
-            before, flow.way = flow.way, way(home)
-            if flow.way is not None and flow.way != before:
+            before, flow.path = flow.path, way(home)
+            if flow.path is not None and flow.path != before:
                 flow.rewind()
-                flow.patience_s = AGAIN_S
+                flow.timeout_s = RETRANSMIT_S
                 actions += self.pump(now, home)
         return actions

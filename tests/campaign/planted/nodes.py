@@ -45,7 +45,7 @@ def _one_way_only(_: Callable[..., Any]) -> Callable[..., Any]:
     """What was sent by a way that is gone does not go by another."""
 
     def wrong(self: Streams, _now: float, way: Any) -> list[Any]:
-        self._way = way
+        self._path_to = way
         return []
 
     return wrong

@@ -89,10 +89,10 @@ def state(events: DurableEvents) -> Any:
         home: (
             stream.log,
             stream.base,  # the order of shares means nothing
-            [(offset, item.entry, sorted(item.shares)) for offset, item in stream.line],
+            [(offset, item.entry, sorted(item.shares)) for offset, item in stream.entries],
         )
         for home, stream in queues.streams.items()
-        if stream.log or stream.line
+        if stream.log or stream.entries
     }
     here = {subject: list(line) for subject, line in queues.here.items() if line}
     return (
