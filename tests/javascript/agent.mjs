@@ -29,10 +29,14 @@ const rich = (value) => {
 let client;
 const subscriptions = new Map(), events = new Map();
 
+// A consumer that takes nothing until it is told to go on.
+let flowing, resume;
+
 async function pump(key, subscription) {
   try {
     for await (const each of subscription) {
       events.set(`${key} ${each.publisher} ${each.seq}`, each);
+      await flowing;
       const { event, publisher, seq } = each;
       say({ event: "delivered", data: { key, publisher, seq, event: plain(event) } });
     }
@@ -60,6 +64,8 @@ const calls = {
   replace: (key, filter, values) => subscriptions.get(key).replace(filter, values),
   unsubscribe: (key, options) => subscriptions.get(key).unsubscribe(options),
   acknowledge: (key, publisher, seq) => subscriptions.get(key).acknowledge(events.get(`${key} ${publisher} ${seq}`)),
+  pause() { flowing = new Promise((resolve) => { resume = resolve; }); },
+  resume: () => resume(),
   settled: () => client.settled(),
   close: () => client.close(),
   // The messages of recorded frames.

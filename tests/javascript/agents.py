@@ -23,6 +23,9 @@ AGENT: Final = Path(__file__).with_name("agent.mjs")
 NPM_S: Final = 120.0
 """How long npm may take to install one package."""
 
+MAX_LINE_BYTES: Final = 2 << 20
+"""A line of the agent: an event of at most a megabyte of text fits."""
+
 PATIENCE_S: Final = 30.0
 """How long a test waits for what must come; none waits so long unless it fails."""
 
@@ -68,7 +71,7 @@ class Agent:
         self._folder = folder
         self._ids = count(1)
         self._answers: dict[int, asyncio.Future[Any]] = {}
-        self._events: defaultdict[str, asyncio.Queue[dict[str, Any]]] = defaultdict(asyncio.Queue)
+        self._events: defaultdict[str, asyncio.Queue[Any]] = defaultdict(asyncio.Queue)
         self._process: Process | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -77,7 +80,12 @@ class Agent:
         assert node is not None
         environment = {key: value for key, value in os.environ.items() if key != "NODE_OPTIONS"}
         self._process = await asyncio.create_subprocess_exec(
-            node, str(self._folder / AGENT.name), stdin=PIPE, stdout=PIPE, env=environment
+            node,
+            str(self._folder / AGENT.name),
+            stdin=PIPE,
+            stdout=PIPE,
+            env=environment,
+            limit=MAX_LINE_BYTES,
         )
         self._reading = asyncio.create_task(self._read())
         return self
@@ -129,7 +137,7 @@ class Agent:
         async with asyncio.timeout(PATIENCE_S):
             return await self.start(call, *args)
 
-    async def next(self, event: str) -> dict[str, Any]:
+    async def next(self, event: str) -> Any:
         """What the client tells next of a kind."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._events[event].get()

@@ -234,6 +234,30 @@ async def test_heartbeats_keep_an_idle_connection(agent: Agent, fleet: Fleet) ->
         assert agent.is_silent("disconnected")
 
 
+async def test_a_slow_consumer_is_told_what_the_broker_dropped(
+    agent: Agent, tmp_path: Path
+) -> None:
+    """Acknowledgements are held back beyond MAX_QUEUED events, so the broker's window closes."""
+    async with (
+        Fleet(("b1",), tmp_path, limits={"queue_bytes": 1 << 20}) as fleet,
+        connect(fleet.url("b1"), name="ann") as ann,
+    ):
+        await agent.call("connect", fleet.url("b1"))
+        await agent.call("subscribe", "n >= 0")
+        await agent.call("pause")
+        await ann.publish([{"n": 0}] * 10_500)
+        for number in range(1, 13):
+            await ann.publish({"n": number, "s": "x" * 900_000})
+            await agent.call("settled")  # it has read what was sent before that
+        await agent.call("resume")
+        (gap, *_) = await agent.next("gaps")
+        assert gap["publisher"].startswith("ann/")
+        assert gap["count"] > 0
+        await ann.publish({"n": 13})
+        while (await agent.next("delivered"))["event"]["n"] != int64(13):
+            pass
+
+
 @pytest.mark.parametrize("side", ["client", "broker"])
 async def test_what_was_damaged_is_sent_again(
     agent: Agent, fleet: Fleet, ann: Client, side: str
