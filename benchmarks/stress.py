@@ -187,7 +187,7 @@ async def return_after(
 async def idle(results: Results, size: Size) -> None:
     """What a connection costs before it has said who it is, and after that."""
     with tempfile.TemporaryDirectory() as folder:
-        async with Fleet(ONE, Path(folder), limits={"greeting_s": PATIENT_S}) as fleet:
+        async with Fleet(ONE, Path(folder), limits={"handshake_timeout_s": PATIENT_S}) as fleet:
             empty = await warm(fleet)
             strangers = [await connect(fleet.url("b1"), Stranger) for _ in range(size.idle)]
             each = (resident_bytes(fleet.pid("b1")) - empty) / size.idle / KIB

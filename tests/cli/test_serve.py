@@ -146,7 +146,7 @@ def test_a_broker_that_cannot_listen_says_so(palio: Palio) -> None:
         (["--listen", "127.0.0.1:x"], "it is host:port"),
         (["--peer", "nowhere"], "'nowhere' is no address of a broker"),
         (["--config", "/none.toml"], "/none.toml: No such file"),
-        (["--http", "70000"], "--http: listen.http_port = 70000"),
+        (["--http", "70000"], "--http: http.port = 70000"),
     ],
 )
 def test_bad_settings_are_told_and_nothing_runs(

@@ -145,7 +145,7 @@ def test_strangers_say_hello_first_and_soon() -> None:
     node.accept(900, world.at)
     assert node.receive(900, Query(1, "status"), world.at)[-1].__class__.__name__ == "Close"
     node.accept(901, world.at)
-    world.run(QUICK.greeting_s + 1.0)
+    world.run(QUICK.handshake_timeout_s + 1.0)
     assert node.receive(901, Hello("client", "a", PROTOCOL_VERSION), world.at) == []
 
 

@@ -90,7 +90,7 @@ async def listening(
     configuration = msgspec.convert(
         {
             "broker": {"name": "b", "data_dir": data_dir},
-            "listen": {"http_port": 0},
+            "http": {"port": 0},
         }
         | sections,
         Configuration,

@@ -73,7 +73,7 @@ async def test_who_has_shown_a_principal_keeps_the_place(limiter: ConnectionLimi
     stranger = Socket(limiter)
     assert stranger.is_let_in
     assert not Socket(limiter).cut
-    assert "limits.connections" in stranger.cut
+    assert "limits.max_connections" in stranger.cut
     assert (limiter.taken, limiter.traffic.refused) == (10, 2)
 
 

@@ -432,7 +432,7 @@ async def trickle(writer: asyncio.StreamWriter, data: bytes, pause_s: float) -> 
 
 
 async def test_a_greeting_that_comes_byte_by_byte_does_not_come_in_time() -> None:
-    async with house(limits=Limits(greeting_s=0.3)) as at_home:
+    async with house(limits=Limits(handshake_timeout_s=0.3)) as at_home:
         reader, writer = await asyncio.open_connection(*at_home.address)
         sending = asyncio.create_task(trickle(writer, frames(AS_CLIENT)[0], 0.05))
         assert said(await answers(reader)).code == "NotAuthenticated"

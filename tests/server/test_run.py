@@ -52,7 +52,17 @@ from palio.server.run import (
     run,
     running,
 )
-from palio.server.settings import Auth, Broker, Configuration, Grant, Limits, Listen, Peers, Tls
+from palio.server.settings import (
+    Auth,
+    Broker,
+    Configuration,
+    Grant,
+    Http,
+    Limits,
+    Listen,
+    Peers,
+    Tls,
+)
 from tests.node.signing import Keyring
 from tests.server.certificates import certificate
 from tests.server.helpers import PATIENCE_S, Peer, hello, publish
@@ -274,8 +284,8 @@ async def test_of_two_common_names_neither_counts(
 async def test_of_tls_1_2_only_ciphers_that_seal_and_check_in_one_are_taken(
     authority: Path, door: str
 ) -> None:
-    listen = Listen(host=HOST, port=0, http_port=0)
-    async with broker(listen=listen, tls=tls(authority, "b1")) as (found, _):
+    listen = Listen(host=HOST, port=0)
+    async with broker(listen=listen, http=Http(port=0), tls=tls(authority, "b1")) as (found, _):
         port = int(found.addresses["palio" if door == "native" else door].rpartition(":")[2])
 
         async def chosen(cipher: str) -> str:
@@ -408,13 +418,13 @@ async def test_all_doors_of_a_broker_share_one_authority(monkeypatch: pytest.Mon
         return made[-1]
 
     monkeypatch.setattr(run_module, "new_authority", counted)
-    async with running(configured(listen=Listen(port=0, http_port=0))) as found:
+    async with running(configured(listen=Listen(port=0), http=Http(port=0))) as found:
         assert found.http is not None
     assert len(made) == 1
 
 
 async def test_limits_reach_the_server_and_the_node() -> None:
-    limits = Limits(connections=1, heartbeat_s=3.5)
+    limits = Limits(max_connections=1, heartbeat_s=3.5)
     async with broker(limits=limits) as (_, address):
         alice = await Peer.connect(address)
         alice.send(hello())

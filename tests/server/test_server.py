@@ -125,7 +125,7 @@ async def test_no_more_connections_than_the_limit(limit: int, refused: bool) -> 
             (said,) = await second.until_closed()
             assert isinstance(said, Bye)
             assert said.code == "LimitExceeded"
-            assert "limits.connections" in said.reason
+            assert "limits.max_connections" in said.reason
             assert server.traffic.refused == 1
         else:
             await second.next(Welcome)

@@ -254,7 +254,7 @@ def test_figures_of_multicast_have_limits(name: str, least: int, most: int) -> N
         ("heartbeat_s", MIN_SECONDS, MAX_SECONDS),
         ("peer_heartbeat_s", MIN_SECONDS, MAX_SECONDS),
         ("queue_bytes", 1_024, MAX_BYTES),
-        ("connections", 1, MAX_COUNT),
+        ("max_connections", 1, MAX_COUNT),
     ],
 )
 def test_limits_have_limits(name: str, least: float, most: float) -> None:
@@ -277,7 +277,9 @@ def test_a_link_cost_is_less_than_that_of_an_unmeasured_link(cost: int) -> None:
 
 def test_every_limit_of_the_node_can_be_set() -> None:
     all_limits = {field.name for field in msgspec.structs.fields(Limits)}
-    own = {name for name in all_limits if name != "connections" and not name.startswith("http_")}
+    own = {
+        name for name in all_limits if name != "max_connections" and not name.startswith("http_")
+    }
     node = {field.name: field.default for field in msgspec.structs.fields(NodeSettings)}
     assert own == set(node) - {"routing", "parent", "outside", "link_costs", "token"} - {
         "multicast",

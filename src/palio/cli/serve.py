@@ -68,7 +68,7 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         "--routing": ("broker.routing", routing),
         "--parent": ("broker.parent", parent),
         "--peer": ("peers.urls", peer or None),
-        "--http": ("listen.http_port", http),
+        "--http": ("http.port", http),
     }
     given = [] if listen is None else listen_settings(listen)
     given += [

@@ -160,7 +160,7 @@ class FailureDetector:
     def _check_link(self, link: int, state: Link, late: float) -> None:
         core, settings, party = self._core, self._core.settings, state.party
         if party is None:
-            greeting_s = settings.greeting_s
+            greeting_s = settings.handshake_timeout_s
             if state.dialed:
                 greeting_s = max(greeting_s, ANSWER_S)
             if core.at.now - state.opened > greeting_s:

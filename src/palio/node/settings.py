@@ -61,7 +61,7 @@ class Settings(msgspec.Struct, frozen=True):
 
     heartbeat_s: float = HEARTBEAT_S
     peer_heartbeat_s: float = PEER_HEARTBEAT_S
-    greeting_s: float = GREETING_S
+    handshake_timeout_s: float = GREETING_S
     client_grace_s: float = CLIENT_GRACE_S
     peer_grace_s: float = PEER_GRACE_S
     lease_s: float = LEASE_S

@@ -218,7 +218,7 @@ def _problems(configuration: Configuration) -> Iterator[tuple[str, str]]:
     yield from _ungrouped(configuration)
     for name, entries in (
         ("webhooks.allow", configuration.webhooks.allow),
-        ("listen.hosts", configuration.listen.hosts),
+        ("http.allowed_hosts", configuration.http.allowed_hosts),
     ):
         try:
             Hosts(entries)

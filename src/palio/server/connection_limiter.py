@@ -1,8 +1,8 @@
 """`ConnectionLimiter`: the sockets of a broker, at all ports together, and their unfinished input.
 
 1. A socket is a *stranger's* until it has shown a principal. Strangers have `MAX_STRANGERS` sockets
-   and `STRANGER_BYTES` together. A newcomer beyond that, or beyond `limits.connections`, takes the
-   slot of the oldest stranger, and missing bytes come from the largest. So strangers never keep
+   and `STRANGER_BYTES` together. A newcomer beyond that, or beyond `limits.max_connections`, takes
+   the slot of the oldest stranger, and missing bytes come from the largest. So strangers never keep
    out clients that authenticate at once.
 2. A message above `MAX_GREETING_BYTES` claims its whole size before more of it is read: a message
    that has begun can always end. Each holder has a share of `SHARE_BYTES`; its sockets beyond that
@@ -83,7 +83,7 @@ class ConnectionLimiter:
         # The newcomer is a stranger itself: where there is no other, it is the one to go.
         if self.taken > self.most or len(self.strangers) > MAX_STRANGERS:
             next(iter(self.strangers)).give_up(
-                f"{self.most} connections are the most (limits.connections)"
+                f"{self.most} connections are the most (limits.max_connections)"
             )
         return slot
 

@@ -109,8 +109,8 @@ async def running(
             journal,
             multicast=multicast,
             dialling=dialling,
-            max_connections=configuration.limits.connections,
-            greeting_s=configuration.limits.greeting_s,
+            max_connections=configuration.limits.max_connections,
+            greeting_s=configuration.limits.handshake_timeout_s,
             rows_at_once=engines.rows_at_once,
         )
         server.start()
@@ -125,7 +125,7 @@ async def running(
         host, port = await _listening(server, listen.host, listen.port, accepting)
         own = Address(listen.host, port, accepting is not None)
         server.host.reachable_at(broker.url or ("" if is_any(listen.host) else str(own)))
-        if listen.http_port is not None:
+        if configuration.http.port is not None:
             http = await _open_http(server, configuration, authority, journal)
         for url in configuration.peers.urls:
             server.dial(url)
@@ -301,7 +301,7 @@ async def _open_http(
         from palio.server import metrics
         from palio.server.http import app
     except ImportError as error:
-        raise _missing("listen.http_port", error) from None
+        raise _missing("http.port", error) from None
     exposition = metrics.exposition(server, journal.counters)
     return await app.serve(server, configuration, authority, exposition)
 

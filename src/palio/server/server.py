@@ -222,7 +222,7 @@ class Server:
             reason = (
                 "the server is stopping"
                 if self._closing
-                else f"{self.limiter.most} connections are the most (limits.connections)"
+                else f"{self.limiter.most} connections are the most (limits.max_connections)"
             )
             connection.close(last=Bye("LimitExceeded", reason))
             return

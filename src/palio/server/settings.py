@@ -61,27 +61,26 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Broker(_Section, frozen=True, kw_only=True):
-    """`[broker]`: who it is."""
+    """`[broker]`: name, journal and routing of this broker."""
 
-    name: Annotated[str, Meta(description="its name, which no other broker of the network has")] = (
-        "palio"
-    )
+    name: Annotated[str, Meta(description="Name of this broker, unique in its network.")] = "palio"
     url: Annotated[
         str,
         Meta(
-            description="where other brokers can reach it, palio[s]://host:port; if absent, where "
-            "it listens, unless that is all addresses of a machine"
+            description="Address at which other brokers reach this one, palio[s]://host:port. "
+            "Unset: the address it listens on, unless that is a wildcard."
         ),
     ] = ""
     data_dir: Annotated[
         str,
-        Meta(description="where its journal is kept; without one nothing durable can be published"),
+        Meta(description="Directory of the journal. Unset: nothing durable is accepted."),
     ] = ""
     routing: Annotated[
         str,
         Meta(
-            description="how brokers tell each other what is wanted, the same for all of them: "
+            description="Routing algorithm, the same for all brokers: "
             + ", ".join(ALGORITHMS)
+            + "."
         ),
     ] = next(iter(ALGORITHMS))
     reorder_s: Annotated[
@@ -89,16 +88,16 @@ class Broker(_Section, frozen=True, kw_only=True):
         Meta(
             ge=0.0,
             le=MAX_REORDER_S,
-            description="how long it holds events back for patterns that it assembles itself; an "
-            "event that comes later may take no part",
+            description="Seconds that events are held back for patterns that this broker "
+            "assembles; a later event may not match.",
         ),
     ] = 1.0
     parent: Annotated[
         str,
         Meta(
-            description="with hierarchical routing, the broker above; with proxies, whose brokers "
-            "find that out themselves, it only says that this one is not to be the root while "
-            "there is one without"
+            description="Name of the parent broker, with hierarchical routing. With proxies any"
+            " name only keeps this broker from being the root while another has no "
+            "parent."
         ),
     ] = ""
     journal_bytes: Annotated[
@@ -106,37 +105,48 @@ class Broker(_Section, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=MAX_BYTES,
-            description="the most that the journal may take on the disk; 0 for no limit",
+            description="Maximum size of the journal on the disk; 0 for no limit.",
         ),
     ] = 0
 
 
 class Listen(_Section, frozen=True, kw_only=True):
-    """`[listen]`: where it can be reached."""
+    """`[listen]`: the address of the native protocol."""
 
     host: Annotated[
-        str, Meta(description="the address to listen on; others than loopback need tls and auth")
+        str, Meta(description="Address to listen on; any but loopback needs tls and auth.")
     ] = "127.0.0.1"
-    port: Annotated[Port, Meta(description="for clients and brokers; 0 for any free one")] = (
+    port: Annotated[Port, Meta(description="Port for clients and brokers; 0 for any free one.")] = (
         DEFAULT_PORT
     )
-    http_port: Annotated[
-        Port | None, Meta(description="for HTTP, metrics and WebSocket; absent for none")
+
+
+class Http(_Section, frozen=True, kw_only=True):
+    """`[http]`: the HTTP interface, at the address `listen.host`."""
+
+    port: Annotated[
+        Port | None,
+        Meta(description="Port for HTTP, WebSocket and metrics; 0 for any free one. Unset: none."),
     ] = None
-    hosts: Annotated[
+    allowed_hosts: Annotated[
         tuple[str, ...],
-        Meta(description="more names that HTTP answers to: names, *.name, addresses, networks, *"),
+        Meta(
+            description="Further values of the header Host that are accepted: names, *.name, "
+            "addresses, networks, *."
+        ),
     ] = ()
 
 
 class Tls(_Section, frozen=True, kw_only=True):
-    """`[tls]`: encryption, and certificates as proof of who someone is."""
+    """`[tls]`: certificates, for encryption and authentication."""
 
-    cert: Annotated[str, Meta(description="a file with this broker's certificate, in PEM")] = ""
-    key: Annotated[str, Meta(description="a file with the key of the certificate, in PEM")] = ""
+    cert: Annotated[str, Meta(description="File with the certificate of this broker, in PEM.")] = ""
+    key: Annotated[
+        str, Meta(description="File with the private key of the certificate, in PEM.")
+    ] = ""
     ca: Annotated[
         str,
-        Meta(description="a file with the certificates that vouch for brokers and clients, in PEM"),
+        Meta(description="File with the CA certificates for brokers and clients, in PEM."),
     ] = ""
 
 
@@ -175,28 +185,30 @@ def _filter(text: str) -> Filter:
 
 
 class Auth(_Section, frozen=True, kw_only=True):
-    """`[auth]`: who may do what."""
+    """`[auth]`: authentication and authorization."""
 
     keys: Annotated[
-        str, Meta(description="a public key that signs tokens, or a directory of them (*.pub)")
+        str, Meta(description="Public key that verifies tokens, or a directory of them (*.pub).")
     ] = ""
     network: Annotated[
-        str, Meta(description="the network's name, which every token must have; empty for none")
+        str,
+        Meta(description="Name of the network, required in every token (aud). Unset: not checked."),
     ] = ""
     revoked: Annotated[
-        str, Meta(description="a file with the numbers of revoked tokens, one a line")
+        str, Meta(description="File with the ids of revoked tokens, one a line.")
     ] = ""
     token_file: Annotated[
-        str, Meta(description="a file with the token, bound to its key, that this broker shows")
+        str, Meta(description="File with the token that this broker authenticates with.")
     ] = ""
     broker_key: Annotated[
-        str, Meta(description="a file with the private key that this broker's token is bound to")
+        str, Meta(description="File with the private key that the token is bound to.")
     ] = ""
     grants: Annotated[
         dict[str, Grant],
         Meta(
-            description="by the name in a client's certificate: allow_publish, allow_subscribe, "
-            "deny_..., monitor, operate, identities, limits"
+            description="By the common name of a client certificate: allow_publish, "
+            "allow_subscribe, deny_publish, deny_subscribe, monitor, operate, "
+            "identities, limits."
         ),
     ] = {}
 
@@ -206,35 +218,36 @@ class Peers(_Section, frozen=True, kw_only=True):
 
     urls: Annotated[
         tuple[str, ...],
-        Meta(description="brokers to connect to: palio://host:port, palios:// with TLS"),
+        Meta(description="Brokers to connect to: palio://host:port, palios:// with TLS."),
     ] = ()
     link_costs: Annotated[
         dict[str, Annotated[int, Meta(ge=1, le=MAX_USABLE_COST)]],
         Meta(
-            description="by the name of a neighbour, the cost of its link where there are several "
-            "paths; other links cost their round trip, 10 ms as 1"
+            description="By the name of a peer, the cost of its link. Other links cost their "
+            "round trip, 1 for 10 ms."
         ),
     ] = {}
     discovery: Annotated[
         bool,
         Meta(
-            description="whether a broker that has lost a neighbour and all beyond it discovers "
-            "and dials others; with routing over any graph"
+            description="Whether a broker that lost a peer and all brokers beyond it discovers "
+            "and dials others; only with routing over any graph."
         ),
     ] = True
 
 
 class Gateway(_Section, frozen=True, kw_only=True):
-    """`[gateway]`: another network, of another algorithm, that this broker is a part of as well."""
+    """`[gateway]`: a second network, of another algorithm, that this broker belongs to."""
 
     routing: Annotated[
-        str, Meta(description="how the other network routes; without one there is no gateway")
+        str, Meta(description="Routing algorithm of the other network. Unset: no gateway.")
     ] = ""
     brokers: Annotated[
-        tuple[str, ...], Meta(description="the names of the brokers there that are linked to it")
+        tuple[str, ...],
+        Meta(description="Names of the brokers of the other network that link to this one."),
     ] = ()
     parent: Annotated[
-        str, Meta(description="if the other network is hierarchical, the one of them above it")
+        str, Meta(description="Name of the parent there, if the other network is hierarchical.")
     ] = ""
 
 
@@ -244,87 +257,115 @@ class Multicast(_Section, frozen=True, kw_only=True):
     groups: Annotated[
         str,
         Meta(
-            description="their addresses, a network such as 239.195.0.0/16 or ff18::/112; without "
-            "it there is no multicast"
+            description="Network of the group addresses, such as 239.195.0.0/16 or ff18::/112. "
+            "Unset: no multicast."
         ),
     ] = ""
-    port: Annotated[int, Meta(ge=1, le=65_535, description="of UDP, the same for all brokers")] = (
-        DEFAULT_GROUP_PORT
-    )
+    port: Annotated[
+        int, Meta(ge=1, le=65_535, description="UDP port, the same for all brokers.")
+    ] = DEFAULT_GROUP_PORT
     interface: Annotated[
-        str, Meta(description="by name or address; if absent, the one on the way to the groups")
+        str,
+        Meta(
+            description="Interface, by name or address. Unset: the one that routes to the groups."
+        ),
     ] = ""
-    ttl: Annotated[int, Meta(ge=1, le=255, description="routers that it may pass, and 1")] = 1
-    loop: Annotated[bool, Meta(description="whether other brokers on this machine hear it")] = True
+    ttl: Annotated[
+        int,
+        Meta(
+            ge=1, le=255, description="Time to live of a datagram: the routers it may pass, plus 1."
+        ),
+    ] = 1
+    loop: Annotated[
+        bool, Meta(description="Whether other brokers on this machine receive the datagrams.")
+    ] = True
     key: Annotated[
-        str, Meta(description="a file with the key that all brokers share; needed off loopback")
+        str, Meta(description="File with the key that all brokers share; required off loopback.")
     ] = ""
     mtu: Annotated[
-        int, Meta(ge=MIN_MTU, le=MAX_MTU, description="bytes of a datagram, headers of UDP aside")
+        int, Meta(ge=MIN_MTU, le=MAX_MTU, description="Maximum payload bytes of a datagram.")
     ] = DATAGRAM_MTU
 
 
 class Webhooks(_Section, frozen=True, kw_only=True):
-    """`[webhooks]`: whom subscribers may have this broker call."""
+    """`[webhooks]`: the sinks that subscribers may register."""
 
     allow: Annotated[
         tuple[str, ...],
         Meta(
-            description="sinks it may call: public addresses, names, *.name, addresses, networks, *"
+            description="Sinks that may be called: public (any public address), names, *.name, "
+            "addresses, networks, *."
         ),
     ] = (PUBLIC,)
 
 
 class Limits(_Section, frozen=True, kw_only=True):
-    """`[limits]`: how much, how many, how long."""
+    """`[limits]`: maximum sizes, numbers and durations."""
 
-    connections: Annotated[
-        Count, Meta(description="connections at once, at all ports together")
-    ] = MAX_CONNECTIONS
-    max_sessions: Annotated[Count, Meta(description="sessions, connected or away")] = MAX_SESSIONS
-    max_subscriptions: Annotated[Count, Meta(description="subscriptions of one principal")] = (
+    max_connections: Annotated[Count, Meta(description="Open connections, all ports together.")] = (
+        MAX_CONNECTIONS
+    )
+    max_sessions: Annotated[Count, Meta(description="Sessions, connected or disconnected.")] = (
+        MAX_SESSIONS
+    )
+    max_subscriptions: Annotated[Count, Meta(description="Subscriptions of one principal.")] = (
         MAX_SUBSCRIPTIONS
     )
-    window_bytes: Annotated[Bytes, Meta(description="on the way to one receiver, not yet seen")] = (
-        WINDOW_BYTES
+    window_bytes: Annotated[
+        Bytes, Meta(description="Bytes in flight to one receiver, not yet acked.")
+    ] = WINDOW_BYTES
+    queue_bytes: Annotated[Bytes, Meta(description="Bytes queued for one slow receiver.")] = (
+        QUEUE_BYTES
     )
-    queue_bytes: Annotated[Bytes, Meta(description="waiting for one slow receiver")] = QUEUE_BYTES
-    memory_bytes: Annotated[Bytes, Meta(description="waiting for all receivers or on the way")] = (
-        MEMORY_BYTES
-    )
-    greeting_s: Annotated[Seconds, Meta(description="to show who one is")] = GREETING_S
-    http_head_s: Annotated[Seconds, Meta(description="for the head of a request of HTTP")] = (
-        HTTP_HEAD_S
-    )
-    http_body_s: Annotated[Seconds, Meta(description="for its body, and to take its answer")] = (
-        HTTP_BODY_S
-    )
-    http_idle_s: Annotated[Seconds, Meta(description="that HTTP waits for another request")] = (
-        HTTP_IDLE_S
-    )
-    heartbeat_s: Annotated[Seconds, Meta(description="of silence before a client is asked")] = (
-        HEARTBEAT_S
-    )
+    memory_bytes: Annotated[
+        Bytes, Meta(description="Bytes queued for or in flight to all receivers.")
+    ] = MEMORY_BYTES
+    handshake_timeout_s: Annotated[
+        Seconds, Meta(description="Seconds until a new connection must have authenticated.")
+    ] = GREETING_S
+    http_head_s: Annotated[
+        Seconds, Meta(description="Seconds to receive the head of an HTTP request.")
+    ] = HTTP_HEAD_S
+    http_body_s: Annotated[
+        Seconds,
+        Meta(description="Seconds to receive the body of a request, and to send its response."),
+    ] = HTTP_BODY_S
+    http_idle_s: Annotated[
+        Seconds, Meta(description="Seconds that an idle HTTP connection is kept.")
+    ] = HTTP_IDLE_S
+    heartbeat_s: Annotated[
+        Seconds,
+        Meta(
+            description="Idle seconds before a heartbeat is sent to a client; it times out after 3."
+        ),
+    ] = HEARTBEAT_S
     peer_heartbeat_s: Annotated[
-        Seconds, Meta(description="of silence before a broker is asked")
+        Seconds,
+        Meta(
+            description="Idle seconds before a heartbeat is sent to a peer; it times out after 3."
+        ),
     ] = PEER_HEARTBEAT_S
-    client_grace_s: Annotated[Seconds, Meta(description="that a client may be away")] = (
-        CLIENT_GRACE_S
-    )
-    peer_grace_s: Annotated[Seconds, Meta(description="that a broker may be away")] = PEER_GRACE_S
+    client_grace_s: Annotated[
+        Seconds, Meta(description="Seconds that the session of a disconnected client is kept.")
+    ] = CLIENT_GRACE_S
+    peer_grace_s: Annotated[
+        Seconds, Meta(description="Seconds that the session of a disconnected peer is kept.")
+    ] = PEER_GRACE_S
     lease_s: Annotated[
-        Seconds, Meta(description="that a durable subscription keeps events nobody takes")
+        Seconds,
+        Meta(description="Seconds that a durable subscription without a subscriber keeps events."),
     ] = LEASE_S
 
 
 class Log(_Section, frozen=True, kw_only=True):
-    """`[log]`: what it tells people."""
+    """`[log]`: level and format of the log."""
 
     level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="the least to be told")
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="Lowest level that is logged."),
     ] = "info"
     format: Annotated[
-        Literal["text", "json"], Meta(description="lines for people, or a JSON object a line")
+        Literal["text", "json"], Meta(description="Lines of text, or a JSON object a line.")
     ] = "text"
 
 
@@ -333,6 +374,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True):
 
     broker: Broker = Broker()
     listen: Listen = Listen()
+    http: Http = Http()
     tls: Tls = Tls()
     auth: Auth = Auth()
     peers: Peers = Peers()

@@ -394,7 +394,7 @@ async def test_what_cannot_be_acknowledged_says_why(
 
 
 def configured(**sections: Any) -> Configuration:
-    wanted = {"broker": {"name": "b"}, "listen": {"port": 0, "http_port": 0}}
+    wanted = {"broker": {"name": "b"}, "listen": {"port": 0}, "http": {"port": 0}}
     return msgspec.convert(wanted | sections, Configuration)
 
 
@@ -586,8 +586,8 @@ async def test_an_address_in_use_or_a_bad_certificate_is_told(tmp_path: Path) ->
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
-        with pytest.raises(InvalidConfiguration, match=r"listen\.http_port: 127\.0\.0\.1:"):
-            async with running(configured(listen={"port": 0, "http_port": port})):
+        with pytest.raises(InvalidConfiguration, match=r"http\.port: 127\.0\.0\.1:"):
+            async with running(configured(listen={"port": 0}, http={"port": port})):
                 pass
     (tmp_path / "cert.pem").write_text("junk")
     (tmp_path / "key.pem").write_text("junk")

@@ -395,8 +395,9 @@ async def test_who_does_not_take_the_answers_is_cut(caplog: pytest.LogCaptureFix
 def configured(limit: int, **sections: Any) -> Configuration:
     wanted = {
         "broker": {"name": "b"},
-        "listen": {"port": 0, "http_port": 0},
-        "limits": {"connections": limit},
+        "listen": {"port": 0},
+        "http": {"port": 0},
+        "limits": {"max_connections": limit},
     }
     return msgspec.convert(wanted | sections, Configuration)
 
@@ -415,9 +416,9 @@ async def test_all_ports_share_the_limit_of_connections() -> None:
                 assert found.server.connections == 3
                 status, error = refusal(await (await Caller.to(client)).answered())
                 assert (status, error["type"]) == (503, "LimitExceeded")
-                assert "limits.connections" in error["message"]
+                assert "limits.max_connections" in error["message"]
                 reader, writer = await asyncio.open_connection(found.host, found.port)
-                assert b"limits.connections" in await reader.read()
+                assert b"limits.max_connections" in await reader.read()
                 writer.close()
                 await nobody_is_left(found.server, but=3)
                 assert found.server.traffic.refused == 2
@@ -567,7 +568,7 @@ async def test_what_a_stranger_sends_is_counted(
 async def test_a_handshake_of_tls_has_a_limit_and_a_place(tmp_path: Path) -> None:
     certificate = self_signed(tmp_path)
     files = {"cert": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
-    limits = {"connections": 10, "greeting_s": SOON_S}
+    limits = {"max_connections": 10, "handshake_timeout_s": SOON_S}
     async with running(configured(10, tls=files, limits=limits)) as found:
         trust = ssl.create_default_context(cadata=certificate)
         ports: list[Callable[[], Any]] = [

@@ -81,7 +81,7 @@ def test_a_broker_answers_to_where_it_listens(tmp_path: Path) -> None:
     assert not names().name("192.168.1.5")
     assert names(listen={"host": "192.168.1.5"}).name("192.168.1.5")
     assert names(listen={"host": "b.example"}).name("b.example")
-    assert names(listen={"hosts": ["proxied.example"]}).name("proxied.example")
+    assert names(http={"allowed_hosts": ["proxied.example"]}).name("proxied.example")
     for everywhere in ("0.0.0.0", "::"):
         assert names(listen={"host": everywhere}).name("192.168.1.5")
         assert names(listen={"host": everywhere}).name("fd00::5")
@@ -111,7 +111,7 @@ async def test_a_page_whose_name_leads_here_is_told_nothing(method: str, path: s
         answer = await client.request(method, path, headers=EVIL)
         assert answer.status_code == 421
         assert answer.json()["error"]["type"] == "Misdirected"
-        assert "listen.hosts" in answer.json()["error"]["message"]
+        assert "http.allowed_hosts" in answer.json()["error"]["message"]
 
 
 async def test_nor_by_web_socket() -> None:
@@ -122,7 +122,7 @@ async def test_nor_by_web_socket() -> None:
         with pytest.raises(InvalidStatus) as refused:
             await connect(path, host=url.host, port=url.port, origin=origin)
         assert refused.value.response.status_code == 421
-        assert b"listen.hosts" in refused.value.response.body
+        assert b"http.allowed_hosts" in refused.value.response.body
 
 
 async def test_a_page_of_another_site_makes_no_subscription() -> None:
@@ -174,8 +174,8 @@ async def test_a_proxy_on_this_machine_says_by_which_scheme_a_page_came() -> Non
 
 
 async def test_a_name_that_is_added_is_answered() -> None:
-    own = {"http_port": 0, "hosts": ["evil.example"]}
-    async with broker() as server, listening(server, listen=own) as client:
+    own = {"port": 0, "allowed_hosts": ["evil.example"]}
+    async with broker() as server, listening(server, http=own) as client:
         assert (await client.get("/subscriptions", headers=EVIL)).status_code == 200
         client.headers["host"] = "evil.example"
         assert (await publish(client, event(1)))["accepted"] == 1

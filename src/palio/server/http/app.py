@@ -287,7 +287,7 @@ async def serve(
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise InvalidConfiguration(f"tls.cert, tls.key: {error}") from None
-    listening = _bound(listen.host, listen.http_port or 0)
+    listening = _bound(listen.host, configuration.http.port or 0)
     host, port = listening.getsockname()[:2]
     scheme = "https" if tls.cert else "http"
     address = f"{scheme}://{bracketed(host)}:{port}"
@@ -295,7 +295,7 @@ async def serve(
         server.limiter,
         server.traffic,
         server.scheduler,
-        handshake_s=limits.greeting_s,
+        handshake_s=limits.handshake_timeout_s,
         head_s=limits.http_head_s,
         body_s=limits.http_body_s,
     )
@@ -314,9 +314,7 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise InvalidConfiguration(
-            f"listen.http_port: {host}:{port}: {error.strerror or error}"
-        ) from None
+        raise InvalidConfiguration(f"http.port: {host}:{port}: {error.strerror or error}") from None
     return listening
 
 
@@ -337,14 +335,14 @@ _HOST: Final = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9_.-]+)(?::[0-9]{1,5})
 
 def own_names(configuration: Configuration) -> Iterator[str]:
     """By which names a broker can be called: loopback, where it listens, the names of its
-    certificate, and what `listen.hosts` adds.
+    certificate, and what `http.allowed_hosts` adds.
 
     One that listens on all addresses answers to every address: no page can have one for its name.
     """
     listen = configuration.listen
     yield from LOOPBACK
     yield from ANY_ADDRESS if is_any(listen.host) else (listen.host,)
-    yield from listen.hosts
+    yield from configuration.http.allowed_hosts
     if configuration.tls.cert:
         yield from _certified(Path(configuration.tls.cert))
 
@@ -388,6 +386,6 @@ def _refusal(given: list[bytes]) -> Response:
     return answer(
         Misdirected(
             f"the broker is not called {given[0].decode('latin-1')!r:.100}; its operator can "
-            "add the name to listen.hosts"
+            "add the name to http.allowed_hosts"
         )
     )

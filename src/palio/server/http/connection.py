@@ -1,6 +1,6 @@
 """One connection of HTTP: uvicorn's, with a slot among all sockets and a limit on every wait.
 
-1. The handshake of TLS may take `limits.greeting_s`; then the socket is closed.
+1. The handshake of TLS may take `limits.handshake_timeout_s`; then the socket is closed.
 2. The head of a request may take `limits.http_head_s` from its first byte, that of the first
    request from the connection on; its body `limits.http_body_s` more. What comes later is answered
    by 408.
@@ -176,7 +176,9 @@ class HttpConnection(H11Protocol):
         super().connection_made(transport)
         door = self._door
         if not self._slot.hold(self._make_room):
-            self._make_room(f"{door.limiter.most} connections are the most (limits.connections)")
+            self._make_room(
+                f"{door.limiter.most} connections are the most (limits.max_connections)"
+            )
             return
         door.traffic.accepted += 1
         self._await("head", door.head_s)
