@@ -1,7 +1,8 @@
 """Runs of the study of parametric subscriptions on the virtual network (parametric 5).
 
 Every subscriber swings one bound between a narrow and a wide region, and trembles a little within
-it with every update. Some are *watched*: each of these has a type of events of its own, with a
+it with every update. How long it stays in a region bounds the delay that a run can tell: what comes
+later is not an answer to this swing, so it counts as unheard. Some are *watched*: each of these has a type of events of its own, with a
 steady stream, and a range of values, because one with `=` hears few events and would measure the
 publishers.
 """
@@ -18,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic, Hierarchical
 from palio.routing.general import General
-from palio.routing.messages import Batch, Subscribe, Unsubscribe
+from palio.routing.messages import Batch, Subscribe, Unsubscribe, Update
 from palio.routing.protocol import Router
 from palio.routing.trees import shortest_paths
 from palio.simulation import Randomness, Topology, connected_random, tree
@@ -83,11 +84,20 @@ WAYS: Final[Mapping[str, Change]] = {
 
 # --- kinds of brokers ---
 
+SIENA, LINEAR, RETE = "siena", "siena, linear UPD", "rete"
+ENGINES: Final = (SIENA, LINEAR, RETE)
+
 SIENA_FILTER_US: Final = 5
 """What the Siena of the paper takes for one filter of its poset: a request looks at all of them, an
 event at those on which it is tried. With the 130 or so that a broker of the scaling workload has,
 a request takes 0.65 ms, and 7.5 subscribers fill a broker with 100 re-subscriptions a second each:
 where the paper says that Siena ends.
+"""
+
+UPDATE_FILTERS: Final = 4
+"""Filters that Siena looks at for an UPD, however many it has: the paper finds a variable's filter
+by a hash table, in O(1) (4.3), and reorders it if needed. So these are the filter itself, the ones
+above and beneath it, and the summary with which the outcome is compared.
 """
 
 RETE_REQUEST_US: Final = 70
@@ -126,11 +136,14 @@ class SteadyWork:
     def _looks(self, broker: str, events: RowParcel) -> int:  # noqa: ARG002  # for Siena
         return len(events)
 
+    def _change(self, broker: str, request: object) -> int:  # noqa: ARG002  # for Siena
+        return 1
+
     def _changes(self, broker: str, letter: Envelope) -> int:
-        """How many changes of its table a message means to a broker, if its turn has come."""
+        """How much work a message means to a broker, if its turn has come."""
         message = letter.message
         if not isinstance(message, Batch):
-            return 1
+            return self._change(broker, message)
         known = self._keys.setdefault((broker, letter.source), set())
         if message.fresh:
             known.clear()
@@ -142,35 +155,43 @@ class SteadyWork:
                 if request.key not in known:
                     continue
                 known.discard(request.key)
-            work += 1
+            work += self._change(broker, request)
         return work
 
 
 class SienaService(SteadyWork):
-    """One poset for everything, so one line: requests rearrange it, events walk it."""
+    """One poset for everything, so one line: requests rearrange it, events walk it.
 
-    def __init__(self) -> None:
+    SUB and USUB look at the whole poset. An UPD looks it up, as in the paper; or, `is_linear`, it
+    costs as much as a SUB, which is how much the verdicts depend on that.
+    """
+
+    def __init__(self, *, is_linear: bool = False) -> None:
         super().__init__(SIENA_FILTER_US, SIENA_FILTER_US, lines=1)
+        self._is_linear = is_linear
         self.posets: dict[str, PosetSelector] = {}
 
     def _looks(self, broker: str, events: RowParcel) -> int:
         return sum(max(1, self.posets[broker].tried(row)) for row in events.rows)
 
-    def _changes(self, broker: str, letter: Envelope) -> int:
-        return super()._changes(broker, letter) * max(1, len(self.posets[broker]))
+    def _change(self, broker: str, request: object) -> int:
+        filters = max(1, len(self.posets[broker]))
+        if isinstance(request, Update) and not self._is_linear:
+            return min(UPDATE_FILTERS, filters)
+        return filters
 
 
 def broking(
     engine: str, load: Workload, *, parametric: bool, service_us: int = 0
 ) -> tuple[RouterFactory, Service]:
-    """The brokers of a workload, siena, rete or steady: their routers, and how long they work.
+    """The brokers of a workload, one of `ENGINES` or steady: their routers, and how long they work.
     `service_us` is what steady ones take for a request or event.
     """
     kind = Hierarchical if load.topology.is_tree else Acyclic
-    siena = SienaService()
+    siena = SienaService(is_linear=engine == LINEAR)
 
     def routing(name: str) -> Router:
-        if engine == "siena":
+        if engine in (SIENA, LINEAR):
             poset = siena.posets[name] = PosetSelector()
             router = kind(name, lambda: poset, parametric=parametric)
         else:
@@ -178,9 +199,9 @@ def broking(
         # A router of a hierarchy is one as it is, another within one for any graph.
         return router if load.topology.is_tree else General(router.name, lambda _: router)
 
-    if engine == "siena":
+    if engine in (SIENA, LINEAR):
         return routing, siena
-    if engine == "rete":
+    if engine == RETE:
         return routing, SteadyWork(RETE_REQUEST_US, RETE_EVENT_US, lines=2)
     return routing, SteadyWork(service_us, service_us, lines=1)
 
@@ -249,8 +270,9 @@ EVENTS_PER_S: Final = 600
 WATCHED_SHARE: Final = 0.8
 """...of which so many are of the types that are watched."""
 
-SWING_MS: Final = 400
-WINDOW_S: Final = 2.0
+SWING_MS: Final = 4_000
+WINDOW_S: Final = 9.0
+"""Each subscriber widens once, or twice, after up to 4 s under load, and 4 s or more are left."""
 US_PER_MS: Final = 1000
 US_PER_S: Final = 1_000_000
 TREMBLE: Final = 20
@@ -264,8 +286,8 @@ CROWD_SWINGS: Final = 1_000
 
 class AdaptationHeard(NamedTuple):
     """What a watched subscriber heard: from each swing to the wide region the time until the first
-    event that only that matches, or, of the *unheard*, until the window closed; events that it got
-    twice; and of the *steady* ones, of the first half of the window, which each of its values
+    event that only that matches, or, of the *unheard*, until it swung back or the window closed;
+    events that it got twice; and of the *steady* ones, of the first half of the window, which each of its values
     matched, those that it missed.
     """
 
@@ -331,17 +353,21 @@ class Swinger:
         self.update()
 
     def heard(
-        self, published: Mapping[tuple[str, int], Mapping[str, Any]], end_us: int
+        self,
+        published: Mapping[tuple[str, int], Mapping[str, Any]],
+        end_us: int,
+        swing_ms: float,
     ) -> AdaptationHeard:
         """What came of its swings, and of the events that were published in the first half."""
         news = [each.time_us for each in self.client.received if self.is_new(each.event)]
         delays_ms, unheard = [], 0
         for start in self.swings_us:
-            if start > end_us - SWING_MS * US_PER_MS // 2:
+            if start > end_us - swing_ms * US_PER_MS // 2:
                 continue  # too near the end to tell
-            then = next((time for time in news if time > start), None)
+            close = min(end_us, start + round(swing_ms * US_PER_MS))
+            then = next((time for time in news if start < time <= close), None)
             unheard += then is None
-            delays_ms.append(((end_us if then is None else then) - start) / US_PER_MS)
+            delays_ms.append(((close if then is None else then) - start) / US_PER_MS)
         got = [(each.publisher, each.seq) for each in self.client.received]
         steady = [
             each
@@ -406,13 +432,13 @@ class AdaptationStage:
             found.append(Swinger(client, topic, operator, way, random.below(1 << 30)))
         return found
 
-    def plan(self, updates_per_s: float, events_per_s: float, bundle: int) -> None:
+    def plan(self, updates_per_s: float, events_per_s: float, bundle: int, swing_ms: float) -> None:
         """Put updates, swings and events on the clock."""
         for swinger in self.swingers:
             self._every(1000 / self.load.rate_of_one(updates_per_s), swinger.update)
         swinging = self.watched if len(self.swingers) > CROWD_SWINGS else self.swingers
         for swinger in swinging:
-            self._every(SWING_MS, partial(self._swing, swinger))
+            self._every(swing_ms, partial(self._swing, swinger))
         watched_gap = 1000 * bundle * WATCHED / (events_per_s * WATCHED_SHARE)
         for topic in range(WATCHED):
             self._every(watched_gap, partial(self._publish, topic, bundle))
@@ -448,14 +474,15 @@ def run(point: Point) -> list[Row]:
     of = point.parameters
     stage = AdaptationStage(point)
     network = stage.network
-    stage.plan(float(of["updates_per_s"]), float(of["events_per_s"]), int(of["bundle"]))
+    swing_ms = float(of["swing_ms"])
+    stage.plan(float(of["updates_per_s"]), float(of["events_per_s"]), int(of["bundle"]), swing_ms)
     before, start_us, window_s = copy(network.costs), network.agenda.now_us, float(of["window_s"])
     end_us = start_us + round(window_s * US_PER_S)
     network.run((start_us + end_us) / 2 / US_PER_MS)
     early = dict(stage.published)
     network.run(end_us / US_PER_MS)
     costs = network.costs
-    heard = [swinger.heard(early, end_us) for swinger in stage.watched]
+    heard = [swinger.heard(early, end_us, swing_ms) for swinger in stage.watched]
     spurious, delivered = costs.spurious - before.spurious, costs.delivered - before.delivered
     requests = [each.subscribes + each.updates + each.unsubscribes for each in (before, costs)]
     steady = sum(each.steady for each in heard)
