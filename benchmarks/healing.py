@@ -36,8 +36,8 @@ from benchmarks.healing_network import (
     within_reach,
 )
 from benchmarks.matching_results import replace
+from benchmarks.namespaces import why_not
 from palio.routing.algorithms import find_algorithm
-from palio_studies.namespaces import why_not
 
 Row = dict[str, Any]
 

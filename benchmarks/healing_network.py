@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from palio_studies.parametric_brokers import FarFleet
+from benchmarks.far_fleet import FarFleet
 
 FANOUT: Final = 4
 MANY: Final = 30

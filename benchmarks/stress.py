@@ -29,12 +29,12 @@ import pyarrow as pa
 
 from benchmarks.matching_results import Bar, Results, text
 from benchmarks.network_ends import Wire
+from benchmarks.relay import Relay
 from benchmarks.stress_ends import BULK_ROWS, GROUPS, Idle, Stranger, connect, resident_bytes
 from palio.client.connection import connect as client
 from palio.protocol.limits import GREETING_S
 from palio.protocol.messages import Settle, Subscribe, Unsubscribe
 from palio.testing.fleet import Fleet
-from palio_studies.relay import Relay
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

@@ -11,7 +11,7 @@ from benchmarks import healing
 from benchmarks.healing import BEGIN, FAULTS, LINKED, renew, run
 from benchmarks.healing_load import Listener, Load, Publisher
 from benchmarks.healing_network import hierarchy, within_reach
-from palio_studies.namespaces import why_not
+from benchmarks.namespaces import why_not
 
 LASTS_S = 5.0
 RESUMED_S = 4.0

@@ -43,7 +43,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "cli/top.py": "cli/test_topology.py",
     "cli/replay.py": "cli/test_archive.py",
     "testing/fleet.py": "server/test_kills.py",
-    "studies/namespaces.py": "studies/test_relay.py",
     # compiled code: by the engines that run it, compiled and not
     "matching/kernels/": "matching/kernels/test_kernels.py",
     "matching/compile/ranges.py": ENGINES,

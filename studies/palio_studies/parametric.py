@@ -259,8 +259,8 @@ EventJava, where events have a network of their own. Here *siena* matches by the
 poset (`PosetSelector`), has one line for requests and events, and takes 5 us for each filter
 looked at: all of the poset for a SUB or USUB, those tried for an event, and four for an UPD, which
 the paper finds by a hash table. *siena, linear UPD* takes as long for an UPD as for a SUB: the
-paper does not say so, and it shows how much depends on it. *rete* matches apart from the poset, has a line for requests and one for events, and takes 70 us for a request and 50 us for an
-event.
+paper does not say so, and it shows how much depends on it. *rete* matches apart from the poset,
+has a line for requests and one for events, and takes 70 us for a request and 50 us for an event.
 *steady* has one line and one time for everything, which is swept. No Rete network was built: what
 stands for it is its independence of the poset, which is what the paper explains its results by.
 

@@ -2,9 +2,9 @@
 
 Every subscriber swings one bound between a narrow and a wide region, and trembles a little within
 it with every update. How long it stays in a region bounds the delay that a run can tell: what comes
-later is not an answer to this swing, so it counts as unheard. Some are *watched*: each of these has a type of events of its own, with a
-steady stream, and a range of values, because one with `=` hears few events and would measure the
-publishers.
+later is not an answer to this swing, so it counts as unheard. Some are *watched*: each of these
+has a type of events of its own, with a steady stream, and a range of values, because one with `=`
+hears few events and would measure the publishers.
 """
 
 from __future__ import annotations
@@ -287,8 +287,8 @@ CROWD_SWINGS: Final = 1_000
 class AdaptationHeard(NamedTuple):
     """What a watched subscriber heard: from each swing to the wide region the time until the first
     event that only that matches, or, of the *unheard*, until it swung back or the window closed;
-    events that it got twice; and of the *steady* ones, of the first half of the window, which each of its values
-    matched, those that it missed.
+    events that it got twice; and of the *steady* ones, of the first half of the window, which each
+    of its values matched, those that it missed.
     """
 
     delays_ms: list[float]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Final, Self
 
-from palio_studies.namespaces import Namespace, why_not
+from benchmarks.namespaces import Namespace, why_not
 
 INTERFACE: Final = "eth0"
 """What the interface of each is called."""

@@ -17,12 +17,12 @@ from typing import Final, NamedTuple, Self
 
 import pytest
 
+from benchmarks.namespaces import Namespace, why_not
+from benchmarks.relay import Relay
 from palio import connect
 from palio.client.connection import Client
 from palio.client.subscription import Subscription
 from palio.testing.fleet import Fleet
-from palio_studies.namespaces import Namespace, why_not
-from palio_studies.relay import Relay
 from tests.conftest import NIGHTLY, share
 from tests.server.helpers import Changing
 

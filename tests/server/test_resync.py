@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
+from benchmarks.relay import Relay
 from palio.protocol.limits import MAX_NUMBER
 from palio.protocol.messages import Answer, Deliver, Done, Query, Settle, Subscribe, Unsubscribe
 from palio.server.settings import Limits, Peers
-from palio_studies.relay import Relay
 from tests.server.helpers import PATIENCE_S, Peer, publish
 from tests.server.test_run import broker, linked, xs
 

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from benchmarks.namespaces import Namespace
 from palio.errors import InvalidConfiguration
 from palio.model.events import SEQ, TIME, to_batches
 from palio.model.parcels import Parcel
@@ -24,7 +25,6 @@ from palio.server.limits import BUFFER_BYTES
 from palio.server.multicast.sockets import GroupSockets, open_groups
 from palio.server.server import Server
 from palio.server.settings import Multicast
-from palio_studies.namespaces import Namespace
 from tests.server.bridges import INTERFACE, Bridge, why_no_bridge
 from tests.server.helpers import PATIENCE_S, Changing, Scripted, until
 

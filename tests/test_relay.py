@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.namespaces import Namespace, why_not
+from benchmarks.relay import CHUNK_BYTES, CHUNKS, Relay
 from palio import connect
 from palio.protocol.addresses import parse_address
 from palio.server.settings import Limits, Peers
-from palio_studies.namespaces import Namespace, why_not
-from palio_studies.relay import CHUNK_BYTES, CHUNKS, Relay
 from tests.server.helpers import PATIENCE_S
 from tests.server.test_run import broker, on_disk
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Self
 
-from palio_studies.namespaces import Namespace
+from benchmarks.namespaces import Namespace
 
 LOOPBACK: Final = "127.0.0.1"
 CHUNK_BYTES: Final = 1 << 16
