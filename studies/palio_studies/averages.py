@@ -17,6 +17,9 @@ _QUANTILES: Final = (
 )
 """Student's t for 95% on two sides, with 1 to 30 degrees of freedom."""
 
+LEAST_RUNS: Final = 3
+"""Of two runs the interval is 12.7 standard errors wide each way, and covers the picture."""
+
 _NORMAL: Final = 1.960
 """...and with more."""
 
@@ -43,13 +46,18 @@ class Mean(NamedTuple):
 
     @property
     def bar(self) -> float:
-        """How far its bar goes in pictures: nowhere where there was one run only."""
-        return self.half if isfinite(self.half) else 0.0
+        """How far its bar goes in pictures: nowhere where there were fewer than `LEAST_RUNS`."""
+        return self.half if self.runs >= LEAST_RUNS and isfinite(self.half) else 0.0
 
     @property
     def high(self) -> float:
         """Where it ends."""
         return self.value + self.half
+
+    @property
+    def error(self) -> float:
+        """The standard error, where there was more than one run."""
+        return self.half / _quantile(self.runs - 1)
 
     def __str__(self) -> str:
         value = f"{self.value:,.3g}" if abs(self.value) < 1000 else f"{self.value:,.0f}"

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from math import ceil, isfinite
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from palio import files
@@ -38,6 +39,10 @@ LETTER_INCHES: Final = 0.068
 """What the mark of a line and a letter of its name take in a legend, with what is between them."""
 ROOM: Final = 2.0
 """How much further than the means a logarithmic axis goes."""
+LABEL_LETTERS: Final = 36
+"""A label that is longer is cut off beside a panel."""
+MOST_BARS: Final = 60
+"""In a panel with more error bars nothing else is seen: intervals are bands there."""
 DOTS_PER_INCH: Final = 110
 
 _STYLE: Final[dict[Any, Any]] = {
@@ -128,7 +133,9 @@ class Looks:
                 f"figure {figure.name!r} has {len(lines)} lines, more than the {MOST_LINES} that "
                 "look different; pick some with `where`, or make panels"
             )
-        if known[lines[-1]] >= MOST_LINES:
+        colours = {known[line] % len(COLOURS) for line in lines}
+        is_alike = len(colours) < len(lines) <= len(COLOURS)
+        if is_alike or known[lines[-1]] >= MOST_LINES:
             return {line: place for place, line in enumerate(lines)}
         return {line: known[line] for line in lines}
 
@@ -191,12 +198,23 @@ def _add_legend(picture: Any, panels: Iterable[Axes], labels: Sequence[str]) -> 
 
 
 def _lines(axes: Axes, figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> None:
+    has_bars = sum(len(each.points) for each in series) <= MOST_BARS
     for each in series:
         place = looks[each.line]
+        along, means = [_number(x) for x, _ in each.points], [mean for _, mean in each.points]
+        if not has_bars:
+            axes.fill_between(
+                along,
+                [mean.value - mean.bar for mean in means],
+                [mean.value + mean.bar for mean in means],
+                color=COLOURS[place % len(COLOURS)],
+                alpha=0.15,
+                linewidth=0,
+            )
         axes.errorbar(
-            [_number(x) for x, _ in each.points],
-            [mean.value for _, mean in each.points],
-            yerr=[mean.bar for _, mean in each.points],
+            along,
+            [mean.value for mean in means],
+            yerr=[mean.bar for mean in means] if has_bars else None,
             label=_label(figure.names, each.line),
             color=COLOURS[place % len(COLOURS)],
             marker=MARKERS[place % len(MARKERS)],
@@ -232,7 +250,7 @@ def _dress(axes: Axes, figure: Figure, panel: Value | None, series: Sequence[Ser
     and has its marks where something was run, if that was at few places.
     """
     axes.set_xlabel(figure.x.label)
-    axes.set_ylabel(figure.y.label)
+    axes.set_ylabel(fill(figure.y.label, LABEL_LETTERS))
     if figure.x.log:
         axes.set_xscale("log")
         places = sorted({_number(x) for each in series for x, _ in each.points})

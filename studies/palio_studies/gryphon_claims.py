@@ -16,7 +16,7 @@ from palio_studies.averages import Mean, fitted_exponent, mean_of
 from palio_studies.checks import Check, all_hold, at_most, check, listed, needed
 from palio_studies.gryphon_bound import exponent
 from palio_studies.results import Results
-from palio_studies.study import Claim, Evidence, Row
+from palio_studies.study import SEEN, Claim, Evidence, Row
 
 ATTRIBUTES: Final = 30
 VALUES: Final = 10
@@ -282,6 +282,7 @@ CLAIMS: Final = (
         partial(_linear, experiment="growth", engine="a+b"),
         "Matches are held by longer subscriptions: with their number grows that of the tests of "
         "each, and that of the branches that are pending at a node.",
+        SEEN,
     ),
     Claim(
         "factoring",

@@ -9,20 +9,15 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final
 
-from palio_studies.multicast_claims import CLAIMS
+from palio_studies.multicast_claims import CLAIMS, DEAR
 from palio_studies.multicast_network import CLASSES, LATENCY_US
-from palio_studies.multicast_prices import PRICES
 from palio_studies.multicast_queues import EVENT_BYTES, MATCHING_S, MEGABITS
 from palio_studies.multicast_runs import (
     AMBIENT,
-    DRIFT_SIZES,
-    DRIFTS,
     EVENTS,
     EXPERIMENTS,
-    FEW_OF,
     GROUPS,
     MATCHES,
-    MEMBERSHIP_BYTES,
     QUEUED,
     RATES,
 )
@@ -31,6 +26,7 @@ from palio_studies.multicast_scenes import (
     FIRST,
     LEARNED,
     LIKENESS,
+    ORDERED,
     PUBLISHER_REGIONAL,
     REGIONAL,
     SUBSCRIPTIONS,
@@ -149,28 +145,10 @@ CHOICES: Final = (
         "The engine takes 12 us for these subscriptions here; the rest is for what a broker does "
         "besides.",
     ),
-    Choice("prices", "1 for a link of each class, and 10 for one class in turn", "none given"),
     Choice(
-        "drift",
-        f"{_list(f'{each:.0%}' for each in DRIFTS[Scale.PAPER])} of the subscriptions at each "
-        f"broker are others in each period; {DRIFT_SIZES[Scale.PAPER]['learned']:,} events a "
-        "period are known when the next plan is made",
-        "none: a static set of subscriptions, which may change in practice",
-        "a lower rate of change is as fewer periods",
-    ),
-    Choice(
-        "making plans anew",
-        f"after 1, 2 or 4 periods, never, or one group in {FEW_OF} each period",
-        "in idle times; all groups in the worst case",
-        f"A plan's text crosses a tree to all brokers; to join or leave takes {MEMBERSHIP_BYTES} "
-        "bytes on each link to the publisher. A plan has addresses of its own, so brokers join "
-        "all its groups; how many are other groups is measured beside.",
-    ),
-    Choice(
-        "plans by prices",
-        "the price of a broker is its part of the links that it shares within its region; that of "
-        "a send the way into a region; neighbours are chosen, and their ways found, by price",
-        "left open",
+        "prices",
+        f"1 for a link of each class, and {DEAR:g} for one class in turn",
+        "none given",
     ),
 )
 
@@ -178,13 +156,10 @@ SHORT: Final = {
     LIKENESS: "CGM, alike",
     THRESHOLD: "threshold",
     "approximated": "approx.",
+    ORDERED: "approx., in order",
     **{f"{match}": f"match rate {match:g}%" for match in MATCHES[Scale.PAPER]},
-    **{prices: prices.removesuffix(" dear").removesuffix(" prices") for prices in PRICES},
 }
 """What is long, in pictures."""
-
-DRIFTED: Final = DRIFTS[Scale.SMALL][0]
-"""The share that changes in pictures: all scales have it."""
 
 
 def _figure(
@@ -210,16 +185,6 @@ _by_degree = partial(
 )
 _of_latency = partial(
     _figure, "latency", y=Axis("latency_ms", "from publishing to a broker, ms"), panels="match"
-)
-_of_prices = partial(
-    _figure, "prices", y=Axis("of_optimum", "price, times the optimum"), panels="match", bars=True
-)
-_by_period = partial(
-    _figure,
-    "drift",
-    Axis("period", "periods since the first plan"),
-    y=Axis("links", "links an event"),
-    panels="match",
 )
 INTERMEDIATE: Final = Axis("intermediate", "intermediate links an event", log=True)
 PAYS: Final = {
@@ -326,51 +291,6 @@ FIGURES: Final = (
         caption="A panel for each match rate, in %, at 1,000 events a second.",
         where={"rate": 1_000.0, "regionalism": 0.0},
     ),
-    _of_prices(
-        Axis("planner", "method"),
-        "prices",
-        "Weighted sums: what an event costs where one class of links is dear",
-        caption="A panel for each match rate, in %; ten times the price for one class. The optimum "
-        "is that of the cheapest trees along any links, and exact.",
-        lines=("prices",),
-        names={**SHORT, **{each: each for each in PRICES}},
-        where={"by_price": "no", "regionalism": 0.0},
-    ),
-    *(
-        _of_prices(
-            Axis("prices", "prices"),
-            f"prices-{planner}",
-            f"Plans that know the prices: {planner}",
-            lines=("by_price",),
-            names={**SHORT, "yes": "knows the prices", "no": "does not"},
-            where={"planner": planner, "regionalism": 0.0},
-        )
-        for planner in ("hybrid", "neighbours")
-    ),
-    _by_period(
-        "drift",
-        "Subscriptions change: approximated plans that are kept, and made anew",
-        caption=f"{DRIFTED:.0%} of subscriptions change each period; one made anew is one behind.",
-        where={"drift": DRIFTED, "is_learned": True},
-    ),
-    _by_period(
-        "drift-fixed",
-        "Subscriptions change: methods that learn nothing",
-        caption="The same runs.",
-        where={"drift": DRIFTED, "is_learned": False},
-    ),
-    _figure(
-        "drift",
-        Axis("method", "approximated plans"),
-        "drift-effort",
-        "Subscriptions change: what it takes to make plans anew",
-        Axis("replan_links", "links crossed a period"),
-        "Counted as links that an event crosses: for the plan's text to all brokers, and "
-        "for leaving and joining all groups.",
-        lines=("match",),
-        where={"drift": DRIFTED, "is_learned": True},
-        bars=True,
-    ),
 )
 
 STUDY: Final = Study(
@@ -389,13 +309,7 @@ groups of those neighbours that lie on the way. **Approximated** sends once, to 
 all who want it. **Unicast** sends to each broker alone.
 
 Latencies are of a simulation in which each direction of a link sends one event after the other,
-among other traffic, and each broker matches one after the other. **Optimum** is the cheapest tree
-that joins the publisher with all who want the event, along whichever links, and is exact.
-
-**Drift.** Subscriptions change from period to period. A plan is made of the events of the period
-before the one in which it comes into use; what an event costs by it is counted in links, and so is
-what it takes to bring the plan into use.
-""",
+among other traffic, and each broker matches one after the other.""",
     choices=CHOICES,
     experiments=EXPERIMENTS,
     figures=FIGURES,

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from palio.multicast.broker_sets import Words, masks_of
 from palio.multicast.clustered import clusters_of, groups_needed, likeness_by_interest, regionalism
-from palio.multicast.documents import pack
-from palio.multicast.listed import ListedGroups, flooding, ideal
-from palio.multicast.merging import approximated, replanned
+from palio.multicast.listed import flooding, ideal
+from palio.multicast.merging import approximated
 from palio.multicast.plans import GroupPlan
-from palio.multicast.traffic import GroupTraffic
 from palio_studies.multicast_network import Wan
-from palio_studies.multicast_prices import run_prices
-from palio_studies.multicast_queues import EVENT_BYTES, run_latency
+from palio_studies.multicast_queues import run_latency
 from palio_studies.multicast_scenes import (
-    CLUSTERED,
     NON_REGIONAL,
+    ORDERED,
     PUBLISHER_REGIONAL,
     REGIONAL,
-    Clientele,
-    plans_for,
+    in_order,
     scene_of,
 )
 from palio_studies.names import Scale
@@ -65,6 +60,7 @@ def run_approximation(point: Point) -> list[Row]:
     groups = int(point.parameters["groups"])
     plans: dict[str, GroupPlan] = {
         "ideal": ideal(scene.published),
+        ORDERED: in_order(scene.learned, groups),
         "flooding": flooding(scene.wan.subscribers),
         "approximated": approximated(scene.learned, groups),
         "approximated, sets known": approximated(scene.published, groups),
@@ -83,110 +79,6 @@ def run_groups(point: Point) -> list[Row]:
         }
         for threshold in (None, 1, 2, 3, 4)
     ]
-
-
-# --- subscriptions that change (multicast 6) ---
-#
-# Time is in *periods*. In each the same share of the subscriptions at each broker ends, and others
-# begin. A plan is made of the events of the period before the one in which it comes into use, for
-# nothing else is known by then.
-
-KEPT: Final = "kept"
-ANEW: Final = "anew"
-FEW: Final = "a few groups"
-EVERY: Final[dict[str, int]] = {KEPT: 0, "anew, every 4th": 4, "anew, every 2nd": 2, ANEW: 1}
-"""After so many periods an approximated plan is made anew; 0 for never."""
-FEW_OF: Final = 16
-"""...or in each period one group in so many is."""
-FIXED: Final = ("flooding", CLUSTERED, "neighbours")
-"""Methods whose groups do not depend on what is wanted."""
-
-MEMBERSHIP_BYTES: Final = 64
-"""To join or leave a group takes a message of headers and a few fields on each link from the broker
-to the sender. That is the most: a router that has the group already passes nothing on."""
-
-
-class Upkeep(NamedTuple):
-    """What it takes that a plan comes into use."""
-
-    moved: int = 0
-    """Memberships that brokers end or begin, if a group that stays as it is kept its address."""
-    rejoined: int = 0
-    """...and those that they do: each plan has addresses of its own."""
-    replan_links: float = 0.0
-    """Links that are crossed for it, counted as by an event."""
-
-
-def renewed(
-    upkeep: str, plan: ListedGroups, period: int, learned: GroupTraffic, few: int
-) -> ListedGroups:
-    """An approximated plan as a period begins, kept up as `upkeep` says; `learned` is of the
-    period before. The first plan is for period 1.
-    """
-    if period > 1 and upkeep == FEW:
-        return replanned(plan, learned, few)
-    if period > 1 and EVERY.get(upkeep) and (period - 1) % EVERY[upkeep] == 0:
-        return approximated(learned, plan.group_count)
-    return plan
-
-
-def upkeep_of(wan: Wan, before: ListedGroups, after: ListedGroups) -> Upkeep:
-    """What it takes to go from a plan to another: its text goes to all brokers along the tree of a
-    publisher's broker, and brokers leave the groups of the one and join those of the other.
-    """
-    ways = wan.tree(len(wan.subscribers)).paths
-    hops = ways.sum(axis=1)[: len(wan.subscribers)]
-    told = len(pack(after)) * float(ways.any(axis=0).sum())
-    moved = sum(
-        int(masks_of(each, len(before.brokers)).sum())
-        for each in (_only_in(before, after), _only_in(after, before))
-    )
-    joins = before.joins + after.joins
-    return Upkeep(
-        moved, int(joins.sum()), (told + MEMBERSHIP_BYTES * float(joins @ hops)) / EVENT_BYTES
-    )
-
-
-def _only_in(one: ListedGroups, other: ListedGroups) -> Words:
-    """The groups that the other plan has not."""
-    known = {row.tobytes() for row in other.groups}
-    return one.groups[[row.tobytes() not in known for row in one.groups]]
-
-
-def run_drift(point: Point) -> list[Row]:
-    """Periods in which subscriptions change: what an event costs by plans that are kept, and by
-    those made anew, and what that takes.
-    """
-    parameters = point.parameters
-    learned, events, groups = (int(parameters[name]) for name in ("learned", "events", "groups"))
-    clientele = Clientele(parameters, point.seed)
-    before = clientele.scene(learned, events)
-    fixed = plans_for(before.wan, before.learned, before.published, groups)
-    first = fixed["approximated"]
-    assert isinstance(first, ListedGroups)  # for types
-    kept = dict.fromkeys((*EVERY, FEW), first)
-    rows: list[Row] = []
-    for period in range(1, int(parameters["periods"]) + 1):
-        clientele.change(float(parameters["drift"]))
-        now = clientele.scene(learned, events)
-        plans = {"ideal": ideal(now.published), **{name: fixed[name] for name in FIXED}}
-        took = dict.fromkeys(plans, Upkeep())
-        for name, old in kept.items():
-            new = renewed(name, old, period, before.learned, max(1, groups // FEW_OF))
-            took[name] = Upkeep() if new is old else upkeep_of(now.wan, old, new)
-            plans[name] = kept[name] = new
-        rows += [
-            {
-                "method": name,
-                "is_learned": name in kept,
-                "period": period,
-                **now.costs(made),
-                **took[name]._asdict(),
-            }
-            for name, made in plans.items()
-        ]
-        before = now
-    return rows
 
 
 # --- what is run ---
@@ -222,15 +114,6 @@ QUEUED: Final = _scaled(100, 300, 300)
 RATES: Final = _scaled((100.0, 8_000.0), (100.0, 1_000.0, 4_000.0, 8_000.0), (1_000.0,))
 AMBIENT: Final = 0.3
 LOADS: Final = _scaled((), (0.0, 0.6, 0.9), (0.95,))
-
-DRIFTS: Final = _scaled((0.2,), (0.05, 0.2), (0.2, 0.5))
-"""Shares of the subscriptions that are others in each period."""
-DRIFT_MATCHES: Final = _scaled((0.1,), (0.01, 0.1), (0.1, 1.0))
-DRIFT_SIZES: Final[dict[Scale, dict[str, int]]] = _scaled(
-    {"stubs": 1, "learned": 1_000, "events": 100, "groups": 128, "periods": 4},
-    {"stubs": 2, "learned": 4_000, "events": 500, "groups": 512, "periods": 6},
-    {"stubs": 2, "learned": 4_000, "events": 500, "groups": 512, "periods": 12},
-)
 
 
 def _sizes(scale: Scale) -> dict[str, Any]:
@@ -272,23 +155,6 @@ def _groups(scale: Scale) -> Parameters:
     return grid(brokers=sizes, clusters=[5, 10, 20])
 
 
-def _prices(scale: Scale) -> Parameters:
-    if scale is Scale.SMALL:
-        return grid(
-            kind=[REGIONAL], match=[0.1, 1.0], regionalism=[0.0], events=[60], groups=[1_152]
-        )
-    given: dict[str, Any] = {"kind": [REGIONAL], "events": [1_000], "groups": [2_048]}
-    return [
-        *grid(match=[0.1, 1.0], regionalism=[0.0], **given),
-        *grid(match=[1.0], regionalism=[0.9], **given),
-    ]
-
-
-def _drift(scale: Scale) -> Parameters:
-    changes = grid(match=DRIFT_MATCHES[scale], drift=DRIFTS[scale])
-    return [{**DRIFT_SIZES[scale], **change} for change in changes]
-
-
 def _experiment(
     name: str,
     run: Callable[[Point], list[Row]],
@@ -310,7 +176,4 @@ EXPERIMENTS: Final = (
     _experiment("approximation", run_approximation, _approximation, 3.0),
     _experiment("latency", run_latency, _latency, 3.0),
     _experiment("groups", run_groups, _groups, 0.1, seeds=1),
-    # A run with prices makes ten plans, and one of drift nine for each of its periods.
-    _experiment("prices", run_prices, _prices, 20.0, seeds=5),
-    _experiment("drift", run_drift, _drift, 10.0, seeds=3),
 )

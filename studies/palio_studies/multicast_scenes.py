@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from palio.language.parsing import parse_filter
 from palio.matching.index import Index
-from palio.multicast.broker_sets import Masks, masks_of, united, words_of
+from palio.multicast.broker_sets import Masks, distinct, masks_of, sizes_of, united, words_of
 from palio.multicast.listed import ListedGroups, flooding, ideal
 from palio.multicast.merging import approximated
 from palio.multicast.neighbours import NeighbourGroups
@@ -44,9 +45,12 @@ ZIPF: Final[Floats] = 1 / np.arange(1, VALUES + 1) / np.sum(1 / np.arange(1, VAL
 CLUSTERED: Final = "CGM"
 LIKENESS: Final = "CGM by likeness"
 THRESHOLD: Final = "threshold CGM"
+ORDERED: Final = "approximated, in order"
+"""The paper's own order of combining groups (multicast 4.4), beside the planner's."""
 UNICAST: Final = "unicast"
 METHODS: Final = (
     *("ideal", "flooding", CLUSTERED, LIKENESS, THRESHOLD, "neighbours", "approximated"),
+    ORDERED,
     UNICAST,
 )
 UP_TO: Final = 3
@@ -125,12 +129,6 @@ class Clientele:
         own = self.wan.regions[self._brokers]
         return drawn_interests(self.random, own, self.decay, self.degree)
 
-    def change(self, share: float) -> None:
-        """So many of the subscriptions end, and others begin at the same brokers."""
-        fresh = self._drawn()
-        is_ended = self.random.random(len(fresh)) < share
-        self.interests = np.where(is_ended[:, None], fresh, self.interests)
-
     def scene(self, learned: int, count: int) -> Scene:
         """`learned` events of which plans are made, and `count` by which they are judged."""
         index = indexed(self.interests, self._brokers)
@@ -189,8 +187,43 @@ def plans_for(
         THRESHOLD: plan(learned, "threshold", replace(regional, threshold=UP_TO)),
         "neighbours": nearest(wan, wan.latency_us),
         "approximated": approximated(learned, groups),
+        ORDERED: in_order(learned, groups),
         UNICAST: ListedGroups(UNICAST, wan.subscribers, learned.sets[:0]),
     }
+
+
+def in_order(traffic: GroupTraffic, groups: int) -> ListedGroups:
+    """The paper's heuristic: the least probable group, of those the one with the fewest brokers, is
+    combined with the one that adds least waste, and what they are together takes its place in the
+    order; until so many are left, with that of all brokers.
+
+    >>> sets = [(["b1"], 5), (["b1", "b2"], 1), (["b3"], 5)]
+    >>> in_order(GroupTraffic.of(["b1", "b2", "b3"], sets), groups=3).groups.tolist()
+    [[3], [4], [7]]
+    """
+    everyone = words_of(np.ones((1, len(traffic.brokers)), np.bool_))
+    some = (traffic.sets != everyone).any(axis=1)
+    sets, shares = traffic.sets[some].copy(), traffic.shares[some].copy()
+    sizes = sizes_of(sets)
+    order = [(shares[place], int(sizes[place]), place) for place in range(len(sets))]
+    heapify(order)
+    is_there = np.ones(len(sets), np.bool_)
+    for _ in range(len(sets) - max(0, groups - 1)):
+        share, size, least = heappop(order)
+        while not is_there[least] or (share, size) != (shares[least], sizes[least]):
+            share, size, least = heappop(order)
+        is_there[least] = False
+        common = sizes_of(sets & sets[least])
+        waste = share * (sizes - common) + shares * (size - common)
+        best = int(np.where(is_there, waste, np.inf).argmin())
+        if not is_there[best]:
+            break
+        sizes[best] += size - common[best]
+        sets[best] |= sets[least]
+        shares[best] += share
+        heappush(order, (shares[best], int(sizes[best]), best))
+    left = np.concatenate([sets[is_there], everyone])
+    return ListedGroups(ORDERED, traffic.brokers, distinct(left, np.ones(len(left)))[0])
 
 
 def nearest(wan: Wan, distances: Floats) -> NeighbourGroups:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from palio_studies.names import Scale, Value
-from palio_studies.parametric_claims import CLAIMS
+from palio_studies.parametric_claims import CLAIMS, IMPROVEMENTS
 from palio_studies.parametric_runs import (
     ENGINES,
     EVENTS_PER_S,
@@ -354,4 +354,5 @@ STUDY: Final = Study(
     experiments=_EXPERIMENTS,
     figures=_FIGURES,
     claims=CLAIMS,
+    tables=(IMPROVEMENTS,),
 )

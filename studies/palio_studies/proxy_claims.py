@@ -9,7 +9,7 @@ from palio_studies.checks import all_hold, falls, listed, needed, rises
 from palio_studies.names import Row, Value
 from palio_studies.proxy_runs import SHORTENED
 from palio_studies.results import Results
-from palio_studies.study import Claim, Evidence
+from palio_studies.study import SEEN, Claim, Evidence
 
 LINEAR_FROM: Final = 0.9
 """An exponent from here on, over the number of receivers, is called linear."""
@@ -305,6 +305,7 @@ CLAIMS: Final = (
         "may be in different branches, and what goes from one to the other goes over a common "
         "proxy above: far round for near ones. Where the network is itself a tree of stubs, "
         "branches are stubs, and it matters less.",
+        SEEN,
     ),
     Claim(
         "shortcuts: latency for state",

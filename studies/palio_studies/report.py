@@ -115,6 +115,14 @@ def _study(report: StudyReport, figures: Path) -> Iterator[str]:
     for claim, evidence in report.judged:
         yield _row((claim.says, claim.expected, evidence.numbers, HELD[evidence.holds]))
     yield from _reasons(report.judged)
+    for table in study.tables:
+        head, *lines = table.cells(report.results)
+        yield from ("", f"### {table.title}", "")
+        if lines:
+            yield from (_row(head), "|" + "---|" * len(head), *map(_row, lines))
+        else:
+            yield f"Not run at this scale ({report.plan.scale})."
+        yield from ("", table.caption)
     yield from ("", f"### Figures of {study.name}")
     looks = Looks(study.figures, report.results)
     for figure in study.figures:
@@ -128,11 +136,14 @@ def _study(report: StudyReport, figures: Path) -> Iterator[str]:
 
 
 def _reasons(judged: Iterable[Judged]) -> Iterator[str]:
-    failed = [claim for claim, evidence in judged if evidence.holds is False]
+    failed = [one for one in judged if one.evidence.holds is False]
     if failed:
         yield from ("", "Why those that fail do:", "")
-    for claim in failed:
-        yield f"- *{claim.name}*: {claim.reason or 'the cause has not been found.'}"
+    for claim, evidence in failed:
+        causes = [evidence.cause] if evidence.cause else []
+        if claim.reason:
+            causes.append(f"{claim.reason} (Found {claim.seen}.)")
+        yield f"- *{claim.name}*: {' '.join(causes) or 'the cause has not been found.'}"
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -148,5 +159,6 @@ def _html(text: str) -> str:
         body = body.replace(f"<h2>{name}</h2>", f'<h2 id="{name}">{name}</h2>')
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n{body}</body></html>\n"
     )

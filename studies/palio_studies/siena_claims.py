@@ -12,7 +12,7 @@ from palio_studies.averages import fitted_exponent
 from palio_studies.checks import Check, check, falls, listed, needed, ratios, rises
 from palio_studies.results import Results
 from palio_studies.siena_runs import MODEL_DEGREE
-from palio_studies.study import Claim, Evidence, Value
+from palio_studies.study import SEEN, Claim, Evidence, Value
 
 SITES: Final = 100
 """So many parties are the saturation point..."""
@@ -430,6 +430,7 @@ CLAIMS: Final = (
         "kind of event here, another advertisement nearly always covers the one that comes or "
         "goes. So aa costs more than as at one object, and differs no more than as does. What "
         "made the paper's runs differ is not told in it.",
+        SEEN,
     ),
     Claim(
         "3b: and follow in the end",
@@ -477,6 +478,7 @@ CLAIMS: Final = (
         "Half of what the one object publishes here is ignored, and the root of hs hears of it. "
         "Where parties take all of it (the experiment `wanted`), the busiest site of hs is less "
         "busy, as the paper says: the number is given last. The paper's own ratio is lost.",
+        SEEN,
     ),
     Claim(
         "6b: the busiest site, many objects",
@@ -556,6 +558,7 @@ CLAIMS: Final = (
         "It is just missed among 10,000 sites. Ten objects publish 200 notifications at any size, "
         "and what most of them cost in vain is nearly the same in hs among 1,000 sites and among "
         "10,000; what the busiest site of as pays grows on.",
+        SEEN,
     ),
     Claim(
         "9d: one server, many sites",

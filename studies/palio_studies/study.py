@@ -32,6 +32,7 @@ __all__ = [
     "Point",
     "Row",
     "Study",
+    "Table",
     "TooLittle",
     "Value",
     "grid",
@@ -118,12 +119,24 @@ class Figure(msgspec.Struct, frozen=True):
     """Bars instead of lines: for an `x` that is a name."""
 
 
+class Table(msgspec.Struct, frozen=True):
+    """A table of the paper, computed again."""
+
+    name: str
+    title: str
+    cells: Callable[[Results], Sequence[Sequence[str]]]
+    """The head, then the lines; only a head if nothing was run."""
+    caption: str = ""
+
+
 class Evidence(msgspec.Struct, frozen=True):
     """What came of a claim. `holds` is None where too little was run to say."""
 
     holds: bool | None
     numbers: str
     """What was measured, as a reader wants to see it: "1.8 at 10 objects, 4.1 at 1,000"."""
+    cause: str = ""
+    """Why it fails, with numbers of these very results."""
 
 
 class TooLittle(Exception):
@@ -140,7 +153,9 @@ class Claim(msgspec.Struct, frozen=True):
     """What the numbers must be for it to hold."""
     check: Callable[[Results], Evidence]
     reason: str = ""
-    """Why it fails here, where it does and the cause has been found."""
+    """Why it failed in the runs `seen`, where the cause has been found."""
+    seen: str = ""
+    """Which those were: a cause that is not computed says when it was found."""
 
     def judge(self, results: Results) -> Evidence:
         """Check it; a check that raises `TooLittle` leaves it undecided."""
@@ -163,6 +178,7 @@ class Study(msgspec.Struct, frozen=True):
     experiments: tuple[Experiment, ...]
     figures: tuple[Figure, ...]
     claims: tuple[Claim, ...]
+    tables: tuple[Table, ...] = ()
 
     def experiment(self, name: str) -> Experiment:
         """The one of this name."""
@@ -185,6 +201,9 @@ def points_of(study: Study, scale: Scale) -> list[Point]:
     ]
     return [point for *_, point in sorted(found, key=lambda one: one[:2])]
 
+
+SEEN: Final = "at paper scale on 23 November 2026"
+"""When most causes of failures were found."""
 
 SEEDS: Final[Mapping[Scale, int]] = {Scale.SMALL: 2, Scale.PAPER: 10, Scale.BEYOND: 3}
 """Runs of each set of parameters, with seeds counted from 1."""

@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from palio.multicast.broker_sets import words_of
 from palio.multicast.clustered import ClusteredGroups
-from palio.multicast.documents import pack
-from palio.multicast.listed import ListedGroups
-from palio.multicast.merging import approximated
-from palio_studies.multicast_prices import run_prices
-from palio_studies.multicast_queues import EVENT_BYTES, run_latency
+from palio_studies.multicast_queues import run_latency
 from palio_studies.multicast_runs import (
-    ANEW,
-    EVERY,
-    FEW,
-    FIXED,
-    KEPT,
-    MEMBERSHIP_BYTES,
-    renewed,
     run_approximation,
-    run_drift,
     run_groups,
     run_links,
-    upkeep_of,
 )
 from palio_studies.multicast_scenes import (
     METHODS,
     NON_REGIONAL,
+    ORDERED,
     PUBLISHER_REGIONAL,
     REGIONAL,
-    Clientele,
 )
 from palio_studies.study import Point, Row, Value
-from tests.studies.test_multicast_network import small_wan, walked
 
 Run = Callable[[Point], list[Row]]
 
@@ -49,22 +33,10 @@ COMMON: dict[str, Value] = {
     "events": 40,
 }
 QUEUED: dict[str, Value] = {**COMMON, "groups": 20, "rate": 500.0, "ambient": 0.3}
-PRICED: dict[str, Value] = {**COMMON, "events": 30, "groups": 600}
-CHANGING: dict[str, Value] = {
-    "match": 0.1,
-    "drift": 0.3,
-    "stubs": 1,
-    "learned": 200,
-    "events": 20,
-    "groups": 40,
-    "periods": 5,
-}
 RUNS: list[tuple[Run, dict[str, Value]]] = [
     (run_links, {**COMMON, "groups": 20}),
     (run_latency, QUEUED),
     (run_approximation, {**COMMON, "groups": 20}),
-    (run_prices, PRICED),
-    (run_drift, CHANGING),
 ]
 
 
@@ -123,79 +95,7 @@ def test_more_groups_waste_less() -> None:
         }
         for groups in (2, 30)
     )
-    for name in ("approximated", "approximated, sets known"):
+    for name in ("approximated", ORDERED, "approximated, sets known"):
         assert float(many[name]["waste"]) < float(few[name]["waste"])
     assert few["flooding"] == many["flooding"]
     assert float(many["approximated, sets known"]["waste"]) < float(many["approximated"]["waste"])
-
-
-def test_nothing_is_cheaper_than_the_optimum_and_the_ideal_comes_near() -> None:
-    rows = run_prices(Point("x", PRICED, 1))
-    assert min(float(row["of_optimum"]) for row in rows) == 1.0
-    for row in rows:
-        if row["planner"] == "ideal":
-            assert 1 <= float(row["of_optimum"]) < 1.5
-    told = {(row["planner"], row["by_price"]) for row in rows}
-    for planner in ("approximated", "hybrid", "best", "neighbours"):
-        assert {(planner, "yes"), (planner, "no")} <= told
-
-
-def by_method() -> dict[str, list[Row]]:
-    found = defaultdict(list)
-    for row in run_drift(Point("drift", CHANGING, 1)):
-        found[str(row["method"])].append(row)
-    return found
-
-
-def test_plans_are_made_anew_when_it_is_time_and_take_effort_then_only() -> None:
-    found = by_method()
-    assert set(found) == {"ideal", *FIXED, *EVERY, FEW}
-    for rows in found.values():
-        assert [row["period"] for row in rows] == [1, 2, 3, 4, 5]
-        assert not any(row["missed"] for row in rows)
-    times = {
-        name: [row["period"] for row in rows if row["replan_links"]] for name, rows in found.items()
-    }
-    assert {name: when for name, when in times.items() if when} == {
-        "anew, every 4th": [5],
-        "anew, every 2nd": [3, 5],
-        ANEW: [2, 3, 4, 5],
-        FEW: [2, 3, 4, 5],
-    }
-    assert found[ANEW][0]["links"] == found[KEPT][0]["links"] == found[FEW][0]["links"]
-    assert found[ANEW][2]["links"] != found[KEPT][2]["links"]
-    moved = [sum(int(row["moved"]) for row in found[name]) for name in (FEW, ANEW)]
-    assert 0 < moved[0] < moved[1]
-
-
-def test_the_effort_is_that_of_walking_from_each_broker_that_joins_or_leaves() -> None:
-    wan = small_wan()
-    random = np.random.default_rng(1)
-    masks = random.random((7, len(wan.subscribers))) < 0.4
-    before, after = (
-        ListedGroups("approximated", wan.subscribers, words_of(masks[rows]))
-        for rows in ([0, 1, 2, 3, 4], [3, 4, 5, 6])
-    )
-    found = upkeep_of(wan, before, after)
-    root = len(wan.subscribers)
-    assert found.moved == masks[[0, 1, 2, 5, 6]].sum()
-    assert found.rejoined == masks.sum() + masks[[3, 4]].sum()
-    crossed = sum(
-        len(walked(wan, root, [broker]))
-        for row in (*range(7), 3, 4)
-        for broker in np.flatnonzero(masks[row]).tolist()
-    )
-    told = len(pack(after)) * len(walked(wan, root, list(range(len(wan.brokers)))))
-    expected = (told + MEMBERSHIP_BYTES * crossed) / EVENT_BYTES
-    assert found.replan_links == pytest.approx(expected)
-
-
-def test_a_plan_is_made_of_the_period_before_and_keeps_the_number_of_groups() -> None:
-    scene = Clientele(CHANGING, 1).scene(200, 10)
-    plan = approximated(scene.learned, 12)
-    every = "anew, every 2nd"
-    assert renewed(every, plan, 2, scene.published, 1) is plan
-    same, other = (renewed(every, plan, 3, each, 1) for each in (scene.learned, scene.published))
-    assert upkeep_of(scene.wan, plan, same).moved == 0, "of the same events it is the same plan"
-    assert upkeep_of(scene.wan, plan, other).moved > 0
-    assert other.group_count <= 12

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from palio.multicast.broker_sets import masks_of, words_of
+from palio.multicast.broker_sets import masks_of, named, words_of
 from palio.multicast.listed import ListedGroups
 from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.planners import PlanLimits, plan
@@ -28,6 +28,7 @@ from palio_studies.multicast_scenes import (
     delivered,
     drawn_events,
     drawn_interests,
+    in_order,
     indexed,
     multicasts,
     plans_for,
@@ -100,14 +101,40 @@ def test_events_may_be_of_the_region_of_their_publisher_only() -> None:
         assert set(regions[: len(row)][row].tolist()) <= {home}
 
 
-def test_without_drift_the_same_is_wanted_for_ever() -> None:
-    clientele = Clientele(COMMON, 1)
-    before = clientele.interests
-    clientele.change(share=0.0)
-    assert (before == clientele.interests).all()
-    clientele.change(share=0.25)
-    same = (before == clientele.interests).all(axis=1)
-    assert same.mean() == pytest.approx(0.75, abs=0.02)
+@pytest.mark.parametrize("groups", [1, 2, 5, 20, 200])
+def test_groups_are_combined_in_the_papers_order(groups: int) -> None:
+    random = np.random.default_rng(groups)
+    drawn = random.random((60, SUBSCRIBERS)) < random.random((60, 1)) * 0.5
+    masks = [*np.unique(drawn[drawn.any(axis=1)], axis=0)]
+    counts = random.permutation(len(masks)) + 1.0  # no two are as probable
+    names = [[f"s{place + 1}" for place in np.flatnonzero(mask)] for mask in masks]
+    traffic = GroupTraffic.of(WAN.subscribers, zip(names, counts.tolist(), strict=True))
+    left = [({*name}, count) for name, count in zip(names, counts.tolist(), strict=True)]
+    while len(left) > max(0, groups - 1):
+        least = min(left, key=lambda one: (one[1], len(one[0])))
+        left.remove(least)
+        if not left:
+            break
+
+        def waste(other: tuple[set[str], float], one: tuple[set[str], float] = least) -> float:
+            return one[1] * len(other[0] - one[0]) + other[1] * len(one[0] - other[0])
+
+        best = min(left, key=waste)
+        left.remove(best)
+        left.append((best[0] | least[0], best[1] + least[1]))
+    found = in_order(traffic, groups)
+    wasted = [
+        sum(
+            count * (min(len(each) for each in plan if each >= {*name}) - len(name))
+            for name, count in zip(names, counts.tolist(), strict=True)
+        )
+        for plan in (
+            [{*each} for each, _ in left] + [{*WAN.subscribers}],
+            [{*named(row, WAN.subscribers)} for row in found.groups],
+        )
+    ]
+    assert wasted[0] == pytest.approx(wasted[1], rel=0.1)  # of equal waste either is taken
+    assert found.group_count <= groups
 
 
 def test_the_costs_of_a_plan_are_means_of_what_is_delivered() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from palio_studies.parametric_claims import CLAIMS, factors
+from palio_studies.parametric_claims import CLAIMS, IMPROVEMENTS, factors
 from palio_studies.parametric_runs import RESUBSCRIPTIONS, UPD, WAYS
 from palio_studies.results import Results
 from palio_studies.study import Claim, Row
@@ -32,7 +32,7 @@ def row(way: str, **others: Any) -> Row:
         "spurious_share": 0.01,
         "delivered_per_s": 1000.0,
         "missed": 0.0,
-        "doubled_per_s": 0.0,
+        "doubled": 0,
     }
     return {**usual, **others}
 
@@ -51,8 +51,7 @@ def made_up() -> dict[str, list[Row]]:
     for way, rate in product(WAYS, (10, 1000)):
         delivered = 450.0 if way != UPD and rate == 1000 else 1000.0
         scaling.append(row(way, updates_per_s=rate, joined=True, delivered_per_s=delivered))
-    brokers = [row(way, delay_ms=800.0, delivered_per_s=100.0) for way in RESUBSCRIPTIONS]
-    return {"adaptation": adaptation, "scaling": scaling, "brokers": [row(UPD), *brokers]}
+    return {"adaptation": adaptation, "scaling": scaling}
 
 
 def where(change: Row, **given: Any) -> Callable[[Row], object]:
@@ -64,8 +63,6 @@ WRONG: dict[str, Callable[[Row], object]] = {
     "delay": where({"delay_ms": 500.0}, delay_ms=700.0),
     "spurious": where({"spurious_per_s": 50.0}, spurious_per_s=70.0),
     "throughput": where({"delivered_per_s": 200.0}, delivered_per_s=100.0),
-    "brokers-delay": where({"delay_ms": 500.0}, delay_ms=800.0),
-    "brokers-throughput": where({"delivered_per_s": 200.0}, delivered_per_s=100.0),
     "siena-ends": where({"delivered_per_s": 600.0}, engine="siena", way=USUB_FIRST),
     "scaling-2.25": where({"delivered_per_s": 900.0}, updates_per_s=1000),
     "scaling-retained": where({"delivered_per_s": 500.0}, updates_per_s=100, way=UPD),
@@ -93,7 +90,43 @@ def test_factors_compare_what_has_all_else_in_common() -> None:
     rows.append(row(UPD, joined=True, delay_ms=300.0, unheard=0.5))
     (found,) = factors(Results({"adaptation": rows}), "adaptation", "delay_ms")
     assert (found.times, found.ours, found.theirs) == (3.0, 300.0, 900.0)
+    assert str(found) == "3.0 (300 : 900; AT, rete, 100/s, joined, SUB, USUB)"
+    assert found.unheard == (0.5, 0.0)
+    rows[1]["unheard"] = 0.5
+    (found,) = factors(Results({"adaptation": rows}), "adaptation", "delay_ms")
     assert str(found) == "3.0 or more (300 : 900; AT, rete, 100/s, joined, SUB, USUB)"
+
+
+@pytest.mark.parametrize(
+    ("theirs_ms", "unheard", "holds"),
+    [
+        (500.0, (0.0, 0.0), False),
+        (500.0, (0.0, 0.2), None),  # a lower bound
+        (700.0, (0.0, 0.2), True),  # 7 times or more
+        (700.0, (0.2, 0.2), None),  # what updates took is not known
+    ],
+)
+def test_a_lower_bound_decides_only_what_it_reaches(
+    theirs_ms: float, unheard: tuple[float, float], holds: bool | None
+) -> None:
+    (claim,) = (each for each in CLAIMS if each.name == "delay")
+    ours, theirs = unheard
+    rows = [
+        row(UPD, unheard=ours),
+        row(SUB_FIRST, delay_ms=theirs_ms, unheard=theirs),
+    ]
+    assert claim.judge(Results({"adaptation": rows})).holds is holds
+
+
+def test_improvements_are_told_by_workload_and_engine() -> None:
+    head, *lines = IMPROVEMENTS.cells(Results(made_up()))
+    assert head == ["", "improvement", "siena", "siena, linear UPD", "rete"]
+    assert lines == [
+        ["AT", "delay", "7.0", "-", "7.0"],
+        ["AT", "spurious events", "7.0", "-", "7.0"],
+        ["AT", "throughput", "10.0", "-", "2.0"],
+    ]
+    assert len(IMPROVEMENTS.cells(Results({}))) == 1
 
 
 def test_of_a_few_events_no_factor_is_taken() -> None:
@@ -106,8 +139,10 @@ def test_gaps_are_those_of_brokers_that_are_not_behind() -> None:
     rows = [row(UPD), row(SUB_FIRST, missed=0.01)]
     assert claim.judge(Results({"adaptation": rows})).holds is True
     rows[1]["unheard"] = 0.1
+    assert claim.judge(Results({"adaptation": rows})).holds is None
+    rows[1] |= {"unheard": 0.0, "missed": 0.0}
     assert claim.judge(Results({"adaptation": rows})).holds is False
-    real = [row(UPD), row(SUB_FIRST, doubled_per_s=7.0)]
-    assert claim.judge(Results({"adaptation": rows, "brokers": real})).holds is True
-    real[0]["doubled_per_s"] = 1.0
-    assert claim.judge(Results({"adaptation": rows, "brokers": real})).holds is False
+    rows[1]["doubled"] = 7
+    assert claim.judge(Results({"adaptation": rows})).holds is True
+    rows[0]["doubled"] = 1
+    assert claim.judge(Results({"adaptation": rows})).holds is False

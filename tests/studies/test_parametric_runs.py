@@ -12,9 +12,11 @@ from palio.routing.protocol import Peer
 from palio.simulation import Randomness, line
 from palio_studies.parametric_runs import (
     BROKERS,
+    ENGINES,
     RESUBSCRIPTIONS,
     SIENA_FILTER_US,
     UPD,
+    UPDATE_FILTERS,
     WAYS,
     AdaptationStage,
     SienaService,
@@ -45,6 +47,7 @@ def point(way: str = UPD, **others: Any) -> Point:
         "events_per_s": 600,
         "bundle": 1,
         "window_s": 0.8,
+        "swing_ms": 400,
     }
     return Point("adaptation", {**usual, "way": way, **others}, 1)
 
@@ -116,7 +119,7 @@ def test_the_delay_is_to_the_first_event_that_only_the_wide_region_matches() -> 
     network.run(50)
     bob.publish({"type": 0, "value": 500, "segment": 5})
     network.run(1000)
-    heard = alice.heard({("bob", 0): {"type": 0, "value": 100, "segment": 1}}, 1000 * MS)
+    heard = alice.heard({("bob", 0): {"type": 0, "value": 100, "segment": 1}}, 1000 * MS, 400)
     assert (heard.delays_ms, heard.unheard) == ([30.0], 0)
     assert (heard.missed, heard.steady, heard.doubled) == (0, 1, 0)
 
@@ -128,13 +131,26 @@ def test_a_swing_that_is_not_answered_counts_until_the_end_and_a_late_one_not_at
     network.run(900)
     alice.swing(900 * MS)
     unpublished = {("bob", 0): {"type": 0, "value": 100, "segment": 1}}
-    heard = alice.heard(unpublished, 1000 * MS)
+    heard = alice.heard(unpublished, 1000 * MS, 2000)
     assert (heard.delays_ms, heard.unheard, heard.missed) == ([1000.0], 1, 1)
+
+
+def test_what_comes_after_the_swing_back_answers_nothing() -> None:
+    network, alice = swinger()
+    alice.swing(0)
+    alice.swing(100 * MS)
+    network.run(200)
+    alice.swing(200 * MS)  # wide again: what comes now was let through by this one
+    network.run(210)
+    network.client("bob", "b1").publish({"type": 0, "value": 500, "segment": 5})
+    network.run(1000)
+    heard = alice.heard({}, 1000 * MS, 100)
+    assert (heard.delays_ms, heard.unheard) == ([100.0, 10.0], 1)
 
 
 def test_what_is_published_goes_by_the_rate_and_in_bundles() -> None:
     stage = AdaptationStage(point())
-    stage.plan(10, 600, 10)
+    stage.plan(10, 600, 10, 400)
     start_ms = stage.network.now_ms
     stage.network.run(start_ms + 2000)
     assert len(stage.published) == pytest.approx(1200, rel=0.1)
@@ -194,11 +210,26 @@ def test_siena_looks_at_all_filters_for_a_request_and_at_those_tried_for_an_even
     for key, bound in enumerate((10, 5, 3)):
         poset.add(key, parse_filter(f"price < {bound}"), {}, destination=key)
     assert siena.time_us("b1", said(Subscribe(7, CHEAP))) == 3 * SIENA_FILTER_US
+    assert siena.time_us("b1", said(Unsubscribe(7))) == 3 * SIENA_FILTER_US
     assert siena.time_us("b1", published({"price": 20})) == SIENA_FILTER_US  # the widest only
     assert siena.time_us("b1", published({"price": 1})) == 3 * SIENA_FILTER_US
 
 
-@pytest.mark.parametrize("engine", ["siena", "rete", "steady"])
+def test_an_update_is_looked_up_however_many_filters_there_are() -> None:
+    times = {}
+    for is_linear in (False, True):
+        siena = SienaService(is_linear=is_linear)
+        poset = siena.posets["b1"] = PosetSelector()
+        for key in range(10):
+            poset.add(key, parse_filter(f"price < {key}"), {}, destination=key)
+        times[is_linear] = siena.time_us("b1", said(Update(0, {"0": 9}, 1)))
+    assert times == {
+        False: UPDATE_FILTERS * SIENA_FILTER_US,
+        True: 10 * SIENA_FILTER_US,
+    }
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "steady"])
 @pytest.mark.parametrize("name", ["HTM", "AT", "scaling"])
 def test_brokers_of_each_engine_deliver_what_matches(name: str, engine: str) -> None:
     load = workload(name, Randomness(1))

@@ -44,7 +44,8 @@ def test_a_report_reads_like_an_evaluation(home: Path) -> None:
     assert "| [toy](#toy) | small | 6 | 0.0 | 1 | 1 | 1 |" in text
     assert "| steps | lost or not given | 1 to 100 | none was given |" in text
     assert "| Fast is faster \\| than slow. | more |" in text
-    assert "- *slower*: It is not." in text
+    assert "- *slower*: It is not. (Found on a Monday.)" in text
+    assert "### Table 1: ways\n\n| gait | steps |\n|---|---|\n" in text
     assert "![Figure 1: the way](figures/toy-way.svg)" in text
     assert "Both grow. [Numbers](figures/toy-way.csv)." in text
     assert "Not run at this scale (small)." in text

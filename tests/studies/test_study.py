@@ -6,7 +6,9 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio_studies.names import STUDIES, Scale
+from palio_studies.results import Results
 from palio_studies.study import (
+    Claim,
     Experiment,
     Point,
     Row,
@@ -17,6 +19,8 @@ from palio_studies.study import (
     study_named,
     with_seeds,
 )
+
+CLAIMS = [(name, claim) for name in STUDIES for claim in study_named(name).claims]
 
 
 def no_rows(_: Point) -> list[Row]:
@@ -82,3 +86,18 @@ def test_a_study_is_whole(name: str) -> None:
         assert len({point.name for point in points}) == len(points)
         assert {point.experiment for point in points} <= experiments
     assert {point.experiment for point in points_of(study, Scale.SMALL)} <= experiments
+
+
+def test_a_cause_that_is_not_computed_says_when_it_was_found() -> None:
+    assert [claim.name for _, claim in CLAIMS if bool(claim.reason) != bool(claim.seen)] == []
+
+
+@pytest.mark.parametrize(("study", "claim"), CLAIMS, ids=lambda one: getattr(one, "name", one))
+def test_of_nothing_no_claim_holds_or_fails(study: str, claim: Claim) -> None:
+    assert claim.judge(Results({})).holds is None, study
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_of_nothing_a_table_has_a_head(name: str) -> None:
+    for table in study_named(name).tables:
+        assert len(table.cells(Results({}))) == 1, table.name

@@ -26,6 +26,7 @@ from palio_studies.study import (
     Point,
     Row,
     Study,
+    Table,
     with_seeds,
 )
 
@@ -86,6 +87,12 @@ def undecided(_: Results) -> Evidence:
     return Evidence(None, "too few runs")
 
 
+def ways(results: Results) -> list[list[str]]:
+    """Steps by gait."""
+    lines = [[gait, "100"] for gait in results.values("walk", "gait")]
+    return [["gait", "steps"], *lines]
+
+
 def study(sizes: tuple[int, ...] = (), home: str = "") -> Study:
     """The study; with `home` one whose runs are held up."""
     extra = {"home": home} if home else {}
@@ -122,12 +129,20 @@ def study(sizes: tuple[int, ...] = (), home: str = "") -> Study:
     )
     claims = (
         Claim("faster", "Fast is faster | than slow.", "more", faster),
-        Claim("slower", "Slow is faster.", "more", slower, "It is not."),
+        Claim("slower", "Slow is faster.", "more", slower, "It is not.", "on a Monday"),
         Claim("undecided", "Nobody knows.", "-", undecided),
     )
     choices = (Choice("steps", "1 to 100", "", "none was given"),)
     return Study(
-        "toy", "Walking", "N. Body, 1999", "They walk.", choices, (experiment,), figures, claims
+        "toy",
+        "Walking",
+        "N. Body, 1999",
+        "They walk.",
+        choices,
+        (experiment,),
+        figures,
+        claims,
+        (Table("ways", "Table 1: ways", ways),),
     )
 
 
