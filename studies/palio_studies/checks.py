@@ -105,6 +105,13 @@ def at_most(mean: Mean, limit: float) -> bool | None:
     return False if mean.low > limit else None
 
 
+def within(mean: Mean, low: float, high: float) -> bool | None:
+    """Whether a mean is between two limits; None if its interval leaves that open."""
+    if low <= mean.low and mean.high <= high:
+        return True
+    return False if mean.high < low or mean.low > high else None
+
+
 def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     """Whether all of several verdicts hold; None if that depends on an open one."""
     known = list(verdicts)

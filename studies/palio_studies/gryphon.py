@@ -199,7 +199,6 @@ _FIGURES: Final = (
         y=_WORK,
         caption="*bound* is that of ranges: sublinear, and of use only far to the right.",
     ),
-    _by_size("ranges-space", "Space where 80% of the tests are ranges", "ranges", y=_SPACE),
     _by_size(
         "worst",
         "The worst case: all subscriptions of one value or none, and the event of that value",

@@ -1,4 +1,4 @@
-"""What the paper concludes from its simulations and what is expected beyond it, with thresholds."""
+"""What the paper concludes from its simulations, with thresholds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from palio_studies.averages import fitted_exponent
-from palio_studies.checks import Check, check, falls, listed, needed, ratios, rises
+from palio_studies.checks import Check, check, listed, needed, ratios, rises
 from palio_studies.results import Results
 from palio_studies.siena_runs import MODEL_DEGREE
 from palio_studies.study import SEEN, Claim, Evidence, Value
@@ -80,8 +80,10 @@ def _model_degree(results: Results) -> Evidence:
     if mean is None or mean.runs < FEW_SEEDS:
         return Evidence(None, "too few networks")
     hops = results.mean("networks", "mean_hops", sites=SITES)[()]
+    # An interval that is wide holds any number: it has to be narrow, too.
+    needed(mean.half <= 0.1 * MODEL_DEGREE, f"networks differ too much to tell: {mean}")
     return Evidence(
-        abs(mean.value - MODEL_DEGREE) < 1.5 * mean.half,
+        abs(mean.value - MODEL_DEGREE) < 3 * mean.error,
         f"{mean.value:.3f} ±{mean.half:.2g} links a site; {hops.value:.3g} hops between two sites",
     )
 
@@ -218,163 +220,6 @@ def _worst_site_few(results: Results) -> Evidence:
     )
 
 
-# --- beyond it: links with a capacity ---
-
-
-def _bearable(results: Results, parties: Value) -> Line:
-    """The loads at which the busiest link is full, by architecture."""
-    return results.line("load", "bearable", "architecture", parties=parties)
-
-
-def _bears(loads: Line, parties: Value) -> str:
-    full = listed(loads, "{0} {1:.2f}")
-    return f"with {parties} parties the busiest link is full at a load of: {full}"
-
-
-def _crowds(results: Results) -> list[int]:
-    crowds: list[int] = results.values("load", "parties")
-    needed(crowds, "links with a capacity were not run")
-    return crowds
-
-
-def _root_first(results: Results) -> Evidence:
-    few = _crowds(results)[0]
-    bears = _bearable(results, few)
-    near = results.mean("load", "at_root", architecture="hs", parties=few)[()].value
-    return Evidence(
-        bears["as"] >= 1.5 * bears["hs"] and near >= 0.9,
-        f"{_bears(bears, few)}; that of hs is one of the root in {near:.0%} of runs",
-    )
-
-
-def _alike_where_wanted(results: Results) -> Evidence:
-    many = max(results.values("load", "parties"), default=0)
-    needed(many >= SITES, f"fewer parties than {SITES}")
-    bears = _bearable(results, many)
-    return Evidence(bears["hs"] >= 0.9 * bears["as"], _bears(bears, many))
-
-
-def _latency_tells(results: Results) -> Evidence:
-    few = _crowds(results)[0]
-    shares, latencies = (
-        {
-            each: results.line("load", column, "load", parties=few, architecture=each)
-            for each in ("hs", "as")
-        }
-        for column in ("busiest", "latency_ms")
-    )
-    between = [load for load in shares["as"] if shares["as"][load] < FULL < shares["hs"][load]]
-    needed(between, "no load was run that as bears and hs does not")
-    load, idle = between[-1], min(shares["as"])
-    slower = {each: line[load] / line[idle] for each, line in latencies.items()}
-    return Evidence(
-        slower["hs"] >= 3 and slower["as"] <= 1.5,
-        ", ".join(
-            f"{each} {line[idle]:.0f} ms at a load of {idle:g} and {line[load]:.0f} ms at {load:g}"
-            for each, line in latencies.items()
-        ),
-    )
-
-
-# --- delegation of patterns ---
-
-
-def _same_occurrences(results: Results) -> Evidence:
-    columns = ("sources", "steps", "parties", "seed")
-    aa, pa = (
-        {
-            tuple(row[name] for name in columns): int(row["occurrences"])
-            for row in results.rows("delegation", architecture=each)
-        }
-        for each in ("aa", "pa")
-    )
-    needed(pa, "no patterns were run")
-    apart, total = sum(aa[run] != pa[run] for run in pa), sum(pa.values())
-    return Evidence(
-        not apart and total > 0,
-        f"{total:,} occurrences in {len(pa)} pairs of runs; the two differ in {apart}",
-    )
-
-
-def _saved(results: Results) -> dict[str, Line]:
-    """What notifications cost where parties assemble patterns, over what they cost where servers
-    do, along the number of parties: for patterns of one object and of two.
-    """
-    return {
-        "one object" if sources == 1 else f"{sources} objects": ratios(
-            "delegation",
-            "notification_cost",
-            "parties",
-            of={"architecture": "aa"},
-            over={"architecture": "pa"},
-            steps=3,
-            sources=sources,
-        )(results)
-        for sources in results.values("delegation", "sources")
-    }
-
-
-def _delegation_saves(results: Results) -> Evidence:
-    saved = _saved(results)
-    needed(saved, "no patterns were run")
-    few = min(parties for line in saved.values() for parties in line)
-    least = {kind: line[few] for kind, line in saved.items() if few in line}
-    return Evidence(
-        min(least.values()) >= 1.5,
-        f"with {few} parties: {listed(least, '{1:.1f} times, {0}')}",
-    )
-
-
-def _delegation_of_many(results: Results) -> Evidence:
-    saved = _saved(results)
-    parties = sorted({each for line in saved.values() for each in line})
-    needed(parties and parties[-1] >= SATURATED, "too few parties")
-    few, many = parties[0], parties[-1]
-    told = (f"{line[few]:.1f} and {line[many]:.2f} times, {kind}" for kind, line in saved.items())
-    return Evidence(
-        all(line[many] < line[few] for line in saved.values()) and saved["one object"][many] < 1,
-        f"saved with {few} and with {many:,} parties: {', '.join(told)}",
-    )
-
-
-# --- many sites ---
-
-
-def _past_three_a_site(results: Results) -> dict[str, float]:
-    """How total cost grows from 3 parties a site to 10."""
-    found: dict[str, float] = {}
-    for architecture in results.values("sizes", "architecture"):
-        past, most = (
-            results.line(
-                "sizes", "total", "sites", architecture=architecture, parties_per_site=crowd
-            )
-            for crowd in (SATURATED / SITES, 10.0)
-        )
-        if architecture != "ce":
-            needed(past.keys() == most.keys(), "too few parties")
-            found |= {f"{architecture}, {sites:,}": most[sites] / past[sites] for sites in past}
-    return found
-
-
-def _over_sites(
-    column: str,
-    holds: Callable[[Sequence[float]], bool],
-    of: str = "hs",
-    least: int = 2,
-    lacking: str = "one size of network only",
-) -> Check:
-    """A claim on one architecture over `as` with a party for each site."""
-    factors = ratios(
-        "sizes",
-        column,
-        "sites",
-        of={"architecture": of},
-        over=AS,
-        parties_per_site=1.0,
-    )
-    return check(factors, holds, f"{of} over as {{}} sites", least=least, lacking=lacking)
-
-
 CLAIMS: Final = (
     Claim(
         "the networks are those of the model",
@@ -485,90 +330,5 @@ CLAIMS: Final = (
         "With many objects the root of the hierarchy is overloaded.",
         "with the most objects and parties hs over as is at least 2",
         _over_objects("worst_site", lambda by: by[-1] >= 2),
-    ),
-    Claim(
-        "7a: the root's links are full first",
-        "(Beyond the paper:) where most notifications are ignored, a link of the root of hs is the "
-        "bottleneck.",
-        "with the fewest parties as bears at least 1.5 times the load of hs, whose busiest link is "
-        "one of the root in nine of ten runs",
-        _root_first,
-    ),
-    Claim(
-        "7b: unless all is wanted",
-        "(Beyond:) with a party for each site hs bears as much as as.",
-        f"with {SITES} parties or more at least 90% of the load that as bears",
-        _alike_where_wanted,
-    ),
-    Claim(
-        "7c: what waits there",
-        "(Beyond:) between the loads that they bear, notifications wait in hs and not in as.",
-        "at the greatest such load hs takes at least three times what it takes at the least load, "
-        "as at most half more",
-        _latency_tells,
-    ),
-    Claim(
-        "8a: delegation changes nothing found",
-        "(Beyond:) parties find the same occurrences of patterns, whoever assembles them.",
-        "as many in each run, and some",
-        _same_occurrences,
-    ),
-    Claim(
-        "8b: delegation saves",
-        "(Beyond:) where parties are few, servers that assemble patterns save notifications.",
-        "with the fewest parties aa pays at least 1.5 times as much for notifications",
-        _delegation_saves,
-    ),
-    Claim(
-        "8c: delegation of many",
-        "(Beyond:) events are shared by parties and occurrences are not, so with many parties "
-        "less is saved.",
-        "with the most parties less is saved than with the fewest, and with one object delegation "
-        "costs more",
-        _delegation_of_many,
-    ),
-    Claim(
-        "9a: saturation moves along",
-        "(Beyond:) saturation comes with so many parties a site, however many sites.",
-        f"from 3 parties a site to 10, hs, as and aa grow to at most {FLAT:.0%}",
-        check(
-            _past_three_a_site,
-            lambda grows: max(grows) <= FLAT,
-            "from 3 parties a site to 10: {}",
-            each=BY_RUNS,
-            lacking="too few parties",
-        ),
-    ),
-    Claim(
-        "9b: hierarchies even out",
-        "(Beyond:) what hs costs more than as matters less among more sites.",
-        "with a party a site, hs over as falls with every size, to less than 80% of the first",
-        _over_sites(
-            "total",
-            lambda by: falls(by) and by[-1] < 0.8 * by[0],
-            least=3,
-            lacking="fewer than three sizes of networks",
-        ),
-    ),
-    Claim(
-        "9c: but for the root",
-        "(Beyond:) at every size the root of hs is busier than any site of as.",
-        "with a party a site, at least 1.5 times",
-        _over_sites("worst_site", lambda by: min(by) >= 1.5),
-        "It is just missed among 10,000 sites. Ten objects publish 200 notifications at any size, "
-        "and what most of them cost in vain is nearly the same in hs among 1,000 sites and among "
-        "10,000; what the busiest site of as pays grows on.",
-        SEEN,
-    ),
-    Claim(
-        "9d: one server, many sites",
-        "(Beyond:) the more sites, the further the centralized architecture is behind.",
-        "with a party a site, ce over as is above 1 and grows with every size",
-        _over_sites(
-            "total",
-            lambda by: rises(by) and by[0] > 1,
-            of="ce",
-            lacking="one size of network only, or no single server",
-        ),
     ),
 )

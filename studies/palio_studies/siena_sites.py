@@ -4,34 +4,25 @@ class, by site, by link, and what was published in vain.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from enum import IntEnum, StrEnum
 from functools import partial
 from typing import Final, NamedTuple
 
-from palio.model.filters import Filter
-from palio.model.relations import covers
 from palio.model.row_parcels import RowParcel
 from palio.routing.acyclic import Acyclic, Centralized, Hierarchical
 from palio.routing.advertised import Advertised
-from palio.routing.algorithms import find_algorithm
-from palio.routing.flooded import Flooded
-from palio.routing.gateway import Gateway
 from palio.routing.messages import (
     Advertise,
     Batch,
     Control,
     Flood,
-    Request,
     Subscribe,
     Unadvertise,
     Unsubscribe,
     Update,
 )
-from palio.routing.patterns.messages import Composite, SubscribePattern, UnsubscribePattern
-from palio.routing.patterns.router import Patterned
-from palio.routing.protocol import Peer, Router
 from palio.routing.trees import Edge, edge_of, middle, shortest_paths
 from palio.simulation.topologies import Topology
 from palio_studies.simulator.clients import Delivery
@@ -50,16 +41,6 @@ class Architecture(StrEnum):
     HIERARCHICAL = "hs"
     ACYCLIC = "as"
     ADVERTISED = "aa"
-    GENERAL = "ge"
-    """Any graph: one tree that the servers choose themselves, and as `as` along it."""
-    SOURCES = "st"
-    """Any graph: a tree of shortest ways for each server where something is published."""
-    HYBRID = "hy"
-    """A hierarchy in each stub; the transit sites are peers."""
-    FLOODED = "fs"
-    """As `as` without covering: each server is told each subscription."""
-    PATTERNS = "pa"
-    """As `aa`; servers assemble patterns, each where the ways of its events meet."""
 
 
 class Sites:
@@ -95,34 +76,21 @@ class Sites:
         return found
 
 
-def lay(
-    architecture: Architecture, sites: Sites, *, seed: int, bytes_per_ms: float | None = None
-) -> Network:
-    """A network of servers, at rest. Where there is one server only it is at the centre.
-
-    `bytes_per_ms` is what each direction of a link carries; None for no limit.
-    """
+def lay(architecture: Architecture, sites: Sites, *, seed: int) -> Network:
+    """A network of servers, at rest. Where there is one server only it is at the centre."""
     network = Network(seed)
-    make = _routers(architecture, sites)
+    make = _ROUTERS[architecture]
     if architecture is Architecture.CENTRALIZED:
         network.add_broker(sites.centre, make)
         return network
     for name in sites.names:
         network.add_broker(name, make)
-    meshed = architecture in (Architecture.GENERAL, Architecture.SOURCES)
-    for one, other in list(sites.prices) if meshed else sites.tree:
+    for one, other in sites.tree:
         price = sites.prices[edge_of(one, other)]
-        link = Link(latency_ms=LATENCY_MS, price=price, bytes_per_ms=bytes_per_ms)
+        link = Link(latency_ms=LATENCY_MS, price=price)
         network.connect(one, other, link)
     network.run()
     return network
-
-
-def _routers(architecture: Architecture, sites: Sites) -> RouterFactory:
-    """What makes the servers: those of plain siena, which send no updates of parameters."""
-    if architecture is Architecture.HYBRID:
-        return partial(_hybrid_server, frozenset(sites.transits))
-    return _ROUTERS[architecture]
 
 
 _hierarchical: Final[RouterFactory] = partial(Hierarchical, parametric=False)
@@ -132,20 +100,7 @@ _ROUTERS: Final[Mapping[Architecture, RouterFactory]] = {
     Architecture.HIERARCHICAL: _hierarchical,
     Architecture.ACYCLIC: _acyclic,
     Architecture.ADVERTISED: Advertised,
-    Architecture.GENERAL: find_algorithm("general").new,
-    Architecture.SOURCES: find_algorithm("source-trees").new,
-    Architecture.FLOODED: Flooded,
-    Architecture.PATTERNS: Patterned,
 }
-
-
-def _hybrid_server(transits: frozenset[str], name: str) -> Router:
-    def is_transit(peer: Peer) -> bool:
-        return peer.name in transits
-
-    if name not in transits:
-        return _hierarchical(name)
-    return Gateway(name, _hierarchical, _acyclic, is_transit)
 
 
 # --- costs ---
@@ -161,19 +116,8 @@ class CostClass(IntEnum):
     """News of links, which servers of a graph tell each other."""
 
 
-_MESSAGES: Final = 4
-"""After the classes: messages as Palio sends them, with several requests or events in one."""
-
-_IMPLIED: Final = 5
-"""Unsubscriptions that plain siena leaves out, because what covers them comes with them."""
-
-_FURTHER: Final = 6
-"""Events of composite notifications, but for the first of each."""
-
 _CLASS_OF: Final[Mapping[type, CostClass]] = {
-    **dict.fromkeys(
-        (Subscribe, Unsubscribe, SubscribePattern, UnsubscribePattern), CostClass.SUBSCRIPTION
-    ),
+    **dict.fromkeys((Subscribe, Unsubscribe), CostClass.SUBSCRIPTION),
     **dict.fromkeys((Advertise, Unadvertise), CostClass.ADVERTISEMENT),
 }
 
@@ -189,14 +133,14 @@ class Ignored(NamedTuple):
 class CostTally:
     """Counts what crosses the links between sites. Give `crossed` to `Network.on_crossing`.
 
-    The paper's unit is the message with one request or one notification; `messages` are those of
-    Palio, which joins what goes one way at one time.
+    The paper's unit is the message with one request or one notification; Palio joins what goes one
+    way at one time.
     """
 
     def __init__(self, sites: Sites) -> None:
         self._sites = sites
         self._counts: defaultdict[tuple[str, str], list[int]] = defaultdict(
-            lambda: [0] * (_FURTHER + 1)
+            lambda: [0] * len(CostClass)
         )
         """By source and target, of each class."""
         self._ways: dict[str, list[tuple[str, str]]] = {}
@@ -204,7 +148,6 @@ class CostTally:
         self._travels: dict[tuple[str, int], list[int]] = {}
         """By notification, links and cost."""
         self._taken: set[tuple[str, int]] = set()
-        self._filters: dict[tuple[str, str, int], Filter] = {}
         self._lengths: dict[tuple[str, str], tuple[int, int]] = {}
 
     def remote(self, client: str, way: list[tuple[str, str]]) -> None:
@@ -222,7 +165,6 @@ class CostTally:
     def crossed(self, source: str, target: str, message: Control | RowParcel) -> None:
         """A message goes from one site to another."""
         counts = self._counts[source, target]
-        counts[_MESSAGES] += 1
         if isinstance(message, RowParcel):
             counts[CostClass.NOTIFICATION] += len(message)
             links, cost = self._length(source, target)
@@ -231,10 +173,11 @@ class CostTally:
                 travel[0] += links
                 travel[1] += cost
         elif isinstance(message, Batch | Flood):
-            self._count_requests(source, target, message.requests, counts)
-        elif isinstance(message, Composite):
-            counts[CostClass.NOTIFICATION] += 1
-            counts[_FURTHER] += len(message.parts) - 1
+            for each in message.requests:
+                if isinstance(each, Update):  # plain siena cancels the old, asks for the new
+                    counts[CostClass.SUBSCRIPTION] += 2
+                else:
+                    counts[_CLASS_OF.get(type(each), CostClass.UPKEEP)] += 1
         else:
             counts[_CLASS_OF.get(type(message), CostClass.UPKEEP)] += 1
 
@@ -244,34 +187,15 @@ class CostTally:
         """The price of all messages of a class."""
         return self._sum(lambda counts: counts[of])[1]
 
-    def carried(self) -> int:
-        """The price of all notifications, if each event of a composite one is paid for."""
-        return self._sum(lambda counts: counts[CostClass.NOTIFICATION] + counts[_FURTHER])[1]
-
     def crossings(self, of: CostClass) -> int:
         """How many links all messages of a class crossed."""
         return self._sum(lambda counts: counts[of])[0]
-
-    def messages(self) -> tuple[int, int]:
-        """Crossings of links: of requests and notifications one by one, as plain siena sends them,
-        and of Palio's messages.
-        """
-        plain, _ = self._sum(lambda counts: sum(counts[:_MESSAGES]) - counts[_IMPLIED])
-        ours, _ = self._sum(lambda counts: counts[_MESSAGES])
-        return plain, ours
-
-    def by_direction(self, of: CostClass) -> dict[tuple[str, str], int]:
-        """How many messages of a class went from one site to another, where any did."""
-        found: Counter[tuple[str, str]] = Counter()
-        for ends, counts in self._counts.items():
-            found.update(dict.fromkeys(self._way(*ends), counts[of]))
-        return +found
 
     def by_link(self) -> dict[tuple[str, str], int]:
         """What was paid at each link, both ways; 0 at those that were not used."""
         paid = dict.fromkeys(self._sites.prices, 0)
         for ends, counts in self._counts.items():
-            crossings = sum(counts[:_MESSAGES])
+            crossings = sum(counts)
             for link in self._way(*ends):
                 edge = edge_of(*link)
                 paid[edge] += crossings * self._sites.prices[edge]
@@ -317,21 +241,3 @@ class CostTally:
             links += count(counts) * length
             price += count(counts) * cost
         return links, price
-
-    def _count_requests(
-        self, source: str, target: str, requests: Iterable[Request], counts: list[int]
-    ) -> None:
-        wider: list[Filter] = []
-        for each in requests:
-            if isinstance(each, Update):
-                counts[CostClass.SUBSCRIPTION] += 2  # plain siena cancels the old, asks for the new
-                continue
-            counts[_CLASS_OF.get(type(each), CostClass.UPKEEP)] += 1
-            if isinstance(each, Subscribe):
-                wider.append(each.filter)
-                self._filters[source, target, each.key] = each.filter
-        for each in requests:
-            if isinstance(each, Unsubscribe):
-                gone = self._filters.pop((source, target, each.key), None)
-                if gone is not None and any(covers(filter, gone) for filter in wider):
-                    counts[_IMPLIED] += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from palio_studies.averages import Mean
-from palio_studies.checks import all_hold, at_most, check, falls, needed, ratios, rises
+from palio_studies.checks import all_hold, at_most, check, falls, needed, ratios, rises, within
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence, Row
 
@@ -51,6 +51,22 @@ def test_orders() -> None:
 def test_an_interval_that_holds_the_limit_leaves_it_open() -> None:
     mean = Mean(1.0, 0.5, 3)
     assert [at_most(mean, limit) for limit in (1.5, 1.49, 0.5, 0.49)] == [True, None, None, False]
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "holds"),
+    [
+        (0.0, 0.05, True),
+        (0.0, 0.06, None),  # the noisier the less is known
+        (-0.115, 0.24, None),
+        (0.2, 0.14, False),
+        (-0.2, 0.14, False),
+    ],
+)
+def test_a_number_is_within_limits_with_its_interval(
+    value: float, half: float, holds: bool | None
+) -> None:
+    assert within(Mean(value, half, 3), -0.05, 0.05) is holds
 
 
 def test_one_verdict_that_fails_decides() -> None:

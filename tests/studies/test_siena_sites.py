@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import pytest
 
 from palio.language.parsing import parse_advertisement, parse_filter
-from palio.model.patterns import Occurrence
 from palio.model.row_parcels import RowParcel
-from palio.routing.messages import Advertise, Batch, Subscribe, Unsubscribe, Update
-from palio.routing.patterns.messages import Composite
+from palio.routing.messages import Advertise, Batch, Subscribe, Update
 from palio.simulation.randomness import Randomness
 from palio_studies.siena_scenario import SitePlan, play
 from palio_studies.siena_sites import Architecture, CostClass, CostTally, Ignored, Sites, lay
@@ -49,30 +45,12 @@ def test_each_architecture_delivers_to_who_asked_and_pays_for_links(
     assert network.costs.priced > before
 
 
-def test_the_general_architecture_has_all_links_and_the_hierarchy_those_of_the_tree() -> None:
-    sites = Sites(TRIANGLE)
-    assert len(lay(Architecture.HIERARCHICAL, sites, seed=1).routers) == 4
-    priced = {}
-    for architecture in (Architecture.SOURCES, Architecture.ACYCLIC):
-        network = lay(architecture, sites, seed=1)
-        alice, bob = network.client("alice", "b2"), network.client("bob", "b3")
-        alice.subscribe("kind = 1")
-        network.run()
-        before = network.costs.priced
-        bob.publish({"kind": 1})
-        network.run()
-        priced[architecture] = network.costs.priced - before
-    assert priced == {Architecture.SOURCES: 2, Architecture.ACYCLIC: 2}
-
-
 # --- costs ---
 
 CHAIN = Sites(SiteNetwork(3, 1, ((0, 1), (1, 2)), (5, 7)))
-MESHED = (Architecture.GENERAL, Architecture.SOURCES)
-"""A hundred servers of these take seconds to meet; others are tried with sixteen."""
 
 
-@pytest.mark.parametrize("architecture", [each for each in Architecture if each not in MESHED])
+@pytest.mark.parametrize("architecture", list(Architecture))
 def test_costs_are_those_of_the_simulator_and_the_same_by_class_link_and_site(
     architecture: Architecture,
 ) -> None:
@@ -88,10 +66,7 @@ def test_costs_are_those_of_the_simulator_and_the_same_by_class_link_and_site(
         getattr(costs, name) - getattr(at_rest, name) for name in ("subscribes", "unsubscribes")
     )
     assert tally.crossings(CostClass.SUBSCRIPTION) == requests
-    if tally.messages()[0] == tally.messages()[1]:  # nothing was joined: the prices are the same
-        assert classes == costs.priced - at_rest.priced
-    else:
-        assert classes > costs.priced - at_rest.priced
+    assert classes >= costs.priced - at_rest.priced  # what is joined is paid for once there
 
 
 def test_requests_count_one_by_one_and_a_batch_once() -> None:
@@ -99,22 +74,10 @@ def test_requests_count_one_by_one_and_a_batch_once() -> None:
     filter = parse_filter("a = 1")
     tally.crossed("b1", "b2", Batch((Subscribe(0, filter), Subscribe(1, parse_filter("b = 1")))))
     assert tally.cost(CostClass.SUBSCRIPTION) == 10
-    assert tally.messages() == (2, 1)
     tally.crossed("b2", "b3", Batch((Update(0, {"x": 1}, 1),)))
     assert tally.cost(CostClass.SUBSCRIPTION) == 10 + 14
     assert tally.by_link() == {("b1", "b2"): 10, ("b2", "b3"): 14}
     assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
-
-
-def test_what_a_wider_filter_cancels_is_no_message_of_plain_siena() -> None:
-    tally = CostTally(CHAIN)
-    tally.crossed("b1", "b2", Batch((Subscribe(0, parse_filter("a > 5")),)))
-    wider = Subscribe(1, parse_filter("a > 1"))
-    tally.crossed("b1", "b2", Batch((wider, Unsubscribe(0))))
-    assert tally.messages() == (2, 2)
-    tally.crossed("b1", "b2", Batch((Subscribe(2, parse_filter("b = 1")), Unsubscribe(1))))
-    assert tally.messages() == (4, 3)
-    assert tally.crossings(CostClass.SUBSCRIPTION) == 5
 
 
 def test_a_client_away_from_its_server_pays_for_its_way() -> None:
@@ -126,33 +89,6 @@ def test_a_client_away_from_its_server_pays_for_its_way() -> None:
     assert tally.cost(CostClass.NOTIFICATION) == tally.cost(CostClass.ADVERTISEMENT) == 12
     assert tally.crossings(CostClass.NOTIFICATION) == 2
     assert tally.by_site() == {"b1": 10, "b2": 24, "b3": 14}
-
-
-def test_each_direction_of_a_link_has_its_own_count() -> None:
-    tally = CostTally(CHAIN)
-    tally.remote("alice", CHAIN.way("b3"))
-    for seq in range(2):
-        tally.published("o", seq)
-        tally.crossed("b2", "b1", RowParcel("o", [{"a": 1}], seq))
-    tally.crossed("b1", "alice", RowParcel("o", [{"a": 1}], 1))
-    tally.crossed("b1", "b2", Batch((Subscribe(0, parse_filter("a = 1")),)))
-    assert tally.by_direction(CostClass.NOTIFICATION) == {
-        ("b2", "b1"): 2,
-        ("b1", "b2"): 1,
-        ("b2", "b3"): 1,
-    }
-    assert tally.by_direction(CostClass.SUBSCRIPTION) == {("b1", "b2"): 1}
-
-
-def test_a_composite_is_one_notification_and_carries_several_events() -> None:
-    tally = CostTally(CHAIN)
-    time = datetime(2026, 1, 1, tzinfo=UTC)
-    parts = tuple(Occurrence(time, "o", seq, {"a": 1}) for seq in range(3))
-    tally.crossed("b2", "b3", Composite(0, parts))
-    tally.published("o", 3)
-    tally.crossed("b1", "b2", RowParcel("o", [{"a": 1}], 3))
-    assert tally.cost(CostClass.NOTIFICATION) == 7 + 5
-    assert tally.carried() == 3 * 7 + 5
 
 
 def test_what_nobody_takes_is_ignored_however_far_it_went() -> None:
