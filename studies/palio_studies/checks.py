@@ -112,6 +112,13 @@ def within(mean: Mean, low: float, high: float) -> bool | None:
     return False if mean.high < low or mean.low > high else None
 
 
+def is_below(one: Mean, other: Mean) -> bool | None:
+    """Whether a mean is less than another; None if their intervals meet."""
+    if one.high < other.low:
+        return True
+    return None if one.low < other.high and one.value < other.value else False
+
+
 def all_hold(verdicts: Iterable[bool | None]) -> bool | None:
     """Whether all of several verdicts hold; None if that depends on an open one."""
     known = list(verdicts)

@@ -31,6 +31,7 @@ MOST_LINES: Final = len(COLOURS) * len(DASHES)
 """More lines of one picture than this would look the same."""
 
 PANEL_INCHES: Final = (4.6, 3.4)
+MAP_INCHES: Final = 7.0
 MOST_PANELS_ABREAST: Final = 3
 MOST_MARKS: Final = 7
 """So many marks of an axis stand side by side without touching."""
@@ -147,18 +148,62 @@ def draw(
     series = series_of(figure, results)
     if not series:
         return []
+    strokes = strokes_of(figure, results) if figure.to else {}
     paths = [home / f"{name}{suffix}" for suffix in (".svg", ".png", ".csv")]
     import matplotlib as mpl
 
     with mpl.rc_context(_STYLE):
-        picture = _picture(figure, series, (looks or Looks([figure], results)).of(figure, series))
+        shown = (looks or Looks([figure], results)).of(figure, series)
+        picture = _map(figure, strokes) if strokes else _picture(figure, series, shown)
         with files.replaced(paths[0]) as file:
             picture.savefig(file, format="svg", metadata={"Date": None})
         with files.replaced(paths[1]) as file:
             picture.savefig(file, format="png", dpi=DOTS_PER_INCH)
     with files.replaced(paths[2]) as file:
-        file.write(drawn_numbers(figure, series).encode())
+        text = _stroke_numbers(figure, strokes) if strokes else drawn_numbers(figure, series)
+        file.write(text.encode())
     return paths
+
+
+Strokes: TypeAlias = Mapping[tuple[Value, ...], Sequence[tuple[float, ...]]]
+"""By what tells them apart, from where to where they go."""
+
+
+def strokes_of(figure: Figure, results: Results) -> Strokes:
+    """The strokes of a map, of the first seed: means of places would be no places."""
+    columns = (figure.x.column, figure.y.column, *(figure.to or ()))
+    found: dict[tuple[Value, ...], list[tuple[float, ...]]] = {}
+    for row in results.rows(figure.experiment, seed=1, **figure.where):
+        line = tuple(row[name] for name in figure.lines)
+        found.setdefault(line, []).append(tuple(float(row[name]) for name in columns))
+    return dict(sorted(found.items()))
+
+
+def _stroke_numbers(figure: Figure, strokes: Strokes) -> str:
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*figure.lines, figure.x.column, figure.y.column, *(figure.to or ())])
+    writer.writerows([*line, *ends] for line, own in strokes.items() for ends in own)
+    return text.getvalue()
+
+
+def _map(figure: Figure, strokes: Strokes) -> Any:
+    from matplotlib.collections import LineCollection
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(MAP_INCHES, MAP_INCHES), layout="constrained")
+    axes = picture.subplots()
+    for place, (line, own) in enumerate(strokes.items()):
+        colour = COLOURS[place % len(COLOURS)]
+        ends = [((x, y), (to_x, to_y)) for x, y, to_x, to_y in own]
+        label = _label(figure.names, line)
+        axes.add_collection(LineCollection(ends, colors=colour, linewidths=1.3, label=label))
+        along, up = zip(*(end for both in ends for end in both), strict=True)
+        axes.plot(along, up, "o", color=colour, markersize=2.5)
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    _add_legend(picture, [axes], [_label(figure.names, line) for line in strokes])
+    return picture
 
 
 def _picture(figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> Any:

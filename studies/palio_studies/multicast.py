@@ -5,7 +5,7 @@ Runs are in `multicast_runs`, claims and the causes where they fail in `multicas
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from palio_studies.multicast_queues import EVENT_BYTES, MATCHING_S, MEGABITS
 from palio_studies.multicast_runs import (
     AMBIENT,
     EVENTS,
+    EXAMPLES,
     EXPERIMENTS,
     GROUPS,
     MATCHES,
@@ -23,6 +24,7 @@ from palio_studies.multicast_runs import (
 )
 from palio_studies.multicast_scenes import (
     ATTRIBUTES,
+    CLUSTERED,
     FIRST,
     LEARNED,
     LIKENESS,
@@ -35,7 +37,8 @@ from palio_studies.multicast_scenes import (
     VALUES,
 )
 from palio_studies.names import Scale
-from palio_studies.study import Axis, Choice, Figure, Study
+from palio_studies.results import Results
+from palio_studies.study import Axis, Choice, Figure, Study, Table
 
 
 def _list(numbers: Iterable[object]) -> str:
@@ -194,7 +197,49 @@ PAYS: Final = {
 }
 """Of which links which methods take many."""
 
+_on_map = partial(
+    Figure,
+    experiment="network",
+    x=Axis("x", "x"),
+    y=Axis("y", "y"),
+    to=("to_x", "to_y"),
+    lines=("kind",),
+)
 FIGURES: Final = (
+    _figure(
+        "endpoints",
+        Axis("clusters", "clusters"),
+        "endpoints",
+        "Figure 1: endpoints that CGM supports",
+        Axis("endpoints", "brokers"),
+        "A line for each number of groups that there may be.",
+        lines=("most_groups",),
+        names={"1000": "1,000 groups", "10000": "10,000 groups", "100000": "100,000 groups"},
+    ),
+    _figure(
+        "matching-sets",
+        Axis("set", "subscriptions that want it"),
+        "matching-sets",
+        "Figure 3: subscriptions and their disjoint matching sets",
+        Axis("share", "share of all events"),
+        "; ".join(f"{name}: {text}" for name, text in EXAMPLES.items())
+        + "; a, b and c are from 0 to 3. The ideal plan has a group for each set but the last.",
+        lines=(),
+        bars=True,
+    ),
+    _on_map(
+        "network",
+        "Figure 5: the network",
+        where={"of": "link"},
+        caption="The first seed's. Brokers lie just outside their routers; those of publishers "
+        "inside.",
+    ),
+    _on_map(
+        "neighbours",
+        "Figure 6: the neighbours of brokers",
+        where={"of": "neighbours"},
+        caption="The same network.",
+    ),
     _figure(
         "groups",
         Axis("brokers", "brokers"),
@@ -293,6 +338,62 @@ FIGURES: Final = (
     ),
 )
 
+FORMULAS: Final[Mapping[str, tuple[str, ...]]] = {
+    "ideal": ("1", "1", "2^n - 1", "2^(n-1)", "dynamic", "hard"),
+    "flooding": ("wanted / n", "1", "1", "1", "static", "trivial"),
+    CLUSTERED: ("1", "at most c", "c (2^(n/c) - 1)", "2^(n/c - 1)", "static", "moderate"),
+    THRESHOLD: (
+        *("1 up to t a cluster", "at most c", "c (1 + sum of C(n/c, i), i to t)"),
+        *("1 + sum of C(n/c - 1, i - 1)", "static", "moderate"),
+    ),
+    "neighbours": (
+        *("below 1 by brokers between", "one a broker on the way", "n (2^b - 1)"),
+        *("b 2^(b-1)", "static", "moderate"),
+    ),
+    "approximated": ("wanted / (wanted + waste)", "1", "chosen", "", "dynamic", "hard"),
+}
+"""Of n brokers in c clusters with a threshold t, each with b neighbours. Manageability is in the
+paper's words; its formulas are lost, and these follow from what the methods are."""
+
+
+def _summary(results: Results) -> list[list[str]]:
+    head = [
+        "method",
+        "precision",
+        "sends",
+        "groups",
+        "groups a broker",
+        "configuration",
+        "manageability",
+    ]
+    columns = ("precision", "sends", "plan_groups", "joins")
+    measured = {
+        column: results.line("match-rate", column, "method", match=1.0) for column in columns
+    }
+    lines = [
+        [
+            method,
+            *(
+                f"{formula or '-'}: {measured[column][method]:,.3g}"
+                for formula, column in zip(formulas, columns, strict=False)
+            ),
+            *(word or "-" for word in formulas[len(columns) :]),
+        ]
+        for method, formulas in FORMULAS.items()
+        if method in measured["sends"]
+    ]
+    return [head, *lines]
+
+
+SUMMARY: Final = Table(
+    "summary",
+    "Figure 4: summary of the methods",
+    _summary,
+    "The formula, and what was measured at a match rate of 1%. n brokers, c clusters, threshold t, "
+    "b neighbours a broker. Static groups are fixed at configuration, dynamic ones depend on "
+    "subscriptions.",
+)
+
 STUDY: Final = Study(
     name="multicast",
     title="Multicast groups for content-based publish/subscribe",
@@ -314,4 +415,5 @@ among other traffic, and each broker matches one after the other.""",
     experiments=EXPERIMENTS,
     figures=FIGURES,
     claims=CLAIMS,
+    tables=(SUMMARY,),
 )

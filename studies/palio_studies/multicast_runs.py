@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from math import cos, pi, sin
 from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from palio.language.parsing import parse_filter
 from palio.multicast.clustered import clusters_of, groups_needed, likeness_by_interest, regionalism
 from palio.multicast.listed import flooding, ideal
 from palio.multicast.merging import approximated
 from palio.multicast.plans import GroupPlan
-from palio_studies.multicast_network import Wan
+from palio.simulation.randomness import Randomness
+from palio_studies.multicast_network import CLASSES, Extent, Wan, neighbour_graph
 from palio_studies.multicast_queues import run_latency
 from palio_studies.multicast_scenes import (
     NON_REGIONAL,
@@ -79,6 +84,78 @@ def run_groups(point: Point) -> list[Row]:
         }
         for threshold in (None, 1, 2, 3, 4)
     ]
+
+
+def run_endpoints(point: Point) -> list[Row]:
+    """How many brokers so many clusters of one size hold, if there may be so many groups."""
+    clusters, groups = (int(point.parameters[name]) for name in ("clusters", "most_groups"))
+    size = 0
+    while clusters * groups_needed(size + 1, None) <= groups:
+        size += 1
+    return [{"endpoints": clusters * size}]
+
+
+EXAMPLES: Final = {
+    "s1": "a = 1",
+    "s2": "b <= 2",
+    "s3": "a = 1 AND c >= 2",
+}
+"""Three subscriptions on a schema of three integers, each from 0 to 3."""
+
+
+def run_matching_sets(point: Point) -> list[Row]:
+    """The disjoint sets of events that some subscriptions make: by who wants them, their share."""
+    del point
+    filters = {name: parse_filter(text) for name, text in EXAMPLES.items()}
+    events = [dict(zip("abc", values, strict=True)) for values in product(range(4), repeat=3)]
+    wanted = [
+        " ".join(name for name, each in filters.items() if each.matches(event)) or "none"
+        for event in events
+    ]
+    return [
+        {"set": wants, "share": count / len(events)} for wants, count in Counter(wanted).items()
+    ]
+
+
+def run_network(point: Point) -> list[Row]:
+    """The links of a network, and the neighbours of its brokers, as strokes of a map: routers of
+    the backbone on a circle, each stub on one of its own beyond them.
+    """
+    wan = Wan(Extent(), Randomness(point.seed))
+    places = {name: _around(0, 0, 1.0, *each) for name, each in _counted(wan.backbone)}
+    stubs = len(wan.clusters)
+    for region, cluster in enumerate(wan.clusters):
+        middle = _around(0, 0, 2.4, region, stubs)
+        for place, broker in enumerate(cluster.tolist()):
+            name = wan.brokers[broker]
+            places[wan.hosts[name]] = _around(*middle, 0.42, place, len(cluster))
+            places[name] = _around(*middle, 0.55, place, len(cluster))
+    for name in wan.publishers:
+        x, y = places[wan.hosts[name]]
+        places[name] = (0.93 * x, 0.93 * y)
+    near = neighbour_graph(wan.brokers, wan.latency_us, wan.most_groups)
+    strokes = [
+        *(("link", CLASSES[kind], ends) for ends, kind in zip(wan.links, wan.classes, strict=True)),
+        *(("neighbours", "neighbours", (one, other)) for one in near for other in near[one]),
+    ]
+    return [
+        {
+            "of": of,
+            "kind": kind,
+            **dict(zip(("x", "y", "to_x", "to_y"), (*places[one], *places[other]), strict=True)),
+        }
+        for of, kind, (one, other) in strokes
+        if one < other or of == "link"
+    ]
+
+
+def _counted(names: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
+    return [(name, (place, len(names))) for place, name in enumerate(names)]
+
+
+def _around(x: float, y: float, radius: float, place: int, count: int) -> tuple[float, float]:
+    angle = 2 * pi * place / count
+    return x + radius * cos(angle), y + radius * sin(angle)
 
 
 # --- what is run ---
@@ -176,4 +253,13 @@ EXPERIMENTS: Final = (
     _experiment("approximation", run_approximation, _approximation, 3.0),
     _experiment("latency", run_latency, _latency, 3.0),
     _experiment("groups", run_groups, _groups, 0.1, seeds=1),
+    _experiment(
+        "endpoints",
+        run_endpoints,
+        lambda _: grid(clusters=range(1, 41), most_groups=[1_000, 10_000, 100_000]),
+        0.1,
+        seeds=1,
+    ),
+    _experiment("matching-sets", run_matching_sets, lambda _: [{}], 0.1, seeds=1),
+    _experiment("network", run_network, lambda _: [{}], 0.2, seeds=1),
 )

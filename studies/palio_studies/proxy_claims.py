@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from palio_studies.averages import fitted_exponent
-from palio_studies.checks import all_hold, falls, listed, needed, rises
+from palio_studies.checks import all_hold, falls, is_below, listed, needed, rises
 from palio_studies.names import Row, Value
 from palio_studies.proxy_runs import SHORTENED
 from palio_studies.results import Results
@@ -85,9 +85,9 @@ def _one_proxy_watches_all(results: Results) -> Evidence:
 def _load(results: Results) -> Evidence:
     most = int(_most(results, "designs", "receivers"))
     found = results.mean("designs", "most_sent", ["design"], receivers=most)
-    one, several = (found[name,].value for name in ("single proxy", "multi-proxy"))
-    numbers = f"{several:.3g} copies of an event against {one:.3g}, with {most} receivers"
-    return Evidence(several < one, numbers)
+    one, several = (found[name,] for name in ("single proxy", "multi-proxy"))
+    numbers = f"{several} copies of an event against {one}, with {most} receivers"
+    return Evidence(is_below(several, one), numbers)
 
 
 # --- section V ---
@@ -124,11 +124,11 @@ def _state(results: Results) -> Evidence:
 
 def _root(results: Results) -> Evidence:
     size = int(_most(results, "sizes", "proxies"))
-    most = results.line("sizes", "entries_most", "organization", proxies=size)
-    root, mesh = most["hierarchy"], most["mesh"]
-    mean = results.line("sizes", "entries", "organization", proxies=size)["hierarchy"]
-    numbers = f"{root:.0f} at the root, {mean:.3g} on average, {mesh:.0f} in a mesh: {size} proxies"
-    return Evidence(root >= mesh and mean < mesh, numbers)
+    most = results.mean("sizes", "entries_most", ["organization"], proxies=size)
+    root, mesh = most["hierarchy",], most["mesh",]
+    mean = results.mean("sizes", "entries", ["organization"], proxies=size)["hierarchy",]
+    numbers = f"{root} at the root, {mean} on average, {mesh} in a mesh: {size} proxies"
+    return Evidence(all_hold([root.value >= mesh.value, is_below(mean, mesh)]), numbers)
 
 
 def _locality_state(results: Results) -> Evidence:

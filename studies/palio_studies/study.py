@@ -117,6 +117,8 @@ class Figure(msgspec.Struct, frozen=True):
     """What a reader should see in it."""
     bars: bool = False
     """Bars instead of lines: for an `x` that is a name."""
+    to: tuple[str, str] | None = None
+    """The columns of another place: each row is a stroke from `x` and `y` to there, as on a map."""
 
 
 class Table(msgspec.Struct, frozen=True):

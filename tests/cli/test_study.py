@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from palio_studies.command import ProgressLines
 from palio_studies.names import STUDIES
 from tests.cli.helpers import Palio
 from tests.cli.test_main import HEAVY
@@ -62,3 +63,15 @@ def test_a_directory_without_studies_has_no_report(palio: Palio, tmp_path: Path)
     outcome = palio("study", "report", str(tmp_path))
     assert outcome.status == 2
     assert "has no study; run one first" in outcome.err
+
+
+def test_without_a_terminal_a_line_tells_what_is_done_once_a_minute(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = iter((0.0, 59.0, 60.0, 60.0, 131.0, 131.0))  # it is asked if more are done
+    lines = ProgressLines("siena", 2_000, lambda: next(clock))
+    for done in (0, 10, 20, 20, 2_000):
+        lines.tell(done)
+    assert capsys.readouterr().err.splitlines() == [
+        f"palio: siena: {done} of 2,000 runs done" for done in ("0", "20", "2,000")
+    ]

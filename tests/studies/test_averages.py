@@ -43,3 +43,9 @@ def test_an_exponent_and_its_interval() -> None:
 def test_what_has_no_exponent(xs: list[float], ys: list[float]) -> None:
     with pytest.raises(InvalidInput, match="exponent"):
         fitted_exponent(xs, ys)
+
+
+def test_a_bar_needs_three_runs_and_an_error_two() -> None:
+    assert mean_of([1.0, 2.0]).bar == 0.0
+    assert mean_of([1.0, 2.0]).error == pytest.approx(0.5)
+    assert mean_of([1.0, 2.0, 3.0]).bar == mean_of([1.0, 2.0, 3.0]).half > 0

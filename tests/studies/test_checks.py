@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 
 from palio_studies.averages import Mean
-from palio_studies.checks import all_hold, at_most, check, falls, needed, ratios, rises, within
+from palio_studies.checks import (
+    all_hold,
+    at_most,
+    check,
+    falls,
+    is_below,
+    needed,
+    ratios,
+    rises,
+    within,
+)
 from palio_studies.results import Results
 from palio_studies.study import Claim, Evidence, Row
 
@@ -73,3 +83,11 @@ def test_one_verdict_that_fails_decides() -> None:
     assert all_hold([True, True]) is True
     assert all_hold([True, None]) is None
     assert all_hold([None, False]) is False
+
+
+def test_a_mean_is_below_another_unless_their_intervals_meet() -> None:
+    low, wide, high = Mean(1.0, 0.5, 3), Mean(1.5, 1.0, 3), Mean(3.0, 0.4, 3)
+    assert is_below(low, high) is True
+    assert is_below(low, wide) is None
+    assert is_below(high, low) is False
+    assert is_below(wide, low) is False

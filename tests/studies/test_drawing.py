@@ -103,3 +103,18 @@ def test_a_line_looks_the_same_in_all_figures() -> None:
     assert looks.of(WAY, series_of(WAY, RESULTS)) == {("slow",): 0, ("fast",): 1}
     assert looks.of(slow_only, series_of(slow_only, RESULTS)) == {("slow",): 0}
     assert Looks([WAY], RESULTS).of(WAY, series_of(WAY, RESULTS)) == {("fast",): 0, ("slow",): 1}
+
+
+def test_a_map_has_strokes_of_the_first_seed(tmp_path: Path) -> None:
+    links = Figure(
+        *("map", "Map", "links", Axis("x", "x"), Axis("y", "y")), lines=("kind",), to=("u", "v")
+    )
+    ends = [("near", 0, 0, 1, 1), ("far", 1, 1, 5, 0)]
+    rows: list[Row] = [
+        {"seed": seed, **dict(zip(("kind", "x", "y", "u", "v"), each, strict=True))}
+        for seed in (1, 2)
+        for each in ends
+    ]
+    paths = draw(links, Results({"links": rows}), tmp_path, "map")
+    assert [path.suffix for path in paths] == [".svg", ".png", ".csv"]
+    assert paths[2].read_text() == "kind,x,y,u,v\nfar,1.0,1.0,5.0,0.0\nnear,0.0,0.0,1.0,1.0\n"

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from palio.multicast.clustered import ClusteredGroups
+from palio.simulation.randomness import Randomness
+from palio_studies.multicast_network import CLASSES, Extent, Wan, neighbour_graph
 from palio_studies.multicast_queues import run_latency
 from palio_studies.multicast_runs import (
     run_approximation,
+    run_endpoints,
     run_groups,
     run_links,
+    run_matching_sets,
+    run_network,
 )
 from palio_studies.multicast_scenes import (
     METHODS,
@@ -99,3 +105,38 @@ def test_more_groups_waste_less() -> None:
         assert float(many[name]["waste"]) < float(few[name]["waste"])
     assert few["flooding"] == many["flooding"]
     assert float(many["approximated, sets known"]["waste"]) < float(many["approximated"]["waste"])
+
+
+@pytest.mark.parametrize(
+    ("clusters", "groups", "endpoints"), [(1, 1_000, 9), (1, 1_023, 10), (10, 10_230, 100)]
+)
+def test_endpoints_are_those_whose_groups_are_within_the_limit(
+    clusters: int, groups: int, endpoints: int
+) -> None:
+    given: dict[str, Value] = {"clusters": clusters, "most_groups": groups}
+    assert run_endpoints(Point("endpoints", given, 1)) == [{"endpoints": endpoints}]
+
+
+def test_matching_sets_are_disjoint_and_together_all_events() -> None:
+    shares = {row["set"]: row["share"] for row in run_matching_sets(Point("matching-sets", {}, 1))}
+    # a = 1 in a quarter of the events, b <= 2 in three quarters, c >= 2 in half
+    assert shares == {
+        "none": 0.75 * 0.25,
+        "s2": 0.75 * 0.75,
+        "s1": 0.25 * 0.25 * 0.5,
+        "s1 s3": 0.25 * 0.25 * 0.5,
+        "s1 s2": 0.25 * 0.75 * 0.5,
+        "s1 s2 s3": 0.25 * 0.75 * 0.5,
+    }
+
+
+def test_a_map_has_every_link_and_each_pair_of_neighbours_once() -> None:
+    rows = run_network(Point("network", {}, 1))
+    wan = Wan(Extent(), Randomness(1))
+    links = [row["kind"] for row in rows if row["of"] == "link"]
+    assert Counter(links) == Counter(CLASSES[kind] for kind in wan.classes)
+    near = neighbour_graph(wan.brokers, wan.latency_us, wan.most_groups)
+    pairs = sum(map(len, near.values())) // 2
+    assert len(rows) == len(links) + pairs
+    places = {(row["x"], row["y"]) for row in rows} | {(row["to_x"], row["to_y"]) for row in rows}
+    assert len(places) == len(wan.graph)
