@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.relay import Relay
 from palio.client.connection import Client, connect
 from palio.errors import InvalidBinding, ParseError
 from palio.protocol.wire import CONTROL, HEAD, Decoder, framed
 from palio.server.keyfiles import create_key, load_private_key
 from palio.server.tokens import Claims, sign
 from palio.testing.fleet import Fleet
-from palio_studies.relay import Relay
 from tests.javascript.agents import EXAMPLE, PATIENCE_S, Agent, Refused, installed
 from tests.protocol.test_vectors import cases
 from tests.protocol.vectors import ENDS, plain
