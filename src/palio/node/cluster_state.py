@@ -1,39 +1,42 @@
-"""`ClusterState`: the gossiped cluster state, what every broker knows of every other.
+"""`ClusterState`: gossips versioned facts, so that every broker knows the links and the durable
+subscriptions of all others.
 
-A broker numbers what it tells about itself: its links, and the durable subscriptions that live with
-it. Such a *fact* has an origin, a version and a subject, and the newest version of a subject
-counts. Facts are flooded over all links. Two rules make the newest version of an origin stand for
-all before it, so that two brokers are made equal by comparing one number an origin:
+A *fact* has an origin, a version and a subject. A broker numbers the facts about itself; of each
+subject the newest version counts. Facts are flooded over all links. Two invariants make the newest
+version of an origin stand for all before it, so that a `Digest` of one number per origin is enough
+for anti-entropy:
 
-- facts of one origin are sent over a link in the order of their versions;
-- nothing is sent over a new link before the other end has sent what it knows (`Digest`), and till
-  then routers do not use it, nor do others learn of it.
+- Facts of one origin cross a link in the order of their versions.
+- Nothing is sent over a new link before the other end has sent its `Digest`. Until then routers do
+  not use the link, and it is not announced.
 
-A broker tells what is on its disk and nothing else, so that after a crash it has not said more than
-it remembers. One that begins with an empty disk numbers from the time of the wall on, above
-whatever it may have said in an earlier incarnation, and asks its neighbours for that, to take it
-back. Its links are claimed from that version on (`Fact.claimed_us`): whoever holds it to something
-older that it does not take back, as its neighbours had forgotten that too, reminds it
-(`_send_lost_facts`).
+**Durability.** A broker publishes only facts that its disk has, so a crash never makes it forget
+what others have received. A broker that starts with an empty disk takes its versions from the wall
+clock, above those of earlier incarnations. It requests its own old facts from its peers, and takes
+them back. It announces the version at which its history starts (`Fact.claimed_us` of its links). A
+broker that holds an older fact of it, which it did not take back, sends that fact towards it
+(`_send_lost_facts`): its peers had lost the fact, too.
 
-Whether all brokers have what one has said is asked by the wave of the routing tables: it goes along
-a tree, behind all facts that are due on each link, and the answer behind what was learned and
-written (`tests.models.fact_waves`). What a broker adds to the answer is said here (`unreached`).
+**Confirmation.** The wave of the routing tables confirms that all brokers have a fact. The wave
+crosses a tree, behind all facts that are due on each link; its answer follows whatever was received
+and written (`tests.models.fact_waves`). `unreached` has the names that this broker adds to the
+answer.
 
-What is believed of others, and what not, is for `palio.node.fact_verifier` to say. A fact that is
-not believed is not kept and not passed on; answers to the neighbour that said it name this broker
-for its origin. Nothing more of that origin is taken from that neighbour, since it would have a
-hole, until the neighbour is asked again for what is lacking (`RETRY_REJECTED_S`). Others may have
-told
-it meanwhile.
+**Verification.** `palio.node.fact_verifier` decides which facts are accepted. A rejected fact is
+neither stored nor forwarded, and answers to the peer that sent it name this broker for its origin.
+Further facts of that origin are refused from that peer, because accepting them would leave a gap.
+After `RETRY_REJECTED_S` the peer is asked for the missing facts; other peers may have sent them
+meanwhile.
 
-A broker that learns of itself under versions above its own, made up or of an earlier incarnation,
-says everything again above them, no more often than it is called to (`again`).
+**Superseded facts.** A broker may receive facts about itself with versions above its own: from an
+earlier incarnation, or forged. It publishes all its facts under higher versions, at a limited rate
+(`tick`).
 
-A broker that will not come back can be *retired* by any other: whatever it had announced until then
-counts for nobody any longer. Versions begin at a time of the wall and grow far more slowly than
-that, so the present time is above all of them, and none is believed that is years ahead. A broker
-that learns of its own retirement is not gone, and says everything again, under versions above that.
+**Removal.** Any broker can remove another that will not come back. All facts that the removed
+broker had published until then stop counting. The removal takes the wall clock for its version.
+That is above all versions of the removed broker, which start at a wall-clock time and grow far more
+slowly; versions years ahead are rejected. A broker that receives its own removal is alive, and
+publishes everything under versions above it.
 """
 
 from __future__ import annotations
@@ -58,34 +61,33 @@ from palio.protocol.messages import Digest, Fact, Facts, Message
 
 
 class _PeerSync:
-    """The facts that a neighbour has, and those of it that are not believed."""
+    """The state of anti-entropy with one peer."""
 
     __slots__ = ("digest_at", "is_synced", "newest_rejected", "rejected", "requested_at")
 
     def __init__(self, now: float) -> None:
         self.requested_at = now
-        """When it was informed what is known here."""
+        """When this broker last sent its digest."""
         self.digest_at = now
-        """When it said what it knows."""
+        """When the peer last sent its digest."""
         self.is_synced = False
-        """True if it has sent what it knows and was sent the rest."""
+        """True once the peer has sent its digest and was sent the facts that it lacked."""
         self.rejected: dict[str, None] = {}
-        """Origins of which nothing more is taken from it, until it is asked again..."""
+        """Origins whose facts are refused from this peer until the next request..."""
         self.newest_rejected: dict[str, int] = {}
-        """...and the newest version of each that it said and that is yet to be believed."""
+        """...and by origin, the newest version that the peer sent and this broker lacks."""
 
 
 class ClusterState(LocalFacts):
-    """The facts of a network as one broker knows them.
+    """The facts of a network as one broker has them.
 
-    What is to be sent is left in `outbox`, and facts that are new in `news`. The caller takes
-    them out.
+    The caller takes messages to send out of `outbox`, and newly learned facts out of `new_facts`.
 
     >>> a, b, at = ClusterState("a"), ClusterState("b"), Moment(0.0, 0)
     >>> a.peer_up("b", at), b.peer_up("a", at)
     (None, None)
     >>> def exchange():
-    ...     a.mark_durable(99), b.mark_durable(99)  # all is on their disks
+    ...     a.mark_durable(99), b.mark_durable(99)  # their disks have it
     ...     while a.outbox or b.outbox:
     ...         for one, other in ((a, b), (b, a)):
     ...             sent, one.outbox = one.outbox, []
@@ -104,33 +106,31 @@ class ClusterState(LocalFacts):
         super().__init__(name, facts, fact_verifier)
         self.outbox: list[tuple[str, Message]] = []
         self.rejected_facts: list[tuple[str, Fact, str]] = []
-        """Facts that neighbours said and that were not believed, with the reasons. Whoever calls
-        takes it out."""
+        """Facts that failed verification: sender, fact, reason. The caller takes them out."""
         self._peers: dict[str, _PeerSync] = {}
         self._paths: ShortestPaths | None = None
+        # The `routing_version` for which the paths were computed.
         self._paths_version = 0
-        """The state of `ways` when that was found."""
         self.has_pending_updates = False
-        """True if it has yet to report its links."""
+        """True if changed links have yet to be announced."""
+        # By peer whose link has ended, the own version at that time. Until newer links are
+        # published, other brokers still count on the link; that holds for peers that are back, too.
         self._ended_links: dict[str, int] = {}
-        """Neighbours that went, also those that are back: the others are yet to be told of its
-        links under a version above this."""
         self._is_corked = False
+        # Peers that were asked for facts of an earlier incarnation of this broker.
         self._asked_for_history: dict[str, None] = {}
-        """Neighbours that were asked what an earlier incarnation of this broker had said."""
+        # By origin, the version that the first peer had and this broker lacks; None before its
+        # digest has come.
         self._missing: dict[str, int] | None = None
-        """Facts that the first neighbour knew and this broker did not, by origin; None before it
-        spoke.
-        """
         self._earlier_log = 0
         self.lost_log = 0
-        """The log of an earlier incarnation of this broker, once it has been learned of. Whoever
-        reports that takes it out."""
+        """The journal of an earlier incarnation of this broker, once that is learned; 0 otherwise.
+        The caller resets it after reporting the loss."""
 
-    # --- what is known ---
+    # --- brokers and paths ---
 
     def knows(self, broker: str) -> bool:
-        """Return whether there is or was such a broker, as far as is known."""
+        """Return whether a broker of that name is, or was, in the network."""
         return broker in self._versions or broker in self._peers
 
     def may_receive(self, broker: str, filter: str) -> bool:
@@ -138,30 +138,30 @@ class ClusterState(LocalFacts):
         return self.fact_verifier.may_receive(self.fact(broker, TOKEN), filter)
 
     def by_distance(self) -> Iterable[str]:
-        """The brokers to which a way leads, the nearest first."""
+        """Return the reachable brokers, the nearest first."""
         return self._shortest.hops
 
     @property
     def reached(self) -> KeysView[str]:
-        """The brokers to which a way leads."""
+        """The brokers to which a path leads."""
         return self._shortest.hops.keys()
 
     def reached_without_self(self, broker: str) -> KeysView[str]:
-        """The brokers that another reaches by ways that do not lead through this one."""
+        """Return the brokers that another one reaches by paths without this broker."""
         return ShortestPaths(self.name, [broker], self.links).hops.keys()
 
     def next_hop(self, home: str) -> str | None:
-        """The neighbour on the shortest way to a broker; None while there is no way."""
+        """Return the peer on the shortest path to a broker; None without a path."""
         return self._shortest.hops.get(home)
 
     def path(self, home: str) -> tuple[str, ...]:
-        """The brokers on that way, the other one at its end."""
+        """Return the brokers on the shortest path to a broker, which is the last of them."""
         return self._shortest.path(home)
 
     def reachable_over(self, neighbours: Iterable[str]) -> KeysView[str]:
-        """The brokers to which a way leads that begins with one of some neighbours."""
-        known = [each for each in neighbours if self._peers[each].is_synced]
-        return ShortestPaths(self.name, known, self.links).hops.keys()
+        """Return the brokers that paths over one of some peers lead to."""
+        synced = [each for each in neighbours if self._peers[each].is_synced]
+        return ShortestPaths(self.name, synced, self.links).hops.keys()
 
     @property
     def _shortest(self) -> ShortestPaths:
@@ -173,46 +173,47 @@ class ClusterState(LocalFacts):
 
     @property
     def has_synced(self) -> bool:
-        """True if this broker knows what its first neighbour knew."""
+        """True if this broker has all facts that its first peer had."""
         return self._missing is not None and not self._missing
 
-    # --- what this broker says ---
+    # --- own facts ---
 
     def flush_pending(self) -> None:
-        """Say now what else would be said little by little."""
+        """Publish changed links and superseded facts now, instead of step by step."""
         self.uncork()
         self._republish(len(self._republishing))
 
     def mark_durable(self, version: int, *, only: Collection[str] = ()) -> None:
-        """Note that this broker's facts up to a version are on its disk: the others may know.
+        """Publish the own facts up to a version, which the disk has taken.
 
-        Or it could not be written: then they know of some subjects only, and the others are said
-        again (`again`).
+        With `only`, the disk refused them: facts of these subjects are published all the same, and
+        the others are written once more under newer versions (`tick`).
         """
         if only:
-            told, failed = self._unpublished.mark_refused(version, publishable=only)
+            published, failed = self._unpublished.mark_refused(version, publishable=only)
         else:
-            told, failed = self._unpublished.mark_written(version), []
-        if told:
-            self._flood(told, None)
-        for links in (fact for fact in told if fact.subject == LINKS):
+            published, failed = self._unpublished.mark_written(version), []
+        if published:
+            self._flood(published, None)
+        for links in (fact for fact in published if fact.subject == LINKS):
             self._ended_links = {
                 name: at for name, at in self._ended_links.items() if at >= links.version
             }
         self._republishing += [each for each in failed if each not in self._republishing]
 
     def has_unwritten(self, subjects: Collection[str]) -> bool:
-        """Return whether what this broker said of any of some subjects could not be written yet."""
+        """Return whether the disk has refused the newest own fact of any of some subjects."""
         return not self._unpublished.unwritten.keys().isdisjoint(subjects)
 
     def unreachable(self) -> list[str]:
-        """The brokers to which no way leads."""
+        """Return the brokers to which no path leads."""
         return [each for each in self.brokers if each != self.name and each not in self.reached]
 
     def unreached(self, asker: str) -> set[str]:
-        """Return those to be named in an answer to a wave of a neighbour: brokers that are or were
-        gone, as long as others do not know; and, for its origin, who does not believe what that
-        neighbour has announced.
+        """Return the names to add to a wave's answer to a peer.
+
+        These are brokers whose links have ended, while others do not know that. Where this broker
+        has rejected facts that the asking peer forwards, it adds itself, with their origin.
         """
         newest_rejected = self._peers[asker].newest_rejected
         for origin in [each for each, at in newest_rejected.items() if at <= self._version(each)]:
@@ -224,7 +225,7 @@ class ClusterState(LocalFacts):
         }
 
     def tick(self, at: Moment) -> None:
-        """Time has passed: say again what was outdone, ask again for what was not believed."""
+        """Publish some superseded facts, and request rejected facts from peers that are due."""
         if self._is_superseded:
             self._republish_all()
         self._republish(REPUBLISHED_PER_TICK)
@@ -234,28 +235,28 @@ class ClusterState(LocalFacts):
                 state.requested_at = at.now
                 self.outbox.append((name, Digest(dict(self._versions), self._incarnation)))
 
-    # --- neighbours ---
+    # --- peers ---
 
     def peer_up(self, neighbour: str, at: Moment) -> None:
-        """A link is up."""
+        """Start to synchronize with a peer, over a new link."""
         self._peers[neighbour] = _PeerSync(at.now)
-        known = dict(self._versions)
+        digest = dict(self._versions)
         if self.is_new and neighbour not in self._asked_for_history:
-            known.pop(self.name, None)
+            digest.pop(self.name, None)
             self._asked_for_history[neighbour] = None
-        self.outbox.append((neighbour, Digest(known, self._incarnation)))
+        self.outbox.append((neighbour, Digest(digest, self._incarnation)))
 
     def peer_down(self, neighbour: str) -> None:
-        """A link is down."""
+        """Drop the state of a peer whose link has ended, and announce the change."""
         gone = self._peers.pop(neighbour)
         if self._missing:
-            self._missing = None  # the next one is asked
+            self._missing = None  # the next peer has to complete its facts
         if gone.is_synced:
             self._ended_links[neighbour] = self._version(self.name)
             self._on_links_changed()
 
     def receive(self, neighbour: str, message: Digest | Facts, at: Moment) -> None:
-        """A neighbour says something."""
+        """Handle a peer's digest or facts."""
         match message:
             case Digest():
                 self._synchronize(neighbour, message, at)
@@ -275,12 +276,14 @@ class ClusterState(LocalFacts):
             self.uncork()
 
     def cork(self) -> None:
-        """From now on this broker reports its links with `uncork`, and not of each change."""
+        """Announce link changes only in `uncork` from now on, not one by one."""
         self._is_corked = True
 
     def uncork(self) -> None:
-        """Report its links, if they have changed: also of who went and is back, as those who asked
-        while it was gone are to ask again.
+        """Announce the links if they have changed.
+
+        A peer that went and came back counts as a change: brokers that sent a wave meanwhile have
+        to send another.
         """
         if self.has_pending_updates:
             self.has_pending_updates = False
@@ -288,7 +291,7 @@ class ClusterState(LocalFacts):
             self._announce(LINKS, tuple(sorted(equal)))
 
     def _synchronize(self, neighbour: str, known: Digest, at: Moment) -> None:
-        """Send what a neighbour lacks; from now on it is sent what comes."""
+        """Send a peer the facts that its digest lacks; new facts follow as they come."""
         state, versions = self._peers[neighbour], known.versions
         if state.is_synced and at.now - state.digest_at < MIN_DIGEST_INTERVAL_S:
             raise IllegalMessage(neighbour, "Digest again too soon (MIN_DIGEST_INTERVAL_S)")
@@ -309,6 +312,7 @@ class ClusterState(LocalFacts):
         if lacking:
             lacking.sort(key=lambda fact: fact.version)
             self.outbox.append((neighbour, Facts(tuple(lacking))))
+        # Behind the facts: no peer may route over the link before it has them.
         if is_new:
             self._on_links_changed()
         for origin in list(self._lost_disks):
@@ -327,8 +331,8 @@ class ClusterState(LocalFacts):
                 self._send_lost_facts(origin, neighbour, at)
 
     def _note_lost_log(self, facts: Sequence[Fact], at: Moment) -> None:
-        """Note what a neighbour knows of an earlier incarnation of this broker, and what still
-        lacks.
+        """Update the facts that are missing since the first digest, and note a journal that this
+        broker has lost.
         """
         for fact in facts:
             if self._missing and fact.version >= self._missing.get(fact.origin, inf):
@@ -337,46 +341,47 @@ class ClusterState(LocalFacts):
                 self.note_log(fact.claimed_us)
 
     def note_log(self, log: int) -> None:
-        """This broker has had such a log: another one than it has is lost."""
+        """Note a journal that this broker has had: if it is not the present one, it is lost."""
         mine = self.fact(self.name, LOG)
         is_mine = mine is not None and mine.claimed_us == log
         if log > self._earlier_log and not is_mine:
             self.lost_log = self._earlier_log = log
 
     def _accept_new(self, neighbour: str, facts: Sequence[Fact], at: Moment) -> list[Fact]:
-        """Take in what is new: that."""
+        """Store the acceptable facts among those received, and return them."""
         fresh: list[Fact] = []
-        reminders: dict[str, list[Fact]] = {}
+        lost_facts: dict[str, list[Fact]] = {}
         for fact in facts:
             if not self._is_new_fact(fact):
                 hop = self.next_hop(fact.origin) if self._is_missing_from_lost_disk(fact) else None
                 if hop not in (None, neighbour) and not self._problem(fact, at):
-                    reminders.setdefault(hop, []).append(fact)
+                    lost_facts.setdefault(hop, []).append(fact)
             elif self._may_accept(neighbour, fact, at):
                 if fact.origin == self.name:
                     self._supersede(fact)
                 else:
                     self._accept(fact)
                     fresh.append(fact)
-        self.outbox += [(hop, Facts(tuple(said))) for hop, said in reminders.items()]
+        self.outbox += [(hop, Facts(tuple(lost))) for hop, lost in lost_facts.items()]
         return fresh
 
     def _send_lost_facts(self, origin: str, towards: str, at: Moment) -> None:
-        """Send facts of an origin from before it lost its disk, which are kept here, towards it."""
-        said = self._facts_from_lost_disk(origin)
-        if said:
+        """Send an origin the facts that it published before it lost its disk."""
+        lost = self._facts_from_lost_disk(origin)
+        if lost:
             self._lost_disks[origin] = at.now
-            self.outbox.append((towards, Facts(tuple(said))))
+            self.outbox.append((towards, Facts(tuple(lost))))
 
     def _problem(self, fact: Fact, at: Moment) -> str:
-        """Why a fact is not taken for its origin's; empty if it is."""
+        """Return why a fact fails verification; empty if it is genuine."""
         token = next(iter(self.links(fact.origin, TOKEN)), "")
         return self.fact_verifier.check(fact, token, at)
 
     def _may_accept(self, neighbour: str, fact: Fact, at: Moment) -> bool:
-        """Return whether a fact may be kept."""
+        """Return whether a fact from a peer may be stored; note a rejected one."""
         state, origin = self._peers[neighbour], fact.origin
-        # With too many of them no more is taken of anybody, until the neighbour is asked again.
+        # A peer that forges origins must not fill the memory: at the limit all its facts are
+        # refused until the next request.
         if origin not in state.rejected and len(state.rejected) < MAX_BROKERS:
             problem = self._limit_problem(fact) or self._problem(fact, at)
             if not problem:
@@ -394,10 +399,10 @@ class ClusterState(LocalFacts):
 
 
 class AddressBook:
-    """Where brokers can be reached, as each says of itself in a fact (`ADDRESS`).
+    """The addresses that brokers announce for themselves, in facts (`ADDRESS`).
 
-    Nothing proves that a broker can be reached where it says, or that nobody else is there. Whoever
-    dials such an address looks who answers.
+    An address is unproven: its broker may be unreachable there, or another may listen. Code that
+    dials it has to authenticate the broker that answers.
 
     >>> cluster_state = ClusterState("b1")
     >>> book = AddressBook(cluster_state)
@@ -410,17 +415,17 @@ class AddressBook:
         self._cluster_state = cluster_state
 
     def announce(self, url: str) -> None:
-        """Inform all brokers where this one can be reached; empty if it cannot."""
+        """Announce the URL at which this broker can be reached; empty if there is none."""
         if self._announced(self._cluster_state.name) != url:
             self._cluster_state.announce(ADDRESS, filter=url)
 
     def of(self, broker: str) -> Address | None:
-        """Where a broker can be reached; None if it has not said so, or not in a way to be read."""
-        said = self._announced(broker)
-        if not said or len(said) > MAX_URL_CHARS:
+        """Return the address of a broker; None if it has announced none that can be read."""
+        url = self._announced(broker)
+        if not url or len(url) > MAX_URL_CHARS:
             return None
         try:
-            return parse_address(said)
+            return parse_address(url)
         except InvalidConfiguration:
             return None
 
