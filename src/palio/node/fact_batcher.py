@@ -1,12 +1,12 @@
-"""Writers of facts to the disk (`FactWriter`) and to neighbours (`FactBatcher`).
+"""Writes facts to the disk (`FactWriter`), and sends them to peers in batches (`FactBatcher`).
 
-When the tree of a hundred brokers changes, each announces its neighbours and that events may have
-been lost. All of these facts cross every link: one message for each would be thousands. So the
-first few are passed on at once (`FACTS_BURST`), and more of them in batches, one message a
-neighbour every `FACTS_INTERVAL_S`, in order. A broker that is behind waits longer (`throttle`).
+When the tree of a hundred brokers changes, each announces its links and a loss report. All of these
+facts cross every link: with one message each, thousands of messages. So the first few are forwarded
+at once (`FACTS_BURST`), and more of them in one message a peer every `FACTS_INTERVAL_S`, in order.
+An overloaded broker waits longer (`throttle`).
 
-Facts about durable subscriptions go at once. Only routing tables, which do not depend on facts,
-overtake a batch that waits (`Neighbour.before`). Waves do not: they ask about facts, too.
+Facts about durable subscriptions are never delayed. Only routing tables, which do not depend on
+facts, may overtake a pending batch (`Neighbour.before`). Waves may not: they confirm facts, too.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from palio.protocol.messages import Fact, Facts
 
 
 class _Appending(Protocol):
-    """Appends operations, on_success calls back on success or on failure (`Core.append`)."""
+    """Appends operations, then calls back on success or on failure (`Core.append`)."""
 
     def __call__(
         self,
@@ -38,7 +38,7 @@ class _Appending(Protocol):
 
 
 class FactWriter:
-    """Writes facts in the order in which they came. As a disk keeps a prefix of all appends (L1),
+    """Writes facts in the order of their arrival. The disk keeps a prefix of all appends (L1), so
     it never has a newer fact of an origin without the older ones.
 
     A full disk delays nothing: callers continue after a refusal as after a write.
@@ -54,10 +54,10 @@ class FactWriter:
     def __init__(self, cluster_state: ClusterState, append: _Appending) -> None:
         self._cluster_state = cluster_state
         self._append = append
+        # The newest fact of each subject of other brokers that the disk has refused.
         self._refused: dict[tuple[str, str], Fact] = {}
-        """The newest fact of each subject of others that the disk did not take."""
+        # Writes that the disk has neither taken nor refused.
         self._under_way = 0
-        """Writes that the disk has neither taken nor refused."""
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -68,9 +68,7 @@ class FactWriter:
         on_success: Callable[[], None],
         on_failure: Callable[[str], None],
     ) -> None:
-        """Write new facts. `UnpublishedFacts` takes care of this broker's own facts that are
-        refused.
-        """
+        """Write new facts. Refused facts of this broker itself are left to `UnpublishedFacts`."""
 
         def written() -> None:
             self._under_way -= 1
@@ -88,9 +86,9 @@ class FactWriter:
         self._append((PutFacts(tuple(news)),), written, refused)
 
     def retry(self) -> None:
-        """Write the refused facts that still count: the disk takes writes again."""
+        """Write the refused facts that are still the newest, as the disk takes writes again."""
         refused, self._refused = self._refused, {}
-        # By identity: a fact that was replaced since has its own write, and must not come after it.
+        # By identity: a fact superseded since has its own write, which must stay the last.
         facts = [fact for key, fact in refused.items() if self._cluster_state.fact(*key) is fact]
         facts.sort(key=lambda fact: fact.version)
         for first in range(0, len(facts), PORTION_FACTS):
@@ -99,31 +97,31 @@ class FactWriter:
 
     @property
     def is_writing(self) -> bool:
-        """True if the disk has yet to take or refuse something."""
+        """True if the disk has yet to take or refuse a write."""
         return self._under_way > 0
 
 
 class FactBatcher:
-    """Facts that wait to be passed on, in batches, by calls of `send`."""
+    """Pending facts for peers, sent in batches by calls of `send`."""
 
     def __init__(self, send: Callable[[Neighbour, Facts], None], lag: Lag) -> None:
         self._send = send
+        # In the order in which they are to be sent.
         self._facts: dict[Neighbour, list[Fact]] = {}
-        """In the order in which they are to be sent."""
         self._throttle = Throttle(FACTS_INTERVAL_S, MAX_INTERVAL_S, FACTS_BURST, lag)
 
     def put(self, neighbour: Neighbour, message: Facts) -> None:
-        """Queue facts for a neighbour, until the next `send_due` that is due."""
-        waiting = self._facts.setdefault(neighbour, [])
-        # Whatever must not overtake these facts calls `before` first.
+        """Queue facts for a peer until the next `send_due` that is due."""
+        pending = self._facts.setdefault(neighbour, [])
+        # Sends that must not overtake these facts call `before` first.
         neighbour.before = partial(self.flush, neighbour)
-        waiting += message.facts
+        pending += message.facts
         is_urgent = any(is_subscription(fact.subject) for fact in message.facts)
-        if is_urgent or len(waiting) >= PORTION_FACTS:
+        if is_urgent or len(pending) >= PORTION_FACTS:
             self.flush(neighbour)
 
     def flush(self, neighbour: Neighbour) -> None:
-        """Send a neighbour the facts that wait."""
+        """Send a peer its pending facts."""
         neighbour.before = None
         facts = self._facts.pop(neighbour, None)
         if facts:

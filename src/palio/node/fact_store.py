@@ -220,7 +220,7 @@ class ShortestPaths:
             frontier.extend((beyond, broker) for beyond in links(broker) if broker in links(beyond))
 
     def path(self, broker: str) -> tuple[str, ...]:
-        """Return the brokers on the path to one, the last of them that one; empty if there is none."""
+        """Return the brokers on the path to one, that one last; empty without a path."""
         path: list[str] = []
         while broker in self._before:
             path.append(broker)

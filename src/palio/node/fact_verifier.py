@@ -1,11 +1,11 @@
-"""`FactVerifier`: what a broker signs of what it says, and what it believes of what others said.
+"""`FactVerifier`: signs a broker's own facts, and verifies the facts of others.
 
-1. A broker signs each fact about itself, and believes of every other broker only what is signed by
-   the key of a token that its own authority vouches for. In an open network nobody signs.
-2. A token is a fact too (`TOKEN`), which verifies itself, and comes before all else that is signed.
-   Its time is not looked at: a broker that is away keeps its durable subscriptions.
-3. Whatever is believed has bounds, versions and numbers of claims among them: none is so far above
-   the time of the wall that nobody could outdo it.
+1. A broker signs each fact about itself. It accepts a fact of another broker only with a signature
+   by the key of a token that its own authority accepts. In an open network nobody signs.
+2. A token is a fact, too (`TOKEN`). It verifies itself, and precedes all other signed facts. Its
+   expiry is ignored: a disconnected broker keeps its durable subscriptions.
+3. All accepted numbers are bounded, versions and claims among them: none may be so far ahead of the
+   wall clock that its origin could not supersede it.
 """
 
 from __future__ import annotations
@@ -29,44 +29,45 @@ from palio.protocol.limits import MAX_NAME_BYTES
 from palio.protocol.messages import Fact
 
 ADDRESS: Final = "/address"
-"""The subject under which a broker says where others can reach it (`AddressBook`)."""
+"""The subject of the address at which others can reach a broker (`AddressBook`)."""
 
 FOUND: Final = "/found"
-"""The subject under which a broker names those of its neighbours that are stand-ins for others
+"""The subject of a broker's fallback links: the peers that it dialed in place of lost ones
 (`palio.node.peer_discovery`)."""
 
 LINKS: Final = "links"
-"""The subject of a broker's list of neighbours; durable subscriptions have a `/` in theirs."""
+"""The subject of a broker's list of peers. Subjects of durable subscriptions contain a `/`."""
 
 LOSS_REPORT: Final = "/lapse"
-"""The subject under which a broker says that live events may have been lost: what is news is that
-it says so again."""
+"""The subject of a report that live events may have been lost: each new version is another loss."""
 
 LOG: Final = "/log"
-"""The subject under which a broker says which log it has: another one has lost what was before."""
+"""The subject of the id of a broker's journal: another id means that the earlier journal is lost.
+"""
 
 LEAVING: Final = "/leaving"
-"""The subject under which a broker says that it is about to go, until it says that it is not."""
+"""The subject of a broker's announcement that it is about to stop, until it withdraws that."""
 
 PART: Final = "/multicast"
-"""The subject under which a broker says that it takes part in flows (`palio.node.multicasting`)."""
+"""The subject of a broker's participation in multicast flows (`palio.node.multicasting`)."""
 
 PEERS: Final = "/peers"
-"""The subject under which a broker keeps where it dials besides what its configuration names
-(`palio.node.membership`)."""
+"""The subject under which a broker keeps the addresses that it dials in addition to its
+configuration (`palio.node.membership`)."""
 
 PLAN: Final = "/plan"
-"""The subject under which a broker states a plan of multicast groups (`palio.node.plans`)."""
+"""The subject of a plan of multicast groups that a broker states (`palio.node.plans`)."""
 
 REMOVED: Final = "/removed/"
-"""The prefix of subjects that say that another broker is gone; no owner's name is empty."""
+"""The prefix of subjects that remove another broker; no owner's name is empty."""
 
 TOKEN: Final = "/token"
 """The subject of a broker's bound token."""
 
 OF_AN_INCARNATION: Final = frozenset({LINKS, LOSS_REPORT, PART})
-"""A broker's facts about its present incarnation. They are sent though the disk refuses them: live
-events go by it, and one that starts says it again, or is told by others and takes it back."""
+"""Facts about a broker's present incarnation. They are sent even if the disk refuses them, since
+live events depend on them. They may be forgotten: a broker that starts publishes them anew, or
+receives its old ones from others and supersedes them."""
 
 
 def is_subscription(subject: str) -> bool:
@@ -75,21 +76,19 @@ def is_subscription(subject: str) -> bool:
 
 
 def is_live_subscription(fact: Fact) -> bool:
-    """Return whether a fact is about a durable subscription that lives at its
-    origin.
-    """
+    """Return whether a fact claims a durable subscription for its origin, rather than ends one."""
     return is_subscription(fact.subject) and bool(fact.filter)
 
 
+# The text that a broker signs to prove that it has its token's key.
 _NOTHING: Final = b""
-"""The text that a broker signs to show that its token is good."""
 
+# Stands for a time at which no bound token has expired.
 _ANY_TIME: Final = Moment(0.0, 0)
-"""The time of a bound token is not looked at."""
 
 
 class FactVerifier:
-    """Signatures that one broker makes, and its checks of others'."""
+    """Signs the facts of one broker, and verifies those of others."""
 
     def __init__(
         self, name: str, identity: Identity = NOBODY, authority: Authority | None = None
@@ -98,28 +97,28 @@ class FactVerifier:
         self.token = identity.token
         self._identity = identity
         self._authority = authority or OpenAuthority()
+        # The token of an earlier incarnation of this broker, once a peer has sent it.
         self._earlier = self.token
-        """The token of an earlier incarnation of this broker, once it has been learned of."""
 
     @property
     def _is_open(self) -> bool:
         return isinstance(self._authority, OpenAuthority)
 
     def filter_signed(self, facts: Iterable[Fact]) -> list[Fact]:
-        """Take the facts of the disk, without those believed before signatures were asked for."""
-        known = list(facts)
+        """Return the facts of the disk, without those accepted while the network was open."""
+        stored = list(facts)
         if self._is_open:
-            return known
-        signed = {each.origin for each in known if each.subject == TOKEN and each.signature}
+            return stored
+        signed = {each.origin for each in stored if each.subject == TOKEN and each.signature}
         return [
             each
-            for each in known
+            for each in stored
             if each.origin == self.name or (each.signature and each.origin in signed)
         ]
 
     @cached_property
     def own(self) -> Principal | None:
-        """Return what this broker was granted; None if nobody holds it to that."""
+        """The grants of this broker; None if no authority limits them."""
         if self._is_open:
             return None
         proof = self._identity.sign(_NOTHING)
@@ -129,8 +128,8 @@ class FactVerifier:
             return None
 
     def narrow_to_grant(self, fact: Fact) -> Fact:
-        """A fact about this broker without what its grant leaves out. Others would refuse that, and
-        with it all that is said later.
+        """Return a fact about this broker, reduced to its grant. Others would reject more, and with
+        it all later facts of this broker.
         """
         own = self.own
         if own is None or not _grant_problem(fact, own):
@@ -141,8 +140,8 @@ class FactVerifier:
         return msgspec.structs.replace(fact, filter=left if _may_receive(own, left) else str(FALSE))
 
     def may_receive(self, token: Fact | None, filter: str) -> bool:
-        """Return whether the broker that has told this token may receive all that a filter matches.
-        Its signature was looked at when the token became known (`check`); it may be revoked since.
+        """Return whether the broker of a token fact may receive all events that a filter matches.
+        The signature was verified with the fact (`check`); the token may have been revoked since.
         """
         if self._is_open:
             return True
@@ -154,14 +153,16 @@ class FactVerifier:
             return False
 
     def sign(self, fact: Fact) -> Fact:
-        """A fact about this broker as others believe it."""
+        """Return a fact about this broker, reduced to its grant and signed."""
         if not self.token:
             return fact
         fact = self.narrow_to_grant(fact)
         return msgspec.structs.replace(fact, signature=self._identity.sign(fact_text(fact)))
 
     def check(self, fact: Fact, token: str, at: Moment) -> str:
-        """Why a fact is not believed; empty if it is. `token` is what is known as its origin's."""
+        """Return why a fact is rejected; empty if it is accepted. `token` is the stored one of its
+        origin.
+        """
         problem = _bounds_problem(fact, at)
         if problem or self._is_open:
             return problem
@@ -195,7 +196,7 @@ class FactVerifier:
 
 
 def _bounds_problem(fact: Fact, at: Moment) -> str:
-    """Return what is out of bounds about a fact."""
+    """Return which bound a fact exceeds; empty if none."""
     if len(fact.origin.encode()) > MAX_NAME_BYTES or not fact.origin:
         return f"the name of its origin has not 1 to {MAX_NAME_BYTES} bytes (MAX_NAME_BYTES)"
     if len(fact.links) > MAX_BROKERS:
@@ -208,8 +209,8 @@ def _bounds_problem(fact: Fact, at: Moment) -> str:
 
 
 def _grant_problem(fact: Fact, principal: Principal) -> str:
-    """A durable subscription is at no home that may not receive all of it, and only those who may
-    operate retire brokers and state plans.
+    """Return which grant a fact lacks; empty if none. A broker needs `operate` to remove brokers or
+    state plans, and its durable subscriptions may select only events that it may receive.
     """
     is_free = principal.publishes_all and principal.may_receive_all
     if fact.subject == PART and fact.filter and not is_free:
@@ -223,8 +224,8 @@ def _grant_problem(fact: Fact, principal: Principal) -> str:
 
 
 def _may_receive(principal: Principal, text: str) -> bool:
-    """Return whether a principal may receive all that a filter matches. One that cannot be read
-    counts as everything, as wherever events are chosen: only who receives all hears that.
+    """Return whether a principal may receive all events that a filter matches. An unreadable filter
+    counts as one that matches everything, as it does where events are matched.
     """
     if principal.may_receive_all:
         return True
@@ -236,8 +237,8 @@ def _may_receive(principal: Principal, text: str) -> bool:
 
 
 def _receivable(filter: Filter, principal: Principal) -> Filter:
-    """Return what a principal may receive of what a filter matches: after a denial of expressions
-    only the second narrowing may find that nothing is left.
+    """Return a filter reduced to a principal's grant. With denied expressions only the second
+    narrowing may detect that nothing is left.
     """
     try:
         return narrow(narrow(filter, NO_VALUES, principal), NO_VALUES, principal)

@@ -1,17 +1,16 @@
-"""`Leaving`: a broker that is about to go hands over what it has, and keeps no one back.
+"""`Leaving`: hands over clients and durable subscriptions before a broker stops.
 
 ```
-  begin: ways lead round it, others tell nobody to come here (`LEAVING`, a fact)
-  stop:  the same, and ways lead rather through others that have begun
-  look:  clients       --Redirect-->  they move, and leave when all is in force elsewhere
-         durables      --Adopt----->  a neighbour claims it, and it moves there as any other does
+  begin: paths avoid this broker, and others announce no one to it (`LEAVING`, a fact)
+  stop:  the same, at a higher cost than that of brokers that have only begun
+  sweep: clients       --Redirect-->  they move, and disconnect once in force elsewhere
+         durables      --Adopt----->  a peer claims it; it moves there as any other does
          events        --Carry----->  as ever, until nothing is left
 ```
 
-One that is stopped (`Node.leave`) keeps its durable subscriptions. One that is *drained* by a
-client (`Drain`) hands over these, too, for as long as the session of that client lasts: who is
-interrupted leaves the broker in service. Once it is done it stays empty, until it is told to `undo`
-that or restarts.
+A broker that is stopped (`Node.leave`) keeps its durable subscriptions. One that a client *drains*
+(`Drain`) hands these over, too, while that client's session lasts: if the session ends early, the
+broker returns to service. A drained broker stays empty until `undo` or a restart.
 """
 
 from __future__ import annotations
@@ -35,44 +34,44 @@ from palio.routing.trees import LEAVING_LINK_COST, STOPPING_LINK_COST
 
 
 class Leaving:
-    """The last work of a broker before it goes, and what it takes over of others that go."""
+    """Hands over one broker's clients and subscriptions, and adopts those of peers that leave."""
 
     def __init__(self, core: Core, peers: Peers, publish_barrier: PublishBarrier) -> None:
         self._core = core
         self._peers = peers
         self._publish_barrier = publish_barrier
         self.is_leaving = False
+        # True once clients were redirected.
         self._has_begun = False
-        """True if clients were asked to go."""
+        # The session that drains this broker. It is not redirected.
         self._asker: Session | None = None
-        """The session that has it drained, which stays as long as it likes."""
+        # True if durable subscriptions are handed over as well.
         self._is_drained = False
-        """True if durable subscriptions are handed over as well."""
         self.is_done = False
-        """True if all is handed over. What was drained then needs nobody to see to it."""
+        """True once all is handed over. The session that drains it is not needed from then on."""
+        # The time since which this broker is empty, and its last journal offset then.
         self._emptied: tuple[float, int] | None = None
-        """Since when there is nothing here, and which entry came last before that."""
+        # The brokers that do not know of it; None until the wave is answered.
         self._unreached: tuple[str, ...] | None = None
-        """Since then: the brokers that do not know it; None until that is found out."""
+        # By redirected client, the time of the last `Redirect`.
         self._redirected: dict[Session, float] = {}
-        """Clients that were asked to go, and when."""
+        # When the last of them left, or the first could.
         self._last_left_at = 0.0
-        """When the last of them has gone, or the first could go."""
+        # By offered durable subscription, the time of the last offer.
         self._offered_at: dict[str, float] = {}
-        """Durable subscriptions that were offered to a neighbour, and when."""
+        # Takes peers and addresses in turn.
         self._turn = 0
-        """Neighbours and addresses are taken in turn."""
 
-    # --- going ---
+    # --- leaving ---
 
     def begin(self) -> None:
-        """Let ways lead round this broker, and send its clients elsewhere."""
+        """Let paths avoid this broker, and redirect its clients."""
         if not self.is_leaving:
             self._peers.step_aside(LEAVING_LINK_COST)
             self._begin()
 
     def stop(self) -> None:
-        """The same of one that is not there for long any more."""
+        """The same for a broker that is about to stop."""
         self._peers.step_aside(STOPPING_LINK_COST)
         if not self.is_leaving:
             self._begin()
@@ -85,14 +84,15 @@ class Leaving:
 
     @property
     def is_ready(self) -> bool:
-        """True if ways lead round this broker, if they can, so that its clients may go. What they
-        had published before is on its way then: what they publish elsewhere does not overtake it.
+        """True if clients may be redirected, as paths avoid this broker where they can. Events that
+        clients have published are forwarded by then, so that what they publish elsewhere does not
+        overtake these.
         """
         is_waiting = self.is_leaving and not self._has_begun
         return is_waiting and self._core.router.is_in_order and not len(self._publish_barrier)
 
     def redirect_if_ready(self) -> None:
-        """The first clients go, if they may."""
+        """Redirect the first clients, if that is due."""
         if self.is_ready:
             self._redirect_first()
 
@@ -102,7 +102,7 @@ class Leaving:
             pass
 
     def ask(self, session: Session, request: Drain) -> None:
-        """A client has the broker drained, asks how far that is, or has it undone."""
+        """Serve a client that drains this broker, polls its progress, or undoes it."""
         session.principal.check_operate("drain a broker")
         if request.broker != self._core.name:
             raise InvalidInput(
@@ -116,7 +116,7 @@ class Leaving:
         session.say(self._core.out, Answer(request.id, self.remaining()))
 
     def _undo(self, reason: str) -> None:
-        """The broker is in service again."""
+        """Return to service."""
         if self.is_leaving:
             self.is_leaving = self._has_begun = self._is_drained = self.is_done = False
             self._asker = None
@@ -128,7 +128,7 @@ class Leaving:
             self._core.report("info", "in_service", reason=reason)
 
     def remaining(self) -> dict[str, Any]:
-        """Return how much is yet to be handed over, and to how many neighbours that could be."""
+        """Return how much is yet to be handed over, and how many peers could adopt it."""
         core = self._core
         return {
             "clients": sum(each is not self._asker for each in core.sessions.values()),
@@ -140,8 +140,8 @@ class Leaving:
         }
 
     def _check_done(self) -> None:
-        """All is handed over if there is nothing here, all brokers know that, and nothing has come
-        for some time that was on its way.
+        """Note that all is handed over: this broker is empty, all brokers know that, and for
+        `QUIET_S` no entry has arrived that was in flight.
         """
         core, events = self._core, self._core.durability.events
         is_empty = (
@@ -158,24 +158,24 @@ class Leaving:
             self._confirm_empty()
         elif self._unreached is not None and core.at.now - since[0] >= QUIET_S and not self.is_done:
             self.is_done = True
-            core.durability.cluster_state.announce(LOG)  # nothing is lost with it
+            core.durability.cluster_state.announce(LOG)  # an empty journal is no loss when it goes
             core.report("info", "drained")
 
     def _confirm_empty(self) -> None:
-        """There is nothing here any more: find out who does not know that."""
+        """Send a wave that finds brokers which do not know that this one is empty."""
         core = self._core
         emptied = self._emptied = (core.at.now, core.durability.events.log.last_offset)
         self._unreached = None
 
-        def known(unreached: tuple[str, ...]) -> None:
+        def on_answer(unreached: tuple[str, ...]) -> None:
             if self._emptied is emptied:
                 self._unreached = unreached
 
-        core.when_known(known)
+        core.when_known(on_answer)
 
     @property
     def has_gone(self) -> bool:
-        """True if no client is to be waited for: all have gone, or no more of them go."""
+        """True if there is no client to wait for: all have left, or no more of them leave."""
         core = self._core
         return (
             not any(each.link is not None for each in core.neighbours.values())
@@ -185,10 +185,10 @@ class Leaving:
             or (self._has_begun and core.at.now - self._last_left_at > STALLED_S)
         )
 
-    # --- a look round ---
+    # --- the sweep ---
 
     def sweep(self) -> Iterator[int]:
-        """Tell and offer what is due, step by step."""
+        """Send the redirects and offers that are due, step by step."""
         if not self.is_leaving:
             return
         sessions, asker = self._core.sessions, self._asker
@@ -201,12 +201,12 @@ class Leaving:
         if self._is_drained:
             self._check_done()
             if self._asker is None and not self.is_done:
-                self._undo("who had it drained has gone")
+                self._undo("the session that drained it has ended")
             else:
                 yield from self._offer()
 
     def _redirect(self) -> Iterator[int]:
-        """Ask clients to go, and those again that are here still."""
+        """Redirect clients, and once more those that are still here."""
         core, now = self._core, self._core.at.now
         for session in [
             each for each in self._redirected if core.sessions.get(each.id) is not each
@@ -224,23 +224,23 @@ class Leaving:
                 yield 1
 
     def _urls(self) -> list[str]:
-        """Where other brokers can be reached, the nearest of them."""
+        """Return addresses of other brokers, the nearest first."""
         cluster_state = self._core.durability.cluster_state
-        found = []
+        urls: list[str] = []
         for broker in cluster_state.by_distance():
             address = (
                 None if cluster_state.is_leaving(broker) else self._core.address_book.of(broker)
             )
             if address is not None:
-                found.append(str(address))
-                if len(found) == MAX_URLS:
+                urls.append(str(address))
+                if len(urls) == MAX_URLS:
                     break
-        return found
+        return urls
 
     # --- durable subscriptions ---
 
     def _adopters(self) -> list[Neighbour]:
-        """Neighbours that may receive everything, so that nothing is withheld from them."""
+        """Return the peers that may receive everything, so that adoption withholds nothing."""
         core = self._core
         return [
             each
@@ -251,8 +251,8 @@ class Leaving:
         ]
 
     def _offer(self) -> Iterator[int]:
-        """Offer durable subscriptions whose owners are away to neighbours in turn.
-        One that was offered and is here still is offered to the next.
+        """Offer durable subscriptions of disconnected owners to peers in turn. One that is still
+        here later is offered to the next peer.
         """
         core, now, adopters = self._core, self._core.at.now, self._adopters()
         here = core.durability.here
@@ -281,9 +281,9 @@ class Leaving:
             yield STEPS // ADOPTED_AT_ONCE
 
     def adopt(self, neighbour: Neighbour, offer: Adopt) -> None:
-        """A neighbour is about to go: its durable subscription lives here from now on.
+        """Adopt a durable subscription of a peer that is about to stop.
 
-        Only what it has claimed itself, and nobody after it. Else it offers that again in a while.
+        Only if the newest claim is that peer's own; otherwise the peer offers it once more later.
         """
         core, events = self._core, self._core.durability.events
         claim = events.claims.newest(offer.subject, events.overlay)
@@ -291,7 +291,7 @@ class Leaving:
             return
         filter = filter_of(claim)
         if filter is None or str(filter) != claim.filter:
-            return  # it stays where it can be read
+            return  # it stays at a broker that can read it
         owner = offer.subject.partition("/")[0]
         durable = Durable(offer.subject, owner, filter, {}, offer.lease_s)
         asked = Claim(
@@ -313,4 +313,4 @@ class Leaving:
         try:
             core.perform(events.open(core.at.now, asked, record, callbacks))
         except Closed:
-            return  # its owner has come elsewhere since
+            return  # its owner has connected elsewhere since

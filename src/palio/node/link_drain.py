@@ -1,4 +1,4 @@
-"""`LinkDrain`: links to neighbours that are to end, after ways lead round them."""
+"""`LinkDrain`: ends links to peers without losing events, once no path uses them any longer."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from palio.node.peers import Peers
 from palio.protocol.messages import Bye
 
 DRAIN_TIMEOUT_HEARTBEATS: Final = 5
-"""Heartbeats after which a link ends though ways may still lead over it: then there are no
-others,
-or the network has no rest."""
+"""Heartbeats after which a link ends though paths may still use it: there is no other path, or the
+network keeps changing."""
 
 
 class _Draining:
-    """One that is under way."""
+    """A link that is being drained."""
 
     __slots__ = ("bye", "on_done", "started_at")
 
@@ -30,7 +29,7 @@ class _Draining:
 
 
 class LinkDrain:
-    """The links of one broker that end. A neighbour that goes by itself meanwhile has gone."""
+    """The links of one broker that are to end. A peer that disconnects counts as drained."""
 
     def __init__(self, core: Core, links: Links, peers: Peers) -> None:
         self._core = core
@@ -45,17 +44,17 @@ class LinkDrain:
         return name in self._draining
 
     def begin(self, name: str, bye: Bye, on_done: Callable[[], None]) -> None:
-        """End the link to a neighbour, once ways lead round it; on_done do something."""
+        """Drain the link to a peer, end it, and call back."""
         self._draining[name] = _Draining(self._core.at.now, bye, on_done)
         self._peers.spare(name)
 
     def cancel(self, name: str) -> None:
-        """The link stays after all."""
+        """Keep a link that was to end."""
         if self._draining.pop(name, None) is not None:
             self._peers.spare_no_more(name)
 
     def tick(self) -> None:
-        """Time has passed: end those that can."""
+        """End the links that are drained, or whose time is up."""
         core = self._core
         timeout_s = DRAIN_TIMEOUT_HEARTBEATS * core.settings.peer_heartbeat_s
         for name, draining in list(self._draining.items()):
@@ -71,8 +70,8 @@ class LinkDrain:
                     for each in core.neighbours.values()
                     if each.link is not None and each is not neighbour
                 ]
-                leads_round = name in core.durability.cluster_state.reachable_over(others)
-                in_order = is_ready and leads_round and not neighbour.queued_bytes
+                has_other_path = name in core.durability.cluster_state.reachable_over(others)
+                in_order = is_ready and has_other_path and not neighbour.queued_bytes
                 if neighbour.link is not None:
                     bye = msgspec.structs.replace(draining.bye, in_order=in_order)
                     self._links.close(neighbour.link, bye)

@@ -1,12 +1,13 @@
-"""`LinkStateBatcher`: links that come and go in numbers are told of together.
+"""`LinkStateBatcher`: announces link changes in batches.
 
-A broker with many neighbours that starts again is joined by all of them at once. To tell each of
-them of each link by itself would be as many lists of all its links as it has pairs of neighbours:
-so a few changes are told of at once, and where there are more, one list in `LINK_STATE_INTERVAL_S`
-reports all
-since the last; a broker that has much to do waits longer (`throttle`). So it is for the routing
-tables (`Router.uncork`) and for the cluster_state. A neighbour that begins a new session is not
-told of as one that went and one that came, if it says soon what it knows.
+All peers of a broker that restarts join it at once. One announcement for each link to each peer
+would be as many lists of all links as the broker has pairs of peers. So a few changes are announced
+at once; beyond that, one list every `LINK_STATE_INTERVAL_S` has all changes since the last. An
+overloaded broker waits longer (`throttle`). This holds for the routing tables (`Router.uncork`) as
+for the cluster state.
+
+A peer that begins a new session is not announced as one that went and one that came, if its digest
+arrives soon enough.
 """
 
 from __future__ import annotations
@@ -19,26 +20,26 @@ from palio.node.throttle import Throttle
 
 
 class LinkStateBatcher:
-    """When one broker reports links."""
+    """The pending link changes of one broker."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._throttle = Throttle(LINK_STATE_INTERVAL_S, MAX_INTERVAL_S, LINK_STATE_BURST, core.lag)
+        # When the oldest pending change happened; `inf` if there is none.
         self._since = inf
-        """Since when something is to be told."""
         core.router.cork()
         core.durability.cluster_state.cork()
 
     @property
     def wake_at(self) -> float:
-        """When `look` is next to be called."""
+        """When `send_due` is next to be called."""
         if self._since == inf:
             return inf
         greeted_at = next(iter(self._core.awaiting_digest.values()), -inf)
         return max(self._throttle.due_at, min(greeted_at, self._since) + LINK_STATE_INTERVAL_S)
 
     def send_due(self) -> None:
-        """Something has happened, or it is time: tell what is to be told by now."""
+        """Announce link changes that are due; called after each input, and at `wake_at`."""
         core = self._core
         has_pending_updates = (
             core.router.has_pending_updates or core.durability.cluster_state.has_pending_updates

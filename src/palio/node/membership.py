@@ -1,13 +1,12 @@
-"""`Membership`: brokers that somebody has this one linked to, or parted from, while it runs.
+"""`Membership`: adds and removes peers at run time, as operators ask.
 
-1. What is added is dialled as what the configuration names, and remembered in a fact of this
-   broker (`PEERS`): it is dialled again after a restart, if there is a disk.
-2. A link is added once it is up. If it cannot be, because nobody is there, one end refuses, or it
-   would close a circle, the asker is informed why, and nothing is added.
-3. A neighbour is removed once ways lead round it (`palio.node.link_drain`). Both ends dial each
-other
-   no longer, and this one lets it in no more, until it is added here or this broker starts again:
-   then its configuration counts.
+1. An added address is dialed like a configured one. It is kept in a fact of this broker (`PEERS`),
+   so with a disk it is dialed after a restart, too.
+2. Adding succeeds once the link is up. If no broker answers, one end refuses, or the link would
+   close a circle in a tree, the request fails with the reason, and nothing is added.
+3. A peer is removed once paths avoid its link (`palio.node.link_drain`). Then both ends stop
+   dialing each other, and this broker rejects the peer until it is added here, or this broker
+   restarts: then the configuration counts.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from palio.protocol.failures import error_of, failure
 from palio.protocol.messages import AddPeer, Answer, Bye, Failed, Failure, RemovePeer
 
 ADD_TIMEOUT_HEARTBEATS: Final = 10
-"""Heartbeats for which a broker that takes connections may keep silent until it is given up."""
+"""Heartbeats after which adding fails, if the broker accepts connections and sends nothing."""
 
 
 class _Adding:
-    """Somebody waits for a link."""
+    """A client's request that waits for a link."""
 
     __slots__ = ("id", "session", "until")
 
@@ -50,7 +49,7 @@ class _Adding:
 
 
 class Membership:
-    """The neighbours of one broker that were added or removed."""
+    """The peers that were added to one broker, or removed from it."""
 
     def __init__(
         self, core: Core, links: Links, link_drain: LinkDrain, peer_discovery: PeerDiscovery
@@ -60,28 +59,28 @@ class Membership:
         self._link_drain = link_drain
         self._peer_discovery = peer_discovery
         self._cluster_state = core.durability.cluster_state
+        # By normalized address, its spelling in the configuration.
         self._configured = {str(parse_address(url)): url for url in core.settings.peers}
-        """By address, how the configuration writes it."""
         self._added: dict[str, None] = {}
+        # By dialed address, the broker that has answered there.
         self._names: dict[str, str] = {}
-        """By address that is dialled, who has answered there."""
+        # By rejected broker, the addresses at which it was dialed.
         self._removed: dict[str, list[str]] = {}
-        """Brokers that are not let in, and where they were dialled."""
+        # By address, the pending request.
         self._adding: dict[str, _Adding] = {}
-        """By address."""
 
     def begin(self) -> None:
-        """The broker starts: what was added in an earlier incarnation is dialled."""
+        """Dial the addresses that an earlier incarnation of this broker was given."""
         fact = self._cluster_state.fact(self._core.name, PEERS)
         for url in (fact.filter if fact is not None else "").split():
             self._added[url] = None
             self._peer_discovery.kept.add(url)
             self._core.out.append(Dial(url, ""))
 
-    # --- what clients ask for ---
+    # --- requests of clients ---
 
     def serve(self, session: Session, request: AddPeer | RemovePeer) -> None:
-        """Do what a client asks for; what is wrong with it is told to the client."""
+        """Serve a client's request; errors go to the client."""
         try:
             if isinstance(request, AddPeer):
                 session.principal.check_operate("add brokers")
@@ -93,7 +92,7 @@ class Membership:
             session.say(self._core.out, Failed(request.id, failure(error)))
 
     def _add(self, session: Session, request: AddPeer) -> None:
-        """Link this broker to another, and answer once that is so."""
+        """Dial an address, and answer once the link is up."""
         core = self._core
         url = str(parse_address(request.url))
         if url == str(core.address_book.of(core.name)):
@@ -110,14 +109,14 @@ class Membership:
         timeout_s = ADD_TIMEOUT_HEARTBEATS * core.settings.peer_heartbeat_s
         self._adding[url] = _Adding(session, request.id, core.at.now + timeout_s)
         self._peer_discovery.kept.add(url)
-        core.out.append(Dial(self._dialed_form(url), name))  # it may be dialled already
+        core.out.append(Dial(self._dialed_form(url), name))  # no effect if it is dialed already
         if self._is_up(name):
             self._names[url] = name
             self._complete(url, name)
 
     def _remove(self, session: Session, request: RemovePeer) -> None:
-        """Part from a neighbour once ways lead round it, and answer then. Who is away
-        or refuses this broker is dialled no more.
+        """Drain the link to a peer, and answer then. A disconnected peer, or one that refuses this
+        broker, is only dialed no longer.
         """
         core, name = self._core, request.name
         if name not in core.neighbours:
@@ -143,19 +142,19 @@ class Membership:
         self._answer(session, request.id, {"peer": request.name, "configured": configured})
 
     def _neighbour_at(self, url: str) -> str:
-        """Return the broker linked to this one, perhaps since it has dialled, at an address."""
+        """Return the connected peer that announces an address; it may have dialed this broker."""
         address_of = self._core.address_book.of
         up = (name for name in self._core.neighbours if self._is_up(name))
         return next((name for name in up if url == str(address_of(name))), "")
 
     def _linked_at(self, url: str) -> str:
-        """Return the broker linked to this one at an address, or that has answered there."""
+        """Return the connected peer that has answered at an address, or announces it."""
         name = self._names.get(url, "")
         return name if self._is_up(name) else self._neighbour_at(url)
 
     def _removed_at(self, url: str) -> list[str]:
-        """Brokers that were removed and are at an address, as far as is known. If each of two was
-        told to part from the other, this one lets the other in as soon as it is to add it.
+        """Return the removed brokers at an address. Where each of two brokers was removed at the
+        other, adding at one end also admits the other.
         """
         address_of = self._core.address_book.of
         return [
@@ -165,7 +164,7 @@ class Membership:
         ]
 
     def _block(self, name: str) -> list[str]:
-        """Dial a broker no more; the addresses at which it was dialled."""
+        """Stop dialing a broker; return the addresses at which it was dialed."""
         self._peer_discovery.block(name)
         urls = self._dialed_at(name)
         for url in urls:
@@ -173,17 +172,17 @@ class Membership:
         return urls
 
     def _dialed_at(self, name: str) -> list[str]:
-        """Where a broker has answered, or says that it is."""
-        said = str(self._core.address_book.of(name) or "")
-        known = dict.fromkeys((*self._names, *self._configured, *self._added))
+        """Return the dialed addresses at which a broker has answered, or which it announces."""
+        announced = str(self._core.address_book.of(name) or "")
+        dialed = dict.fromkeys((*self._names, *self._configured, *self._added))
         return [
             url
-            for url in known
-            if self._names.get(url) == name or (url == said and url not in self._names)
+            for url in dialed
+            if self._names.get(url) == name or (url == announced and url not in self._names)
         ]
 
     def peers(self) -> list[dict[str, Any]]:
-        """The neighbours of this broker and the addresses that it dials, for people."""
+        """Return the peers of this broker and the addresses that it dials, for operators."""
         core = self._core
         dialled = {
             **dict.fromkeys(self._configured, "configured"),
@@ -194,11 +193,11 @@ class Membership:
         for url, kind in dialled.items():
             name = self._names.get(url, "")
             listed.append({"peer": name, "url": url, "kind": kind, "up": self._is_up(name)})
-        known = {each["peer"] for each in listed}
+        names = {each["peer"] for each in listed}
         listed += [
             {"peer": name, "url": "", "kind": "dials", "up": self._is_up(name)}
             for name in core.neighbours
-            if name not in known
+            if name not in names
         ]
         return sorted(listed, key=lambda each: (each["peer"], each["url"]))
 
@@ -206,10 +205,10 @@ class Membership:
         neighbour = self._core.neighbours.get(name)
         return neighbour is not None and neighbour.link is not None
 
-    # --- what came of it ---
+    # --- outcomes of dialing ---
 
     def check(self, name: str, url: str = "") -> None:
-        """Refuse a broker that was removed (`NotPermitted`), unless it is added again."""
+        """Refuse a removed broker (`NotPermitted`), unless it is being added."""
         if url and str(parse_address(url)) in self._adding:
             self._removed.pop(name, None)
         if name in self._removed:
@@ -220,13 +219,13 @@ class Membership:
         self._peer_discovery.blocked_peers.pop(name, None)
 
     def dials(self, url: str) -> bool:
-        """Return whether an address is to be dialled, still."""
+        """Return whether an address is still to be dialed."""
         address = str(parse_address(url))
-        known = (self._configured, self._added, self._adding, self._peer_discovery.urls)
-        return any(address in each for each in known)
+        dialed = (self._configured, self._added, self._adding, self._peer_discovery.urls)
+        return any(address in urls for urls in dialed)
 
     def linked(self, link: Link) -> None:
-        """A broker that was dialled is a neighbour now."""
+        """Note a dialed broker that is a peer now, and complete its adding."""
         if link.url and link.party is not None:
             url = str(parse_address(link.url))
             self._names[url] = link.party.peer.name
@@ -234,15 +233,15 @@ class Membership:
                 self._complete(url, link.party.peer.name)
 
     def unreachable(self, url: str, reason: str) -> None:
-        """Nobody could be connected to at an address."""
+        """Fail the adding of an address to which no connection was possible."""
         self._fail(url, Unreachable(f"{url} cannot be reached: {reason[:REASON_CHARS]}"))
 
     def rejected_here(self, link: Link, error: PalioError) -> None:
-        """This broker does not want who answers at an address."""
+        """Fail the adding of an address whose broker this one rejects."""
         self._fail(link.url, error)
 
     def rejected_by_peer(self, link: Link, bye: Bye) -> None:
-        """The other end does not want this broker, or ends the link for good."""
+        """Stop dialing a peer that has removed this broker; fail the adding of another."""
         if bye.code == "removed" and link.party is not None:
             self._block(link.party.peer.name)
         elif bye.code != "duplicate":
@@ -250,7 +249,9 @@ class Membership:
             self._fail(link.url, error_of(Failure(bye.code, why)))
 
     def tick(self) -> None:
-        """Time has passed. Who is to be added may have dialled this broker meanwhile."""
+        """Complete or expire pending requests. The broker to be added may have dialed this one
+        meanwhile.
+        """
         for url, adding in list(self._adding.items()):
             name = self._linked_at(url)
             if name:
@@ -261,7 +262,7 @@ class Membership:
 
     @property
     def is_waiting(self) -> bool:
-        """True if somebody waits for a link."""
+        """True if a request waits for a link."""
         return bool(self._adding)
 
     def _complete(self, url: str, name: str) -> None:
@@ -274,8 +275,8 @@ class Membership:
             self._added[url] = None
             self._store_added()
         self._core.report("info", "added", peer=name, url=url, by=adding.session.owner)
-        told = {"peer": name, "url": url, "remembered": self._core.settings.has_disk}
-        self._answer(adding.session, adding.id, told)
+        data = {"peer": name, "url": url, "remembered": self._core.settings.has_disk}
+        self._answer(adding.session, adding.id, data)
 
     def _fail(self, url: str, error: PalioError) -> None:
         address = str(parse_address(url)) if url else ""
@@ -290,7 +291,7 @@ class Membership:
             adding.session.say(self._core.out, Failed(adding.id, failure(error)))
 
     def _stop_dialing(self, url: str) -> None:
-        """Dial an address no longer."""
+        """Stop dialing an address, and forget that it was added."""
         self._core.out.append(StopDialing(self._dialed_form(url)))
         self._names.pop(url, None)
         if url in self._added:
@@ -299,14 +300,14 @@ class Membership:
             self._store_added()
 
     def _dialed_form(self, url: str) -> str:
-        """An address as it is dialled."""
+        """Return an address as the configuration spells it, by which the server dials it."""
         return self._configured.get(url, url)
 
     def _store_added(self) -> None:
         self._cluster_state.announce(PEERS, filter=" ".join(self._added))
 
     def _answer(self, session: Session, id: int, data: dict[str, Any]) -> None:
-        """Answer once it is on the disk whom this broker is to dial."""
+        """Answer once the addresses to dial are on the disk."""
         self._core.when_written(partial(self._send_answer, session, id, data))
 
     def _send_answer(self, session: Session, id: int, data: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
-"""The names in what a neighbour says, checked before anything is made of them.
+"""Validates the names in messages of peers, before their content is used.
 
-A broker repeats what others say of themselves, so a name that is none would go through the whole
-network; it stops at the first broker that keeps this rule.
+Brokers forward what others announce of themselves, so an invalid name would spread through the
+whole network. It stops at the first broker that checks names.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAMING: Final = frozenset(
 
 
 def check_names(sender: str, message: Message) -> None:
-    """Refuse (`IllegalMessage`) a neighbour's message with a name that is none.
+    """Refuse (`IllegalMessage`) a peer's message that contains an invalid name.
 
     >>> check_names("b2", Digest({"b3": 4}))
     """
@@ -68,16 +68,16 @@ def _in_forward(message: Forward) -> list[str]:
 
 
 def _check(named: Iterable[tuple[str, str]]) -> None:
-    for what, name in named:
-        _check_cached(name, what)
+    for kind, name in named:
+        _check_cached(name, kind)
 
 
+# A network has few names, and repeats them. Refusals raise, and are not cached.
 _check_cached: Final = lru_cache(maxsize=1 << 14)(check_name)
-"""A network has few names, and says them again and again. What is refused is not kept."""
 
 
 def _in_control(control: Control) -> Iterable[str]:
-    """The brokers that a control message of routing names."""
+    """Return the brokers that a control message of routing names."""
     match control:
         case Settled(_, unreached):
             return (name for each in unreached for name in each.split("/", 1))
@@ -96,7 +96,7 @@ def _in_facts(facts: Iterable[Fact]) -> Iterator[tuple[str, str]]:
     for fact in facts:
         yield _BROKER, fact.origin
         if fact.subject == TOKEN:
-            continue  # in the place of links it has the token, which verifies itself
+            continue  # its links are the token, which verifies itself
         for name in fact.links:
             yield _BROKER, name
         if fact.subject.startswith(REMOVED):
