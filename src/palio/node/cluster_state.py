@@ -1,5 +1,6 @@
-"""`ClusterState`: gossips versioned facts, so that every broker knows the links and the durable
-subscriptions of all others.
+"""`ClusterState`: gossips the cluster state, which is versioned facts of all brokers.
+
+So every broker knows the links and the durable subscriptions of all others.
 
 A *fact* has an origin, a version and a subject. A broker numbers the facts about itself; of each
 subject the newest version counts. Facts are flooded over all links. Two invariants make the newest

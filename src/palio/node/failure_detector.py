@@ -1,8 +1,8 @@
-"""`FailureDetector`: a look round at all there is: who is silent, away for too long, or late with
-something.
+"""`FailureDetector`: finds peers and clients that time out, sessions and leases that expire, and
+work that is overdue.
 
-It goes on in pieces, with other inputs between them. Neighbours, which are few, are looked at by
-themselves and more often: in how much time a network heals begins with that.
+A sweep goes through everything in steps, with other inputs between them. Peers, which are few, are
+checked apart from the sweep and more often: how fast a network heals depends on that.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from palio.protocol.messages import Bye, Ping
 from palio.routing.protocol import Hierarchy
 
 CHECKS_PER_HEARTBEAT: Final = 5
-"""So often in a heartbeat everybody is looked at: clients in theirs, neighbours in theirs..."""
+"""Checks in a heartbeat: of clients in theirs, of peers in theirs..."""
 
 CALM_CHECKS_PER_HEARTBEAT: Final = 2
-"""...which are looked at so often while all are connected: most of what a calm broker does."""
+"""...except while all peers are connected: most work of an idle broker is this check."""
 
 LEASE_STEPS: Final = 10
-"""Steps that the end of a lease counts: it is written, and announced to all brokers."""
+"""Steps for which the end of a lease counts: it is written, and announced to all brokers."""
 
 
 class FailureDetector:
-    """The look at all parties, several times a heartbeat."""
+    """Checks all connections, sessions and leases of one broker, several times a heartbeat."""
 
     def __init__(
         self,
@@ -54,10 +54,10 @@ class FailureDetector:
         self._loss_reports = Throttle(
             sweep_s, MAX_LOSS_REPORT_INTERVAL_S, LOSS_REPORT_BURST, core.lag
         )
+        # The parent in the hierarchy and the root, as logged last.
         self._place = "", core.name
-        """The broker above this one, and the root, as was logged last."""
 
-    # --- neighbours ---
+    # --- peers ---
 
     @property
     def wake_at(self) -> float:
@@ -65,7 +65,7 @@ class FailureDetector:
         return self._neighbours_at if self._core.neighbours else inf
 
     def schedule(self) -> None:
-        """Look again soon, and in time for a neighbour that is silent for too long."""
+        """Schedule the next check of peers, in time for a peer that would time out before."""
         core, heartbeat_s = self._core, self._core.settings.peer_heartbeat_s
         ticks, silent_at = CALM_CHECKS_PER_HEARTBEAT, inf
         for neighbour in core.neighbours.values():
@@ -76,7 +76,7 @@ class FailureDetector:
         self._neighbours_at = min(core.at.now + heartbeat_s / ticks, silent_at)
 
     def tick(self) -> bool:
-        """Time has passed: whether it was time to look at neighbours."""
+        """Check the peers if it is time; return whether it was."""
         core = self._core
         late = core.at.now - self.wake_at
         if late < 0.0:
@@ -98,7 +98,7 @@ class FailureDetector:
         return True
 
     def _log_place(self) -> None:
-        """Log another parent, or another root: as often as there is a look at all."""
+        """Log a new parent or root in the hierarchy: at most once a check."""
         if self._hierarchy is None or not self._hierarchy.root:
             return
         place = self._hierarchy.parent, self._hierarchy.root
@@ -106,10 +106,10 @@ class FailureDetector:
             self._place = place
             self._core.report("info", "parent", parent=place[0], root=place[1])
 
-    # --- everybody ---
+    # --- the sweep ---
 
     def sweep(self, late: float) -> Iterator[int]:
-        """One look at all there is, step by step; each says for how many steps it counts."""
+        """Check everything, step by step; each step yields how much work it was."""
         core = self._core
         for link, state in self._links.all():
             if self._links.get(link) is state:
@@ -141,7 +141,9 @@ class FailureDetector:
         self._publishing.times.keep()
 
     def _report_losses(self) -> Iterator[int]:
-        """Live events may have been lost: other brokers and clients here are told, once a look."""
+        """Report to other brokers and to clients here that live events may have been lost, at most
+        once a sweep.
+        """
         core = self._core
         why, reasons = core.loss_reports.take(may_report=self._loss_reports.due_at <= core.at.now)
         if why:
@@ -177,11 +179,11 @@ class FailureDetector:
     def _check_liveness(
         self, party: PeerSession, link: int, late: float, heartbeat_s: float
     ) -> None:
-        """Ask whoever is silent, and give up the connection of one that is so for too long."""
+        """Ping an idle peer or client, and close a connection that has timed out."""
         core, state = self._core, self._links.get(link)
         if state is None:
             return
-        # Nobody can be heard while this broker itself is busy.
+        # A busy broker reads its connections late: its own delay is nobody's timeout.
         state.heard = min(core.at.now, state.heard + late)
         silent_s = core.at.now - state.heard
         if core.at.now >= state.heard + SILENT_BEATS * heartbeat_s:

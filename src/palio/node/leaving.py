@@ -1,7 +1,7 @@
 """`Leaving`: hands over clients and durable subscriptions before a broker stops.
 
 ```
-  begin: paths avoid this broker, and others announce no one to it (`LEAVING`, a fact)
+  begin: paths avoid this broker, others redirect no client to it (`LEAVING`, a fact)
   stop:  the same, at a higher cost than that of brokers that have only begun
   sweep: clients       --Redirect-->  they move, and disconnect once in force elsewhere
          durables      --Adopt----->  a peer claims it; it moves there as any other does

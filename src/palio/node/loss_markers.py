@@ -1,8 +1,8 @@
-"""`LossMarker`: what stands for durable events that a journal cannot give back.
+"""`LossMarker`: stands in a queue for durable events that a journal lost.
 
-It goes where they would have gone, as a parcel of one row: it is carried, kept on disks, handed
-over and known again like an event. Each durable subscription that it concerns is told of a gap,
-which it acknowledges. No client can publish one, since its columns begin with `$`.
+It takes their path as a batch of one row: it is transferred, stored, handed over and deduplicated
+like an event. Each durable subscription that it concerns receives a gap, which it acknowledges. No
+client can publish one, since its columns begin with `$`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class LossMarker(NamedTuple):
-    """Lost are some events that a broker had under the number of one of its entries.
+    """The loss of some events that a broker had under one of its entry numbers.
 
     >>> notice = LossMarker.at("b1", 12, Heading("ann/1", 7, 9, 0), 2)
     >>> (
@@ -53,25 +53,25 @@ class LossMarker(NamedTuple):
     """
 
     source: str
-    """Which broker, and when it took the entry: with its number that is the same notice for all,
-    and no other one, though the broker loses its disk."""
+    """The broker, and when it took the entry. With the entry's number that identifies the marker,
+    even after the broker has lost its disk."""
     entry: int
     publisher: str
-    """Whose they were; `ANYBODY` if that is not known, and nothing else is then."""
+    """The publisher of the events; `ANYBODY` if that is unknown, and the other fields with it."""
     first_seq: int
     last_seq: int
     events: int
 
     @classmethod
     def at(cls, broker: str, entry: int, heading: Heading, events: int) -> LossMarker:
-        """Make a notice of a broker's entry, of which at most the heading can be read."""
+        """Return the marker for a broker's entry, of which at most the heading can be read."""
         publisher, first, last, wall_us = heading
         return cls(f"{broker} {wall_us}", entry, publisher, first, last, events)
 
     @classmethod
     def of(cls, parcel: Parcel) -> LossMarker | None:
-        """The notice that a parcel is; None if it is events, or empty, as a hop has taken it out.
-        `ValueError` if it is a broken one.
+        """Return the marker that a parcel is; None if it contains events, or is empty, as a hop has
+        taken them out. `ValueError` if the marker is malformed.
         """
         if not len(parcel) or parcel.shape.names != _SHAPE.names:
             return None
@@ -87,25 +87,27 @@ class LossMarker(NamedTuple):
 
     @property
     def parcel(self) -> Parcel:
-        """The notice on its way."""
+        """The marker as it is transferred."""
         lost = (self.publisher, self.first_seq, self.last_seq, self.events)
         return Parcel.lone(self.source, _SHAPE, (self.entry, _NO_TIME, *lost))
 
     @property
     def anonymous(self) -> LossMarker:
-        """The same for those who may not know whose events they were."""
+        """The same for subscriptions that must not learn the publisher."""
         return self._replace(publisher=ANYBODY, first_seq=0, last_seq=0, events=0)
 
     def delivery_for(self, key: int, entry: int) -> tuple[Gaps, Deliver]:
-        """As the durable subscription of this key is told of it: a gap, and an entry without
-        events. To acknowledge that is to have learned of the gap.
+        """Return the messages for a durable subscription: a gap, and an entry without events, whose
+        acknowledgement confirms the gap.
         """
         gap = Gap(self.publisher, self.first_seq, self.last_seq, self.events, key)
         return Gaps((gap,)), Deliver(Parcel(self.publisher, _NO_EVENTS), None, key, entry)
 
 
 def heading_of(parcel: Parcel, wall_us: int) -> Heading:
-    """Return what can be read of an entry though its events cannot: nothing of a notice."""
+    """Return the heading of an entry whose events can no longer be read; an anonymous one for a
+    marker.
+    """
     names = parcel.shape.names
     if not len(parcel) or SEQ not in names or names == _SHAPE.names:
         return Heading(ANYBODY, 0, 0, wall_us)

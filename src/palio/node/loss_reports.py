@@ -1,23 +1,23 @@
-"""`LossReports`: a loss report says that live events may have been lost somewhere.
+"""`LossReports`: reports that live events may have been lost somewhere.
 
-A live event is lost where a broker drops it, where the broker that has it stops dead, and where no
-way leads to whoever wants it. Nobody knows which events these were, so what is told is only that
-some may be missing. It is told by the brokers where it happened, each to its own clients, and by a
-fact (`LOSS_REPORT`) to all others, which tell theirs:
+A live event is lost where a broker drops it, where the broker that has it crashes, or where no path
+leads to a subscriber. Nobody knows which events these were, so a loss report states only that some
+may be missing. Each broker where that happened reports it to its own clients, and by a fact
+(`LOSS_REPORT`) to all other brokers, which report it to theirs:
 
-1. A broker that drops events, or whose session with a neighbour ends, notes that at once. Not if
-   it ends in order (`Bye.in_order`): then ways led round it, and what wanted events at a broker
-   that stops knows that it is gone.
-2. Where links come into the tree of a graph that were in use before, or leave it, events went
-   astray in between. That is noted at once, and again when waves through the routing tables are
-   answered: what its side wants is in force beyond then.
-3. Where a session with a neighbour begins, two parts of the network may have found each other
-   again. Once such waves are answered the broker looks whom it could not reach for a time, though
-   they lived (`Absences`): only if there are any, something is noted.
+1. A broker notes a loss at once if it drops events, or if its session with a peer ends. Not if that
+   ends in order (`Bye.in_order`): then paths avoided the peer, and the subscribers at a broker that
+   stops know of that.
+2. Where links that were in use enter or leave the tree of a graph, events went astray in between.
+   That is noted at once. It is noted once more when waves through the routing tables are answered,
+   since all subscriptions of this side are in force beyond by then.
+3. Where a session with a peer begins, two partitions may have merged. Once such waves are answered,
+   the broker finds those that it could not reach for a time though they were up (`Absences`), and
+   notes a loss if there are any.
 
-What is noted is informed when the waves are answered, and some looks later (`QUIET_SWEEPS`), so
-that
-one break is told once: its ends see it at different times, and other links take over later still.
+A noted loss is reported some sweeps after the waves are answered (`QUIET_SWEEPS`), so that one
+break leads to one report: its ends detect it at different times, and other links take over later
+still.
 """
 
 from __future__ import annotations
@@ -30,38 +30,36 @@ from typing import Final, TypeAlias
 from palio.node.limits import SHOWN_CHARS
 
 WAVES: Final = 2
-"""With advertisements a subscription goes where an advertisement has come from: the first wave is
-answered when those on the other side are known here, the second when what they call for is there.
-"""
+"""With advertisements a subscription goes where an advertisement came from: the first wave is
+answered when those of the other side are known here, the second when the subscriptions that they
+attract are there."""
 
 QUIET_SWEEPS: Final = 2
-"""Looks round between what is noted or heard and what is told of it: the ends of a link miss each
-other one look apart at the most, and a tree goes over to another link within one more."""
+"""Sweeps between noting a loss and reporting it: the ends of a link detect its loss at most a sweep
+apart, and a tree takes another link within one more."""
 
 MAX_REASONS: Final = 3
-"""So many of several reasons that come together are told: one break is seen by both of
-its ends."""
+"""Reasons given of those that come together: one break is reported by both of its ends."""
 
 TIMEOUT_SWEEPS: Final = 10
-"""Looks after which it is told though waves are open: they may never be answered."""
+"""Sweeps after which a loss is reported though waves are open: they may never be answered."""
 
 SendWave: TypeAlias = Callable[[Callable[[], None]], None]
 """Send a wave, and call back once it is answered."""
 
 
 class Affected(Enum):
-    """Brokers that may have missed something while they could not reach each other."""
+    """The clients that may have missed events while brokers could not reach each other."""
 
     NONE = 0
     LOCAL = 1
-    """Those of this broker alone: clients that came before it had met its network."""
+    """Those of this broker alone: they connected before it had joined its network."""
     ALL = 2
 
 
 class Absences:
-    """Which brokers this one could not reach for a time though they lived on: what was published on
-    either side did not come to the other. Of one that was restarted meanwhile nobody could have
-    missed anything.
+    """Brokers that this one could not reach for a time though they were up: events published on
+    either side did not reach the other. A broker that restarted meanwhile missed nothing.
 
     >>> away = Absences(lambda broker: {broker})
     >>> away.update({"b2", "b3"}), away.update({"b2"}), away.judge()
@@ -71,41 +69,42 @@ class Absences:
     """
 
     def __init__(self, reached_without_self: Callable[[str], Collection[str]]) -> None:
+        # The brokers that another one reaches without this one.
         self._reached_without_self = reached_without_self
-        """Whom a broker reaches by ways that do not lead through this one."""
         self._reached: frozenset[str] = frozenset()
+        # Brokers that were reachable, and then not.
         self._lost: set[str] = set()
-        """Those that could be reached, and then not."""
+        # Brokers known from an earlier incarnation, and not reached in this one.
         self._not_yet_met: set[str] = set()
-        """Those that are known from an earlier incarnation of this broker, and were not reached in
-        this one."""
+        # True until this broker has reached another.
         self._is_alone = True
-        """True if this broker has met nobody yet."""
+        # True if it took events before that, which reached no other broker.
         self._took_alone = False
-        """True if it took events by then, which went nowhere else."""
 
     def begin(self, known: Iterable[str]) -> None:
-        """This broker starts, and knows these."""
+        """Start with the brokers that the disk knows."""
         self._not_yet_met.update(known)
 
     def forget(self, brokers: Collection[str]) -> None:
-        """Some were restarted."""
+        """Forget brokers that restarted: they missed nothing."""
         self._reached = self._reached.difference(brokers)
         self._lost.difference_update(brokers)
         self._not_yet_met.difference_update(brokers)
 
     def update(self, reached: AbstractSet[str]) -> None:
-        """Ways may be others: these can be reached now."""
+        """Update the reachable brokers, since paths may have changed."""
         self._lost.update(self._reached - reached)
         self._reached = frozenset(reached)
 
     def tables_in_force(self, *, has_published: bool) -> None:
-        """Tables are in force: who is reached gets what is published here from now on."""
+        """Note that brokers reached now receive what is published here from now on."""
         if self._is_alone and self._reached:
             self._is_alone, self._took_alone = False, has_published
 
     def judge(self) -> tuple[Affected, list[str]]:
-        """Return those that missed something by the absence of those that are back, and these."""
+        """Return the clients that missed events, and the brokers that were unreachable and are
+        back.
+        """
         back, met = self._lost & self._reached, self._not_yet_met & self._reached
         self._lost -= back
         self._not_yet_met -= met
@@ -120,7 +119,7 @@ class Absences:
 
 
 class LossReports:
-    """Losses of events that one broker has yet to report.
+    """The losses that one broker has noted and not yet reported.
 
     >>> answers = []
     >>> loss_reports = LossReports("b1", answers.append, lambda: None, lambda: (Affected.NONE, []))
@@ -140,68 +139,68 @@ class LossReports:
     ) -> None:
         self._name = name
         self._send_wave = send_wave
+        # Called when all waves are answered.
         self._on_settled = on_settled
-        """Called when all waves are answered."""
         self._judge = judge
+        # Sweeps since a loss was noted that other brokers are to learn of, plus 1; 0 if there is
+        # none...
         self._noted = 0
-        """The number of the look that is next since there is something that other brokers are to
-        be told; 0 if there is nothing..."""
         self._why = ""
+        # ...and the same for clients here...
         self._here = 0
-        """...and the same of clients here..."""
+        # ...who are given these reasons.
         self._reasons: dict[str, None] = {}
-        """...who are told these."""
+        # The same for a joined peer whose absence is yet to be judged. By the time it is, all
+        # brokers know whether that peer restarted.
         self._joined = 0
-        """The same of a neighbour that is there: whom it was missed by is yet to be found
-        out. By then all have learned of it whether it was restarted."""
+        # True if events go astray until the waves are answered.
         self._is_astray = False
-        """True if events go astray until the waves are answered."""
+        # True if a wave is in flight.
         self._is_open = False
-        """True if a wave is on its way."""
+        # Waves yet to be sent after that one.
         self._waves = 0
-        """Waves yet to be sent after that."""
 
     def note(self, why: str) -> None:
-        """Something may have been lost here."""
+        """Note that events may have been lost at this broker."""
         if not self._noted:
             self._noted, self._why = 1, why
 
     def note_here(self, reason: str) -> None:
-        """Clients here may have missed something."""
+        """Note that clients here may have missed events."""
         self._here = self._here or 1
         if len(self._reasons) < MAX_REASONS:
             self._reasons[reason] = None
 
     def paths_changed(self, why: str) -> None:
-        """Events take other ways from now on, and routing tables are on theirs."""
+        """Note that events take other paths from now on, while routing tables are in flight."""
         self.note(why)
         self._is_astray = True
         self.peer_joined()
 
     def peer_joined(self) -> None:
-        """A neighbour is there: it is found out who had missed it, once tables are in force."""
+        """Send waves, after which the absence of a new peer is judged."""
         self._joined = 0
         self._waves = WAVES
         if not self._is_open:
             self._send()
 
     def take(self, *, may_report: bool = True) -> tuple[str, str]:
-        """At each look round: why other brokers are to be told now, if they are and that may be,
-        and what clients here are told, if they are.
+        """Return, once a sweep, the reason to report to other brokers, if one is due and
+        `may_report`, and the reasons to report to clients here.
         """
         if self._joined > QUIET_SWEEPS:
             self._judge_absences()
-        is_news = may_report and self._noted > (TIMEOUT_SWEEPS if self._is_open else QUIET_SWEEPS)
-        is_told = self._here > QUIET_SWEEPS
-        self._noted = 0 if is_news else self._noted + bool(self._noted)
-        self._here = 0 if is_told else self._here + bool(self._here)
+        is_due = may_report and self._noted > (TIMEOUT_SWEEPS if self._is_open else QUIET_SWEEPS)
+        is_due_here = self._here > QUIET_SWEEPS
+        self._noted = 0 if is_due else self._noted + bool(self._noted)
+        self._here = 0 if is_due_here else self._here + bool(self._here)
         self._joined += bool(self._joined)
-        reasons = "; ".join(self._reasons) if is_told else ""
-        if is_told:
+        reasons = "; ".join(self._reasons) if is_due_here else ""
+        if is_due_here:
             self._reasons = {}
-        if is_news:
+        if is_due:
             self.note_here(f"{self._name} says: {self._why}")
-        return self._why if is_news else "", reasons
+        return self._why if is_due else "", reasons
 
     def _send(self) -> None:
         self._waves -= 1
@@ -220,7 +219,9 @@ class LossReports:
         self._is_astray = False
 
     def _judge_absences(self) -> None:
-        """Release those that have missed something: they have waited, and are informed now."""
+        """Note a loss for the clients that missed events. It is due at once: it has
+        waited already.
+        """
         self._joined = 0
         missed, back = self._judge()
         if missed is Affected.ALL:

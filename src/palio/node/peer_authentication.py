@@ -1,7 +1,7 @@
-"""`Introductions`: how two brokers come to know who is at the other end.
+"""`PeerAuthentication`: authenticates two brokers to each other as they connect.
 
 ```
-  who dials                                                        who listens
+  dialer                                                           listener
   Hello(token, nonce 1)                        ->
                                                <-                  Challenge(name, nonce 2)
   Hello(token, nonce 1, proof over both)       ->
@@ -9,10 +9,10 @@
 ```
 
 1. To be a broker is a grant of its own: a token bound to a broker's key.
-2. A bound token is shown by whoever has seen it, so it counts only with a proof by its key over two
-   nonces, one of each end, and both names.
-3. Whom we dialled is known as whoever dialled us is. Where there is an authority both show a token:
-   certificates prove who a client is, and no broker.
+2. Any party that has seen a bound token can send it. So it counts only with a proof: a signature by
+   its key over two nonces, one from each end, and both names.
+3. Authentication is mutual. Where there is an authority, both ends send a token: certificates
+   authenticate clients, and no brokers.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from palio.protocol.messages import Challenge, Hello, Welcome
 
 
 class PeerAuthentication:
-    """One greeting between this broker and another, on one connection."""
+    """One handshake between this broker and another, on one connection."""
 
     __slots__ = ("_core", "_hello", "_nonce", "_peer_nonce")
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        # The nonce of this end.
         self._nonce = ""
-        """Ours."""
         self._hello: Hello | None = None
         self._peer_nonce = ""
 
     @property
     def is_open(self) -> bool:
-        """True if the other end may call itself whatever it likes."""
+        """True if the other end may take any name."""
         return isinstance(self._core.authority, OpenAuthority)
 
-    # --- who dials ---
+    # --- the dialer ---
 
     def hello(self, session: str, received: int, *, seeks: bool) -> Hello:
-        """The first word."""
+        """Return the first message of a dialer."""
         core = self._core
         self._nonce = core.new_id()
         self._hello = Hello(
@@ -59,7 +59,7 @@ class PeerAuthentication:
             session,
             received,
             self._nonce,
-            # A gateway does not know yet on which side of it the other end is.
+            # A gateway does not know yet in which of its networks the other end is.
             routing="" if core.settings.outside else core.settings.routing,
             seeks=seeks,
             parents=core.settings.parents,
@@ -67,7 +67,7 @@ class PeerAuthentication:
         return self._hello
 
     def prove(self, challenge: Challenge) -> Hello:
-        """The same word again, with the proof that was asked for; once."""
+        """Return the `Hello` once more, with the proof that a challenge asks for; only once."""
         core, said = self._core, self._hello
         if said is None or not said.token or self._peer_nonce:
             raise IllegalMessage(challenge.name, "a Challenge that nothing asked for")
@@ -78,7 +78,7 @@ class PeerAuthentication:
         return msgspec.structs.replace(said, proof=core.identity.sign(text))
 
     def verify_welcome(self, welcome: Welcome) -> Principal:
-        """Identify the party that answered. `NotAuthenticated` if it does not prove itself."""
+        """Authenticate the broker that answered (`NotAuthenticated`)."""
         core = self._core
         if core.name == welcome.name:
             raise IllegalMessage(welcome.name, "it has the name of this broker")
@@ -90,10 +90,10 @@ class PeerAuthentication:
             core.authority.verified(welcome.token, text, welcome.proof, core.at)
         return principal
 
-    # --- who listens ---
+    # --- the listener ---
 
     def verify_hello(self, hello: Hello) -> Principal | Challenge:
-        """Identify the party that dialled, or ask for a proof. `NotAuthenticated` for no broker."""
+        """Authenticate the broker that dialed, or challenge it (`NotAuthenticated`)."""
         core = self._core
         if hello.name == core.name:
             raise IllegalMessage(hello.name, f"it is called {core.name!r}, as this broker is")
@@ -108,15 +108,15 @@ class PeerAuthentication:
         return principal
 
     def token_and_proof(self, dialer: str) -> tuple[str, bytes]:
-        """Return what this broker shows to one that has dialled it: token and proof."""
+        """Return what authenticates this broker to a dialer: its token and its proof."""
         core = self._core
         text = handshake_text(core.name, dialer, core.name, self._peer_nonce, self._nonce)
         return core.identity.token, core.identity.sign(text)
 
-    # --- both ---
+    # --- both ends ---
 
     def _authenticate(self, name: str, token: str) -> Principal:
-        """The broker that a token names, which has yet to prove that it has the key."""
+        """Return the broker that a token names. It has yet to prove that it has the key."""
         core = self._core
         if not self.is_open and not (token and core.identity.token):
             bare = name if core.identity.token else core.name

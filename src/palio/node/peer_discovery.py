@@ -1,24 +1,23 @@
-"""`PeerDiscovery`: dials other brokers when a neighbour is lost, so that the network is whole
-again.
+"""`PeerDiscovery`: dials other brokers when the link to a peer is lost, so that a partitioned
+network heals.
 
-It uses the facts of brokers: their addresses (`ADDRESS`), their neighbours (`LINKS`), and those of
-their links that a `PeerDiscovery` has made (`FOUND`).
+It uses facts of brokers: their addresses (`ADDRESS`), their links (`LINKS`), and those of their
+links that are fallback links (`FOUND`).
 
-1. A neighbour is missed once it has been gone for a `peer_heartbeat_s`. A broker that misses one
-   dials brokers that it cannot reach: first the neighbours of the missed one, then all others, at
-   last the missed one itself. Each broker has an order of its own, so that not all dial the same.
-2. Of brokers that reach each other and miss the same neighbour one begins. The others wait for some
+1. A peer is lost once it has been disconnected for a `peer_heartbeat_s`. A broker that lost one
+   dials brokers that it cannot reach: first the peers of the lost one, then all others, at last the
+   lost one itself. Each broker has an order of its own, so that not all dial the same.
+2. Of brokers that reach each other and lost the same peer, one begins. The others wait for some
    heartbeats.
-3. An announced address may be false. The broker that answers must have the expected name. Of
-   `CALLS` addresses at a time each is dialled `TRIES` times or for `CALL_HEARTBEATS`, then rests
-   for
+3. An announced address may be false, so the broker that answers must have the expected name. Of
+   `CALLS` addresses at a time each is dialed `TRIES` times or for `CALL_HEARTBEATS`, then rests for
    `REST_S`, and longer each time. After the first `FAST_CALLS` there is one a second.
 4. A broker accepts such a call only from one that it cannot reach itself, and at most
-   `MAX_ACCEPTED_CALLS` in a
-   heartbeat: all lost brokers dial the one that is back, though one link leads to all of them.
-5. A link that was found is a stand-in (a fallback link). Once no broker is missed, it ends if its
-   other end can be reached without it (`palio.node.link_drain`). Where several stand in for each
-   other, they end in an order that all brokers agree on.
+   `MAX_ACCEPTED_CALLS` in a heartbeat: all lost brokers dial the one that is back, though one link
+   leads to all of them.
+5. A link made by discovery is a fallback link. Once no peer is lost, it ends if its other end is
+   reachable without it (`palio.node.link_drain`). Where several fallback links replace each other,
+   they end in an order on which all brokers agree.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ from palio.routing.algorithms import GraphKind
 from palio.routing.trees import edge_of
 
 CALLS: Final = 2
-"""Addresses that are dialled at a time, until one answers."""
+"""Addresses that are dialed at a time, until one answers."""
 
 TRIES: Final = 3
-"""Attempts at an address before others have their turn..."""
+"""Attempts at an address before another one has its turn..."""
 
 CALL_HEARTBEATS: Final = 5
 """...or this number of heartbeats, if it accepts connections and sends nothing."""
 
 REST_S: Final = 2.0
-"""Seconds for which it is not dialled then, and twice as long each time..."""
+"""Seconds before it is dialed once more, and twice as long each time..."""
 
 MAX_REST_S: Final = 60.0
 """...up to this: a broker that is gone for good costs others little."""
 
 FAST_CALLS: Final = 10
-"""Addresses that are dialled without a pause: more of them may have been made up."""
+"""Addresses that are dialed without a pause: more of them may be forged."""
 
 PACE_S: Final = 1.0
 """Seconds between two of those after them."""
@@ -69,15 +68,15 @@ MAX_ACCEPTED_CALLS: Final = 3
 """Calls of other brokers' `PeerDiscovery` that a broker accepts in a heartbeat."""
 
 MAX_WAIT_HEARTBEATS: Final = 10
-"""Heartbeats that a broker waits for others that miss the same neighbour and may find it a way."""
+"""Heartbeats that a broker waits for others that lost the same peer and may reconnect it first."""
 
 STABLE_HEARTBEATS: Final = 3
-"""Heartbeats for which no broker was missed before a stand-in ends."""
+"""Heartbeats without a lost peer, before a fallback link ends."""
 
 CHECKS_PER_HEARTBEAT: Final = 5
 
 MAX_LOST_CONSIDERED: Final = 3
-"""Of many neighbours that are lost at once, those that are considered."""
+"""Of many peers that are lost at once, those considered for the order of rule 2."""
 
 _NO_REST: Final = (0.0, 0.0)
 
@@ -86,7 +85,7 @@ MAX_CANDIDATES: Final = 50
 
 
 class _Call:
-    """A broker that is dialled."""
+    """A broker that is being dialed."""
 
     __slots__ = ("is_up", "name", "since", "tries", "url")
 
@@ -99,7 +98,7 @@ class _Call:
 
 
 class PeerDiscovery:
-    """Finds ways to the brokers that one broker has lost."""
+    """Reconnects one broker to those that it has lost."""
 
     def __init__(self, core: Core, links: Links, link_drain: LinkDrain) -> None:
         self._core = core
@@ -113,30 +112,30 @@ class PeerDiscovery:
             and settings.graph_with("") is GraphKind.GRAPH
         )
         self.kept = {str(parse_address(url)) for url in settings.peers}
-        """Addresses that are dialled whether or not a broker is missed."""
+        """Addresses that are dialed whether or not a peer is lost."""
         self.blocked_peers: dict[str, None] = {}
-        """Brokers that this one must not be linked to."""
+        """Brokers that must not be linked to this one."""
+        # By peer, connected or lost: whether its link is a fallback link.
         self._is_fallback: dict[str, bool] = {}
-        """By neighbour that this broker has or had, true if the link to it is a stand-in."""
+        # By peer that is not connected, the time since when.
         self._down_since: dict[str, float] = {}
-        """By neighbour that is not connected, the time since when."""
+        # By name, brokers that are being dialed.
         self._calls: dict[str, _Call] = {}
-        """By name, brokers that are dialled."""
+        # By broker that is not dialed for a while, the end of that time, and its length.
         self._rests: dict[str, tuple[float, float]] = {}
-        """By broker that is not dialled for a while, the end of that time, and its length."""
+        # The times at which this broker accepted calls of others.
         self._accepted_at: deque[float] = deque(maxlen=MAX_ACCEPTED_CALLS)
-        """The times at which this broker accepted calls of others."""
+        # The fallback link that this broker is draining, if any. It stays if a peer is lost.
         self._spare = ""
-        """The stand-in that this broker is about to end, if any: it stays if a broker is missed."""
         self._alone_since = 0.0
         self._healthy_since = 0.0
+        # Calls since a peer was lost.
         self._call_count = 0
-        """Calls since a broker was missed."""
         self._next_call_at = 0.0
         self._next_check_at = 0.0
         self._reached_key: object = None
+        # The brokers that can be reached, for that version of the links.
         self._reached_cache: Collection[str] = ()
-        """The brokers that can be reached, for that state of the links."""
 
     @property
     def wake_at(self) -> float:
@@ -146,11 +145,11 @@ class PeerDiscovery:
 
     @property
     def urls(self) -> list[str]:
-        """The addresses that are dialled to find a broker."""
+        """The addresses that are dialed to replace a lost link."""
         return [call.url for call in self._calls.values()]
 
     def seeks(self, url: str) -> bool:
-        """Return whether an address is dialled only because a broker is missed."""
+        """Return whether an address is dialed only because a peer is lost."""
         return url not in self.kept and url in self.urls
 
     def begin(self) -> None:
@@ -168,7 +167,7 @@ class PeerDiscovery:
             del self.blocked_peers[next(iter(self.blocked_peers))]
 
     def forget(self, name: str) -> None:
-        """Miss a neighbour no longer: the link to it was ended on purpose."""
+        """Forget a peer whose link was ended on purpose, so that it is not lost."""
         self._is_fallback.pop(name, None)
         self._down_since.pop(name, None)
 
@@ -265,7 +264,7 @@ class PeerDiscovery:
                 call.tries = 0
                 if not was_up:
                     self._core.report("info", "found", broker=call.name, url=call.url)
-            elif state is not None:  # it has dialled this broker meanwhile
+            elif state is not None:  # that broker has dialed this one meanwhile
                 self._end(call)
             elif was_up:
                 call.since = now
@@ -273,11 +272,11 @@ class PeerDiscovery:
                 self._give_up(call)
 
     def _update_down(self, up: Collection[str]) -> None:
-        """Update which neighbours are stand-ins, and which are missed."""
+        """Update which links are fallback links, and which peers are down."""
         cluster_state, now = self._cluster_state, self._core.at.now
         for name in up:
-            # A broker that dials this one by its configuration may be found first. The configured
-            # link replaces the one that was found, and is no stand-in.
+            # Discovery may link a broker that then dials this one by its configuration. The
+            # configured link replaces the fallback link, and is none.
             found_us = self._core.name in cluster_state.links(name, FOUND)
             self._is_fallback[name] = found_us or self._is_found(name)
             self._down_since.pop(name, None)
@@ -287,12 +286,12 @@ class PeerDiscovery:
             neighbour = self._core.neighbours.get(name)
             if neighbour is None:
                 self._down_since.setdefault(name, now)
-            elif name not in up:  # it may have been connected since the last check
+            elif name not in up:  # it may have been up since the last check
                 self._down_since[name] = neighbour.away_since
 
     def _lost(self, up: Collection[str]) -> list[str] | None:
-        """Return the neighbours that were missed for a heartbeat; None if there is no need to dial
-        anyone. The list is empty if this broker has no link, and has lost none that it remembers.
+        """Return the peers that are lost; None if there is no need to dial any broker. The list is
+        empty if this broker has no link, and has lost none that it remembers.
         """
         now, beat = self._core.at.now, self._heartbeat_s
         if up or len(self._cluster_state.brokers) < 2:
@@ -329,17 +328,17 @@ class PeerDiscovery:
             self._core.report(level, "peer_discovery", broker=name, url=str(address), missed=missed)
 
     def _is_replaced(self, name: str, up: list[str]) -> bool:
-        """Return whether a neighbour that is missed, and can be reached, need not be linked again:
-        its link was a stand-in, or it is reached without one of our stand-ins. The other end may
-        have ended a stand-in of its own that was not announced here.
+        """Return whether a lost peer, which can be reached, need not be linked again: its link was
+        a fallback link, or it is reached without one of the own ones. The other end may have ended
+        a fallback link that it had not announced here.
         """
         fallbacks = [neighbour for neighbour in self._own_fallbacks if neighbour in up]
         if self._is_fallback[name] or not fallbacks:
             return self._is_fallback[name]
         if self._core.at.now - self._down_since[name] <= self._stable_s:
             return False
-        # If it is reached without any one of ours, then without the one that ends first. To miss
-        # it would keep that stand-in for ever.
+        # If it is reached without any own fallback link, then without the one that ends first.
+        # Counting the peer as lost would keep that link for ever.
         first = max(fallbacks, key=partial(edge_of, self._core.name))
         return name in self._reached_without(first, up)
 
@@ -350,12 +349,12 @@ class PeerDiscovery:
         return self._reached_cache
 
     def _must_yield(self, lost: list[str], reached: Collection[str]) -> bool:
-        """Return whether another broker that misses the same neighbour is still to dial first."""
+        """Return whether another broker that lost the same peer is still to dial first."""
         now, beat = self._core.at.now, self._heartbeat_s
         start_times = []
         for name in lost[:MAX_LOST_CONSIDERED]:
-            # The neighbours of a lost broker draw lots, each waiting a heartbeat longer than the
-            # one before it: mostly the first has found a way by the time of the second.
+            # The peers of a lost broker draw lots, each waiting a heartbeat longer than the one
+            # before it: mostly the first has reconnected by the time of the second.
             own_lot = _lot(name, self._core.name)
             rivals = (broker for broker in self._cluster_state.links(name) if broker in reached)
             rank = sum(_lot(name, rival) < own_lot for rival in rivals)
@@ -400,10 +399,10 @@ class PeerDiscovery:
         is_stripped = own is not None and own.is_secure and not address.is_secure
         return None if is_stripped else address
 
-    # --- links that were found ---
+    # --- fallback links ---
 
     def _end_fallback(self, up: list[str]) -> None:
-        """End a stand-in that is needed no longer, if there is one."""
+        """Drain a fallback link that is needed no longer, if there is one."""
         fallbacks = self._own_fallbacks
         if not fallbacks or self._core.at.now - self._healthy_since < self._stable_s:
             return
@@ -418,7 +417,7 @@ class PeerDiscovery:
 
     @property
     def _own_fallbacks(self) -> list[str]:
-        """The neighbours that this broker has found, by links that are stand-ins."""
+        """The peers that this broker has dialed for fallback links."""
         return [
             name
             for name, is_fallback in self._is_fallback.items()
@@ -439,9 +438,9 @@ class PeerDiscovery:
         return STABLE_HEARTBEATS * self._heartbeat_s
 
     def _reached_without(self, name: str, up: list[str]) -> Collection[str]:
-        """Return the brokers that can be reached without one stand-in, and without those that come
-        before it in the order of all links. So of a circle of stand-ins only one ends: two brokers
-        that decide at once, each by itself, do not cut the network.
+        """Return the brokers that can be reached without one fallback link, and without those
+        before it in the order of all links. So of a circle of fallback links only one ends: two
+        brokers that decide at once, each by itself, do not partition the network.
         """
         first = edge_of(self._core.name, name)
 
@@ -457,7 +456,7 @@ class PeerDiscovery:
         return ShortestPaths(self._core.name, own, links).hops
 
     def _lasting_links(self, broker: str) -> tuple[str, ...]:
-        """Return the neighbours of a broker by links that are no stand-ins."""
+        """Return the peers of a broker by links that are no fallback links."""
         cluster_state = self._cluster_state
         found = cluster_state.links(broker, FOUND)
         return tuple(
@@ -475,9 +474,9 @@ class PeerDiscovery:
         self._core.report("info", "given_back", broker=name)
 
     def _announce_found(self) -> None:
-        """Announce to all brokers which links of this one are stand-ins that it has found."""
+        """Announce which links of this broker are fallback links that it has dialed."""
         before = self._cluster_state.links(self._core.name, FOUND)
-        # One that is missed stays announced: it is perhaps back before any broker acts on it.
+        # A link that is down stays announced: it may be up before any broker acts on that.
         found = [
             name
             for name, is_fallback in self._is_fallback.items()
@@ -487,11 +486,11 @@ class PeerDiscovery:
         self._cluster_state.announce_links(FOUND, tuple(sorted(found)))
 
     def _is_found(self, name: str) -> bool:
-        """Return whether the link to a neighbour was found by this broker, and is up."""
+        """Return whether this broker has dialed a peer for a fallback link, and it is up."""
         call = self._calls.get(name)
         return call is not None and call.is_up
 
 
 def _lot(one: str, other: str) -> bytes:
-    """Return a key by which each broker orders all others differently, and the same each time."""
+    """Return a key by which each broker orders all others differently, and always the same."""
     return blake2b(f"{len(one)} {one} {other}".encode(), digest_size=8).digest()

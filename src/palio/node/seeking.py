@@ -1,7 +1,7 @@
-"""`Seeking`: does anybody offer what a filter wants?
+"""`Seeking`: finds out whether any publisher advertises events that a filter matches.
 
-The broker that is asked answers from the advertisements that it has. By some algorithms those are
-not all (`Router.sources`), and it asks the broker above, which may ask further.
+The broker that is asked answers from its advertisements. With some algorithms it has not all of
+them (`Router.sources`); then it asks the broker above, which may ask further.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from palio.routing.protocol import Peer
 
 
 class _Open(NamedTuple):
-    """A question that a neighbour has yet to answer."""
+    """A query that a peer has yet to answer."""
 
     asker: Session | Neighbour
     id: int
@@ -29,9 +29,7 @@ class _Open(NamedTuple):
 
 
 class Seeking:
-    """The questions of one broker that are open. Where nobody answers, there may be a
-    source.
-    """
+    """The open queries of one broker. Without an answer it assumes that there is a source."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -39,37 +37,37 @@ class Seeking:
         self._next = 1
 
     def query(self, session: Session, id: int, about: Mapping[str, Any]) -> None:
-        """A client asks: of a filter with its values, as far as it may receive that."""
+        """Serve a client's query: a filter with its values, narrowed to the client's grant."""
         if not self._core.router.takes_advertisements:
             raise NotSupported(
                 "by this broker's routing nobody says what will be published, so that nobody "
                 "knows whether there is a source"
             )
-        what, values = parse(str(about.get("filter"))), about.get("values")
-        if not isinstance(what, Filter) or not isinstance(values, Mapping):
+        filter, values = parse(str(about.get("filter"))), about.get("values")
+        if not isinstance(filter, Filter) or not isinstance(values, Mapping):
             raise InvalidInput("sources are sought for a filter, with the values of its parameters")
-        self._seek(session, id, narrow(what, values, session.principal).bind(values))
+        self._seek(session, id, narrow(filter, values, session.principal).bind(values))
 
     def receive_seek(self, neighbour: Neighbour, message: Seek) -> None:
-        """A neighbour asks, as far as it may receive that."""
+        """Serve a peer's query, narrowed to the peer's grant."""
         if message.filter.variables:
             raise IllegalMessage(neighbour.name, "a Seek with a parameter that has no value")
         try:
             narrowed = narrow(message.filter, {}, neighbour.principal)
-        except PalioError as error:  # it may receive nothing of it, or that is too long to say
+        except PalioError as error:  # nothing of it is granted, or it is too long when narrowed
             is_possible = not isinstance(error, NotPermitted)
             neighbour.say(self._core.out, Sought(message.id, is_possible))
         else:
             self._seek(neighbour, message.id, narrowed)
 
     def receive_sought(self, neighbour: Neighbour, message: Sought) -> None:
-        """A neighbour answers."""
-        known = self._open.get(message.id)
-        if known is not None and known.asked == neighbour.name:
+        """Handle a peer's answer."""
+        query = self._open.get(message.id)
+        if query is not None and query.asked == neighbour.name:
             self._answer(message.id, has_source=message.has_source)
 
     def peer_down(self, neighbour: Neighbour) -> None:
-        """A neighbour is gone, and answers nothing."""
+        """Answer the queries that a lost peer had yet to answer."""
         for mine in [mine for mine, each in self._open.items() if each.asked == neighbour.name]:
             self._answer(mine, has_source=True)
 
@@ -78,13 +76,13 @@ class Seeking:
         self._next += 1
         if len(self._open) >= MAX_PROBES:
             self._answer(next(iter(self._open)), has_source=True)
-        found = core.router.sources(filter)
-        above = core.neighbours.get(found.name) if isinstance(found, Peer) else None
+        sources = core.router.sources(filter)
+        above = core.neighbours.get(sources.name) if isinstance(sources, Peer) else None
         self._open[mine] = _Open(asker, id, "" if above is None else above.name)
         if above is not None and above is not asker:
             above.say(core.out, Seek(mine, filter))
         else:
-            self._answer(mine, has_source=found is True)
+            self._answer(mine, has_source=sources is True)
 
     def _answer(self, mine: int, *, has_source: bool) -> None:
         asker, id, _ = self._open.pop(mine)
