@@ -22,8 +22,8 @@ from tests.campaign.plays import SETTINGS
 def fed(*seconds: float) -> RoundTrips:
     trips, now = RoundTrips(), 0.0
     for each in seconds:
-        assert trips.ask(1, now, every_s=1.0)
-        assert trips.answered(1, now + each)
+        assert trips.start(1, now, every_s=1.0)
+        assert trips.finish(1, now + each)
         now += 10.0
     return trips
 
@@ -56,26 +56,26 @@ def test_a_broker_that_is_busy_for_a_while_is_no_farther() -> None:
 
 def test_answers_that_nobody_asked_for_count_for_nothing() -> None:
     trips = RoundTrips()
-    assert not trips.answered(1, 5.0)
-    assert trips.ask(1, 5.0, every_s=1.0)
-    assert not trips.ask(1, 9.0, every_s=1.0)  # it has not answered
-    assert not trips.answered(2, 9.0)
-    assert trips.ask(2, 9.0, every_s=1.0)  # on a new connection
-    assert not trips.answered(1, 9.5)
-    assert trips.answered(2, 9.5)
-    assert not trips.answered(2, 9.6)
+    assert not trips.finish(1, 5.0)
+    assert trips.start(1, 5.0, every_s=1.0)
+    assert not trips.start(1, 9.0, every_s=1.0)  # it has not answered
+    assert not trips.finish(2, 9.0)
+    assert trips.start(2, 9.0, every_s=1.0)  # on a new connection
+    assert not trips.finish(1, 9.5)
+    assert trips.finish(2, 9.5)
+    assert not trips.finish(2, 9.6)
 
 
 def test_a_neighbour_that_is_silent_is_asked_sooner_and_no_answer_counts_sooner() -> None:
     trips = fed(*[0.1] * FIRST_SAMPLES)
-    assert not trips.ask(1, 20.5, every_s=5.0)
+    assert not trips.start(1, 20.5, every_s=5.0)
     for now in range(21, 21 + SAMPLES - 1):
-        assert trips.ask(1, now, every_s=SAMPLES, is_silent=True)
-        assert not trips.ask(1, now + 0.5, every_s=5.0, is_silent=True)  # it was asked
-        assert not trips.answered(1, now + 0.9)
+        assert trips.start(1, now, every_s=SAMPLES, is_silent=True)
+        assert not trips.start(1, now + 0.5, every_s=5.0, is_silent=True)  # it was asked
+        assert not trips.finish(1, now + 0.9)
     assert trips.link_cost == 10
-    assert trips.ask(1, 26.0, every_s=5.0)
-    assert trips.answered(1, 26.9)
+    assert trips.start(1, 26.0, every_s=5.0)
+    assert trips.finish(1, 26.9)
 
 
 def test_brokers_measure_and_the_tree_goes_round_a_slow_link() -> None:

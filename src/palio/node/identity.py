@@ -1,7 +1,7 @@
 """`Identity`: a broker's token and signatures, and the texts that it signs.
 
-A token that is bound to a broker's key is like a certificate: it is public, and useless without the
-key. So a broker shows it, and signs for each handshake a text with the other end's fresh nonce. The
+A token that is bound to a broker's key is like a certificate: public, and useless without the key.
+So a broker sends it, and signs for each handshake a text with the other end's fresh nonce. The
 server has the keys and makes the signatures; a node has only this interface.
 """
 
@@ -19,10 +19,10 @@ class Identity(Protocol):
 
     @property
     def token(self) -> str:
-        """The token that the broker shows; empty if it has none."""
+        """The token that the broker sends; empty if it has none."""
 
     def sign(self, data: bytes) -> bytes:
-        """Sign a text, so that `Authority.verified` knows that this broker has the key."""
+        """Sign a text, so that `Authority.verified` accepts that this broker has the key."""
 
 
 class Nobody:
@@ -43,7 +43,8 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 def handshake_text(
     signer: str, dialer: str, listener: str, dialer_nonce: str, listener_nonce: str
 ) -> bytes:
-    """Return a text that proves, once signed, that `signer`, one of the two, has its key.
+    """Return a text that proves, once signed, that `signer`, one of the two brokers, has
+    its key.
 
     >>> handshake_text("a", "a", "b", "1", "2") == handshake_text("b", "a", "b", "1", "2")
     False

@@ -1,8 +1,8 @@
-"""`Participants`: who takes part in flows, as brokers say in facts.
+"""`Participants`: the brokers that take part in multicast flows, by their facts.
 
-Such a fact (`PART`) has the incarnation of the broker in `claimed_us`, and as its text two plans
-by their ids, 0 for none: that whose groups it has joined, and that by which it sends. An empty
-text says that it takes part no longer.
+Such a fact (`PART`) has the broker's incarnation in `claimed_us`. Its text is two plans by their
+ids, 0 for none: that whose groups the broker has joined, and that by which it sends. An empty text
+ends the participation.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Participant(NamedTuple):
 
     incarnation: int
     joined: tuple[int, ...]
-    """The plan whose groups it has joined, and before it that which it may not have left yet."""
+    """The plan whose groups it has joined, preceded by one that it may not have left yet."""
     used: int
     """The plan by which it sends."""
 
 
 def text_of(joined: int, used: int) -> str:
-    """A broker's statement under `PART`.
+    """Return a broker's statement under `PART`.
 
     >>> text_of(7, 0)
     '7 0'
@@ -35,7 +35,7 @@ def text_of(joined: int, used: int) -> str:
 
 
 class Participants(dict[str, Participant]):
-    """Those that are known, by name.
+    """The participating brokers, by name.
 
     >>> known = Participants()
     >>> known.learn([Fact("b2", 1, PART, filter="7 0", claimed_us=5)])
@@ -47,20 +47,20 @@ class Participants(dict[str, Participant]):
     """
 
     def learn(self, facts: Iterable[Fact]) -> list[str]:
-        """Facts are new: whom they concern."""
-        concerned: dict[str, None] = {}
+        """Apply new facts; return the brokers that they are about."""
+        origins: dict[str, None] = {}
         for fact in facts:
             if fact.subject == PART:
-                concerned[fact.origin] = None
+                origins[fact.origin] = None
                 self._learn(fact)
-        return list(concerned)
+        return list(origins)
 
     def _learn(self, fact: Fact) -> None:
         before = self.pop(fact.origin, None)
-        said = _read(fact.filter)
-        if said is None:
+        numbers = _read(fact.filter)
+        if numbers is None:
             return
-        joined, used = said
+        joined, used = numbers
         is_same = before is not None and before.incarnation == fact.claimed_us and before.joined
         earlier = before.joined[-1] if before is not None and is_same else joined
         plans = tuple(dict.fromkeys(each for each in (earlier, joined) if each))
@@ -68,7 +68,7 @@ class Participants(dict[str, Participant]):
 
 
 def _read(text: str) -> tuple[int, int] | None:
-    """Two numbers, or None for what is neither."""
+    """Return the two numbers of a statement; None if it is malformed."""
     parts = text.split(" ")
     if len(parts) != 2 or not all(each.isascii() and each.isdecimal() for each in parts):
         return None

@@ -174,14 +174,14 @@ class Peers:
         """
         core, link = self._core, neighbour.link
         trips, every_s = self._round_trips[neighbour.name], core.settings.heartbeat_s
-        if link is not None and trips.ask(link, core.at.now, every_s, is_silent=is_silent):
+        if link is not None and trips.start(link, core.at.now, every_s, is_silent=is_silent):
             core.out.append(Send(link, Ping()))
 
     def measured(self, link: int, neighbour: Neighbour) -> None:
         """Take a round trip from a neighbour's answer. Only the first cost is reported at once."""
         trips = self._round_trips[neighbour.name]
         is_news = trips.link_cost == UNMEASURED
-        if not trips.answered(link, self._core.at.now):
+        if not trips.finish(link, self._core.at.now):
             return
         if is_news:
             self._apply_link_cost(neighbour)

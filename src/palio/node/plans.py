@@ -1,9 +1,10 @@
-"""`Plans`: which plan of multicast groups a network uses, out of what its brokers have stated.
+"""`Plans`: selects the plan of multicast groups that a network uses, among those that brokers
+state.
 
-Whoever applies a plan does it at some broker, which states it in a fact (`PLAN`). Of what all
-brokers have stated the newest counts: that of the latest epoch, and of two at the same time that of
-the broker whose name is later. Brokers that are retired have stated nothing. An empty text says
-that there is no plan, and so does one that cannot be read: then all brokers use links.
+An operator applies a plan at some broker, which states it in a fact (`PLAN`). Of all stated plans
+that of the latest epoch counts; of two with the same epoch, that of the broker with the greater
+name. Plans of removed brokers do not count. An empty text withdraws the plan, and so does an
+unreadable one: then all brokers use links.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from palio.node.cluster_state import ClusterState
 from palio.node.fact_verifier import PLAN, REMOVED
 from palio.protocol.messages import Fact
 
+# So that it is at most `MAX_NUMBER`.
 _ID_BITS: Final = 62
-"""So that it is a `MAX_NUMBER` at most."""
 
 
 class NetworkPlan(NamedTuple):
     """A plan that a network uses."""
 
     id: int
-    """Return the name that datagrams use for it: two plans have different ones, even if two brokers
-    stated the same groups at the same time."""
+    """The name of the plan in datagrams: two plans differ in it, even if two brokers stated the
+    same groups at the same time."""
     epoch_us: int
     """When it was applied, above all epochs before it."""
     origin: str
@@ -37,7 +38,7 @@ class NetworkPlan(NamedTuple):
 
 
 class Plans:
-    """The plan that counts, as one broker knows it.
+    """The plan that one broker uses, by the facts that it has.
 
     >>> from palio.multicast.listed import flooding
     >>> from palio.multicast.documents import pack
@@ -52,27 +53,27 @@ class Plans:
 
     def __init__(self, cluster_state: ClusterState) -> None:
         self._cluster_state = cluster_state
+        # The brokers that have stated plans.
         self._origins: dict[str, None] = {}
-        """The brokers that have stated plans."""
         self._id = 0
+        # The last text that was parsed, and its plan.
         self._last: tuple[str, GroupPlan] | None = None
-        """The plan that was read last."""
         self.current: NetworkPlan | None = None
         self.stated: Fact | None = None
-        """The fact that counts, even if it says that there is no plan."""
+        """The fact that counts, even if it withdraws the plan."""
         self.problem = ""
-        """Why the plan that it states is not used."""
+        """Why the stated plan is not used; empty if it is."""
         self.learn(cluster_state.facts())
 
     def learn(self, facts: Iterable[Fact]) -> bool:
-        """Facts are new: whether another plan counts now."""
-        concerned = False
+        """Apply new facts; return whether another plan counts now."""
+        is_affected = False
         for fact in facts:
             if fact.subject == PLAN:
                 self._origins[fact.origin] = None
-                concerned = True
-            concerned = concerned or fact.subject.startswith(REMOVED)
-        if not concerned:
+                is_affected = True
+            is_affected = is_affected or fact.subject.startswith(REMOVED)
+        if not is_affected:
             return False
         self.stated = self._newest()
         id = 0 if self.stated is None else epoch_id(self.stated)
@@ -83,21 +84,21 @@ class Plans:
         return True
 
     def read(self, text: str) -> GroupPlan:
-        """The plan that a text stands for. Who applies one has it read, and then it counts: it is
-        remembered, as it may take 25 ms.
+        """Return the plan of a text. The last one is cached: a plan that is applied is read first
+        and counts next, and reading may take 25 ms.
         """
         if self._last is None or self._last[0] != text:
             self._last = text, unpack(text)
         return self._last[1]
 
     def next_epoch(self, wall_us: int) -> int:
-        """The epoch of a plan that is applied now."""
+        """Return the epoch of a plan that is applied now."""
         return wall_us if self.stated is None else max(wall_us, self.stated.claimed_us + 1)
 
     def _newest(self) -> Fact | None:
-        known = (self._cluster_state.fact(origin, PLAN) for origin in self._origins)
+        plans = (self._cluster_state.fact(origin, PLAN) for origin in self._origins)
         return max(
-            (fact for fact in known if fact is not None),
+            (fact for fact in plans if fact is not None),
             key=lambda fact: (fact.claimed_us, fact.origin),
             default=None,
         )
@@ -115,7 +116,7 @@ class Plans:
 
 
 def epoch_id(fact: Fact) -> int:
-    """The id of the plan that a fact states: never 0.
+    """Return the id of the plan that a fact states: never 0.
 
     >>> one = epoch_id(Fact("b1", 1, PLAN, filter="x", claimed_us=7))
     >>> one == epoch_id(Fact("b1", 2, PLAN, filter="x", claimed_us=7))
@@ -124,5 +125,5 @@ def epoch_id(fact: Fact) -> int:
     False
     """
     text = f"{fact.claimed_us} {len(fact.origin)} {fact.origin} {fact.filter}"
-    found = blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(found, "little") % (1 << _ID_BITS) or 1
+    digest = blake2b(text.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % (1 << _ID_BITS) or 1

@@ -1,5 +1,5 @@
-"""`RateLimitedLog`: what others do that they may not, and what a disk refuses, logged without
-filling their log.
+"""`RateLimitedLog`: logs violations by others, and refusals of the disk, without filling
+the log.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 LOG_INTERVAL_S: Final = 10.0
-"""Of one kind and one source, one line is logged at once and then one in so many seconds."""
+"""Of one kind and one source, the first is logged at once, and then one line in so many seconds."""
 
 
 class _Kind:
@@ -20,7 +20,7 @@ class _Kind:
 
 
 class RateLimitedLog:
-    """Counts by kind and source: the first is told at once, the others together.
+    """Counts by kind and source: the first is logged at once, the others together.
 
     >>> rate_limited_log = RateLimitedLog()
     >>> rate_limited_log.note("fact_refused", "mallory", 1, 0.0, origin="north")
@@ -33,13 +33,13 @@ class RateLimitedLog:
 
     def __init__(self) -> None:
         self.totals: dict[str, int] = {}
-        """How many there were of each kind."""
+        """By kind, the count since the start."""
         self._kinds: dict[tuple[str, str], _Kind] = {}
 
     def note(
         self, event: str, source: str, count: int, now: float, **details: object
     ) -> dict[str, Any] | None:
-        """Count something; what to report now, if anything."""
+        """Count an event; return the details to log now, if any."""
         self.totals[event] = self.totals.get(event, 0) + count
         kind = self._kinds.get((event, source))
         if kind is None:
@@ -50,19 +50,19 @@ class RateLimitedLog:
         return None
 
     def due(self, now: float) -> list[tuple[str, dict[str, Any]]]:
-        """Return what came since the last line, with the newest details."""
-        told = []
+        """Return the lines that are due, each with the newest details."""
+        lines = []
         for (event, source), kind in list(self._kinds.items()):
             if now - kind.logged_at < LOG_INTERVAL_S:
                 continue
             if not kind.count:
                 del self._kinds[event, source]
                 continue
-            told.append((event, {**_named(source), "count": kind.count, **kind.details}))
+            lines.append((event, {**_named(source), "count": kind.count, **kind.details}))
             kind.logged_at, kind.count = now, 0
-        return told
+        return lines
 
 
 def _named(source: str) -> dict[str, str]:
-    """Whose fault it is; nobody's, if it is this broker's own."""
+    """Return the source of an event; nothing if it is this broker itself."""
     return {"neighbour": source} if source else {}

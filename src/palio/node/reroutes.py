@@ -1,9 +1,10 @@
-"""`Reroutes`: events for a neighbour to which the link broke, rerouted over other brokers.
+"""`Reroutes`: sends events for a peer whose link broke over other brokers.
 
-When the session with a neighbour ends, some events may not have reached it, and more come for it
-until the tree of the graph does without the link (`General.parted`). While another path is known,
-each is sent there by itself. Its target handles it as if it had come over the link, and drops
-duplicates by their numbers. A broker that has restarted does not know the session, and drops all.
+When the session with a peer ends, some events may not have reached it. More events come for it
+until the tree of the graph does without the link (`General.parted`). While another path exists,
+each of these is sent there by itself. Its target handles it as if it had come over the link, and
+drops duplicates by their numbers. A target that has restarted does not know the session, and drops
+all.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ class Reroutes:
     def __init__(self, core: Core, arrived: Callable[[Peer, Parcel, bool], None]) -> None:
         self._core = core
         self._arrived = arrived
+        # By peer, its last session that has ended.
         self._parted: dict[str, _Parted] = {}
-        """The last session that has ended, by neighbour."""
         self.pending: deque[tuple[str, Forward]] = deque()
-        """Messages to be rerouted, with the neighbour that each is for."""
+        """Messages to be rerouted, with the peer that each is for."""
 
-    def part(self, neighbour: Neighbour, unseen: Iterable[Forward]) -> None:
-        """Reroute events that a neighbour may not have seen, whose session has ended."""
+    def part(self, neighbour: Neighbour, unacked: Iterable[Forward]) -> None:
+        """Reroute the unacknowledged events of a peer whose session has ended."""
         name = neighbour.name
         self._parted.pop(name, None)
         self._parted[name] = _Parted(neighbour.id, neighbour.principal)
@@ -49,12 +50,12 @@ class Reroutes:
         if self._core.router.has_alternate_path(neighbour.peer):
             self.pending += (
                 (name, message)
-                for message in unseen
+                for message in unacked
                 if message.detour is None and message.addressed is None
             )
 
     def add(self, name: str, message: Forward) -> None:
-        """Reroute one more event for a neighbour, behind those that wait."""
+        """Reroute one more event for a peer, behind those that are pending."""
         if name in self._parted:
             self._core.has_follow_up = True
             self.pending.append((name, message))
@@ -85,15 +86,15 @@ class Reroutes:
             self._arrived(own, parcel, durable)
 
     def _peer_of(self, session: str) -> str | None:
-        """Return the neighbour of a session, which may not have ended yet at this end."""
+        """Return the peer of a session, which may not have ended yet at this end."""
         neighbours = self._core.neighbours.values()
         unlinked = (each.name for each in neighbours if each.id == session and each.link is None)
         ended = (name for name, each in self._parted.items() if each.session == session)
         return next(chain(unlinked, ended), None)
 
     def _send(self, parcel: Parcel, detour: Detour, *, durable: bool) -> None:
-        """Send events to the next broker on the path, as far as it may receive them. The end of
-        the session has already reported that some may be lost.
+        """Send events to the next broker on the path, those that it may receive. The end of the
+        session has already been reported as a loss.
         """
         core = self._core
         neighbour = core.neighbours.get(detour.path[0]) if detour.path else None

@@ -24,13 +24,13 @@ UNIT_S: Final = 0.01
 
 
 class RoundTrips:
-    """Those of one neighbour, whatever connection it is on.
+    """The round trips to one peer, over any of its connections.
 
     >>> trips = RoundTrips()
     >>> for sent in (0.0, 1.0, 2.0):
-    ...     assert trips.ask(1, sent, every_s=5.0)
-    ...     assert trips.answered(1, sent + 0.042)
-    >>> trips.link_cost, trips.ask(1, 2.1, every_s=5.0), trips.ask(1, 8.0, every_s=5.0)
+    ...     assert trips.start(1, sent, every_s=5.0)
+    ...     assert trips.finish(1, sent + 0.042)
+    >>> trips.link_cost, trips.start(1, 2.1, every_s=5.0), trips.start(1, 8.0, every_s=5.0)
     (5, False, True)
     """
 
@@ -38,12 +38,12 @@ class RoundTrips:
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=SAMPLES)
+        # When the last ping was sent whose round trip counts.
         self._last: float | None = None
-        """When one was asked last whose answer counts."""
         self._asked = 0.0
         self._counts = False
+        # The connection on which a ping is unanswered; -1 if there is none.
         self._link = -1
-        """The connection on which a question is open; -1 if none is."""
 
     @property
     def link_cost(self) -> int:
@@ -52,11 +52,11 @@ class RoundTrips:
             return UNMEASURED
         return min(max(1, ceil(min(self._seconds) / UNIT_S)), MAX_USABLE_COST)
 
-    def ask(self, link: int, now: float, every_s: float, *, is_silent: bool = False) -> bool:
-        """Return whether to ask on a connection now. Of one that broke no answer comes.
+    def start(self, link: int, now: float, every_s: float, *, is_silent: bool = False) -> bool:
+        """Return whether to ping on a connection now. On one that broke no answer comes.
 
-        One that is silent is asked sooner, but no answer counts sooner: a broker that is busy for a
-        moment is no farther.
+        An idle peer is pinged sooner, but its round trip does not count sooner: a broker that is
+        busy for a moment is no farther.
         """
         is_early = len(self._seconds) >= FIRST_SAMPLES and (
             self._last is not None and now - self._last < every_s
@@ -68,8 +68,8 @@ class RoundTrips:
             self._last = now
         return True
 
-    def answered(self, link: int, now: float) -> bool:
-        """An answer has come; whether it is one that counts."""
+    def finish(self, link: int, now: float) -> bool:
+        """Note the answer to a ping; return whether its round trip counts."""
         if link != self._link:
             return False
         self._link = -1

@@ -1,4 +1,4 @@
-"""Settings of a node, with the limits of the house as defaults."""
+"""Settings of a node, with the limits of this package as defaults."""
 
 from __future__ import annotations
 
@@ -26,26 +26,25 @@ class Outside(msgspec.Struct, frozen=True):
     """The network on the other side of a gateway."""
 
     routing: str
-    """Its algorithm."""
+    """Its routing algorithm."""
     brokers: frozenset[str] = frozenset()
-    """The brokers there that this one is linked to."""
+    """The brokers there that are peers of this one."""
     parent: str = ""
-    """Where that network is a hierarchy, the one of them that is above this broker."""
+    """If that network is a hierarchy, the broker there that is above this one."""
 
 
 class Settings(msgspec.Struct, frozen=True):
     """Settings of one node; `palio.node.limits` has the meaning and the reason of each limit."""
 
     routing: str = ""
-    """The name of the routing algorithm; of links to brokers with another nothing is made. Empty
-    for a router of one's own, which nobody knows the name of.
-    """
+    """The routing algorithm; links to brokers with another one are rejected. Empty for a custom
+    router, which has no name."""
 
     parent: str = ""
     """In a hierarchy, the name of the broker above."""
 
     outside: Outside | None = None
-    """With a gateway, the other network."""
+    """The other network of a gateway."""
 
     link_costs: Mapping[str, int] = msgspec.field(default_factory=dict)
     """By neighbour, the configured cost of its link; for other links the round trip is measured."""
@@ -54,10 +53,10 @@ class Settings(msgspec.Struct, frozen=True):
     """True if a broker that has lost a neighbour and all beyond it discovers and dials others."""
 
     peers: tuple[str, ...] = ()
-    """Where it dials by its configuration."""
+    """The URLs to dial."""
 
     has_disk: bool = True
-    """True if what it is told is remembered after a restart."""
+    """True if facts and journal survive a restart."""
 
     heartbeat_s: float = HEARTBEAT_S
     peer_heartbeat_s: float = PEER_HEARTBEAT_S
@@ -71,7 +70,7 @@ class Settings(msgspec.Struct, frozen=True):
     max_sessions: int = MAX_SESSIONS
     max_subscriptions: int = MAX_SUBSCRIPTIONS
     multicast: bool = False
-    """True if there is a multicast way: a `MulticastPort` stands round the node."""
+    """True if the node has a `MulticastPort`."""
 
     cast_bytes: int = CAST_BYTES
 
@@ -85,22 +84,22 @@ class Settings(msgspec.Struct, frozen=True):
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The brokers above this one, on either side of a gateway."""
+        """The brokers above this one, in either network of a gateway."""
         above = (self.parent, "" if self.outside is None else self.outside.parent)
         return tuple(filter(None, above))
 
     def is_outside(self, name: str) -> bool:
-        """Return whether this is a gateway, and a broker is on the outer side of it."""
+        """Return whether this is a gateway, and a broker is in its outside network."""
         return self.outside is not None and name in self.outside.brokers
 
     def routing_with(self, name: str) -> str:
-        """The algorithm on the link to a broker."""
+        """Return the algorithm on the link to a broker."""
         if self.outside is not None and self.is_outside(name):
             return self.outside.routing
         return self.routing
 
     def graph_with(self, name: str) -> GraphKind:
-        """The network that the algorithm on the link to a broker is for.
+        """Return the kind of graph that the algorithm on the link to a broker is for.
 
         >>> Settings(routing="acyclic").graph_with("b2"), Settings().graph_with("b2")
         (<GraphKind.TREE: 'a tree'>, <GraphKind.GRAPH: 'any graph'>)

@@ -1,13 +1,13 @@
-"""`TableSync`: what is much is told to a neighbour portion by portion, and what is often, joined.
+"""`TableSync`: sends long tables to peers chunk by chunk, and merges pending updates.
 
-The tables that a neighbour has to learn of when it joins may be long: to cut and encode them at
-once would hold up everybody else. What is said to it meanwhile waits behind them, so that the order
-is that in which it was said; events wait in its queue (`Neighbour.has_room`).
+The tables that a joining peer needs may be long: to cut and encode them at once would block all
+other work. Later messages to that peer queue behind them, so that their order stays. Events wait in
+the peer's own queue (`Neighbour.has_room`).
 
-Batches wait too while the link is busy (`Neighbour.is_busy`), and go on when the neighbour has seen
-some. A batch that comes while another waits is joined to it (`WaitingBatch`), unless the tree
-changes between the two, or facts wait there, which no wave may overtake. So a batch may be said
-sooner than what came before it, never later (docs/concepts/routing.md, "Parameters").
+Batches also wait while the link is busy (`Neighbour.is_busy`), and continue as the peer
+acknowledges. A new batch is merged into a pending one (`WaitingBatch`), unless the tree changes
+between the two, or facts are queued between them, which no wave may overtake. So a batch may be
+sent sooner than earlier messages, never later (docs/concepts/routing.md, "Parameters").
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from palio.routing.messages import PORTION, Batch, Flood, Settled
 
 
 class TableSync:
-    """Neighbours to whom something is untold.
+    """The peers that have pending messages.
 
-    `send` is called for each portion as its turn comes, and `on_synced` when a neighbour has heard
-    all
-    that may be said to it now.
+    `send` is called for each chunk, and `on_synced` when a peer was sent all that may be sent now.
     """
 
     def __init__(
@@ -35,51 +33,51 @@ class TableSync:
         self._send = send
         self._on_synced = on_synced
         self.waiting: dict[Neighbour, None] = {}
-        """Those to whom `send_next` has something to send."""
+        """The peers for which `send_next` has chunks."""
 
     def send(self, neighbour: Neighbour, message: Message) -> None:
-        """Say the first portion now, and each of the others at another time."""
+        """Send the first chunk of a message now, and queue the others."""
         control = message.control if isinstance(message, Route) else None
         if isinstance(control, Batch):
             if (neighbour.untold or neighbour.is_busy) and neighbour.join(control):
                 return
         elif isinstance(message, Facts) or not (control is None or isinstance(control, Settled)):
             neighbour.part()
-        parts = portions(message)
+        chunks = portions(message)
         if not neighbour.untold:
-            self._send(neighbour, next(parts))
-            second = next(parts, None)
+            self._send(neighbour, next(chunks))
+            second = next(chunks, None)
             if second is None:
                 return
-            parts = chain((second,), parts)
+            chunks = chain((second,), chunks)
             self.waiting[neighbour] = None
-        neighbour.untold.append(parts)
+        neighbour.untold.append(chunks)
 
     def send_next(self) -> None:
-        """Say about a portion more to each neighbour that waits for one."""
+        """Send about a chunk more to each peer that has some pending."""
         for neighbour in list(self.waiting):
             done = 0
             while done < PORTION:
-                portion = neighbour.next_portion()
-                if portion is None:
+                chunk = neighbour.next_portion()
+                if chunk is None:
                     del self.waiting[neighbour]
                     self._on_synced(neighbour)
                     break
-                self._send(neighbour, portion)
-                done += _weight(portion)
+                self._send(neighbour, chunk)
+                done += _weight(chunk)
 
     def resume(self, neighbour: Neighbour) -> None:
-        """A neighbour has seen more: `send_next` with what waited for that."""
+        """Continue with a peer that has acknowledged messages."""
         if neighbour.untold and not neighbour.is_busy:
             self.waiting[neighbour] = None
 
     def forget(self, neighbour: Neighbour) -> None:
-        """A neighbour's session is on_synced."""
+        """Drop a peer whose session has ended."""
         self.waiting.pop(neighbour, None)
 
 
 def _weight(portion: Message) -> int:
-    """Count the things that a message between brokers is about."""
+    """Return the number of requests or facts in a message, by which chunks are counted."""
     match portion:
         case Route(Batch(requests)) | Route(Flood(_, requests)):
             return max(1, len(requests))
