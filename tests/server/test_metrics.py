@@ -5,11 +5,13 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from palio import __version__
 from palio.protocol.messages import Accepted, Ping, Pong
 from palio.server.journal.journal import Journal
 from palio.server.metrics import METRICS, exposition
 from palio.server.run import running
-from palio.server.settings import Broker, Configuration, Listen
+from palio.server.server import Server
+from palio.server.settings import Broker, Configuration, Listen, Peers
 from tests.server.helpers import Peer, publish
 from tests.tables import code
 
@@ -40,10 +42,32 @@ async def test_what_happened_is_shown(tmp_path: Path) -> None:
     assert samples["palio_sessions",] == 1
     assert samples["palio_connections",] == 1
     assert samples["palio_durable_subscriptions",] == 1
-    assert samples["palio_custody_waiting", "alice/all"] == 1
+    assert samples["palio_durable_backlog_batches", "alice/all"] == 1
     assert samples["palio_journal_appends_total",] >= 2
     assert samples["palio_journal_failures_total",] == 0
-    assert samples["palio_node_seconds_total",] > 0
+    assert samples["palio_broker_busy_seconds_total",] > 0
+    assert samples["palio_build_info", __version__] == 1
+    assert samples["palio_journal_disk_free_bytes",] > 0
+    assert samples["process_resident_memory_bytes",] > 0
+
+
+def _samples(server: Server) -> dict[tuple[str, ...], float]:
+    text = exposition(server, server.journal.counters, {"token": 60.0})().decode()
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_a_configured_peer_that_never_answered_is_shown_as_down() -> None:
+    silent = "palio://127.0.0.1:1"
+    configuration = Configuration(listen=Listen(port=0), peers=Peers(urls=(silent,)))
+    async with running(configuration) as found:
+        samples = _samples(found.server)
+    assert samples["palio_peer_up", silent] == 0
+    assert samples["palio_credential_expiry_timestamp_seconds", "token"] == 60
+    assert ("palio_journal_disk_free_bytes",) not in samples
 
 
 def test_the_documentation_lists_every_metric() -> None:

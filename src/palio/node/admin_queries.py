@@ -133,6 +133,7 @@ class AdminQueries:
                 }
                 for name, each in core.neighbours.items()
             },
+            "links": self.peers(),
             "published": self._publishing.published,
             "routed": self._publishing.routed,
             "delivered": self._publishing.delivered,

@@ -10,7 +10,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -19,7 +19,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from palio import __version__
 from palio.server.counters import Datagrams, JournalCounters
+from palio.server.journal.journal import Journal
 from palio.server.loop_lag import BOUNDS_S, Delays, Worst
 from palio.server.server import Server
 
@@ -31,6 +33,7 @@ class _Sources(NamedTuple):
     status: dict[str, Any]
     journal: JournalCounters
     worst: Worst
+    expiries: Labelled
 
 
 class Measure(NamedTuple):
@@ -68,15 +71,25 @@ def _field(
     return value if label else float(value)
 
 
-def _peers(sources: _Sources) -> dict[str, Labelled]:
+def _peers(sources: _Sources) -> dict[str, dict[str, float]]:
     peers = sources.status["peers"].items()
     fields = ("up", "queued_bytes", "unseen_bytes")
-    return {field: {name: float(peer[field]) for name, peer in peers} for field in fields}
+    shown = {field: {name: float(peer[field]) for name, peer in peers} for field in fields}
+    # A peer that was never up has no session, and one that was down for long has lost it. An alert
+    # needs a 0 there, not a missing sample.
+    for link in sources.status["links"]:
+        shown["up"].setdefault(link["peer"] or link["url"], float(link["up"]))
+    return shown
 
 
 def _datagrams(sources: _Sources) -> Datagrams | None:
     multicast = sources.server.multicast
     return None if multicast is None else multicast.counters
+
+
+def _free_bytes(sources: _Sources) -> float | Labelled:
+    journal = sources.server.journal
+    return float(journal.free_bytes) if isinstance(journal, Journal) else {}
 
 
 _STATUS: Final = attrgetter("status")
@@ -103,12 +116,16 @@ METRICS: Final = (
         ("durable_subscriptions", "durable_subscriptions", "Durable ones that live here"),
         ("patterns", "patterns", "Patterns that clients and neighbours have it see to"),
         ("queued_bytes", "queued_bytes", "Bytes that wait for slow receivers"),
-        ("custody_entries", "custody_entries", "Durable batches that this broker keeps"),
+        ("custody_entries", "durable_batches", "Durable batches in the journal, for all homes"),
     ),
     *_measures(
         "gauge",
         _STATUS,
-        ("custody_waiting", "custody_waiting", "Batches that wait for a durable subscription"),
+        (
+            "custody_waiting",
+            "durable_backlog_batches",
+            "Batches not yet acked by a durable subscription",
+        ),
         label="subscription",
     ),
     *_measures(
@@ -120,9 +137,9 @@ METRICS: Final = (
     *_measures(
         "gauge",
         _peers,
-        ("up", "peer_up", "1 while the link to a broker stands"),
-        ("queued_bytes", "peer_queued_bytes", "Bytes that wait for a broker"),
-        ("unseen_bytes", "peer_unseen_bytes", "Bytes on their way to a broker"),
+        ("up", "peer_up", "1 while the link to a peer is up, else 0; configured peers always show"),
+        ("queued_bytes", "peer_queued_bytes", "Bytes queued for a peer"),
+        ("unseen_bytes", "peer_unacked_bytes", "Bytes in flight to a peer, not yet acked"),
         label="peer",
     ),
     *_measures(
@@ -134,7 +151,7 @@ METRICS: Final = (
         ("bytes_out", "bytes_out", "Bytes that were written"),
         ("messages_in", "messages_in", "Messages that were read"),
         ("messages_out", "messages_out", "Messages that were written"),
-        ("node_s", "node_seconds", "Time spent on messages: matching, routing, durable events"),
+        ("node_s", "broker_busy_seconds", "Time spent on messages: matching, routing, durability"),
         ("accepted", "connections_accepted", "Connections that were let in"),
         ("refused", "connections_refused", "Connections beyond a limit, or cut for others"),
         ("illegal", "connections_illegal", "Connections closed for bytes that are no message"),
@@ -153,6 +170,20 @@ METRICS: Final = (
         attrgetter("worst"),
         ("late_s", "loop_delay_worst_seconds", "The longest since the metrics were last read"),
         ("computed_s", "loop_delay_worst_computing_seconds", "Of that, what its own work took"),
+    ),
+    Measure("palio_build_info", "gauge", "Always 1", lambda _: {__version__: 1.0}, label="version"),
+    Measure(
+        "palio_credential_expiry_timestamp_seconds",
+        "gauge",
+        "When the certificate or the token of this broker expires, since 1970",
+        attrgetter("expiries"),
+        label="credential",
+    ),
+    Measure(
+        "palio_journal_disk_free_bytes",
+        "gauge",
+        "Free bytes of the disk of the journal; absent without broker.data_dir",
+        _free_bytes,
     ),
     *_measures(
         "counter",
@@ -197,9 +228,10 @@ METRICS: Final = (
 
 
 class _BrokerCollector(Collector):
-    def __init__(self, server: Server, journal: JournalCounters) -> None:
+    def __init__(self, server: Server, journal: JournalCounters, expiries: Labelled) -> None:
         self._server = server
         self._journal = journal
+        self._expiries = expiries
 
     def collect(self) -> Iterable[Metric]:
         """Read all metrics now (`prometheus_client.registry.Collector`)."""
@@ -208,6 +240,7 @@ class _BrokerCollector(Collector):
             self._server.node.status(),
             self._journal,
             self._server.loop_lag.take_worst(),
+            self._expiries,
         )
         for measure in METRICS:
             found = measure.read(sources)
@@ -231,8 +264,14 @@ def _histogram(measure: Measure, delays: Delays) -> Metric:
     return HistogramMetricFamily(measure.name, measure.help, buckets, delays.sum_s)
 
 
-def exposition(server: Server, journal: JournalCounters) -> Callable[[], bytes]:
-    """Make the function that renders `/metrics`, to be called on the server's loop."""
+def exposition(
+    server: Server, journal: JournalCounters, expiries: Labelled | None = None
+) -> Callable[[], bytes]:
+    """Make the function that renders `/metrics`, to be called on the server's loop.
+
+    `expiries` has the time, in seconds since 1970, at which each credential in use expires.
+    """
     registry = CollectorRegistry()
-    registry.register(_BrokerCollector(server, journal))
+    registry.register(_BrokerCollector(server, journal, expiries or {}))
+    ProcessCollector(registry=registry)
     return lambda: generate_latest(registry)

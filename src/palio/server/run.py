@@ -126,7 +126,7 @@ async def running(
         own = Address(listen.host, port, accepting is not None)
         server.host.reachable_at(broker.url or ("" if is_any(listen.host) else str(own)))
         if configuration.http.port is not None:
-            http = await _open_http(server, configuration, authority, journal)
+            http = await _open_http(server, configuration, authority, identity)
         for url in configuration.peers.urls:
             server.dial(url)
         yield Running(server, host, port, accepting is not None, http)
@@ -295,15 +295,31 @@ async def _listening(
 
 
 async def _open_http(
-    server: Server, configuration: Configuration, authority: Authority, journal: Journal | Diskless
+    server: Server, configuration: Configuration, authority: Authority, identity: Identity
 ) -> HttpFront:
     try:
         from palio.server import metrics
         from palio.server.http import app
     except ImportError as error:
         raise _missing("http.port", error) from None
-    exposition = metrics.exposition(server, journal.counters)
+    expiries = _expiries(configuration.tls, identity)
+    exposition = metrics.exposition(server, server.journal.counters, expiries)
     return await app.serve(server, configuration, authority, exposition)
+
+
+def _expiries(tls: Tls, identity: Identity) -> dict[str, float]:
+    """When the credentials that this broker has loaded expire, in seconds since 1970."""
+    from cryptography import x509
+
+    from palio.server.tokens import inspect
+
+    expiries = {}
+    if tls.cert:
+        certificate = x509.load_pem_x509_certificates(Path(tls.cert).read_bytes())[0]
+        expiries["certificate"] = certificate.not_valid_after_utc.timestamp()
+    if identity.token:
+        expiries["token"] = float(inspect(identity.token)[1].exp)
+    return expiries
 
 
 def _missing(setting: str, error: ImportError) -> InvalidConfiguration:

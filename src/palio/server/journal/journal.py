@@ -102,6 +102,11 @@ class Journal:
         """
         self._writer.start(stored, failed, writable)
 
+    @property
+    def free_bytes(self) -> int:
+        """Free bytes of the disk that holds the journal."""
+        return self._room.free
+
     def append(self, append: Append) -> None:
         """Write soon, after those before."""
         self._writer.append(append)
