@@ -50,7 +50,7 @@ def _skip_every_third_forward(right: Callable[..., Any]) -> Callable[..., Any]:
 
 def _no_nst(right: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: Forwarding, node: Any) -> Any:
-        return self._everyone if right(self, node) else 0
+        return self._all_bits if right(self, node) else 0
 
     return wrong
 
@@ -59,7 +59,7 @@ def _only_subscriber_left_out(_: Callable[..., Any]) -> Callable[..., Any]:
     """NST never becomes empty: a neighbour that subscribed is never told of others."""
 
     def wrong(self: Forwarding, node: Any) -> int:
-        told = self._everyone
+        told = self._all_bits
         for peer in node.subscribers:
             told &= ~self.bit(peer)
         return told if node.subscribers else 0
@@ -122,7 +122,7 @@ def _swap_updates(right: Callable[..., Any]) -> Callable[..., Any]:
     """Two updates of one batch go to each other's keys."""
 
     def wrong(self: Ledger, peer: Any, old: Any, new: Any) -> Any:
-        keys = self._told[peer]
+        keys = self._sent_keys[peer]
         others = [each for each in keys if each != old]
         if others:
             keys[old], keys[others[0]] = keys[others[0]], keys[old]
@@ -321,8 +321,8 @@ def _links_keep_their_way_up(right: Callable[..., Any]) -> Callable[..., Any]:
     """A link that a plan turns is not left and joined anew."""
 
     def wrong(self: General, peer: Peer, link: Any) -> Any:
-        if link.mine is not None and link.wanted:
-            link.upward = link.mine.upward
+        if link.our_join is not None and link.wanted:
+            link.upward = link.our_join.upward
         return right(self, peer, link)
 
     return wrong
@@ -363,12 +363,14 @@ MUTATIONS: Final = [
     Mutation("no window of numbers", General, "route", _no_seen_window, General),
     Mutation("old link states win", General, "_learn", _older_link_states_win, General),
     Mutation("link states not flooded", General, "_learn", _link_states_not_flooded, General),
-    Mutation("flood to one only", Flooded, "_pass_on", _flood_stops_at_the_first, Flooded),
-    Mutation("flood one way", SourceTrees, "_spread", _to_the_first_neighbour_only, SourceTrees),
+    Mutation("flood to one only", Flooded, "_accept_flood", _flood_stops_at_the_first, Flooded),
+    Mutation("flood one way", SourceTrees, "_flood", _to_the_first_neighbour_only, SourceTrees),
     Mutation("keep old trees", SourceTrees, "_learn", _old_trees, SourceTrees),
     Mutation(
         "links only for the new", SourceTrees, "attach", _no_summaries_for_the_new, SourceTrees
     ),
-    Mutation("cover across origins", SourceTrees, "_hear", _covering_across_origins, SourceTrees),
-    Mutation("add up summaries", SourceTrees, "_hear", _summary_of_before, SourceTrees),
+    Mutation(
+        "cover across origins", SourceTrees, "_receive_flood", _covering_across_origins, SourceTrees
+    ),
+    Mutation("add up summaries", SourceTrees, "_receive_flood", _summary_of_before, SourceTrees),
 ]

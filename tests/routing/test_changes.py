@@ -43,12 +43,14 @@ PLAN: Final = TreePlan("a", 2, (("a", "m"), ("b", "m"), ("c", "m")), calm=True)
 
 def test_which_plan_may_wait_until_a_change_is_over() -> None:
     change = Change(PLAN, has_offers=False)
-    assert change.leads_to(PLAN)
-    assert change.leads_to(TreePlan("a", 3, ()))  # who made it has done all rounds
-    assert change.leads_to(TreePlan("0", 3, (*PLAN.links, ("0", "m"))))
-    assert not change.leads_to(TreePlan("0", 3, PLAN.links[1:]))
-    assert not change.leads_to(TreePlan("0", 3, PLAN.links, root="m"))  # links turn once more
-    assert [change.heard(Reached("a", version, 1)) for version in (1, 2, 3)] == [
+    assert change.is_compatible_with(PLAN)
+    assert change.is_compatible_with(TreePlan("a", 3, ()))  # who made it has done all rounds
+    assert change.is_compatible_with(TreePlan("0", 3, (*PLAN.links, ("0", "m"))))
+    assert not change.is_compatible_with(TreePlan("0", 3, PLAN.links[1:]))
+    assert not change.is_compatible_with(
+        TreePlan("0", 3, PLAN.links, root="m")
+    )  # links turn once more
+    assert [change.round_of(Reached("a", version, 1)) for version in (1, 2, 3)] == [
         NOTHING,
         1,
         NOTHING,
@@ -105,11 +107,11 @@ def test_a_neighbour_to_whom_there_is_another_way_is_kept_until_the_tree_is_anot
     broker.hear(C, LinkState("c", 2, ("b", "m")))
     broker.hear(C, LinkState("b", 2, ("c", "m")))
     broker.router.detach(B)
-    assert list(broker.router.parted) == [B]
+    assert list(broker.router.rerouted) == [B]
     assert set(broker.ways(A, 1)) == {B}
     broker.hear(A, broker.exchange)
     broker.hear(A, Reached("a", 2, 0))
-    assert not broker.router.parted
+    assert not broker.router.rerouted
     assert set(broker.ways(A, 2)) == set()
 
 
@@ -124,14 +126,14 @@ def test_nor_is_it_kept_longer_than_that(end: str) -> None:
         broker.router.attach(B)
     else:
         broker.router.give_up()
-    assert not broker.router.parted
+    assert not broker.router.rerouted
     assert not broker.router.is_changing
 
 
 def test_a_neighbour_that_cannot_be_reached_is_not_kept() -> None:
     broker = Broker()
     broker.router.detach(B)
-    assert not broker.router.parted
+    assert not broker.router.rerouted
 
 
 # --- whole networks ---

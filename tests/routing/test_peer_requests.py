@@ -30,9 +30,9 @@ from tests.routing.helpers import ALICE, BOB, ONE, TWO, parse
 def ledger_with(*peers: Peer, parametric: bool = True, covering: bool = True) -> Ledger:
     ledger = Ledger(parametric=parametric, covering=covering)
     for peer in peers:
-        ledger.enrol(peer)
+        ledger.add_peer(peer)
         if not peer.is_client:
-            ledger.tell(peer)
+            ledger.add_neighbour(peer)
     return ledger
 
 
@@ -66,8 +66,8 @@ def test_a_plan_that_fails_changes_nothing(request_: Request, reason: str) -> No
 def test_advertisements_are_read_and_told_by_their_own_requests() -> None:
     ledger = Ledger(advertising=True)
     for peer in (ALICE, ONE):
-        ledger.enrol(peer)
-    ledger.tell(ONE)
+        ledger.add_peer(peer)
+    ledger.add_neighbour(ONE)
     offer = Advertise(3, parse_advertisement("a > 1"))
     assert ledger.handles(offer)
     assert not ledger.handles(Subscribe(0, parse("a > 1")))
@@ -82,9 +82,9 @@ def test_what_takes_long_to_find_out_may_be_offered(
     each_costs = LOOK + 3
     monkeypatch.setattr(peer_requests, "MOST_OVERLAPS", looks * each_costs)
     ledger = Ledger(advertising=True)
-    ledger.enrol(ALICE)
+    ledger.add_peer(ALICE)
     offers = [Advertise(key, parse_advertisement(f"x = {key}")) for key in range(3)]
-    ledger.follow(ALICE, offers, fresh=False)
+    ledger.apply_requests(ALICE, offers, fresh=False)
     assert ledger.offers(parse("x = 7")) is found
     assert ledger.offers(parse("x = 0"))
 
@@ -116,17 +116,19 @@ def test_what_the_selector_refuses_is_not_there_and_all_else_is(
 ) -> None:
     monkeypatch.setattr(admission, "MAX_SCANS", 1)
     ledger = Ledger(Matching(Index()))
-    ledger.enrol(peer := Peer.session("c"))
+    ledger.add_peer(peer := Peer.session("c"))
     first, second, third = (parse(text) for text in ("s LIKE '_'", "s LIKE '__'", "x = 1"))
     with pytest.raises(LimitExceeded, match="MAX_SCANS"):
-        ledger.follow(peer, [Subscribe(0, first), Subscribe(1, second)], fresh=False)
+        ledger.apply_requests(peer, [Subscribe(0, first), Subscribe(1, second)], fresh=False)
     with pytest.raises(LimitExceeded, match="MAX_SCANS"):
-        ledger.follow(peer, [Subscribe(0, second)], fresh=False)  # in the place of the first
-    ledger.follow(peer, [Subscribe(2, third)], fresh=False)
+        ledger.apply_requests(
+            peer, [Subscribe(0, second)], fresh=False
+        )  # in the place of the first
+    ledger.apply_requests(peer, [Subscribe(2, third)], fresh=False)
     assert {key: entry.bound for key, entry in ledger.entries[peer].items()} == {0: first, 2: third}
     ledger.outgoing()
     assert set(ledger.table.nodes) == {first, third}
-    ledger.dismiss(peer)
+    ledger.remove_peer(peer)
     ledger.outgoing()
     assert not ledger.table.nodes
 
@@ -146,8 +148,8 @@ def test_what_the_selector_has_no_room_for_is_everything_there(
     monkeypatch.setattr(admission, "MAX_SCANS", 1)
     ledger = Ledger(selector := Matching(Index()))
     for peer in (BOB, ONE, TWO):
-        ledger.enrol(peer)
-    ledger.tell(TWO)
+        ledger.add_peer(peer)
+    ledger.add_neighbour(TWO)
     enter(ledger, ONE, Subscribe(0, parse("s LIKE '_%_' AND a = 1")))
     second = Subscribe(1, parse("s LIKE '__%_' AND a = 2"))
     if how == "at first":

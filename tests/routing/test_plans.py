@@ -36,7 +36,7 @@ def publish_while_it_changes(network: Network, clients: list[Client]) -> int:
 
 
 @pytest.mark.parametrize(
-    ("newer", "is_past"),
+    ("newer", "is_superseded"),
     [
         (TreePlan("c", 6, ()), True),
         (TreePlan("c", 6, (("b", "c"),)), False),
@@ -44,13 +44,13 @@ def publish_while_it_changes(network: Network, clients: list[Client]) -> int:
         (TreePlan("c", 4, ()), False),
     ],
 )
-def test_who_decided_by_itself_later_is_past_a_plan(newer: TreePlan, is_past: bool) -> None:
+def test_who_decided_by_itself_later_is_past_a_plan(newer: TreePlan, is_superseded: bool) -> None:
     """Unless it holds the link in question all the same."""
     plans, plan = Plans("b"), TreePlan("a", 5, (("a", "b"), ("b", "c")))
     plans.learn(plan)
-    assert not plans.is_past(plan, ("b", "c"), "c")
+    assert not plans.is_superseded_at(plan, ("b", "c"), "c")
     plans.learn(newer)
-    assert plans.is_past(plan, ("b", "c"), "c") is is_past
+    assert plans.is_superseded_at(plan, ("b", "c"), "c") is is_superseded
 
 
 def test_all_go_by_one_plan_only_if_there_is_one() -> None:

@@ -123,7 +123,7 @@ def test_parts_of_two_versions_are_illegal() -> None:
 
 
 def test_parts_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_trees, "MAX_BEGUN", 3)
+    monkeypatch.setattr(source_trees, "MAX_PARTIAL", 3)
     broker = neighbour()
     broker.receive(ONE, part(7, 1, 2, 3, fresh=True, more=True))
     with pytest.raises(IllegalMessage, match="more than 3 requests"):

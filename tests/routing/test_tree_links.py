@@ -9,7 +9,7 @@ from palio.routing.plans import TreeLink
 
 
 def said(link: TreeLink, *, calm: bool = False) -> list[Join | Leave]:
-    return list(link.to_say(calm=calm))
+    return list(link.updates(calm=calm))
 
 
 def joined(upward: bool | None = None) -> TreeLink:
@@ -17,7 +17,7 @@ def joined(upward: bool | None = None) -> TreeLink:
     link = TreeLink()
     link.wanted, link.upward = True, upward
     said(link)
-    link.theirs = Join(upward=None if upward is None else not upward)
+    link.their_join = Join(upward=None if upward is None else not upward)
     return link
 
 
@@ -43,7 +43,7 @@ def test_both_ends_join_and_agree_on_which_is_above(
     link.wanted, link.upward = True, mine
     said(link)
     assert not link.is_joined
-    link.theirs = Join(upward=theirs)
+    link.their_join = Join(upward=theirs)
     assert link.is_joined is is_joined
 
 
@@ -68,7 +68,7 @@ def test_a_link_that_turns_is_left() -> None:
 
 def test_what_was_said_of_plans_is_of_one_use() -> None:
     link = joined()
-    link.heard, link.answered = Reached("b1", 3, 1), ("b1", 3)
-    link.forget()
+    link.last_reached, link.answered = Reached("b1", 3, 1), ("b1", 3)
+    link.reset()
     fresh = TreeLink()
-    assert (link.heard, link.answered) == (fresh.heard, fresh.answered)
+    assert (link.last_reached, link.answered) == (fresh.last_reached, fresh.answered)

@@ -1,7 +1,7 @@
 """`Reroutes`: sends events for a peer whose link broke over other brokers.
 
 When the session with a peer ends, some events may not have reached it. More events come for it
-until the tree of the graph does without the link (`General.parted`). While another path exists,
+until the tree of the graph does without the link (`General.rerouted`). While another path exists,
 each of these is sent there by itself. Its target handles it as if it had come over the link, and
 drops duplicates by their numbers. A target that has restarted does not know the session, and drops
 all.

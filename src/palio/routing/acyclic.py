@@ -41,7 +41,7 @@ class Acyclic(ForwardingRouter):
 class Hierarchical(ForwardingRouter):
     """One server of a hierarchy. Its master is the peer with role `MASTER`, if one is attached."""
 
-    def tells(self, peer: Peer) -> bool:
+    def informs(self, peer: Peer) -> bool:
         """Only the master is sent anything."""
         return peer.role is Role.MASTER
 

@@ -45,7 +45,7 @@ class Advertised(ForwardingRouter):
             return
         entries = self.advertisements.entries[sender].values()
         changed = self._overlaps.hear(sender, [each.bound for each in entries])
-        self.subscriptions.table.retouch(changed)
+        self.subscriptions.table.reconsider(changed)
 
     def detach(self, peer: Peer) -> list[Send]:
         """Forget a peer that is gone."""

@@ -1,8 +1,8 @@
-"""All subscriptions everywhere (multicast): every broker knows which brokers an event must reach.
+"""`Flooded`: floods all subscriptions, so every broker can name the destinations of an event.
 
 Each broker floods its own clients' subscriptions over the tree under its own name, uncovered and
-unchanged. So the broker where an event is published can name its destinations (`destined`),
-which is what the planners of multicast groups need, while `route` sends it hop by hop (link
+unchanged. So the broker where an event is published can name all brokers it must reach
+(`destined`), which the planners of multicast groups need. `route` sends events hop by hop (link
 matching).
 """
 
@@ -26,7 +26,7 @@ from palio.routing.waves import Waves
 
 
 class Flooded(PlainRouter, Addressing):
-    """One broker of an acyclic network in which all know all.
+    """One broker of an acyclic network in which every broker has all subscriptions.
 
     >>> import palio
     >>> from palio.routing.messages import Subscribe
@@ -60,25 +60,27 @@ class Flooded(PlainRouter, Addressing):
             raise ValueError(f"{peer} is attached already; detach it first")
         self._peers[peer] = None
         if peer.is_client:
-            self._tables.local.enrol(peer)
+            self._tables.local.add_peer(peer)
             return []
         self._waves.connect(peer)
-        return [self._say(peer, self._everything(origin)) for origin in (self.name, *self._via)]
+        return [
+            self._send_flood(peer, self._full_flood(origin)) for origin in (self.name, *self._via)
+        ]
 
     def detach(self, peer: Peer) -> list[Send]:
-        """Forget a peer that is gone, and what came through it, here and beyond."""
+        """Forget a peer that is gone, and withdraw the origins behind it, here and beyond."""
         if peer not in self._peers:
             raise ValueError(f"{peer} is not attached")
         del self._peers[peer]
         if peer.is_client:
-            self._tables.local.dismiss(peer)
-            return self._tell() + self._waves.disconnect(peer)
+            self._tables.local.remove_peer(peer)
+            return self._flood_own() + self._waves.disconnect(peer)
         sends = []
         for origin in [each for each, via in self._via.items() if via == peer]:
             del self._via[origin]
-            self._tables.world.dismiss(Peer.broker(origin))
+            self._tables.world.remove_peer(Peer.broker(origin))
             gone = Flood(origin, (), fresh=True)
-            sends += [self._say(neighbour, gone) for neighbour in self._neighbours]
+            sends += [self._send_flood(neighbour, gone) for neighbour in self._neighbours]
         return sends + self._waves.disconnect(peer)
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
@@ -87,22 +89,22 @@ class Flooded(PlainRouter, Addressing):
             raise IllegalMessage(sender, "it is not attached")
         match message:
             case Settled():
-                return self._waves.echo(sender, message)
+                return self._waves.settle(sender, message)
             case Batch() if sender.is_client:
-                self._tables.follow(sender, message)
-                return self._tell(sender, message.wave)
+                self._tables.apply_batch(sender, message)
+                return self._flood_own(sender, message.wave)
             case Flood() if not sender.is_client:
-                return self._pass_on(sender, message)
+                return self._accept_flood(sender, message)
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select the peers that events go to."""
-        found = self.local(parcel)
+        routes = self.local(parcel)
         for name, mask in self._tables.brokers(parcel).items():
-            via = self._via[name]
-            found[via] = found[via] | mask if via in found else mask
-        found.pop(sender, None)
-        return found
+            hop = self._via[name]
+            routes[hop] = routes[hop] | mask if hop in routes else mask
+        routes.pop(sender, None)
+        return routes
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
         """Select the clients here that want addressed events."""
@@ -115,29 +117,27 @@ class Flooded(PlainRouter, Addressing):
         return Destined(clients, self._tables.brokers(parcel))
 
     def hop(self, source: str, broker: str) -> str | None:
-        """Return the next neighbour on the path to a broker. On a tree there is one way, wherever
-        they come from.
-        """
+        """Return the next neighbour on the path to a broker: on a tree the same for all sources."""
         del source
         via = self._via.get(broker)
         return None if via is None else via.name
 
     def unsettle(self) -> None:
         """Have the next wave go to all neighbours."""
-        self._waves.said_to_all()
+        self._waves.note_sent_to_all()
 
     # --- flooding ---
 
-    def _tell(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
-        """Flood what changed among the clients here."""
-        requests = self._tables.news()
+    def _flood_own(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
+        """Flood changes among the clients here."""
+        requests = self._tables.take_changes()
         flood = Flood(self.name, requests) if requests else None
         return self._send(flood, requester, wave)
 
-    def _everything(self, origin: str) -> Flood:
-        return Flood(origin, self._tables.standing(origin), fresh=True)
+    def _full_flood(self, origin: str) -> Flood:
+        return Flood(origin, self._tables.current(origin), fresh=True)
 
-    def _pass_on(self, sender: Peer, flood: Flood) -> list[Send]:
+    def _accept_flood(self, sender: Peer, flood: Flood) -> list[Send]:
         via = self._via.get(flood.origin)
         if flood.origin == self.name or (via is not None and via != sender):
             raise IllegalMessage(sender, f"origin {flood.origin} is not in its direction")
@@ -149,7 +149,7 @@ class Flooded(PlainRouter, Addressing):
         others = [each for each in self._neighbours if each != requester]
         if flood is not None:
             for neighbour in others:
-                self._waves.said(neighbour)
+                self._waves.note_sent(neighbour)
         waves: dict[Peer, int] = {}
         answers: list[Send] = []
         if requester is not None and wave is not None:
@@ -157,15 +157,15 @@ class Flooded(PlainRouter, Addressing):
         sends = []
         for neighbour in others:
             if flood is not None or neighbour in waves:
-                known = flood or Flood(self.name, ())
+                sent = flood or Flood(self.name, ())
                 sends.append(
                     Send(
                         neighbour,
-                        Flood(known.origin, known.requests, known.fresh, waves.get(neighbour)),
+                        Flood(sent.origin, sent.requests, sent.fresh, waves.get(neighbour)),
                     )
                 )
         return sends + answers
 
-    def _say(self, neighbour: Peer, flood: Flood) -> Send:
-        self._waves.said(neighbour)
+    def _send_flood(self, neighbour: Peer, flood: Flood) -> Send:
+        self._waves.note_sent(neighbour)
         return Send(neighbour, flood)

@@ -1,4 +1,4 @@
-"""The table behind the algorithms: who asked for what, and what each neighbour must be sent of it.
+"""`Forwarding`: a table of filters by subscriber, and the filters that each neighbour is sent.
 
 Equal filters are one *node*. In the terms of siena 5.2, for a node `s` and a neighbour `Y`,
 
@@ -8,9 +8,8 @@ Equal filters are one *node*. In the terms of siena 5.2, for a node `s` and a ne
 
 The second line is the paper's formula unrolled: if any coverer is eligible for Y, then a greatest
 one is forwarded to Y. So a node that is not forwarded *relies*, for each neighbour, on one that
-was forwarded when the question was asked, and only when that one ceases to be eligible is the
-question asked again. Only forwarded nodes are kept in a poset; the rest cost one pointer a
-neighbour.
+was forwarded at its last update. Only when that coverer ceases to be eligible does the table search
+for another. Only forwarded nodes are in the poset; the others cost one pointer a neighbour.
 
 Neighbours are bits of an int, so the sets of the paper are machine words. Invariants, for every
 node s:
@@ -32,32 +31,33 @@ from palio.routing.protocol import Peer
 
 
 class Aim(Protocol):
-    """Limits where filters may go, for an algorithm by which not all may go everywhere."""
+    """Limits the neighbours of each filter, for algorithms that do not send all filters to all."""
 
     def towards(self, filter: Stated) -> Iterable[Peer]:
-        """The neighbours that a filter may go to. When that changes, `retouch` the filter."""
+        """List the neighbours a filter may go to. When they change, call `reconsider`."""
 
     def forget(self, filter: Stated) -> None:
-        """Nobody asks for a filter any more, about which `towards` may have been asked."""
+        """Forget a filter without subscribers, for which `towards` may have been called."""
 
 
 _REMEMBERED: Final = 1 << 12
-"""Peers of whose single requests one dictionary tells."""
+"""Peers whose single requests share one dictionary each."""
 
 _NOBODY: Final[dict[Any, Any]] = {}
-"""The dependents of most nodes: none, and not to be changed."""
+"""The dependents of most nodes, shared; never changed."""
 
 
 @lru_cache(_REMEMBERED)
 def _alone(peer: Peer) -> dict[Peer, int]:
-    """One that asks once, and nobody besides; not to be changed. Most filters have one subscriber,
-    and a dictionary takes more than all else of a node.
+    """Return the subscribers of a filter that one peer asks for once; shared, never changed.
+
+    Most filters have one subscriber, and a dictionary takes more bytes than the rest of a node.
     """
     return {peer: 1}
 
 
 class FilterNode:
-    """One filter of the table, or advertisement. `subscribers` counts who asks for it how often."""
+    """One filter or advertisement of the table. `subscribers` counts the requests of each peer."""
 
     __slots__ = (
         "dependents",
@@ -65,18 +65,16 @@ class FilterNode:
         "filter",
         "forwards",
         "relies",
+        "reported",
         "subscribers",
-        "told",
     )
 
     def __init__(self, filter: Stated) -> None:
         self.filter = filter
-        self.subscribers: dict[Peer, int] = _NOBODY
-        """Not to be changed where there is only one, which other nodes may share."""
+        self.subscribers: dict[Peer, int] = _NOBODY  # with one peer shared: never changed then
         self.eligible = 0
         self.forwards = 0
-        self.told = 0
-        """The part of `forwards` that `changes` has reported."""
+        self.reported = 0  # `forwards` as `changes` reported it last
         self.relies: dict[FilterNode, int] = _NOBODY
         self.dependents: dict[FilterNode, None] = _NOBODY
 
@@ -85,19 +83,19 @@ class FilterNode:
 
 
 def _breadth(growing: tuple[FilterNode, int]) -> int:
-    """Wide filters first, roughly: what they cover then never gets forwarded."""
+    """Rank wide filters first, roughly: those that they cover are then never forwarded."""
     return form_of(growing[0].filter).breadth
 
 
 class FilterDelta(NamedTuple):
-    """The changes for one neighbour: filters to send to it, and filters that it must forget."""
+    """The changes for one neighbour: filters to send, and filters to withdraw."""
 
     added: list[Stated]
     dropped: list[Stated]
 
 
 class Forwarding:
-    """Filters by subscriber, and the frontier of those that each neighbour is sent.
+    """Filters by subscriber, and the frontier of them that each neighbour is sent.
 
     >>> import palio
     >>> table = Forwarding()
@@ -114,12 +112,12 @@ class Forwarding:
         self._relation = relation
         self._aim = aim
         self._bits: dict[Peer, int] = {}
-        self._everyone = 0
+        self._all_bits = 0
         self._frontier = Poset(relation)
         self._touched: dict[FilterNode, None] = {}
         self._dirty: dict[FilterNode, None] = {}
 
-    # --- who is there ---
+    # --- neighbours ---
 
     @property
     def neighbours(self) -> list[Peer]:
@@ -127,36 +125,37 @@ class Forwarding:
         return list(self._bits)
 
     def bit(self, neighbour: Peer) -> int:
-        """The neighbour's bit, 0 for a peer that is not told anything."""
+        """Return the bit of a neighbour, 0 of any other peer."""
         return self._bits.get(neighbour, 0)
 
     def connect(self, neighbour: Peer) -> None:
-        """From now on this peer is sent what the others want. What may go to it by its `aim` is to
-        be touched again.
+        """Add a neighbour, to be sent the filters of others. With an `aim` the caller has to
+        `reconsider` the filters that may go to it.
         """
-        free = ~self._everyone & (self._everyone + 1)  # the lowest bit not in use
+        free = ~self._all_bits & (self._all_bits + 1)  # the lowest bit not in use
         self._bits[neighbour] = free
-        self._everyone |= free
-        if self._aim is None or len(self._bits) <= 2:  # alone, one is not asked where to go
+        self._all_bits |= free
+        # `_eligible` has not asked the aim yet about filters of a lone neighbour.
+        if self._aim is None or len(self._bits) <= 2:
             self._touched.update(dict.fromkeys(self.nodes.values()))
 
     def disconnect(self, neighbour: Peer) -> None:
-        """The peer is sent nothing any more. What it asked for is the caller's to `remove`."""
+        """Remove a neighbour. The caller has to `remove` its own requests."""
         bit = self._bits.pop(neighbour, 0)
         if not bit:
             return
-        self._everyone &= ~bit
+        self._all_bits &= ~bit
         for node in self.nodes.values():  # at once: the bit may be another's before `changes`
             self._release(node, bit)
             node.eligible &= ~bit
-            node.told &= ~bit
+            node.reported &= ~bit
         for node in self._dirty:
-            node.told &= ~bit
+            node.reported &= ~bit
 
-    # --- who asks for what ---
+    # --- requests ---
 
     def add(self, peer: Peer, filter: Stated) -> None:
-        """The peer asks for a filter (once more)."""
+        """Count one more request of a peer for a filter."""
         node = self.nodes.get(filter)
         if node is None:
             node = self.nodes[filter] = FilterNode(filter)
@@ -182,55 +181,56 @@ class Forwarding:
             del subscribers[peer]
         self._touched[node] = None
 
-    def retouch(self, filters: Iterable[Stated]) -> None:
-        """Look again at filters whose `aim` may have changed."""
+    def reconsider(self, filters: Iterable[Stated]) -> None:
+        """Recompute, at the next `changes`, where filters go whose `aim` may have changed."""
         for filter in filters:
             self._touched[self.nodes[filter]] = None
 
     def forwards(self, filter: Stated) -> list[Peer]:
-        """siena's forwards(s)."""
+        """List the neighbours that a filter is forwarded to (siena's forwards(s))."""
         return self._peers(self.nodes[filter].forwards)
 
     def sent(self, neighbour: Peer) -> list[Stated]:
-        """All that a neighbour has been sent."""
+        """List the filters that a neighbour has been sent."""
         bit = self._bits[neighbour]
-        return [node.filter for node in self.nodes.values() if node.told & bit]
+        return [node.filter for node in self.nodes.values() if node.reported & bit]
 
     def _peers(self, mask: int) -> list[Peer]:
         return [peer for peer, bit in self._bits.items() if mask & bit]
 
-    # --- what follows ---
+    # --- changes ---
 
     def changes(self) -> dict[Peer, FilterDelta]:
-        """The changes for each neighbour since the last call, in the order they connected."""
+        """Take the changes for each neighbour since the last call, in the order they connected."""
         if self._touched:
             self._update()
         if not self._dirty:
             return {}
         changed = 0
-        news: list[tuple[FilterNode, int]] = []
+        differences: list[tuple[FilterNode, int]] = []
         for node in self._dirty:
-            differing = node.forwards ^ node.told
-            if differing:
-                news.append((node, differing))
-                node.told = node.forwards
-                changed |= differing
+            difference = node.forwards ^ node.reported
+            if difference:
+                differences.append((node, difference))
+                node.reported = node.forwards
+                changed |= difference
         self._dirty.clear()
-        found: dict[Peer, FilterDelta] = {}
+        deltas: dict[Peer, FilterDelta] = {}
         for peer, bit in self._bits.items():
             if changed & bit:
-                told = found[peer] = FilterDelta([], [])
-                for node, differing in news:
-                    if differing & bit:
-                        list_ = told.added if node.forwards & bit else told.dropped
-                        list_.append(node.filter)
-        return found
+                delta = deltas[peer] = FilterDelta([], [])
+                for node, difference in differences:
+                    if difference & bit:
+                        filters = delta.added if node.forwards & bit else delta.dropped
+                        filters.append(node.filter)
+        return deltas
 
     def _update(self) -> None:
         """Bring every touched node up to date.
 
-        First what shrinks, so that nothing comes to rely on what is about to go; then what grows,
-        wide filters first; last what relied on what went, of which by then little is exposed.
+        First nodes shrink, so that none comes to rely on a coverer that is about to lose bits. Then
+        nodes grow, wide filters first. Last come orphans, which relied on a node that shrank: by
+        then most of them have a coverer again.
         """
         touched, self._touched = self._touched, {}
         growing: list[tuple[FilterNode, int]] = []
@@ -259,7 +259,7 @@ class Forwarding:
         subscribers = node.subscribers
         if not subscribers:
             return 0
-        everyone = self._everyone
+        everyone = self._all_bits
         if len(subscribers) == 1:
             (only,) = subscribers
             everyone &= ~self._bits.get(only, 0)
@@ -271,7 +271,7 @@ class Forwarding:
         return everyone & aimed
 
     def _grow(self, node: FilterNode, bits: int) -> None:
-        """Forward a filter to newly eligible neighbours, unless they have one that covers it."""
+        """Forward a filter to newly eligible neighbours, unless they have a coverer of it."""
         nodes, frontier = self.nodes, self._frontier
         for filter in frontier.coverers(node.filter):
             coverer = nodes[filter]
@@ -292,7 +292,7 @@ class Forwarding:
                 self._rely(covered, node, lost)
 
     def _release(self, node: FilterNode, bits: int) -> list[tuple[FilterNode, int]]:
-        """Neighbours are no longer eligible: undo what was for them; say who relied on it."""
+        """Undo forwards and reliance for bits that are no longer eligible; return the orphans."""
         if node.forwards & bits:
             self._forward_less(node, bits)
         if node.relies:
@@ -323,9 +323,9 @@ class Forwarding:
         coverer.dependents[node] = None
 
     def _rely_less(self, node: FilterNode, coverer: FilterNode, bits: int) -> None:
-        left = node.relies[coverer] & ~bits
-        if left:
-            node.relies[coverer] = left
+        remaining = node.relies[coverer] & ~bits
+        if remaining:
+            node.relies[coverer] = remaining
         else:
             del node.relies[coverer]
             del coverer.dependents[node]

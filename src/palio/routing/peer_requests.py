@@ -160,13 +160,13 @@ class Ledger:
         """Requests in the selector, by its keys."""
         self._next_handle = 0
         self._next_number = 0
-        self._told: dict[Peer, dict[Stated, int]] = {}
+        self._sent_keys: dict[Peer, dict[Stated, int]] = {}
         self._versions: dict[Peer, dict[int, int]] = {}
         self._next_key: dict[Peer, int] = {}
 
     # --- peers ---
 
-    def enrol(self, peer: Peer) -> None:
+    def add_peer(self, peer: Peer) -> None:
         """A peer that may ask."""
         self.entries[peer] = {}
         self._numbers[peer] = self._next_number
@@ -175,18 +175,18 @@ class Ledger:
         if peer.role is Role.CLIENT:
             self._own[peer] = (Poset(self._relation), {})
 
-    def tell(self, neighbour: Peer) -> None:
+    def add_neighbour(self, neighbour: Peer) -> None:
         """A peer that must be sent what others ask for."""
         self.table.connect(neighbour)
-        self._told[neighbour] = {}
+        self._sent_keys[neighbour] = {}
         self._versions[neighbour] = {}
         self._next_key[neighbour] = 0
 
-    def dismiss(self, peer: Peer) -> None:
+    def remove_peer(self, peer: Peer) -> None:
         """Forget a peer and all it asked for."""
         self.table.disconnect(peer)
         self.forget(peer)
-        for known in (self.entries, self._own, self._told, self._versions, self._next_key):
+        for known in (self.entries, self._own, self._sent_keys, self._versions, self._next_key):
             known.pop(peer, None)
         del self._peers[self._numbers.pop(peer)]
 
@@ -227,12 +227,12 @@ class Ledger:
         """Return whether a request is for this ledger rather than for the other one."""
         return type(request) in self._kinds
 
-    def mine(self, requests: Iterable[Request]) -> list[Request]:
+    def relevant(self, requests: Iterable[Request]) -> list[Request]:
         """Those of some requests that are for this ledger rather than for the other one."""
         kinds = self._kinds
         return [each for each in requests if type(each) in kinds]
 
-    def follow(self, peer: Peer, requests: Iterable[Request], *, fresh: bool) -> None:
+    def apply_requests(self, peer: Peer, requests: Iterable[Request], *, fresh: bool) -> None:
         """Do what requests say; `fresh` ones stand for all that the peer asks for. An illegal one
         raises `IllegalMessage`, and nothing changes.
         """
@@ -439,24 +439,24 @@ class Ledger:
 
     def sent_count(self, neighbour: Peer) -> int:
         """Return how many filters a neighbour has been sent."""
-        return len(self._told[neighbour])
+        return len(self._sent_keys[neighbour])
 
     def standing(self, neighbour: Peer) -> list[Request]:
         """All that a neighbour has been sent, as requests."""
-        return [Subscribe(key, filter) for filter, key in self._told[neighbour].items()]
+        return [Subscribe(key, filter) for filter, key in self._sent_keys[neighbour].items()]
 
     def standing_of(self, peer: Peer) -> list[Request]:
         """All that a peer asked for and still does, as requests."""
         return [Subscribe(key, each.bound) for key, each in self.entries[peer].items()]
 
     def _write_advertisements(self, peer: Peer, told: FilterDelta) -> list[Request]:
-        keys = self._told[peer]
+        keys = self._sent_keys[peer]
         dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in told.dropped]
         return [Advertise(self._new_key(peer, each), each) for each in told.added] + dropped
 
     def _write_subscriptions(self, peer: Peer, told: FilterDelta) -> list[Request]:
         """PROPAGATE (parametric 4.3): one UPD where the structure stays, else SUB and USUB."""
-        keys = self._told[peer]
+        keys = self._sent_keys[peer]
         updates: list[Request] = []
         added, dropped = told
         if self._parametric and len(added) == len(dropped) == 1:
@@ -483,12 +483,12 @@ class Ledger:
         return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *gone]
 
     def _write_update(self, peer: Peer, old: Filter, new: Filter, values: Bindings) -> Update:
-        keys, versions = self._told[peer], self._versions[peer]
+        keys, versions = self._sent_keys[peer], self._versions[peer]
         key = keys[new] = keys.pop(old)
         version = versions[key] = versions.get(key, 0) + 1
         return Update(key, values, version)
 
     def _new_key(self, peer: Peer, filter: Stated) -> int:
-        key = self._told[peer][filter] = self._next_key[peer]
+        key = self._sent_keys[peer][filter] = self._next_key[peer]
         self._next_key[peer] += 1
         return key

@@ -1,23 +1,23 @@
-"""`Plans`: which links are the one tree of a graph, as one broker of it decides.
+"""`Plans`: decides which links are the one tree of a graph, and keeps the plans of others.
 
-Trees that every broker computes by itself would be others whenever one joins. So one broker of
-those that can reach each other decides, the one with the least name: it makes a plan, which is
-flooded, and which keeps the links that are in use as far as that is possible (`trees`). The broker
-that decides next, since it joined or the other is gone, continues from the plans that there are.
-That a name is the least makes no other tree.
+If every broker computed the tree by itself, trees would differ whenever a broker joins. So of the
+brokers that reach each other the one with the least name decides. It makes a plan, floods it, and
+keeps links in use as far as possible (`trees`). Its successor continues from the existing plans,
+so a change of the least name changes no tree.
 
 1. A broker *occurs* in a plan as its origin, or at an end of one of its links. Of the plans in
-   which it occurs, the one with the highest version is *in force* for it (of two of a version, that
+   which it occurs, the one with the highest version is *in force* for it (of equal versions, that
    of the lesser name). A link is in use when the same plan is in force at both its ends.
-2. Who decides makes a new plan, of a version above all others, unless one plan is in force for all
-   whom it can reach and is what it would decide. So there is no end of plans only if links come and
-   go without end: a plan that is known everywhere is what all would decide.
-3. A plan is *calm* if a link in use makes way for another, or turns round (`changes`).
-4. Two parts that find each other go by their own plans until there is one for both; a link to a
-   broker that does not occur in the plan stays as it is. Where several links lead to a part that
-   does not occur in it, one of them stays: with two, there would be a circle.
-5. With *ranks* a plan says who is the root. If some whom it can reach have a parent and others have
-   none, it is one of those. It remains as long as it is there, and else is the middle of the tree.
+2. The deciding broker makes a new plan, with a version above all others, unless one plan is in
+   force for all brokers that it reaches and is what it would decide. A plan that all brokers have
+   is what each would decide. So plans change for ever only if links come and go for ever.
+3. A plan is *calm* if a link in use is replaced or turned by it (`changes`).
+4. Two components that meet follow their own plans until there is one for both. A link to a broker
+   outside the plan stays as it is. Of several links to one outside component a single one stays, as
+   two would close a circle.
+5. With *ranks* a plan names the root. If some reachable brokers have a parent and others have none,
+   the root is one of the latter. It stays root while it is reachable; else the middle of the tree
+   becomes root.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from palio.routing.trees import (
 )
 
 MAX_PLANNED: Final = 50_000
-"""Links and origins of all plans that are kept: those with the lesser versions are forgotten. In a
-network few plans are in force at a time; who sends more has made some up."""
+"""Links and origins of all kept plans; beyond, those of the least versions are evicted. Few plans
+are in force at a time in a network, so a neighbour that sends more has invented some."""
 
 _NONE: Final = TreePlan("", 0, ())
 
 
 def brokers_in(plan: TreePlan) -> set[str]:
-    """The brokers that occur in a plan.
+    """Collect the brokers that occur in a plan.
 
     >>> sorted(brokers_in(TreePlan("a", 1, (("b", "c"),))))
     ['a', 'b', 'c']
@@ -55,7 +55,7 @@ def brokers_in(plan: TreePlan) -> set[str]:
 
 
 class Plans:
-    """The plans that one broker knows of, and its own decision.
+    """The plans that one broker has received, and its own decisions.
 
     >>> plans, graph = Plans("a"), {"a": {"b": 1}, "b": {"a": 1}}
     >>> plans.decide(graph)
@@ -67,10 +67,8 @@ class Plans:
     def __init__(self, name: str, *, has_ranks: bool = False) -> None:
         self.name = name
         self.has_ranks = has_ranks
-        self._newest: dict[str, TreePlan] = {}
-        """By origin."""
-        self._in_force: dict[str, TreePlan] = {}
-        """By broker."""
+        self._newest: dict[str, TreePlan] = {}  # by origin
+        self._in_force: dict[str, TreePlan] = {}  # by broker
 
     @property
     def in_force(self) -> TreePlan:
@@ -78,70 +76,70 @@ class Plans:
         return self.in_force_for(self.name)
 
     def in_force_for(self, broker: str) -> TreePlan:
-        """The plan that is in force for another broker, as far as is known here."""
+        """Return the plan in force for another broker, by the plans received here."""
         return self._in_force.get(broker, _NONE)
 
     @property
     def tree(self) -> frozenset[Edge]:
-        """Its links."""
+        """The links of the plan in force here."""
         return frozenset(self.in_force.links)
 
     def is_as_wanted(self, graph: Graph, below: AbstractSet[str] = frozenset()) -> bool:
-        """Return whether this broker would make no other plan than that."""
+        """Return whether this broker would decide on the plan in force."""
         wanted = spanning_tree(graph, self._used(), self.name)
         return self.tree == wanted and self.in_force.root == self._root(wanted, graph, below)
 
     def is_whole(self, graph: Graph) -> bool:
-        """Return whether all whom this broker reaches go by the plan that is in force here, and
-        its links that are there connect them (W3 in `tests.models.waves`). As long as there is
-        none, none of them has a link in use.
+        """Return whether one plan is in force for all reachable brokers, and its live links connect
+        them (W3 in `tests.models.waves`). Before the first plan no broker has a link in use.
         """
-        mine = self._in_force.get(self.name, _NONE)
+        plan = self._in_force.get(self.name, _NONE)
         reached = shortest_paths(graph, self.name).distances
         if len(reached) == 1:
             return True
-        links = sum(one in reached and other in graph[one] for one, other in mine.links)
+        links = sum(one in reached and other in graph[one] for one, other in plan.links)
         is_tree = links == len(reached) - 1
-        return is_tree and all(self._in_force.get(each) is mine for each in reached)
+        return is_tree and all(self._in_force.get(broker) is plan for broker in reached)
 
-    def is_past(self, plan: TreePlan, link: Edge, broker: str) -> bool:
-        """Return whether a newer plan is in force for a broker, which does not hold a link of that
-        one.
-        """
+    def is_superseded_at(self, plan: TreePlan, link: Edge, broker: str) -> bool:
+        """Return whether a newer plan, without a link of this one, is in force for a broker."""
         newer = self.in_force_for(broker)
         return _rank(newer) < _rank(plan) and link not in newer.links
 
-    def holds_on_to(self, plan: TreePlan, link: Edge, outsider: str) -> bool:
-        """Return whether a link stays to a broker that does not occur in a plan: of those to its
-        part, which goes by a plan of its own, the first one does.
+    def keeps_outside_link(self, plan: TreePlan, link: Edge, outsider: str) -> bool:
+        """Return whether a link to a broker outside a plan stays in use.
+
+        The outsider's component follows a plan of its own. Of the links to it the first one stays.
         """
-        inside, theirs = brokers_in(plan), self.in_force_for(outsider).links
-        if link not in theirs or inside.isdisjoint(link):
+        inside, their_links = brokers_in(plan), self.in_force_for(outsider).links
+        if link not in their_links or inside.isdisjoint(link):
             return True
         near: dict[str, list[str]] = {}
-        for one, other in theirs:
+        for one, other in their_links:
             near.setdefault(one, []).append(other)
             near.setdefault(other, []).append(one)
-        part, news = {outsider}, [outsider]
-        while news:
-            more = [each for each in near[news.pop()] if each not in inside and each not in part]
-            part.update(more)
-            news += more
-        return link == min(edge for edge in theirs if (edge[0] in part) != (edge[1] in part))
+        outside, unvisited = {outsider}, [outsider]
+        while unvisited:
+            brokers = set(near[unvisited.pop()]) - inside - outside
+            outside |= brokers
+            unvisited += brokers
+        return link == min(
+            edge for edge in their_links if (edge[0] in outside) != (edge[1] in outside)
+        )
 
     def all(self) -> list[TreePlan]:
-        """The plans, by origin, that a new neighbour is sent."""
+        """List the plans, by origin, that a new neighbour is sent."""
         return [plan for _, plan in sorted(self._newest.items())]
 
     def learn(self, plan: TreePlan) -> bool:
-        """Keep a plan if it is news, and could be one."""
+        """Keep a plan if it is newer and valid; return whether it is in force for any broker."""
         known = self._newest.get(plan.origin, _NONE)
         if not known.version < plan.version < MAX_VERSION or len(plan.links) > MAX_ORIGINS:
             return False
         if not (_has_ranks(plan) if self.has_ranks else not plan.root):
             return False
         self._newest[plan.origin] = plan
-        self._look_again()
+        self._update_in_force()
         return plan.origin in self._newest
 
     def decide(
@@ -150,15 +148,15 @@ class Plans:
         below: AbstractSet[str] = frozenset(),
         is_half_gone: Callable[[Edge], bool] = lambda _edge: False,
     ) -> TreePlan | None:
-        """The plan to flood, if it is for this broker to make one. `below`: those with a parent.
+        """Make a plan to flood, if this broker decides and a new one is due.
 
-        A link in use that broke is in use until both ends have given it up (`is_half_gone`), where
-        another way leads from one to the other: the later one has events yet to be sent round, and
-        what takes another way before these makes them duplicates. Of a broker that is gone no way
-        leads to it once all others have given it up.
+        `below` are the brokers with a parent. While only one end has given up a broken link
+        (`is_half_gone`) and another path joins its ends, no plan is due. The other end has events
+        yet to send over that path, and later events that overtook them would make them duplicates.
+        No path leads to a lost broker once all its neighbours have given it up.
         """
         if any(neighbour < self.name for neighbour in graph[self.name]):
-            return None  # seen at once
+            return None  # most brokers need not search the graph to know that another decides
         reached = shortest_paths(graph, self.name).distances
         if self.name != min(reached):
             return None
@@ -174,27 +172,31 @@ class Plans:
         is_calm = is_exchange or self._may_turn(wanted, root)
         plan = TreePlan(self.name, version, tuple(sorted(wanted)), is_calm, root)
         self._newest[self.name] = plan
-        self._look_again()
+        self._update_in_force()
         return plan
 
     def _root(self, links: Collection[Edge], graph: Graph, below: AbstractSet[str]) -> str:
-        """The root of a tree. That of the newest plan which has one that may be it, remains."""
+        """Choose the root of a tree: that of the newest plan whose root is still eligible, else the
+        middle.
+        """
         if not self.has_ranks or not links:
             return ""
         tree: dict[str, dict[str, int]] = {}
         for one, other in links:
-            weight = graph[one][other]
-            tree.setdefault(one, {})[other] = weight
-            tree.setdefault(other, {})[one] = weight
-        able = (tree.keys() - below) or tree.keys()
+            cost = graph[one][other]
+            tree.setdefault(one, {})[other] = cost
+            tree.setdefault(other, {})[one] = cost
+        eligible = (tree.keys() - below) or tree.keys()
         for plan in sorted(self._newest.values(), key=_rank):
-            if plan.root in able and self._in_force.get(plan.root) is plan:
+            if plan.root in eligible and self._in_force.get(plan.root) is plan:
                 return plan.root
-        return middle(tree, able)
+        return middle(tree, eligible)
 
     def _may_turn(self, links: Collection[Edge], root: str) -> bool:
-        """Return whether a link may lead up the other way so far. Of links between brokers that
-        the plan in force here does not know, nothing may be known yet.
+        """Return whether a link may lead up in the other direction now.
+
+        This broker may have no plan yet for links between brokers outside the plan in force here,
+        so such links may turn.
         """
         if not root:
             return False
@@ -203,24 +205,24 @@ class Plans:
             for plan in sorted(self._newest.values(), key=_rank, reverse=True)
             for below, above in parents_below(plan.root, plan.links).items()
         }
-        above, mine = parents_below(root, links), brokers_in(self.in_force)
+        above, inside = parents_below(root, links), brokers_in(self.in_force)
         for link in links:
             below = lower.get(link)
-            if below is None and mine.isdisjoint(link):
+            if below is None and inside.isdisjoint(link):
                 return True
             if below is not None and edge_of(below, above[below]) != link:
                 return True
         return False
 
     def _is_in_force(self, wanted: Collection[Edge], root: str, reached: Collection[str]) -> bool:
-        """Return whether all whom this broker reaches go by one plan, which is what it wants."""
-        mine = self._in_force.get(self.name, _NONE)
-        if mine is _NONE:
+        """Return whether one plan with this tree and root is in force for all reachable brokers."""
+        plan = self._in_force.get(self.name, _NONE)
+        if plan is _NONE:
             return not wanted
         return (
-            set(mine.links) == wanted
-            and mine.root == root
-            and all(self._in_force.get(broker) is mine for broker in reached)
+            set(plan.links) == wanted
+            and plan.root == root
+            and all(self._in_force.get(broker) is plan for broker in reached)
         )
 
     def _used(self) -> list[Edge]:
@@ -231,29 +233,29 @@ class Plans:
             if all(self._in_force.get(end) is plan for end in link)
         ]
 
-    def _look_again(self) -> None:
-        """Find out which plan is in force for whom, and drop plans that are in force for nobody."""
+    def _update_in_force(self) -> None:
+        """Compute the plan in force for each broker, and drop plans that are in force for none."""
         self._in_force = {}
-        room = MAX_PLANNED
+        budget = MAX_PLANNED
         for plan in sorted(self._newest.values(), key=_rank):
-            room -= 1 + len(plan.links)
-            if room < 0:
+            budget -= 1 + len(plan.links)
+            if budget < 0:
                 del self._newest[plan.origin]
                 continue
-            new = [end for end in brokers_in(plan) if end not in self._in_force]
-            self._in_force.update(dict.fromkeys(new, plan))
-            if not new:
+            brokers = [broker for broker in brokers_in(plan) if broker not in self._in_force]
+            self._in_force.update(dict.fromkeys(brokers, plan))
+            if not brokers:
                 del self._newest[plan.origin]
 
 
 def _rank(plan: TreePlan) -> tuple[int, str]:
-    """Order plans: the lesser one counts."""
+    """Order plans, the one that takes precedence first."""
     return -plan.version, plan.origin
 
 
 def _has_ranks(plan: TreePlan) -> bool:
-    """Return whether the links of a plan are a tree that its root is in, so that each end of a
-    link has a rank. Without links there is no root.
+    """Return whether the links of a plan are a tree with its root, so that each link leads up at
+    one end. A plan without links has no root.
     """
     if not plan.links:
         return not plan.root
@@ -261,60 +263,67 @@ def _has_ranks(plan: TreePlan) -> bool:
 
 
 class TreeLink:
-    """One end of a link: what the tree wants of it, and what was sent.
+    """One end of a link: the state that the tree wants, and the handshake with the other end.
 
-    A link is in use from when both ends sent `Join`, and agreed on which is above, until one says
-    `Leave`. A `Leave` is answered by `Leave`, and only then may the link be joined again, so what
-    is sent within one use never meets the next. A link that turns is left and joined again.
+    A link is in use from when both ends sent `Join`, and agreed on which is above, until one sends
+    `Leave`. The other end answers by `Leave`, and only then may the link be joined again. So no
+    message of one use arrives in the next. A link that turns is left and joined again.
 
     >>> link = TreeLink()
     >>> link.wanted = True
-    >>> list(link.to_say(calm=False)), link.is_joined
+    >>> list(link.updates(calm=False)), link.is_joined
     ([Join(calm=False, upward=None)], False)
-    >>> link.theirs = Join()
+    >>> link.their_join = Join()
     >>> link.is_joined
     True
     """
 
-    __slots__ = ("answered", "closing", "heard", "mine", "theirs", "up", "upward", "wanted")
+    __slots__ = (
+        "answered",
+        "closing",
+        "last_reached",
+        "our_join",
+        "their_join",
+        "up",
+        "upward",
+        "wanted",
+    )
 
     def __init__(self) -> None:
         self.wanted = False
-        """Our tree holds it..."""
+        """True if our tree has the link."""
         self.upward: bool | None = None
-        """...and the way up that it has there; None where trees have no root."""
-        self.mine: Join | None = None
-        """We said this."""
-        self.theirs: Join | None = None
-        """They said this."""
+        """True if it leads up in our tree; None where trees have no root."""
+        self.our_join: Join | None = None
+        self.their_join: Join | None = None
         self.closing = False
-        """We said Leave and were not yet answered."""
+        """True from our Leave to its answer."""
         self.up = False
-        """Both joined, and the inner router knows."""
-        self.heard: Reached | None = None
-        """The last round they reported in this use..."""
+        """True if the inner router uses the link."""
+        self.last_reached: Reached | None = None
+        """The last round that the other end reported in this use."""
         self.answered = ("", 0)
-        """...and of which plan it was answered from outside its change."""
+        """The plan for which this broker, outside its change, sent all rounds."""
 
     @property
     def is_joined(self) -> bool:
         """True if both ends joined, and agree on which is above."""
-        mine, theirs = self.mine, self.theirs
-        if mine is None or theirs is None:
+        ours, theirs = self.our_join, self.their_join
+        if ours is None or theirs is None:
             return False
-        return mine.upward is None or mine.upward != theirs.upward
+        return ours.upward is None or ours.upward != theirs.upward
 
-    def to_say(self, *, calm: bool) -> Iterator[Join | Leave]:
-        """Yield the messages that make the link what the tree wants, as far as the other end
-        allows.
+    def updates(self, *, calm: bool) -> Iterator[Join | Leave]:
+        """Yield the messages that bring the link to its wanted state, if the other end allows it
+        yet.
         """
-        if self.wanted and self.mine is None and not self.closing:
-            self.mine = Join(calm, self.upward)
-            yield self.mine
-        if self.mine is not None and not (self.wanted and self.mine.upward == self.upward):
-            self.mine, self.theirs, self.closing = None, None, True
+        if self.wanted and self.our_join is None and not self.closing:
+            self.our_join = Join(calm, self.upward)
+            yield self.our_join
+        if self.our_join is not None and not (self.wanted and self.our_join.upward == self.upward):
+            self.our_join, self.their_join, self.closing = None, None, True
             yield Leave(calm)
 
-    def forget(self) -> None:
-        """A use of the link is over, and what was sent of plans in it."""
-        self.heard, self.answered = None, ("", 0)
+    def reset(self) -> None:
+        """Forget the rounds of a use that is over."""
+        self.last_reached, self.answered = None, ("", 0)

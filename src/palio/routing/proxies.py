@@ -149,7 +149,7 @@ class Proxies(ForwardingRouter):
         if peer == self.above:
             self._upwards.master = peer
             for ledger in self._ledgers:
-                ledger.table.retouch(ledger.table.nodes)
+                ledger.table.reconsider(ledger.table.nodes)
         sends = super().attach(peer)
         if peer == self.above:
             self._told = dict.fromkeys(self._told, self._asked)
@@ -221,7 +221,7 @@ class Proxies(ForwardingRouter):
         elif self._is_crowded(sender):
             self._widen(sender, told)
         else:
-            self.subscriptions.table.retouch(changed)
+            self.subscriptions.table.reconsider(changed)
 
     def _outgoing(self) -> dict[Peer, list[Request]]:
         outgoing = self.advertisements.outgoing()
@@ -294,7 +294,7 @@ class Proxies(ForwardingRouter):
         if not self._ways.wide:
             table.add(ITSELF, TRUE)
         self._ways.wide[peer] = None
-        table.retouch((TRUE, *told))
+        table.reconsider((TRUE, *told))
 
     def _narrow_if_few(self, peer: Peer) -> None:
         if self._wishes_of_others(peer, NARROW_AT) < NARROW_AT:
@@ -305,6 +305,6 @@ class Proxies(ForwardingRouter):
             return
         table = self.subscriptions.table
         del self._ways.wide[peer]
-        table.retouch((TRUE, *self._ways.overlaps.overlapping(peer)))
+        table.reconsider((TRUE, *self._ways.overlaps.overlapping(peer)))
         if not self._ways.wide:
             table.remove(ITSELF, TRUE)

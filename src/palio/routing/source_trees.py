@@ -1,19 +1,21 @@
-"""Any graph (siena 4.3, 5): a tree for every source; events take shortest paths.
+"""`SourceTrees`: routing on any graph (siena 4.3, 5) by a tree for every source.
 
-The other sound design for graphs beside `general`. Every broker knows all link states, and so every
-broker's tree: shortest ways from it, ties to the lesser name. It also knows every broker's
-*summary*, the roots of what that one's own clients ask for, flooded under the origin's name and
-version. An event published at `s` is accepted from the neighbour before this broker in tree(s) only
-(reverse path) and continues to a child `c` if some origin below `c` in tree(s) asks for it.
-Covering prunes within an origin, never across: what hides one origin's subscription may lie in
-another direction.
+This is the other sound design for graphs beside `general`. Every broker has all link states, and so
+can compute every broker's tree of shortest paths, ties to the lesser name. It also has every
+broker's *summary*, the roots of its own clients' requests, flooded under the origin's name and
+version.
 
-Against one spanning tree: no reroutes, no broker or link that all events must cross, and as in
-`flooded` the broker of a publisher can name all destinations. The price is state, the summaries of
-all origins everywhere, and a summary's change crosses every link.
+- *Reverse path.* A broker accepts an event published at `s` only from its upstream in tree(s).
+- It forwards the event to a child `c` if some origin below `c` in tree(s) asks for it.
+- Covering prunes within an origin, never across: a coverer of another origin's subscription may lie
+  in another direction.
 
-While trees change, an event may be lost, but a publisher's numbers must grow, so none is delivered
-twice or out of order.
+Against one spanning tree: events take shortest paths, no broker or link has to carry all events,
+and as in `flooded` the broker of a publisher can name all destinations. The price is state, the
+summaries of all origins everywhere, and a summary's change crosses every link.
+
+While trees change, an event may be lost. None is delivered twice or out of order, as a publisher's
+numbers must grow.
 """
 
 from __future__ import annotations
@@ -47,138 +49,140 @@ from palio.routing.protocol import (
 from palio.routing.reference_selector import ReferenceSelector
 from palio.routing.trees import is_notable_change, shortest_paths
 
-MAX_BEGUN: Final = 1_000_000
-"""Requests that a neighbour has begun to tell, and not yet told to the end."""
+MAX_PARTIAL: Final = 1_000_000
+"""Requests in the incomplete floods of one neighbour."""
 
 MOST_COMPARED: Final = 20_000
-"""Trees are compared with those before as long as all have so many brokers together: about 10 ms.
-Of more they are taken to be others.
-"""
+"""Brokers of all trees together up to which new trees are compared with the old: about 10 ms.
+Beyond, the trees count as changed."""
 
 
-class _Begun(NamedTuple):
-    """The parts of a flood that have come so far."""
+class _PartialFlood(NamedTuple):
+    """The chunks of a flood received so far."""
 
     version: int
     fresh: bool
     requests: list[Request]
 
 
-class _Parts:
-    """Floods that come in several parts, by origin, from one neighbour."""
+class _PartialFloods:
+    """Floods of one neighbour that arrive in several chunks."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, _Begun] = {}
+        self._partial: dict[str, _PartialFlood] = {}  # by origin
 
-    def put_together(self, sender: Peer, flood: Flood) -> Flood | None:
-        """A flood with the parts that came before it; None as long as more are to come."""
-        begun = self._begun
-        before = None if flood.fresh else begun.pop(flood.origin, None)
-        if before is None and not flood.more:
-            begun.pop(flood.origin, None)
+    def assemble(self, sender: Peer, flood: Flood) -> Flood | None:
+        """Add a chunk; return the whole flood if it was the last one, else None."""
+        partial = None if flood.fresh else self._partial.pop(flood.origin, None)
+        if partial is None and not flood.more:
+            self._partial.pop(flood.origin, None)
             return flood
-        if before is None:
-            before = _Begun(flood.version, flood.fresh, [])
-        elif before.version != flood.version:
-            raise IllegalMessage(sender, f"a part of version {flood.version}, not {before.version}")
-        before.requests.extend(flood.requests)
+        if partial is None:
+            partial = _PartialFlood(flood.version, flood.fresh, [])
+        elif partial.version != flood.version:
+            raise IllegalMessage(
+                sender, f"a part of version {flood.version}, not {partial.version}"
+            )
+        partial.requests.extend(flood.requests)
         if flood.more:
-            begun[flood.origin] = before
-            if sum(len(each.requests) for each in begun.values()) > MAX_BEGUN:
-                begun.clear()
-                raise IllegalMessage(sender, f"more than {MAX_BEGUN} requests (MAX_BEGUN) begun")
+            self._partial[flood.origin] = partial
+            if sum(len(each.requests) for each in self._partial.values()) > MAX_PARTIAL:
+                self._partial.clear()
+                raise IllegalMessage(
+                    sender, f"more than {MAX_PARTIAL} requests (MAX_PARTIAL) in incomplete floods"
+                )
             return None
-        requests = tuple(before.requests)
-        return Flood(flood.origin, requests, before.fresh, flood.wave, flood.version)
+        requests = tuple(partial.requests)
+        return Flood(flood.origin, requests, partial.fresh, flood.wave, flood.version)
 
 
-class _Waiting(NamedTuple):
-    """A flood that has yet to be passed on; `sender` is who has asked, or nobody."""
+class _DeferredFlood(NamedTuple):
+    """A flood that is yet to be forwarded, except to its sender."""
 
     flood: Flood
     sender: Peer | None
     wave: int | None
 
 
-class _Echo:
-    """A wave on its way: who asked, and which neighbours have still to answer."""
+class _Wave:
+    """A wave in flight: its requester, and the neighbours that have yet to answer."""
 
-    __slots__ = ("is_moot", "requester", "unreached", "waiting", "wave")
+    __slots__ = ("is_moot", "missing", "requester", "unreached", "wave")
 
-    def __init__(self, requester: Peer, wave: int, waiting: list[Peer]) -> None:
+    def __init__(self, requester: Peer, wave: int, neighbours: list[Peer]) -> None:
         self.requester = requester
         self.wave = wave
-        self.waiting = dict.fromkeys(waiting)
+        self.missing = dict.fromkeys(neighbours)
         self.unreached: set[str] = set()
         self.is_moot = False
-        """True if the requester is gone."""
+        """True if the requester has disconnected."""
 
     def answer(self) -> Send:
         return Send(self.requester, Settled(self.wave, tuple(sorted(self.unreached))))
 
 
-class _Echoes:
-    """The waves that this broker has passed on, by its own numbers."""
+class _Waves:
+    """The waves that this broker has forwarded, by its own numbers."""
 
     def __init__(self) -> None:
-        self._open: dict[int, _Echo] = {}
+        self._open: dict[int, _Wave] = {}
         self._next = 0
 
     def begin(self, requester: Peer, wave: int, others: list[Peer]) -> tuple[int, list[Send]]:
-        """Pass a wave on to others: its number there, and the answer if there are none."""
-        number, echo = self._next, _Echo(requester, wave, others)
+        """Open a wave to others; return its number there, and its answer if there are none."""
+        number, opened = self._next, _Wave(requester, wave, others)
         self._next += 1
         if not others:
-            return number, [echo.answer()]
-        self._open[number] = echo
+            return number, [opened.answer()]
+        self._open[number] = opened
         return number, []
 
     def close(self, sender: Peer, message: Settled) -> list[Send]:
-        """A neighbour, and all beyond that it passed the wave to, have this version."""
-        echo = self._open.get(message.wave)
-        if echo is None or sender not in echo.waiting:
+        """Take the answer of a neighbour: it, and all beyond it, have this version."""
+        pending = self._open.get(message.wave)
+        if pending is None or sender not in pending.missing:
             raise IllegalMessage(sender, f"wave {message.wave} is not open there")
         return self._close(message.wave, sender, message.unreached)
 
     def forget(self, peer: Peer) -> list[Send]:
-        """A peer is gone: what it asked is moot, and what waits for it is unreached."""
+        """Remove a peer: its own waves are moot, and the others count it as unreached."""
         answers: list[Send] = []
-        for number, echo in list(self._open.items()):
-            if echo.requester == peer:
-                echo.is_moot = True  # answers to it are on their way, and legal
-            elif peer in echo.waiting:
+        for number, pending in list(self._open.items()):
+            if pending.requester == peer:
+                pending.is_moot = True  # kept, as answers in flight are legal
+            elif peer in pending.missing:
                 answers += self._close(number, peer, (peer.name,))
         return answers
 
     def _close(self, number: int, peer: Peer, unreached: tuple[str, ...]) -> list[Send]:
-        echo = self._open[number]
-        del echo.waiting[peer]
-        echo.unreached.update(unreached)
-        if echo.waiting:
+        pending = self._open[number]
+        del pending.missing[peer]
+        pending.unreached.update(unreached)
+        if pending.missing:
             return []
         del self._open[number]
-        return [] if echo.is_moot else [echo.answer()]
+        return [] if pending.is_moot else [pending.answer()]
 
 
 class _Tree:
     """The tree of one source as one broker sees it."""
 
-    __slots__ = ("before", "hops")
+    __slots__ = ("hops", "upstream")
 
     def __init__(self, parents: dict[str, str], name: str) -> None:
-        self.before = parents.get(name)
-        """The neighbour from which events come; the broker itself at the source."""
+        self.upstream = parents.get(name)
+        """The neighbour from which events arrive; the broker itself at the source."""
         self.hops: dict[str, str] = {}
-        """For each broker below, the child of this one on the way there."""
+        """For each broker below this one, the next hop to it."""
         for broker, parent in parents.items():
             if parent == name and broker != name:
                 self.hops[broker] = broker
             elif parent in self.hops:
                 self.hops[broker] = self.hops[parent]
 
-    def leads_otherwise(self, later: _Tree) -> bool:
-        """Return whether events that took this tree take another way in a later one."""
-        if self.before is not None and self.before != later.before:
+    def differs_from(self, later: _Tree) -> bool:
+        """Return whether events of this tree take other paths in a later one."""
+        if self.upstream is not None and self.upstream != later.upstream:
             return True
         return any(later.hops.get(broker) != hop for broker, hop in self.hops.items())
 
@@ -199,21 +203,17 @@ class SourceTrees(PlainRouter, Addressing):
         self._tables = FloodTables(name, selector)
         self._versions = {name: 0}
         self._clients: dict[Peer, None] = {}
-        self._links: dict[Peer, _Parts] = {}
-        """Neighbours, and what has come in part from each."""
+        self._links: dict[Peer, _PartialFloods] = {}
         self._link_costs: dict[Peer, int] = {}
-        """The costs of links, also those that are down: they come back as they were."""
+        """The costs of links, also of links that are down: they come back unchanged."""
         self._states = LinkStates(name)
         self._trees: dict[str, _Tree] = {}
         self._numbers = LastNumbers()
-        self._echoes = _Echoes()
+        self._waves = _Waves()
         self.routing_version = 0
-        """Grows when known events take other paths."""
-        self._bides = False
-        self._waiting: list[_Waiting] = []
-        """Floods that are to continue after the reports of links."""
-        self._answers: list[Send] = []
-        """Answers to waves, likewise."""
+        self._is_corked = False
+        self._deferred_floods: list[_DeferredFlood] = []  # these follow pending link states
+        self._deferred_answers: list[Send] = []
 
     @property
     def peers(self) -> list[Peer]:
@@ -221,8 +221,8 @@ class SourceTrees(PlainRouter, Addressing):
         return [*self._clients, *self._links]
 
     def begin(self, version: int) -> None:
-        """Count versions from here: above those of earlier lives, so that what was sent in one is
-        outdone. The time in microseconds will do, or anything else that grows faster than changes.
+        """Number versions from here, to supersede those of earlier incarnations. The time in
+        microseconds will do, or anything else that grows faster than changes.
         """
         self._versions = {self.name: version}
 
@@ -234,9 +234,9 @@ class SourceTrees(PlainRouter, Addressing):
             raise ValueError(f"{peer} is attached already; detach it first")
         if peer.is_client:
             self._clients[peer] = None
-            self._tables.local.enrol(peer)
+            self._tables.local.add_peer(peer)
             return []
-        self._links[peer] = _Parts()
+        self._links[peer] = _PartialFloods()
         known = [Send(peer, state) for state in self._states.others()]
         summaries = [Send(peer, self._summary(origin)) for origin in self._versions]
         return known + self._links_changed() + summaries
@@ -245,8 +245,8 @@ class SourceTrees(PlainRouter, Addressing):
         """Forget a peer that is gone."""
         if peer in self._clients:
             del self._clients[peer]
-            self._tables.local.dismiss(peer)
-            return self._tell() + self._forget_waves(peer)
+            self._tables.local.remove_peer(peer)
+            return self._flood_own() + self._forget_waves(peer)
         if peer not in self._links:
             raise ValueError(f"{peer} is not attached")
         del self._links[peer]
@@ -258,45 +258,41 @@ class SourceTrees(PlainRouter, Addressing):
             raise IllegalMessage(sender, "it is not attached")
         match message:
             case Batch() if sender.is_client:
-                self._tables.follow(sender, message)
-                return self._tell(sender, message.wave)
+                self._tables.apply_batch(sender, message)
+                return self._flood_own(sender, message.wave)
             case LinkState() if not sender.is_client:
                 return self._learn(sender, (message,))
             case LinkTable(states) if not sender.is_client:
                 return self._learn(sender, states)
             case Flood() if not sender.is_client:
-                return self._hear(sender, message)
+                return self._receive_flood(sender, message)
             case Settled() if not sender.is_client:
-                return self._answered(self._echoes.close(sender, message))
+                return self._answer_waves(self._waves.close(sender, message))
         raise IllegalMessage(sender, f"{type(message).__name__} has no meaning here")
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to. It notes their numbers, and selects nothing for the
-        same events again.
-        """
+        """Select the peers that events go to, and none for duplicates of earlier events."""
         source = self.name if sender.is_client else parcel.source
         tree = self._tree(source) if source in self._states.known else None
-        if tree is None or (not sender.is_client and tree.before != sender.name):
+        if tree is None or (not sender.is_client and tree.upstream != sender.name):
             return {}
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return {}
-        found = self._tables.clients(parcel)
+        routes = self._tables.clients(parcel)
         for name, mask in self._brokers(parcel, tree).items():
-            via = Peer.broker(tree.hops[name])
-            found[via] = found[via] | mask if via in found else mask
-        found.pop(sender, None)
-        return _narrowed(found, new)
+            hop = Peer.broker(tree.hops[name])
+            routes[hop] = routes[hop] | mask if hop in routes else mask
+        routes.pop(sender, None)
+        return _narrowed(routes, new)
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the clients here that want addressed events. It notes their numbers, as `route`
-        does.
-        """
+        """Select the clients here that want addressed events; drop duplicates, as `route` does."""
         new = self._numbers.news(parcel)
         return {} if new is NONE_NEW else _narrowed(self._tables.clients(parcel), new)
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
-        """Name the brokers and clients that want events; note numbers, as `route` does."""
+        """Name the brokers and clients that want events; drop duplicates, as `route` does."""
         new = self._numbers.news(parcel)
         if new is NONE_NEW or not new.any():
             return Destined({}, {})
@@ -314,17 +310,17 @@ class SourceTrees(PlainRouter, Addressing):
         return self._tree(source).hops.get(broker)
 
     def _brokers(self, parcel: Parcel, tree: _Tree) -> dict[str, RowMask]:
-        """Those below this one in a tree that want some events."""
-        wanted = self._tables.brokers(parcel)
-        return {name: mask for name, mask in wanted.items() if name in tree.hops}
+        """Select the brokers below this one in a tree that want some events."""
+        masks = self._tables.brokers(parcel)
+        return {name: mask for name, mask in masks.items() if name in tree.hops}
 
     # --- trees ---
 
     def unsettle(self) -> None:
-        """Have the next wave go to all neighbours. Waves go to all neighbours."""
+        """Do nothing: waves go to all neighbours anyway."""
 
     def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
-        """Set what the link to a neighbour weighs."""
+        """Set the cost of the link to a neighbour."""
         if not is_notable_change(self._link_costs.get(peer, 1), cost):
             return []
         self._link_costs[peer] = cost
@@ -333,79 +329,80 @@ class SourceTrees(PlainRouter, Addressing):
     def _tree(self, source: str) -> _Tree:
         tree = self._trees.get(source)
         if tree is None:
-            ways = shortest_paths(self._states.graph, source)
-            tree = self._trees[source] = _Tree(ways.parents, self.name)
+            paths = shortest_paths(self._states.graph, source)
+            tree = self._trees[source] = _Tree(paths.parents, self.name)
         return tree
 
-    def _replant(self) -> None:
-        """Links have changed: trees are made again, and it is noted if ways are others."""
-        before, self._trees = self._trees, {}
-        is_much = len(before) * len(self._states.known) > MOST_COMPARED
-        if before and (
-            is_much
-            or any(tree.leads_otherwise(self._tree(source)) for source, tree in before.items())
+    def _rebuild_trees(self) -> None:
+        """Compute trees anew after links have changed, and count a change of paths."""
+        old, self._trees = self._trees, {}
+        is_too_much = len(old) * len(self._states.known) > MOST_COMPARED
+        if old and (
+            is_too_much
+            or any(tree.differs_from(self._tree(source)) for source, tree in old.items())
         ):
             self.routing_version += 1
 
     def _links_changed(self) -> list[Send]:
-        """Our own list of links is another."""
+        """Report a change of our own links."""
         self._states.renew({peer.name: self._link_costs.get(peer, 1) for peer in self._links})
-        return self._told()
+        return self._report_links()
 
     def _learn(self, sender: Peer, states: Iterable[LinkState]) -> list[Send]:
-        found = {self._states.learn(each, sender) for each in states}
-        if LinkNews.MINE in found:
+        verdicts = {self._states.learn(state, sender) for state in states}
+        if LinkNews.MINE in verdicts:
             return self._links_changed()
-        return self._told() if found != {LinkNews.OLD} else []
+        return self._report_links() if verdicts != {LinkNews.OLD} else []
 
-    def _told(self) -> list[Send]:
-        """Flood what is new: now, unless that is to wait."""
-        self._replant()
-        return [] if self._bides else self.uncork()
+    def _report_links(self) -> list[Send]:
+        """Compute trees anew, and flood new link states, at once or at `uncork`."""
+        self._rebuild_trees()
+        return [] if self._is_corked else self.uncork()
 
-    # --- what is new ---
+    # --- pending changes ---
 
     def cork(self) -> None:
         """Keep changes of links for `uncork`."""
-        self._bides = True
+        self._is_corked = True
 
     @property
     def has_pending_updates(self) -> bool:
-        """True if changes of links wait for `uncork`."""
+        """True if changes of links are pending until `uncork`."""
         return self._states.has_news
 
     def uncork(self) -> list[Send]:
-        """Flood changes of links, and follow them. No wave continues before, nor an answer: who has
-        answered knows the ways.
+        """Flood changes of links, then forward what was deferred for them.
+
+        Waves and their answers come after link states: a broker that answers has the paths, too.
         """
         news = self._states.news(self._links)
-        waiting, self._waiting = self._waiting, []
-        answers, self._answers = self._answers, []
-        return news + answers + [send for each in waiting for send in self._spread(*each)]
+        floods, self._deferred_floods = self._deferred_floods, []
+        answers, self._deferred_answers = self._deferred_answers, []
+        return news + answers + [send for flood in floods for send in self._flood(*flood)]
 
     # --- summaries ---
 
     def _summary(self, origin: str) -> Flood:
-        requests = self._tables.standing(origin)
+        requests = self._tables.current(origin)
         return Flood(origin, requests, fresh=True, version=self._versions[origin])
 
-    def _tell(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
+    def _flood_own(self, requester: Peer | None = None, wave: int | None = None) -> list[Send]:
         """Flood what changed in our own summary; a wave goes even where nothing did."""
-        requests = self._tables.news()
+        requests = self._tables.take_changes()
         if not requests and wave is None:
             return []
         self._versions[self.name] += 1
         flood = Flood(self.name, requests, version=self._versions[self.name])
-        return self._spread(flood, requester, wave)
+        return self._flood(flood, requester, wave)
 
-    def _hear(self, sender: Peer, flood: Flood) -> list[Send]:
-        """A summary of another origin, or what changed in it."""
+    def _receive_flood(self, sender: Peer, flood: Flood) -> list[Send]:
+        """Apply another origin's summary, or a change of it, and forward it."""
         origin = flood.origin
         known = self._versions.get(origin)
         if origin == self.name or not self._is_news(flood, known):
             answers = [] if flood.wave is None else [Send(sender, Settled(flood.wave))]
-            return answers + self._outdo(flood)
-        whole = self._links[sender].put_together(sender, flood)
+            return answers + self._supersede(flood)
+        whole = self._links[sender].assemble(sender, flood)
         if whole is None:
             return []
         flood = whole
@@ -413,56 +410,60 @@ class SourceTrees(PlainRouter, Addressing):
             raise IllegalMessage(sender, f"version {flood.version} of {origin} follows {known}")
         self._tables.learn(sender, flood)
         self._versions[origin] = flood.version
-        return self._spread(flood, sender, flood.wave)
+        return self._flood(flood, sender, flood.wave)
 
     def _is_news(self, flood: Flood, known: int | None) -> bool:
-        """Return whether it is a possible version of a possible broker, and was not known."""
+        """Return whether a flood is newer than the known version, and not invented."""
         if known is None:
             return flood.version < MAX_VERSION and len(self._versions) < MAX_ORIGINS
         return known < flood.version < MAX_VERSION
 
-    def _outdo(self, flood: Flood) -> list[Send]:
-        """Outdo what an earlier incarnation of this broker flooded by a clock that was ahead."""
-        mine = self._versions[self.name]
-        if flood.origin != self.name or not mine < flood.version < MAX_VERSION - 1:
+    def _supersede(self, flood: Flood) -> list[Send]:
+        """Supersede a summary that an earlier incarnation of this broker flooded, by a clock that
+        was ahead.
+        """
+        version = self._versions[self.name]
+        if flood.origin != self.name or not version < flood.version < MAX_VERSION - 1:
             return []
         self._versions[self.name] = flood.version + 1
         return [Send(peer, self._summary(self.name)) for peer in self._links]
 
-    def _spread(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
-        """Pass a flood to all neighbours but the one it came from: after news of links, if it is a
-        wave or follows one.
+    def _flood(self, flood: Flood, sender: Peer | None, wave: int | None) -> list[Send]:
+        """Forward a flood to all neighbours but its sender.
+
+        A wave goes after pending link states, and later floods go after that wave. So the brokers
+        that a wave reaches have the paths that this one has.
         """
-        if self._waiting or (wave is not None and self.has_pending_updates):
-            self._waiting.append(_Waiting(flood, sender, wave))
+        if self._deferred_floods or (wave is not None and self.has_pending_updates):
+            self._deferred_floods.append(_DeferredFlood(flood, sender, wave))
             return []
-        others = [each for each in self._links if each != sender]
+        others = [peer for peer in self._links if peer != sender]
         number: int | None = None
         answers: list[Send] = []
         if wave is not None and sender is not None:
-            number, answers = self._echoes.begin(sender, wave, others)
-        on = Flood(flood.origin, flood.requests, flood.fresh, number, flood.version)
-        return [Send(peer, on) for peer in others] + answers
+            number, answers = self._waves.begin(sender, wave, others)
+        forwarded = Flood(flood.origin, flood.requests, flood.fresh, number, flood.version)
+        return [Send(peer, forwarded) for peer in others] + answers
 
     # --- waves ---
 
-    def _answered(self, answers: list[Send]) -> list[Send]:
-        """Answer waves: after news of links, if there are any."""
+    def _answer_waves(self, answers: list[Send]) -> list[Send]:
+        """Answer waves, after pending link states."""
         if self.has_pending_updates:
-            self._answers += answers
+            self._deferred_answers += answers
             return []
         return answers
 
     def _forget_waves(self, peer: Peer) -> list[Send]:
-        """A peer is gone: nothing is answered to it, and it answers nothing."""
-        self._answers = [each for each in self._answers if each.to != peer]
-        self._waiting = [
-            _Waiting(each.flood, None, None) if each.sender == peer else each
-            for each in self._waiting
+        """Remove a peer that is gone from all waves."""
+        self._deferred_answers = [send for send in self._deferred_answers if send.to != peer]
+        self._deferred_floods = [
+            _DeferredFlood(each.flood, None, None) if each.sender == peer else each
+            for each in self._deferred_floods
         ]
-        return self._answered(self._echoes.forget(peer))
+        return self._answer_waves(self._waves.forget(peer))
 
 
-def _narrowed(found: dict[Peer, RowMask], new: RowMask) -> dict[Peer, RowMask]:
-    """Restrict where events go to those that are new."""
-    return found if new is ALL_NEW or new.all() else narrowed(found, new)
+def _narrowed(routes: dict[Peer, RowMask], new: RowMask) -> dict[Peer, RowMask]:
+    """Restrict routes to new events."""
+    return routes if new is ALL_NEW or new.all() else narrowed(routes, new)

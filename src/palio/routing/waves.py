@@ -1,16 +1,16 @@
-"""The echo wave behind `settled()`: when is a change in force wherever a publisher may be?
+"""`Waves`: finds out when a change is in force wherever a publisher may be, for `settled()`.
 
-A request with a wave is answered once everything this broker has sent to its other neighbours, up
-to and including what the request led to, is answered for. Links keep order, so one wave answers
-for all that went before it on the link; and what is known to be answered for needs no wave at all.
-So a subscription that is covered by a settled one settles on the spot, and one covered by a
-subscription still on its way waits for that one's wave.
+A request with a wave is answered once the other neighbours have acknowledged everything this broker
+sent them, up to and including what the request led to. Links keep order, so one wave acknowledges
+all earlier messages of the link, and a link without unacknowledged messages needs no wave. So a
+subscription covered by a settled one settles at once. One covered by a subscription in flight waits
+for the wave of that one.
 
-Brokers tell each other facts besides, over links that are in no tree as well. A wave answers for
-these, too, if it goes behind them on each link and to all neighbours (`Router.unsettle`).
+Brokers also send each other facts, over links outside the tree as well. A wave covers these, too,
+if it follows them on each link and goes to all neighbours (`Router.unsettle`).
 
-A neighbour that goes away closes its part as *unreached*. The requester is sent its name, and
-nothing is taken for settled on that answer.
+A neighbour that disconnects counts as *unreached*: the requester receives its name, and must not
+treat its change as settled by that answer.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def _bare(wave: int) -> Batch:
     return Batch((), wave=wave)
 
 
-class _Waiting:
-    """A requester's wave, and how many neighbours have still to answer."""
+class _PendingWave:
+    """A requester's wave, and the number of neighbours that have yet to answer it."""
 
     __slots__ = ("open", "requester", "unreached", "wave")
 
@@ -40,119 +40,119 @@ class _Waiting:
         return Send(self.requester, Settled(self.wave, tuple(sorted(self.unreached))))
 
 
-class _Line:
-    """One neighbour: batches sent to it, how many are answered for, and the wave on its way."""
+class _NeighbourWaves:
+    """One neighbour: the numbers of batches sent and acknowledged, and the wave in flight to it."""
 
-    __slots__ = ("answered", "asked", "later", "said", "waiting", "wave")
+    __slots__ = ("acked", "asked", "later", "sent", "wave", "waves")
 
     def __init__(self) -> None:
-        self.said = 0
-        self.answered = 0
+        self.sent = 0
+        self.acked = 0
         self.wave: int | None = None
-        """The wave on its way..."""
+        """The number of the wave in flight."""
         self.asked = 0
-        """...which batches it asks about..."""
-        self.waiting: list[_Waiting] = []
-        """...who waits for its answer..."""
-        self.later: list[_Waiting] = []
-        """...and who for that of the next one."""
+        """The batches that it asks about."""
+        self.waves: list[_PendingWave] = []
+        """The requesters' waves that its answer decides."""
+        self.later: list[_PendingWave] = []
+        """Those that came later, and need the next wave."""
 
     @property
-    def everybody(self) -> list[_Waiting]:
-        """All that wait for something from this neighbour."""
-        return self.waiting + self.later
+    def pending(self) -> list[_PendingWave]:
+        """All requesters' waves that need an answer of this neighbour."""
+        return self.waves + self.later
 
 
 class Waves:
     """The open waves of one broker.
 
-    One at a time is on its way to each neighbour: those that are asked for meanwhile go together
-    once it is answered. So where all ask at once, a link has no more of them than round trips.
+    One wave at a time is in flight to each neighbour. Waves requested meanwhile go together once it
+    is answered, so that a link carries at most one wave a round trip.
     """
 
     def __init__(self, message: Callable[[int], Control] = _bare) -> None:
-        self._message = message
-        """A wave that goes by itself."""
-        self._lines: dict[Peer, _Line] = {}
+        self._message = message  # makes a wave without requests
+        self._neighbours: dict[Peer, _NeighbourWaves] = {}
         self._next = 0
 
     def connect(self, neighbour: Peer) -> None:
-        """A neighbour that batches will be sent to."""
-        self._lines[neighbour] = _Line()
+        """Add a neighbour that batches will be sent to."""
+        self._neighbours[neighbour] = _NeighbourWaves()
 
-    def said(self, neighbour: Peer) -> None:
-        """A batch is about to be sent to a neighbour."""
-        self._lines[neighbour].said += 1
+    def note_sent(self, neighbour: Peer) -> None:
+        """Count a batch that is about to be sent to a neighbour."""
+        self._neighbours[neighbour].sent += 1
 
-    def said_to_all(self) -> None:
-        """All neighbours are about to be sent something, or have sent it to each other."""
-        for neighbour in self._lines:
-            self.said(neighbour)
+    def note_sent_to_all(self) -> None:
+        """Count a message to all neighbours, or one that they sent each other."""
+        for neighbour in self._neighbours:
+            self.note_sent(neighbour)
 
     @property
     def neighbours(self) -> list[Peer]:
-        """Those that are connected, in the order they came."""
-        return list(self._lines)
+        """The connected neighbours, in the order they came."""
+        return list(self._neighbours)
 
     def begin(
         self, requester: Peer, wave: int, neighbours: Iterable[Peer]
     ) -> tuple[dict[Peer, int], list[Send]]:
-        """Open a requester's wave: what to send each neighbour, and the answer if none is due.
+        """Open a requester's wave; return the waves to send, and its answer if none is needed.
 
-        Call it after `said`.
+        Call it after `note_sent` for the batches that the request led to.
         """
-        waiting = _Waiting(requester, wave)
-        fresh: dict[Peer, int] = {}
+        pending = _PendingWave(requester, wave)
+        numbers: dict[Peer, int] = {}
         for neighbour in neighbours:
-            line = self._lines[neighbour]
-            if neighbour == requester or line.answered == line.said:
+            at = self._neighbours[neighbour]
+            if neighbour == requester or at.acked == at.sent:
                 continue
-            waiting.open += 1
-            if line.wave is None:
-                fresh[neighbour] = self._ask(line, [waiting])
+            pending.open += 1
+            if at.wave is None:
+                numbers[neighbour] = self._ask(at, [pending])
             else:
-                (line.waiting if line.asked == line.said else line.later).append(waiting)
-        return fresh, [] if waiting.open else [waiting.answer()]
+                # A wave in flight decides this one, too, if no batch was sent behind it.
+                (at.waves if at.asked == at.sent else at.later).append(pending)
+        return numbers, [] if pending.open else [pending.answer()]
 
-    def echo(self, sender: Peer, message: Settled) -> list[Send]:
-        """A neighbour answers a wave: answer those who waited for it last, and ask it for those who
-        came later.
+    def settle(self, sender: Peer, message: Settled) -> list[Send]:
+        """Take a neighbour's answer: answer requesters for which it was the last, and send the next
+        wave if requests came later.
         """
-        line = self._lines.get(sender)
-        if line is None or message.wave != line.wave:
+        at = self._neighbours.get(sender)
+        if at is None or message.wave != at.wave:
             raise IllegalMessage(sender, f"wave {message.wave} is not open there")
         if not message.unreached:
-            line.answered = line.asked
-        waiting, line.waiting, line.wave = line.waiting, [], None
-        answers = self._close(waiting, message.unreached)
-        if line.later:
-            later, line.later = line.later, []
-            answers.append(Send(sender, self._message(self._ask(line, later))))
+            at.acked = at.asked
+        waves, at.waves, at.wave = at.waves, [], None
+        answers = self._close(waves, message.unreached)
+        if at.later:
+            later, at.later = at.later, []
+            answers.append(Send(sender, self._message(self._ask(at, later))))
         return answers
 
     def disconnect(self, peer: Peer) -> list[Send]:
-        """A peer is gone: what it waited for is moot, and what waits for it is unreached."""
-        line = self._lines.pop(peer, None)
-        for other in self._lines.values():
-            other.waiting = [each for each in other.waiting if each.requester != peer]
-            other.later = [each for each in other.later if each.requester != peer]
-        return [] if line is None else self._close(line.everybody, (peer.name,))
+        """Remove a peer: drop its own waves, and count it as unreached by the others."""
+        gone = self._neighbours.pop(peer, None)
+        for at in self._neighbours.values():
+            at.waves = [wave for wave in at.waves if wave.requester != peer]
+            at.later = [wave for wave in at.later if wave.requester != peer]
+        return [] if gone is None else self._close(gone.pending, (peer.name,))
 
-    def excuse(self, neighbour: Peer) -> list[Send]:
-        """Answer those who wait for a neighbour that need not answer any more."""
-        return self._close(self._lines.pop(neighbour).everybody, ())
+    def release(self, neighbour: Peer) -> list[Send]:
+        """Remove a neighbour whose answer is no longer needed, and close waves that lacked it."""
+        return self._close(self._neighbours.pop(neighbour).pending, ())
 
-    def _ask(self, line: _Line, waiting: list[_Waiting]) -> int:
-        """The number of a wave that asks about all that was sent."""
-        line.wave, line.asked, line.waiting = self._next, line.said, waiting
+    def _ask(self, at: _NeighbourWaves, waves: list[_PendingWave]) -> int:
+        """Number a new wave, which asks about all batches sent so far."""
+        at.wave, at.asked, at.waves = self._next, at.sent, waves
         self._next += 1
-        return line.wave
+        return at.wave
 
-    def _close(self, waiters: list[_Waiting], unreached: tuple[str, ...]) -> list[Send]:
+    def _close(self, waves: list[_PendingWave], unreached: tuple[str, ...]) -> list[Send]:
         answers = []
-        for waiting in waiters:
-            waiting.open -= 1
-            waiting.unreached.update(unreached)
-            if not waiting.open:
-                answers.append(waiting.answer())
+        for wave in waves:
+            wave.open -= 1
+            wave.unreached.update(unreached)
+            if not wave.open:
+                answers.append(wave.answer())
         return answers

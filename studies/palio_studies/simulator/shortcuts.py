@@ -119,7 +119,7 @@ class Served:
     def begin(self, peer: Peer) -> None:
         """It asks for copies."""
         self._ending[peer] = False
-        self.ledger.enrol(peer)
+        self.ledger.add_peer(peer)
 
     def refuse(self, peer: Peer) -> None:
         """It asks for copies, and gets none."""
@@ -137,7 +137,7 @@ class Served:
 
     def _forget(self, peer: Peer) -> None:
         self._whole.pop(peer, None)
-        self.ledger.dismiss(peer)
+        self.ledger.remove_peer(peer)
         self.ledger.outgoing()  # nobody is told, but the table lets go of what ended
 
     def hear(self, peer: Peer, batch: Batch) -> list[Send]:
@@ -146,7 +146,7 @@ class Served:
             return []  # said before it knew
         if not all(map(self.ledger.handles, batch.requests)):
             raise IllegalMessage(peer, "only subscriptions go by a shortcut")
-        self.ledger.follow(peer, batch.requests, fresh=batch.fresh)
+        self.ledger.apply_requests(peer, batch.requests, fresh=batch.fresh)
         self.ledger.outgoing()
         if batch.wave is None:
             return []

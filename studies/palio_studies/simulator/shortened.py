@@ -99,11 +99,11 @@ class _Proxy(Proxies):
     def shorten(self, peer: Peer) -> list[Send]:
         """Tell a peer in another branch what is wanted here and below, from now on."""
         table = self.subscriptions.table
-        self.subscriptions.enrol(peer)
-        self.subscriptions.tell(peer)
+        self.subscriptions.add_peer(peer)
+        self.subscriptions.add_neighbour(peer)
         self._waves.connect(peer)
         self._beside.peers[peer] = None
-        table.retouch(table.nodes)
+        table.reconsider(table.nodes)
         sends = self._flush(fresh=peer)
         waves, _ = self._waves.begin(ITSELF, NO_OFFER, [peer])
         return [
@@ -116,12 +116,12 @@ class _Proxy(Proxies):
     def lengthen(self, peer: Peer) -> list[Send]:
         """Tell it nothing more, and wait for no answer of it."""
         del self._beside.peers[peer]
-        self.subscriptions.dismiss(peer)
-        return self._others(self._waves.excuse(peer))
+        self.subscriptions.remove_peer(peer)
+        return self._others(self._waves.release(peer))
 
     def answered(self, peer: Peer, message: Settled) -> list[Send]:
         """It has in force what it was told."""
-        return self._others(self._waves.echo(peer, message))
+        return self._others(self._waves.settle(peer, message))
 
 
 class Shortened(General):
@@ -284,11 +284,11 @@ class Shortened(General):
         found = self._proxy.route(above, parcel)
         return found if new is ALL_NEW else narrowed(found, new)
 
-    def _onward(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
+    def _route_new(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
         """Copies go of what comes from below, and from clients here. What went round does not: it
         may be late.
         """
-        found = super()._onward(sender, parcel)
+        found = super()._route_new(sender, parcel)
         if sender == self._proxy.above:
             self._rates.note(parcel.source, len(parcel))
         elif sender != self._self and len(self.served):
@@ -300,7 +300,7 @@ class Shortened(General):
     def _asked(self, sender: Peer, link: TreeLink) -> list[Send]:
         if sender in self.served:
             raise IllegalMessage(sender, "it asked for a shortcut twice")
-        is_idle = not link.wanted and link.mine is None
+        is_idle = not link.wanted and link.our_join is None
         is_welcome = self.price is not None and sender not in self._barred
         is_there_room = len(self.served) < MOST_SERVED
         is_fit = is_idle and self._is_whole() and self._is_apart(sender.name)
@@ -370,7 +370,7 @@ class Shortened(General):
 
     def _settle(self, peer: Peer, link: TreeLink) -> list[Send]:
         """A link is joined only once no shortcut is left on it."""
-        if link.wanted and link.mine is None and (peer in self._taken or peer in self.served):
+        if link.wanted and link.our_join is None and (peer in self._taken or peer in self.served):
             self._is_stale = True
             return []
         return super()._settle(peer, link)

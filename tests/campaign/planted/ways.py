@@ -57,7 +57,7 @@ def _only_what_is_new(right: Callable[..., Any]) -> Callable[..., Any]:
     """A parent is told what begins from now on, not what stands."""
 
     def wrong(self: Proxies, peer: Any) -> Any:
-        with patch.object(Forwarding, "retouch", lambda *_: None):
+        with patch.object(Forwarding, "reconsider", lambda *_: None):
             return right(self, peer)
 
     return wrong
@@ -78,10 +78,10 @@ def _always_the_first(right: Callable[..., Any]) -> Callable[..., Any]:
 
 ON_WAYS: Final = (
     Mutation("waves do not wait for the tree", General, "_receive", _at_once),
-    Mutation("trees change under events", Change, "go_on", _goes_on_alone),
-    Mutation("plans are not passed on", General, "_heed", _kept_to_itself),
+    Mutation("trees change under events", Change, "advance", _goes_on_alone),
+    Mutation("plans are not passed on", General, "_accept_plan", _kept_to_itself),
     *picked(OF_ROUTERS, "no window of numbers"),
-    Mutation("trees are never made again", SourceTrees, "_replant", _trees_stay),
+    Mutation("trees are never made again", SourceTrees, "_rebuild_trees", _trees_stay),
     *picked(OF_ROUTERS, "links only for the new", "all is expected"),
     Mutation("a parent is told what is new", Proxies, "attach", _only_what_is_new),
     Mutation("updates are not counted", Ledger, "_write_update", _always_the_first),

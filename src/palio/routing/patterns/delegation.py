@@ -257,7 +257,7 @@ class Delegation:
             standing.stage = AssemblyPlace.MOVING if is_running else AssemblyPlace.THERE
             self.providers.entrust(standing, goal)
             wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
-            self._underlay.tree.told(goal)
+            self._underlay.tree.note_sent(goal)
             return [Send(goal, wish)]
         if stage is AssemblyPlace.IDLE:
             standing.stage = AssemblyPlace.HERE
