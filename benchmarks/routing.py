@@ -161,7 +161,7 @@ def overlap(size: int) -> list[Row]:
         spent, drawn = [], []
         for place in range(len(advertisements)):
             start = process_time()
-            drawn.append(len(table.hear(hub, advertisements[: place + 1])))
+            drawn.append(len(table.set_offers(hub, advertisements[: place + 1])))
             spent.append(process_time() - start)
         start = process_time()
         for filter in filters[: size // 50]:
@@ -170,7 +170,7 @@ def overlap(size: int) -> list[Row]:
     found += [_among_texts(size, text) for text in OFFERED_TEXTS]
     table = OverlapIndex()
     known = offers(1000, 100, 4)
-    table.hear(hub, known)
+    table.set_offers(hub, known)
     spent, reached = [], 0
     for filter in mixed(2000, 5):
         start = process_time()
@@ -192,7 +192,7 @@ def _among_texts(size: int, text: str) -> Row:
     spent, reached = [], 0
     for name in range(5):
         start = process_time()
-        reached = len(table.hear(Peer.broker(f"n{name}"), [offer]))
+        reached = len(table.set_offers(Peer.broker(f"n{name}"), [offer]))
         spent.append(process_time() - start)
     start = process_time()
     for filter in filters[: size // 50]:

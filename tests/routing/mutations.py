@@ -200,7 +200,7 @@ def _no_overlap_recheck(_: Callable[..., Any]) -> Callable[..., Any]:
     def wrong(self: Advertised, sender: Any) -> None:
         if not sender.is_client:
             entries = self.advertisements.entries[sender].values()
-            self._overlaps.hear(sender, [each.bound for each in entries])
+            self._overlaps.set_offers(sender, [each.bound for each in entries])
 
     return wrong
 

@@ -18,7 +18,7 @@ from palio.routing.protocol import (
     Peer,
     SelectorFactory,
     Send,
-    wanting,
+    matched_keys,
 )
 from palio.routing.reference_selector import ReferenceSelector
 from tests.routing.helpers import ALICE, BOB, ONE, TWO, ask, attached, filters, parse, said
@@ -95,8 +95,8 @@ def test_of_an_event_by_itself_it_is_said_which_subscriptions_of_a_session_match
         assert sorted(routes) == sorted(others)
         assert routes.keys() == broker.route(sender, Parcel("p", batch)).keys()
     routes = broker.route(ONE, Parcel.of("p", batch))
-    assert [wanting(routes, each) for each in (ALICE, session)] == [None, (1,)]
-    assert wanting(broker.route(ONE, Parcel("p", batch)), session) is None
+    assert [matched_keys(routes, each) for each in (ALICE, session)] == [None, (1,)]
+    assert matched_keys(broker.route(ONE, Parcel("p", batch)), session) is None
     broker.detach(session)
     assert list(broker.route(ONE, Parcel.of("p", batch))) == [ALICE]
 
@@ -114,7 +114,7 @@ def test_of_many_that_match_none_is_named(
     monkeypatch.setattr(index, "route_event", lambda _: pytest.fail("it is matched again"))
     routes = broker.route(ONE, Parcel.of("p", to_batch({"a": count})))
     assert list(routes) == [session]
-    assert wanting(routes, session) == (tuple(range(count)) if is_named else None)
+    assert matched_keys(routes, session) == (tuple(range(count)) if is_named else None)
 
 
 @pytest.mark.parametrize(

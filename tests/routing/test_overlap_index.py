@@ -43,7 +43,7 @@ class Scan:
             peer for peer, heard in self.heard.items() if any(overlaps(a, filter) for a in heard)
         }
 
-    def hear(self, peer: Peer, advertisements: dict[Advertisement, None]) -> list[Filter]:
+    def set_offers(self, peer: Peer, advertisements: dict[Advertisement, None]) -> list[Filter]:
         before = {each: peer in self.towards(each) for each in self.filters}
         self.heard[peer] = advertisements
         return [each for each in self.filters if before[each] != (peer in self.towards(each))]
@@ -65,7 +65,7 @@ def test_it_says_what_asking_about_every_pair_says(seed: int) -> None:
             kept |= {drawn(rng, parse_advertisement): None for _ in range(rng.randint(0, 2))}
             if rng.random() < 0.1:
                 kept[UnreadAdvertisement("x RESEMBLES 1")] = None
-            assert set(scan.hear(peer, kept)) <= set(index.hear(peer, list(kept)))
+            assert set(scan.set_offers(peer, kept)) <= set(index.set_offers(peer, list(kept)))
         else:
             scan.heard[peer] = {}
             index.drop(peer)
@@ -78,12 +78,12 @@ def test_only_the_first_and_the_last_overlap_are_told() -> None:
     cheap, dear = parse("price < 5"), parse("price > 50")
     assert index.towards(cheap) == index.towards(dear) == []
     wide, low = parse_advertisement("price > 0"), parse_advertisement("price < 10")
-    assert index.hear(ONE, [low]) == [cheap]
-    assert index.hear(ONE, [low, wide]) == [dear]
-    assert index.hear(TWO, [low]) == [cheap]
-    assert index.hear(ONE, [wide]) == []
+    assert index.set_offers(ONE, [low]) == [cheap]
+    assert index.set_offers(ONE, [low, wide]) == [dear]
+    assert index.set_offers(TWO, [low]) == [cheap]
+    assert index.set_offers(ONE, [wide]) == []
     assert index.towards(cheap) == [ONE, TWO]
-    assert index.hear(ONE, []) == [cheap, dear]
+    assert index.set_offers(ONE, []) == [cheap, dear]
     index.drop(TWO)
     assert index.towards(cheap) == []
 
@@ -91,7 +91,7 @@ def test_only_the_first_and_the_last_overlap_are_told() -> None:
 def test_a_filter_that_comes_again_is_asked_about_again() -> None:
     index = OverlapIndex()
     many = [parse(f"price = {n}") for n in range(40)]
-    index.hear(ONE, [parse_advertisement("price < 20")])
+    index.set_offers(ONE, [parse_advertisement("price < 20")])
     assert [len(index.towards(each)) for each in many] == [1] * 20 + [0] * 20
     for each in many:
         index.forget(each)
@@ -100,7 +100,7 @@ def test_a_filter_that_comes_again_is_asked_about_again() -> None:
 
 def test_what_matches_nothing_goes_nowhere() -> None:
     index = OverlapIndex()
-    index.hear(ONE, [parse_advertisement("price > 0")])
+    index.set_offers(ONE, [parse_advertisement("price > 0")])
     never = parse("price = 1 AND price = 2")
     assert index.towards(never) == []
     index.forget(never)
@@ -111,10 +111,10 @@ def test_what_is_offered_and_cannot_be_read_may_be_anything() -> None:
     index, unread = OverlapIndex(), UnreadAdvertisement("price RESEMBLES 5")
     cheap, dear = parse("price < 5"), parse("price > 50")
     assert index.towards(cheap) == []
-    assert index.hear(ONE, [unread]) == [cheap]
+    assert index.set_offers(ONE, [unread]) == [cheap]
     assert index.towards(dear) == [ONE]
-    assert index.hear(ONE, [unread, parse_advertisement("price > 0")]) == []
-    assert index.hear(ONE, [parse_advertisement("price > 10")]) == [cheap]
-    assert index.hear(ONE, [unread]) == [cheap]
+    assert index.set_offers(ONE, [unread, parse_advertisement("price > 0")]) == []
+    assert index.set_offers(ONE, [parse_advertisement("price > 10")]) == [cheap]
+    assert index.set_offers(ONE, [unread]) == [cheap]
     index.drop(ONE)
     assert index.towards(cheap) == index.towards(dear) == []

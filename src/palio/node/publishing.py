@@ -47,7 +47,7 @@ from palio.protocol.messages import (
     pack_mask,
     unpack_mask,
 )
-from palio.routing.protocol import Destined, Peer, wanting
+from palio.routing.protocol import Destined, Peer, matched_keys
 
 _NO_WAYS: Final = Destined({}, {})
 """Nobody listens."""
@@ -340,7 +340,7 @@ class Publishing:
             self.multicasting.send(parcel, to.brokers, durable=durable)
         for peer, mask in ways.items():
             if peer.is_client:
-                self._deliver(peer, parcel, mask, wanting(ways, peer), durable=durable)
+                self._deliver(peer, parcel, mask, matched_keys(ways, peer), durable=durable)
             else:
                 neighbour = self._core.neighbours.get(peer.name)
                 if neighbour is not None and neighbour.is_taken_in:

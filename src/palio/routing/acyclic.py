@@ -1,12 +1,12 @@
 """Subscription forwarding on a tree: between peers, up a hierarchy, and by one server for all.
 
-`Acyclic` (siena 5.2): a subscription goes to every neighbour but the one it came from, unless one
-that covers it went there already; events go back along the paths of the subscriptions they match.
-The topology must be acyclic; `general` makes one of any graph.
+`Acyclic` (siena 5.2) forwards a subscription to every neighbour but its sender, unless it sent a
+coverer there before. Events go back along the paths of the subscriptions they match. The topology
+must be acyclic; `general` makes such a tree of any graph.
 
 `Hierarchical` (siena 5.1): each broker but the root has a master, which is sent the roots of the
-poset and receives every event; to the brokers below it a server is what it is to clients.
-Advertisements are dropped.
+poset and receives every event. To a server, the servers below are clients. Advertisements are
+dropped.
 
 `Centralized` (siena 4): the baseline for all other architectures.
 """
@@ -42,20 +42,20 @@ class Hierarchical(ForwardingRouter):
     """One server of a hierarchy. Its master is the peer with role `MASTER`, if one is attached."""
 
     def informs(self, peer: Peer) -> bool:
-        """Only the master is sent anything."""
+        """Return whether a peer is the master, the only one that is sent requests."""
         return peer.role is Role.MASTER
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """To matching subscribers, and always to the master unless it comes from there."""
-        found = super().route(sender, parcel)
+        """Select matching subscribers, and always the master unless it is the sender."""
+        routes = super().route(sender, parcel)
         for master in self.subscriptions.table.neighbours:
             if master != sender:
-                found[master] = np.ones(len(parcel), np.bool_)
-        return found
+                routes[master] = np.ones(len(parcel), np.bool_)
+        return routes
 
 
 class Centralized(ForwardingRouter):
-    """A server without neighbours: clients connect to it from wherever they are."""
+    """A server without neighbours, to which all clients connect."""
 
     def attach(self, peer: Peer) -> list[Send]:
         """Add a peer that has connected. Only clients may attach."""

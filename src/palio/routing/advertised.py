@@ -1,4 +1,4 @@
-"""Advertisement forwarding between peers on a tree (siena 5.3).
+"""`Advertised`: advertisement forwarding between peers on a tree (siena 5.3).
 
 Advertisements run the algorithm of `acyclic` over P_a. A subscription goes only towards neighbours
 with an advertisement that overlaps it, and an event counts only if its publisher advertised it.
@@ -29,8 +29,8 @@ class Advertised(ForwardingRouter):
         self.advertisements = Ledger(advertising=True)
         self._overlaps = OverlapIndex()
         self._announcing: dict[Peer, Announcements] = {}
+        # A fully announced parcel: `route` follows `announced`, and need not match it twice.
         self._whole: tuple[Announcements, Parcel] | None = None
-        """A parcel that is announced altogether: `route` comes next, and need not look again."""
         self._new_selector = selector
         super().__init__(name, selector)
         self._ledgers.append(self.advertisements)
@@ -39,12 +39,12 @@ class Advertised(ForwardingRouter):
         return self._overlaps
 
     def _applied(self, sender: Peer) -> None:
-        """Subscriptions that overlap what a neighbour began or ceased to advertise look again."""
+        """Reconsider subscriptions that overlap an advertisement a neighbour began or ended."""
         if sender.is_client:
             self._announcing.pop(sender, None)
             return
         entries = self.advertisements.entries[sender].values()
-        changed = self._overlaps.hear(sender, [each.bound for each in entries])
+        changed = self._overlaps.set_offers(sender, [each.bound for each in entries])
         self.subscriptions.table.reconsider(changed)
 
     def detach(self, peer: Peer) -> list[Send]:
@@ -60,17 +60,15 @@ class Advertised(ForwardingRouter):
         return outgoing
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to. Of a client's events only those count that it
-        advertised.
-        """
-        found = super().route(sender, parcel)
-        announced = self.announced(sender, parcel) if found else None
+        """Select the peers that events go to; only advertised events of a client count."""
+        routes = super().route(sender, parcel)
+        announced = self.announced(sender, parcel) if routes else None
         self._whole = None
-        return found if announced is None else narrowed(found, announced)
+        return routes if announced is None else narrowed(routes, announced)
 
     def sources(self, filter: Filter) -> bool:
-        """Find out if anybody may publish what a filter wants. Advertisements of all brokers are
-        here.
+        """Find out if anybody may publish what a filter wants, by the advertisements of all
+        brokers.
         """
         return self.advertisements.offers(filter)
 

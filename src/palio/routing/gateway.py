@@ -1,11 +1,11 @@
-"""Hybrids (siena 4.4): a gateway that speaks one algorithm inside and another one outside.
+"""`Gateway`: a hybrid (siena 4.4) that runs one algorithm inside and another one outside.
 
-A gateway is two routers in one broker. Each sees the other as one peer: to the hierarchy inside a
-gateway at its top is the master's server, to the mesh outside the whole inside is one neighbour.
-What crosses is the summary that either side would send a neighbour anyway, so each side covers,
-repairs and settles by its own rules, and a mesh of hierarchies and a hierarchy of meshes are the
-same code. A hierarchy outside takes every event and asks for none, so to peers inside the gateway
-asks for everything.
+A gateway is two routers in one broker, each of which sees the other as one peer. To a hierarchy
+inside, the outside is the master's server; to a mesh outside, the whole inside is one neighbour.
+Between them go the summaries that either would send a neighbour. So each side covers, repairs and
+settles by its own rules, and a mesh of hierarchies and a hierarchy of meshes are the same code. A
+hierarchy outside receives every event and asks for none, so the gateway asks peers inside for
+everything.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from palio.routing.protocol import Peer, Role, Router, Send
 class Gateway:
     """One broker with a router `inside` and a router `outside`.
 
-    `is_outside` says which peers belong to the outside; all others, clients among them, are
-    inside. `top` is what the outside is to the inside: a `MASTER` for a hierarchy within, a `SIDE`
-    for peers.
+    `is_outside` tests whether a peer belongs to the outside; all others, clients among them, are
+    inside. `top` is the role of the outside for the inside: a `MASTER` for a hierarchy inside, a
+    `SIDE` for peers.
 
     >>> from palio.routing.acyclic import Acyclic
     >>> from palio.routing.acyclic import Hierarchical
@@ -55,10 +55,10 @@ class Gateway:
         self._up = Peer(top, f"{name} outside")
         self._down = Peer(Role.SIDE, f"{name} inside")
         self._beyond_it = Peer.beyond(name)
-        asks = self.inside.attach(self._up)
-        tells = self.outside.attach(self._down)
-        self._settle(deque((self.inside, send) for send in asks))
-        self._settle(deque((self.outside, send) for send in tells))
+        outwards = self.inside.attach(self._up)
+        inwards = self.outside.attach(self._down)
+        self._settle(deque((self.inside, send) for send in outwards))
+        self._settle(deque((self.outside, send) for send in inwards))
         if self.is_below:
             everything = Batch((Subscribe(0, TRUE),), fresh=True)
             self._settle(
@@ -105,7 +105,7 @@ class Gateway:
 
     @property
     def has_pending_updates(self) -> bool:
-        """True if changes of links wait for `uncork`."""
+        """True if changes of links are pending until `uncork`."""
         return self.inside.has_pending_updates or self.outside.has_pending_updates
 
     def uncork(self) -> list[Send]:
@@ -114,12 +114,12 @@ class Gateway:
         return self._settle(deque((side, send) for side in sides for send in side.uncork()))
 
     def holds(self, sender: Peer) -> bool:
-        """Return whether what a peer publishes must wait. What one side receives enters the
-        other.
+        """Return whether events of a peer are held: by its side, or by the other one, which they
+        enter next.
         """
         side = self._side(sender)
-        other, door = self._beyond(side)
-        return side.holds(sender) or other.holds(door)
+        other, entry = self._beyond(side)
+        return side.holds(sender) or other.holds(entry)
 
     def give_up(self) -> list[Send]:
         """End a change of the tree at once."""
@@ -142,23 +142,21 @@ class Gateway:
         return self._settle(deque((side, send) for send in side.receive(sender, message)))
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to. Events that one side sends to the other are routed
-        there as well.
-        """
+        """Select the peers that events go to, on the other side as well if they cross over."""
         side = self._side(sender)
         if sender == self._beyond_it:
             sender = Peer.broker(self.name)
-        found = side.route(sender, parcel)
-        crossing = found.pop(self._up, None) if side is self.inside else found.pop(self._down, None)
+        routes = side.route(sender, parcel)
+        crossing = routes.pop(self._up if side is self.inside else self._down, None)
         if crossing is None:
-            return found
-        other, door = self._beyond(side)
+            return routes
+        other, entry = self._beyond(side)
         rows = np.flatnonzero(crossing)
-        for peer, mask in other.route(door, parcel.select(crossing)).items():
+        for peer, mask in other.route(entry, parcel.select(crossing)).items():
             whole = np.zeros(len(parcel), np.bool_)
             whole[rows[mask]] = True
-            found[peer] = whole
-        return found
+            routes[peer] = whole
+        return routes
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
         """Select the events that count, as advertised."""
@@ -170,7 +168,7 @@ class Gateway:
         self.outside.unsettle()
 
     def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
-        """Set what the link to a neighbour weighs."""
+        """Set the cost of the link to a neighbour."""
         side = self._side(peer)
         return self._settle(deque((side, send) for send in side.set_link_cost(peer, cost)))
 
@@ -179,17 +177,17 @@ class Gateway:
         return self.outside if is_beyond else self.inside
 
     def _beyond(self, side: Router) -> tuple[Router, Peer]:
-        """The other side, and what this side is to it."""
+        """Return the other side, and the peer that stands for this side there."""
         return (self.outside, self._down) if side is self.inside else (self.inside, self._up)
 
     def _settle(self, pending: deque[tuple[Router, Send]]) -> list[Send]:
-        """Pass messages between the sides until none is left; those for others go out, in order."""
+        """Pass messages between the sides until none is pending; return those for peers."""
         outgoing = []
         while pending:
             side, send = pending.popleft()
             if send.to in (self._up, self._down):
-                other, door = self._beyond(side)
-                pending.extend((other, each) for each in other.receive(door, send.message))
+                other, entry = self._beyond(side)
+                pending.extend((other, each) for each in other.receive(entry, send.message))
             else:
                 outgoing.append(send)
         return outgoing

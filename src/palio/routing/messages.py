@@ -24,7 +24,7 @@ on one link only, and `Update(17, {"1": 5.0})` sets the second constant of what 
 | `Join`, `Leave` | brokers  | general routing; `Join` once, until a `Leave`                     |
 | `Reached`       | brokers  | general routing, on links of the tree                             |
 
-Those about patterns are described in `palio.routing.patterns.messages`.
+`palio.routing.patterns.messages` describes those about patterns.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from palio.model.values import NO_VALUES
 from palio.routing.patterns.messages import PatternControl
 
 Values: TypeAlias = Mapping[str, Any]
-"""`Bindings` as they come off the wire, where their types are not yet known."""
+"""`Bindings` as decoded from the wire, before their types are checked."""
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True):
-    """SUB: the sender wants what matches the filter with these values of its variables.
+    """SUB: the sender wants events that match the filter with these values of its variables.
 
-    With a key in use, a structural change: the new filter takes the old one's place in one step.
+    With a key in use it is a structural change: the new filter replaces the old one in one step.
     """
 
     key: int
@@ -57,7 +57,7 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True):
 class Update(msgspec.Struct, frozen=True, tag=True):
     """UPD: new values for variables of a subscription, by name, or for its constants, by position.
 
-    `version` grows with each update of a key; one that comes late is ignored.
+    `version` grows with each update of a key; a late one is ignored.
     """
 
     key: int
@@ -66,7 +66,7 @@ class Update(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
-    """USUB: the sender no longer wants what it subscribed under this key."""
+    """USUB: the sender ends the subscription under this key."""
 
     key: int
 
@@ -110,9 +110,8 @@ Requests: TypeAlias = Annotated[tuple[Request, ...], msgspec.Meta(max_length=POR
 class Batch(msgspec.Struct, frozen=True, tag=True):
     """Requests, applied in order and as one.
 
-    `fresh`: forget whatever the sender said before; this is all it wants and offers. `wave`:
-    answer with `Settled` once everything the sender has asked for so far is in force wherever a
-    publisher may be.
+    With `fresh` they replace all earlier requests of the sender. With a `wave` the receiver answers
+    `Settled` once all requests of the sender so far are in force wherever a publisher may be.
     """
 
     requests: Requests
@@ -121,9 +120,10 @@ class Batch(msgspec.Struct, frozen=True, tag=True):
 
 
 class Settled(msgspec.Struct, frozen=True, tag=True):
-    """The echo of a wave. `unreached` names brokers lost on the way; beyond, nothing is known.
+    """The answer to a wave. `unreached` names brokers that were lost meanwhile: the wave reports
+    nothing about brokers beyond them.
 
-    `b2/b1` names b2 for questions of b1 only: it does not believe what b1 says of itself.
+    `b2/b1` names b2 for waves of b1 only: it does not trust the facts that b1 states of itself.
     """
 
     wave: int
@@ -131,11 +131,11 @@ class Settled(msgspec.Struct, frozen=True, tag=True):
 
 
 class Flood(msgspec.Struct, frozen=True, tag=True):
-    """Flooded routing: a batch of one origin's own requests, passed on as it is by everybody.
+    """Flooded routing: a batch of one origin's own requests, which every broker forwards unchanged.
 
-    On graphs an origin numbers its batches by `version`, and who has one already passes none on.
-    What is too long for a message comes in several of one version, of which all but the last say
-    that there is `more`; it is applied when the last one has come.
+    On graphs an origin numbers its batches by `version`, and a broker forwards each version once. A
+    batch that is too long for a message is sent in chunks of one version, all but the last marked
+    `more`; it is applied when the last one has arrived.
     """
 
     origin: str
@@ -147,7 +147,7 @@ class Flood(msgspec.Struct, frozen=True, tag=True):
 
 
 MOST_LINKS: Final = 10_000
-"""Links of one link state or plan: names in them are looked at one by one, in 10 ms."""
+"""Links of one link state or plan: checking their names one by one takes 10 ms."""
 
 
 class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
@@ -159,7 +159,8 @@ class LinkState(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     costs: Annotated[tuple[int, ...], msgspec.Meta(max_length=MOST_LINKS)] = ()
     """The cost of each link; 1 for all if there are none."""
     has_parent: bool = False
-    """In a hierarchy, whether it is to be below others: it is the root only if all others are."""
+    """In a hierarchy, whether the origin is to be below others: it becomes the root only if all
+    others are."""
 
 
 MOST_STATES: Final = 1_000
@@ -167,7 +168,7 @@ MOST_STATES: Final = 1_000
 
 
 class LinkTable(msgspec.Struct, frozen=True, tag=True):
-    """Several, of different brokers. Where many links come and go at once, so do these."""
+    """Link states of several brokers, for times when many links change at once."""
 
     states: Annotated[tuple[LinkState, ...], msgspec.Meta(max_length=MOST_STATES)]
 
@@ -177,11 +178,11 @@ class LinkTable(msgspec.Struct, frozen=True, tag=True):
 
 
 class TreePlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Names the links that are to be the tree of all brokers that occur in it, as `origin` says;
+    """The links that are to be the tree of all brokers that occur in it, as `origin` decided;
     flooded.
 
-    Of the plans in which a broker occurs the one with the highest `version` counts. `calm`: a link
-    that is in use makes way for another, or turns round, and no event may be under way then.
+    Of the plans in which a broker occurs the one with the highest `version` counts. A `calm` plan
+    replaces or turns a link in use, and no event may be in flight meanwhile.
     """
 
     origin: str
@@ -189,14 +190,14 @@ class TreePlan(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     links: Annotated[tuple[tuple[str, str], ...], msgspec.Meta(max_length=MOST_LINKS)]
     calm: bool = False
     root: str = ""
-    """In a hierarchy, the broker at an end of a link that is above all others."""
+    """In a hierarchy, the broker above all others; an end of a link."""
 
 
 class Join(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """By the plan of the tree that the sender goes by, it holds this link.
+    """The sender's plan of the tree holds this link.
 
-    `calm`: no event is under way, and none will be until all is sent. `upward`: whether it takes
-    the receiver to be above itself; None where no broker is above another.
+    `calm`: no event is in flight, and none will be until all requests are sent. `upward`: whether
+    the receiver is above the sender in that plan; None where no broker is above another.
     """
 
     calm: bool = False
@@ -204,20 +205,20 @@ class Join(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """By the plan of the tree that the sender goes by, it no longer holds this link.
+    """The sender's plan of the tree no longer holds this link.
 
-    `calm`: no event is under way, so none is lost by it.
+    `calm`: no event is in flight, so none is lost by it.
     """
 
     calm: bool = False
 
 
 LAST_ROUND: Final = 2
-"""Rounds of a change of the tree are counted from 0."""
+"""The last round of a change of the tree, counted from 0."""
 
 
 class Reached(msgspec.Struct, frozen=True, tag=True):
-    """All on the sender's side of this link have reached a round of the change to a plan."""
+    """All brokers on the sender's side of this link have reached a round of a change."""
 
     origin: str
     version: int

@@ -35,7 +35,7 @@ class OverlapIndex:
     >>> cheap, dear = palio.parse("price < 5"), palio.parse("price > 50")
     >>> index.towards(cheap), index.towards(dear)
     ([], [])
-    >>> [str(each) for each in index.hear(hub, [palio.parse_advertisement("price < 10")])]
+    >>> [str(each) for each in index.set_offers(hub, [palio.parse_advertisement("price < 10")])]
     ['price < 5']
     >>> [peer.name for peer in index.towards(cheap)]
     ['hub']
@@ -71,7 +71,7 @@ class OverlapIndex:
         for counts in self._counts.values():
             counts[number] = 0
 
-    def hear(self, peer: Peer, advertisements: Iterable[Advertisement]) -> list[Filter]:
+    def set_offers(self, peer: Peer, advertisements: Iterable[Advertisement]) -> list[Filter]:
         """All that a neighbour advertises now. The filters of which that changes whether they may
         go to it.
         """

@@ -1,18 +1,19 @@
-"""The requests of each peer by key, and the requests to others that follow from them.
+"""`Ledger`: the requests of each peer by key, and the requests to neighbours that follow from them.
 
-The ledger reads requests into the table of `forwarding` and the selector, and writes what the
-table says has changed as requests again. A batch is read in two steps, so that an illegal one
-changes nothing: `plan` checks and binds everything, and in `apply` only the selector may refuse.
+The ledger applies requests to the table of `forwarding` and to the selector, and turns the changes
+of the table into requests again. It applies a batch in two steps, so that an illegal one changes
+nothing: `plan` checks and binds everything, and in `apply` only the selector may refuse.
 
-siena's rules within one identity hold for clients: what a subscription of theirs covers is
-replaced by it, what one of theirs already covers is dropped. They are about subscriptions without
-variables: what a parametric one covers today it may not cover tomorrow, so those stand side by
-side. Brokers only ever send what is covered by nothing else they sent, so for them the rules would
-do nothing.
+siena's rules within one identity hold for clients: a subscription replaces those of the same client
+that it covers, and is dropped if one of them covers it. The rules apply to subscriptions without
+variables. A parametric one may cover another today and not tomorrow, so those stay separate.
+Brokers only send filters that nothing else they sent covers, so the rules would not change
+anything for them.
 
-What a broker asks for and this one cannot look for counts as *everything*: a filter that could not
-be read, which is TRUE already (`UnreadFilter`), whatever `Update` says of it; and where the
-selector takes no more of its kind (`MAX_SCANS`). So more goes to that broker, and nothing is lost.
+A request of a broker that this one cannot evaluate counts as *everything*, so that more goes to
+that broker, and nothing is lost. It is a filter that could not be read, which is TRUE already
+(`UnreadFilter`), whatever its `Update`s contain, or one of a kind of which the selector takes no
+more (`MAX_SCANS`).
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ from palio.routing.poset import ADVERTISEMENTS, SUBSCRIPTIONS, Poset
 from palio.routing.protocol import IllegalMessage, Peer, Role, Routes, Selector
 
 MOST_OVERLAPS: Final = 4 * MAX_COMPARISONS
-"""Cost limit of finding out whether anything overlaps a filter: 10 to 30 ms, which is what some
-1,000 advertisements take."""
+"""Effort of a search for an advertisement that overlaps a filter: 10 to 30 ms, enough for some
+1,000 advertisements."""
 
 LOOK: Final = 64
-"""Comparisons that it is worth to look at an advertisement at all."""
+"""The fixed cost of comparing one advertisement, in comparisons."""
 
 _NONE: Final[dict[str, Any]] = {}
-"""The values of all requests without variables: not to be changed."""
+"""The values of all requests without variables, shared; never changed."""
 
 
 class PeerRequest:
     """One key of one peer: a filter, the values of its variables, and both together (`bound`).
 
-    Of an advertisement, which has no variables, `filter` and `bound` are the advertisement.
+    For an advertisement, which has no variables, `filter` and `bound` are the advertisement.
     """
 
     __slots__ = (
@@ -84,11 +85,11 @@ class PeerRequest:
         self.handle = -1
         self.is_lifted = False
         self.is_everything = False
-        """True if the selector has TRUE in its place."""
+        """True if the selector has TRUE instead of the filter."""
 
 
 class Put(NamedTuple):
-    """Enter a filter under a key."""
+    """Add or replace the filter of a key."""
 
     key: int
     filter: Stated
@@ -97,7 +98,7 @@ class Put(NamedTuple):
 
 
 class PutValues(NamedTuple):
-    """Give variables of a key's filter other values."""
+    """Change values of a key's filter."""
 
     key: int
     values: Bindings
@@ -118,7 +119,7 @@ class DropCovered(NamedTuple):
 
 
 def _never(_general: Stated, _specific: Stated) -> bool:
-    """The relation of a table that tells everything."""
+    """The relation of a table without covering."""
     return False
 
 
@@ -133,8 +134,8 @@ _OWN: Final[dict[bool, frozenset[type]]] = {
 class Ledger:
     """The subscriptions of all peers, or (with `advertising`) their advertisements.
 
-    Without `covering` neighbours are sent everything; without `parametric` changes are sent as
-    siena does, by SUB and USUB only (what parametric subscriptions are compared with).
+    Without `covering` neighbours are sent everything. Without `parametric` changes are sent as in
+    siena, by SUB and USUB only: the baseline for parametric subscriptions.
     """
 
     def __init__(
@@ -156,8 +157,7 @@ class Ledger:
         self._own: dict[Peer, tuple[Poset, dict[Stated, int]]] = {}
         self._numbers: dict[Peer, int] = {}
         self._peers: dict[int, Peer] = {}
-        self._by_handle: dict[int, PeerRequest] = {}
-        """Requests in the selector, by its keys."""
+        self._by_handle: dict[int, PeerRequest] = {}  # by the selector's keys
         self._next_handle = 0
         self._next_number = 0
         self._sent_keys: dict[Peer, dict[Stated, int]] = {}
@@ -167,7 +167,7 @@ class Ledger:
     # --- peers ---
 
     def add_peer(self, peer: Peer) -> None:
-        """A peer that may ask."""
+        """Add a peer that may send requests."""
         self.entries[peer] = {}
         self._numbers[peer] = self._next_number
         self._peers[self._next_number] = peer
@@ -176,49 +176,47 @@ class Ledger:
             self._own[peer] = (Poset(self._relation), {})
 
     def add_neighbour(self, neighbour: Peer) -> None:
-        """A peer that must be sent what others ask for."""
+        """Add a peer that is to be sent the requests of others."""
         self.table.connect(neighbour)
         self._sent_keys[neighbour] = {}
         self._versions[neighbour] = {}
         self._next_key[neighbour] = 0
 
     def remove_peer(self, peer: Peer) -> None:
-        """Forget a peer and all it asked for."""
+        """Forget a peer and all its requests."""
         self.table.disconnect(peer)
         self.forget(peer)
-        for known in (self.entries, self._own, self._sent_keys, self._versions, self._next_key):
-            known.pop(peer, None)
+        for by_peer in (self.entries, self._own, self._sent_keys, self._versions, self._next_key):
+            by_peer.pop(peer, None)
         del self._peers[self._numbers.pop(peer)]
 
     def forget(self, peer: Peer) -> None:
-        """Drop all that a peer asked for; it stays."""
+        """Drop all requests of a peer; it stays."""
         for key in list(self.entries[peer]):
             self._drop(peer, key)
 
     def peer_of(self, destination: int) -> Peer:
-        """The peer behind a destination of the selector."""
+        """Return the peer behind a destination of the selector."""
         return self._peers[destination]
 
     def routes(self, handles: Iterable[int], *, is_named: bool = True) -> dict[Peer, RowMask]:
-        """Return where an event goes that matches so in the selector, named or not by which
-        requests.
+        """Return the destinations of an event by its matches in the selector. With `is_named` they
+        name the matching requests of sessions.
         """
-        found, by_handle = Routes(), self._by_handle
+        routes, by_handle = Routes(), self._by_handle
         if not is_named:
             return dict.fromkeys([by_handle[handle].peer for handle in handles], ONE_ROW)
         for handle in handles:
             entry = by_handle[handle]
-            found.add(entry.peer, entry.key)
-        return found
+            routes.add(entry.peer, entry.key)
+        return routes
 
     def offers(self, filter: Filter) -> bool:
-        """Return whether an advertisement overlaps a filter; also where that takes long to find
-        out.
-        """
+        """Return whether an advertisement overlaps a filter; also if the search takes too long."""
         effort = Effort(MOST_OVERLAPS)
         return any(
-            not effort.spend(LOOK) or overlaps(each, filter, effort=effort)
-            for each in self.table.nodes
+            not effort.spend(LOOK) or overlaps(advertisement, filter, effort=effort)
+            for advertisement in self.table.nodes
         )
 
     # --- reading requests ---
@@ -228,13 +226,13 @@ class Ledger:
         return type(request) in self._kinds
 
     def relevant(self, requests: Iterable[Request]) -> list[Request]:
-        """Those of some requests that are for this ledger rather than for the other one."""
+        """Select the requests that are for this ledger rather than for the other one."""
         kinds = self._kinds
-        return [each for each in requests if type(each) in kinds]
+        return [request for request in requests if type(request) in kinds]
 
     def apply_requests(self, peer: Peer, requests: Iterable[Request], *, fresh: bool) -> None:
-        """Do what requests say; `fresh` ones stand for all that the peer asks for. An illegal one
-        raises `IllegalMessage`, and nothing changes.
+        """Apply requests of a peer; `fresh` ones replace all earlier ones. An illegal one raises
+        `IllegalMessage` and changes nothing.
         """
         steps = self.plan(peer, requests, fresh=fresh)
         if fresh:
@@ -303,7 +301,7 @@ class Ledger:
             raise IllegalMessage(peer, f"Update of key {update.key}, which is not subscribed")
         filter, values, filled = state
         if filled == TRUE and not peer.is_client:
-            return None  # a broker before this one could not read it, or this one
+            return None  # some broker on the path, or this one, could not read it
         replaced: Filter | None = None
         if not filter.variables:
             replaced = refilled(filled, update.values)
@@ -312,13 +310,13 @@ class Ledger:
             replaced = bound(filter, values)
         if replaced is None:
             names = filter.variables or lift(filled).names.keys()
-            name = next(each for each in update.values if each not in names)
+            name = next(name for name in update.values if name not in names)
             raise IllegalMessage(peer, f"Update of key {update.key}: it has no :{name}")
         known[update.key] = (filter if filter.variables else replaced, values, replaced)
         return replaced
 
     def apply(self, peer: Peer, steps: Iterable[Step]) -> None:
-        """Do what was planned, each step whole or, if the selector refuses it, not at all."""
+        """Apply planned steps, each one whole or, if the selector refuses it, not at all."""
         for step in steps:
             match step:
                 case PutValues():
@@ -348,7 +346,9 @@ class Ledger:
         self.table.add(peer, step.bound)
 
     def _select(self, entry: PeerRequest) -> None:
-        """Look for what is asked for; first of all, as a selector may refuse it (`MAX_SCANS`)."""
+        """Add a request to the selector, before anything else changes, as the selector may refuse
+        it (`MAX_SCANS`).
+        """
         if self._selector is None:
             return
         entry.handle = self._next_handle
@@ -371,9 +371,8 @@ class Ledger:
         entry = self.entries[peer].get(step.key)
         if entry is None or step.version <= entry.version:
             return  # a wider subscription of the batch replaced it, or a later update came first
-        if (
-            peer in self._own and not entry.filter.variables
-        ):  # siena's rules apply to what it becomes
+        if peer in self._own and not entry.filter.variables:
+            # siena's rules apply to the filter that it becomes.
             self._put(peer, Put(step.key, step.bound, NO_VALUES, step.bound))
             if step.key in self.entries[peer]:
                 self.entries[peer][step.key].version = step.version
@@ -391,8 +390,8 @@ class Ledger:
             entry.bound = step.bound
 
     def _rebind(self, selector: Selector, entry: PeerRequest, step: PutValues) -> None:
-        """Look for other values. From its first change on, a filter's constants are variables to
-        the selector too.
+        """Bind other values in the selector. From its first change on, a filter's constants are
+        variables in the selector, too.
         """
         destination = self._numbers[entry.peer]
         if not entry.filter.variables and not entry.is_lifted:
@@ -409,7 +408,7 @@ class Ledger:
             self._add_everything(selector, entry)
 
     def _add_everything(self, selector: Selector, entry: PeerRequest) -> None:
-        """Take for everything what a selector takes no more of: its neighbour is sent more."""
+        """Count a request that the selector refuses as everything: its neighbour is sent more."""
         entry.is_everything = True
         selector.add(entry.handle, TRUE, NO_VALUES, self._numbers[entry.peer])
 
@@ -433,32 +432,32 @@ class Ledger:
     # --- writing requests ---
 
     def outgoing(self) -> dict[Peer, list[Request]]:
-        """The requests to send to each neighbour since the last call."""
+        """Take the requests to send to each neighbour for changes since the last call."""
         write = self._write_advertisements if self._advertising else self._write_subscriptions
-        return {peer: write(peer, told) for peer, told in self.table.changes().items()}
+        return {peer: write(peer, delta) for peer, delta in self.table.changes().items()}
 
     def sent_count(self, neighbour: Peer) -> int:
         """Return how many filters a neighbour has been sent."""
         return len(self._sent_keys[neighbour])
 
     def standing(self, neighbour: Peer) -> list[Request]:
-        """All that a neighbour has been sent, as requests."""
+        """List the current requests to a neighbour."""
         return [Subscribe(key, filter) for filter, key in self._sent_keys[neighbour].items()]
 
     def standing_of(self, peer: Peer) -> list[Request]:
-        """All that a peer asked for and still does, as requests."""
-        return [Subscribe(key, each.bound) for key, each in self.entries[peer].items()]
+        """List the current requests of a peer."""
+        return [Subscribe(key, entry.bound) for key, entry in self.entries[peer].items()]
 
-    def _write_advertisements(self, peer: Peer, told: FilterDelta) -> list[Request]:
+    def _write_advertisements(self, peer: Peer, delta: FilterDelta) -> list[Request]:
         keys = self._sent_keys[peer]
-        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in told.dropped]
-        return [Advertise(self._new_key(peer, each), each) for each in told.added] + dropped
+        dropped: list[Request] = [Unadvertise(keys.pop(each)) for each in delta.dropped]
+        return [Advertise(self._new_key(peer, each), each) for each in delta.added] + dropped
 
-    def _write_subscriptions(self, peer: Peer, told: FilterDelta) -> list[Request]:
+    def _write_subscriptions(self, peer: Peer, delta: FilterDelta) -> list[Request]:
         """PROPAGATE (parametric 4.3): one UPD where the structure stays, else SUB and USUB."""
         keys = self._sent_keys[peer]
         updates: list[Request] = []
-        added, dropped = told
+        added, dropped = delta
         if self._parametric and len(added) == len(dropped) == 1:
             (old,), (new,) = dropped, added
             values = changes(old, new)
@@ -469,7 +468,7 @@ class Ledger:
             for each in dropped:
                 reusable.setdefault(lift(each).skeleton, []).append(each)
             added = []
-            for each in told.added:
+            for each in delta.added:
                 olds = reusable.get(lift(each).skeleton)
                 if olds:
                     old = olds.pop(0)
@@ -479,8 +478,8 @@ class Ledger:
                 else:
                     added.append(each)
             dropped = [each for olds in reusable.values() for each in olds]
-        gone: list[Request] = [Unsubscribe(keys.pop(each)) for each in dropped]
-        return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *gone]
+        ended: list[Request] = [Unsubscribe(keys.pop(each)) for each in dropped]
+        return [*updates, *(Subscribe(self._new_key(peer, each), each) for each in added), *ended]
 
     def _write_update(self, peer: Peer, old: Filter, new: Filter, values: Bindings) -> Update:
         keys, versions = self._sent_keys[peer], self._versions[peer]

@@ -1,9 +1,9 @@
-"""The nouns of routing and the `Router` protocol that every algorithm implements.
+"""The nouns of routing, and the `Router` protocol that every algorithm implements.
 
-A router is a broker's brain: tables in, messages out. It knows no clock, no socket and no
-randomness, and whatever it answers depends only on the calls made so far, in their order. The
-shell around it (the simulator, a node) tells it of peers coming and going, hands it their messages
-and asks where events go.
+A router is a broker's brain: it keeps tables and emits messages. It has no clock, no socket and no
+randomness, and its answers depend only on the calls so far, in their order. The shell around it (a
+simulator or a node) reports peers that connect and disconnect, passes on their messages, and asks
+where events go.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ __all__ = [
     "Selector",
     "SelectorFactory",
     "Send",
+    "matched_keys",
     "narrowed",
     "routed",
-    "wanting",
 ]
 
 
 FEW_FILTERS: Final = 8
-"""So few are tried one after the other."""
+"""Filters up to which a single event is tested one by one."""
 
 FEW_COMPARISONS: Final = 4
 """Comparisons in each of these filters."""
 
 MOST_NAMED: Final = 64
-"""So many subscriptions of a session are named with an event: 512 bytes, which are on no account.
-Of more the session finds out itself."""
+"""Matching subscriptions of a session that are named with an event: 512 bytes, which no limit
+counts. If more match, the client matches the event itself."""
 
 MOST_MATCHES: Final = 1_024
 """An event that matches more subscriptions is only routed; its matches are not named."""
@@ -64,13 +64,13 @@ class Role(IntEnum):
     CLIENT = 0
     """An identity of siena's: it subscribes, advertises and publishes under one name."""
     BROKER = 1
-    """A neighbouring broker (in a hierarchy: one whose master this broker is)."""
+    """A neighbouring broker; in a hierarchy one below this broker."""
     MASTER = 2
     """The broker above this one in a hierarchy."""
     SIDE = 3
     """The other half of a gateway (see `gateway`): a neighbour within the same broker."""
     SESSION = 4
-    """A client whose subscriptions are an identity each: siena's rules do not join them."""
+    """A client whose subscriptions are an identity each: siena's rules do not merge them."""
 
 
 _CLIENTS: Final = (Role.CLIENT, Role.SESSION)
@@ -78,7 +78,7 @@ _SESSION: Final = Role.SESSION
 
 
 class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
-    """Somebody at the other end of a connection. Two peers of one broker differ in role or name.
+    """A client or broker at the other end of a connection, unique at one broker by role and name.
 
     >>> Peer(Role.CLIENT, "alice") < Peer(Role.BROKER, "b2")
     True
@@ -94,7 +94,7 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     @classmethod
     def session(cls, name: str) -> Peer:
-        """A client whose subscriptions stand side by side, whatever they cover."""
+        """A client whose subscriptions stay separate, whatever they cover."""
         return cls(Role.SESSION, name)
 
     @classmethod
@@ -104,9 +104,7 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
     @classmethod
     def beyond(cls, name: str) -> Peer:
-        """A gateway as its outside sees it: what came round to it there continues under this
-        name.
-        """
+        """A gateway as a sender on its outside, for events that reached it there by a detour."""
         return cls(Role.SIDE, f"{name} beyond")
 
     @classmethod
@@ -124,9 +122,9 @@ class Peer(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 
 class Routes(dict[Peer, RowMask]):
-    """Destinations of a single event, and for which subscriptions of each session, by their keys.
+    """The destinations of a single event, and the keys of the matching subscriptions of sessions.
 
-    A router of many events, or of events matched elsewhere, answers with a plain dictionary.
+    For many events, or events matched elsewhere, routers return a plain dictionary.
     """
 
     def __init__(self) -> None:
@@ -134,163 +132,160 @@ class Routes(dict[Peer, RowMask]):
         self.named: dict[Peer, list[int]] = {}
 
     def add(self, peer: Peer, key: int) -> None:
-        """A subscription of a peer matches."""
+        """Add a matching subscription of a peer."""
         self[peer] = ONE_ROW
         if peer.role is _SESSION:
             self.named.setdefault(peer, []).append(key)
 
 
-def wanting(routes: Mapping[Peer, RowMask], peer: Peer) -> tuple[int, ...] | None:
-    """The keys of a session's subscriptions that match, if it was found out which."""
+def matched_keys(routes: Mapping[Peer, RowMask], peer: Peer) -> tuple[int, ...] | None:
+    """Return the keys of a session's matching subscriptions; None if they are not named."""
     keys = routes.named.get(peer) if isinstance(routes, Routes) else None
     return None if keys is None or len(keys) > MOST_NAMED else tuple(keys)
 
 
 class Send(NamedTuple):
-    """An instruction to the shell: deliver a message to a peer, in order with its others."""
+    """An instruction to the shell: send a message to a peer, in order with its others."""
 
     to: Peer
     message: Control
 
 
 class Router(Protocol):
-    """One routing algorithm at one broker: all that nodes and simulations ask of it.
+    """One routing algorithm at one broker, as nodes and simulations use it.
 
-    A `Batch` with a `wave` is answered by `Settled` once it is in force (`palio.routing.waves`).
+    It answers a `Batch` with a `wave` by `Settled` once it is in force (`palio.routing.waves`).
     """
 
     name: str
 
     @property
     def is_advertised(self) -> bool:
-        """True if events count only where their publisher advertised them."""
+        """True if only events that their publisher advertised count."""
 
     @property
     def takes_advertisements(self) -> bool:
-        """True if advertisements mean anything."""
+        """True if advertisements have an effect."""
 
     @property
     def follows_sources(self) -> bool:
-        """True if it must know where events were published (`Parcel.source`)."""
+        """True if it needs the broker where events were published (`Parcel.source`)."""
 
     @property
     def routing_version(self) -> int:
-        """Grows when known events take other ways, if no `Join` and no `Leave` reports that."""
+        """Grows when paths of events change without a `Join` or `Leave` that reports it."""
 
     @property
     def is_changing(self) -> bool:
-        """True if it is on its way to another tree, and some events must wait (`holds`)."""
+        """True while it changes to another tree, and some events must wait (`holds`)."""
 
     @property
     def is_in_order(self) -> bool:
-        """True if ways are as they are to be, as far as is known here."""
+        """True if paths are final, by the link states received here."""
 
     def has_alternate_path(self, neighbour: Peer) -> bool:
-        """Return whether events that the link to a neighbour has not carried may come to it by
-        others.
-        """
+        """Return whether events may reach a neighbour over other links than its own."""
 
     def holds(self, sender: Peer) -> bool:
-        """Return whether what a peer publishes must wait, and not be routed, until this is over."""
+        """Return whether events of a peer must wait, unrouted, until a change is over."""
 
     def give_up(self) -> list[Send]:
-        """A change takes too long: go over to the other tree at once, whatever is lost."""
+        """End a change that takes too long: use the other tree at once, even if events are lost."""
 
     def cork(self) -> None:
-        """Keep reports of links that come and go for `uncork`."""
+        """Keep changes of links for `uncork`."""
 
     @property
     def has_pending_updates(self) -> bool:
-        """True if something waits for that."""
+        """True if changes of links are pending until `uncork`."""
 
     def uncork(self) -> list[Send]:
-        """Report all links that have come and gone, together, and go by them."""
+        """Report all changes of links together, and route by them."""
 
     def attach(self, peer: Peer) -> list[Send]:
-        """A connection to a peer is up: start from nothing, and tell it what it must know."""
+        """Add a peer that has connected, with empty state; return what it must be sent."""
 
     def detach(self, peer: Peer) -> list[Send]:
-        """A connection is down: forget the peer, and tell the others what that changes."""
+        """Forget a peer that has disconnected; return what others must be sent."""
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """Act on a message. An illegal one raises `IllegalMessage` and changes nothing."""
 
     def unsettle(self) -> None:
-        """Something that is not for routers goes through the network: the next wave follows it to
-        all neighbours.
-        """
+        """Have the next wave go to all neighbours, behind a message that is not for routers."""
 
     def set_link_cost(self, peer: Peer, cost: int) -> list[Send]:
         """Set the cost of the link to a neighbour, attached or not; at least 1."""
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """To which peers, never back to the sender, which events of a parcel go.
+        """Select the peers, never the sender, that events of a parcel go to.
 
-        What was held (`holds`) is sent under the broker's own name.
+        The sender of events that were held (`holds`) is this broker itself.
         """
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """Return whether anybody is known to offer what a filter wants, or may do so; or whom to
-        ask.
+        """Return whether a known advertisement, or an unknown publisher, may match a filter; or the
+        peer to ask.
         """
 
     def announced(self, sender: Peer, parcel: Parcel) -> RowMask | None:
-        """Select the events that count, as their publisher advertised them; None if all do."""
+        """Select the events that their publisher advertised; None if all events count."""
 
 
 class Destined(msgspec.Struct, frozen=True):
-    """Recipients of events, as the broker where they are published knows it."""
+    """The recipients of events, as the broker where they are published computes them."""
 
     peers: dict[Peer, RowMask]
-    """Peers that are connected here: clients, and neighbours if no brokers are named..."""
+    """Peers connected here: clients, and neighbours if no brokers are named."""
     brokers: dict[str, RowMask]
-    """...and other brokers at which somebody wants some of them."""
+    """Other brokers whose clients want some of the events."""
 
 
 @runtime_checkable
 class Addressing(Protocol):
-    """A router that knows which brokers an event is for, and the ways to them.
+    """A router that can name the brokers an event is for, and the paths to them.
 
-    With multicast groups events are addressed where they are published, and nobody on the way
-    matches them.
+    With multicast groups the first broker addresses events, and no broker on the path matches them.
     """
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
-        """Name the recipients of events that a peer publishes here; asked once, as `route`."""
+        """Name the recipients of events that a peer publishes here. Called once, as `route`: a
+        second call sees duplicates.
+        """
 
     def local(self, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the clients here that want events addressed to this broker; asked once."""
+        """Select the clients here that want events addressed to this broker. Called once."""
 
     def hop(self, source: str, broker: str) -> str | None:
-        """The neighbour on the way on which events go from a source to a broker, from here."""
+        """Return the next neighbour on the path of events from a source to a broker."""
 
 
 @runtime_checkable
 class Ranked(Router, Protocol):
-    """A router of a hierarchy that is informed which peer is above it."""
+    """A router of a hierarchy whose user sets the peer above it."""
 
     above: Peer | None
-    """The peer above, from before it is attached until it is detached."""
+    """The peer above; set before it is attached, until it is detached."""
 
 
 @runtime_checkable
 class Hierarchy(Protocol):
-    """A router that finds out who is above whom."""
+    """A router that decides with others which broker is above which."""
 
     @property
     def root(self) -> str:
-        """The broker above all others, as far as is known; empty if nobody is above another."""
+        """The broker above all others; empty without a hierarchy."""
 
     @property
     def parent(self) -> str:
         """The broker above this one; empty at the root."""
 
     def parents(self) -> dict[str, str]:
-        """For each broker but the root, the one above it."""
+        """Map each broker but the root to the one above it."""
 
 
 class PlainRouter:
-    """Answers of a router whose paths never wait to change, and that takes no advertisements."""
+    """The defaults of a router whose paths never change in rounds, without advertisements."""
 
     follows_sources = False
     routing_version = 0
@@ -341,9 +336,9 @@ class PlainRouter:
         return None
 
 
-def narrowed(found: Mapping[Peer, RowMask], kept: RowMask) -> dict[Peer, RowMask]:
-    """Restrict where events go to those that are kept."""
-    masks = {peer: mask & kept for peer, mask in found.items()}
+def narrowed(routes: Mapping[Peer, RowMask], kept: RowMask) -> dict[Peer, RowMask]:
+    """Restrict routes to some of the events."""
+    masks = {peer: mask & kept for peer, mask in routes.items()}
     return {peer: mask for peer, mask in masks.items() if mask.any()}
 
 
@@ -357,13 +352,13 @@ class Selector(Protocol):
         """Forget a filter."""
 
     def bind(self, key: int, values: Bindings, filled: Filter) -> None:
-        """Change values of a filter's variables; `filled` is the filter with all its values."""
+        """Change values of a filter's variables; `filled` is the filter with all values bound."""
 
     def route(self, parcel: Parcel) -> dict[int, RowMask]:
-        """For each destination with any match, which rows go there."""
+        """Map each destination with a match to the rows that go there."""
 
     def match_event(self, event: Mapping[str, Any]) -> list[int]:
-        """The keys of the filters that one event matches."""
+        """Return the keys of the filters that an event matches."""
 
     def __len__(self) -> int:
         """Return the number of filters."""
@@ -373,10 +368,10 @@ SelectorFactory: TypeAlias = Callable[[], Selector]
 
 
 class Matching:
-    """A `Selector` over any engine of the matching room.
+    """A `Selector` over any engine of `palio.matching`.
 
-    As long as there are few filters of a few comparisons each, an event by itself is tried on one
-    after the other: 1 to 3 us, where the engine takes 5 to 6, and 20 after a pause.
+    While there are few filters, of a few comparisons each, a single event is tested by one after
+    the other: 1 to 3 us, where the engine takes 5 to 6, and 20 after a pause.
 
     >>> from palio.matching.reference import Reference
     >>> selector = Matching(Reference())
@@ -384,8 +379,7 @@ class Matching:
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
-        self._few: ReferenceSelector | None = ReferenceSelector()
-        """The same filters, unless they are or were too many."""
+        self._few: ReferenceSelector | None = ReferenceSelector()  # None once they are too many
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
         """Add a filter for a destination."""
@@ -425,9 +419,7 @@ class Matching:
 
 
 def _is_short(filter: Filter) -> bool:
-    """Return whether a filter is a few comparisons, which take about as long whatever its author
-    wants.
-    """
+    """Return whether a filter is a few comparisons, whose time its author cannot make long."""
     if len(filter.conjunctions) != 1:
         return False
     (only,) = filter.conjunctions
@@ -435,24 +427,25 @@ def _is_short(filter: Filter) -> bool:
     return (
         len(constraints) <= FEW_COMPARISONS
         and not only.residuals
-        and all(each.op in COMPARISONS for each in constraints)
+        and all(constraint.op in COMPARISONS for constraint in constraints)
     )
 
 
 def routed(matcher: Matcher, parcel: Parcel) -> dict[int, RowMask]:
-    """For each destination with any match, which events of a parcel go there. An event by itself is
-    matched as it is: to make a batch of it costs more than all else.
+    """Map each destination with a match to the events of a parcel that go there.
+
+    A single event is matched as it is: making a batch of it would cost more than everything else.
     """
     if parcel.event is not None:
         return dict.fromkeys(matcher.route_event(parcel.event), ONE_ROW)
     batches = parcel.batches
     if len(batches) == 1:
         return matcher.route(batches[0])
-    found: dict[int, RowMask] = {}
+    routes: dict[int, RowMask] = {}
     start = 0
     for batch in batches:
         for destination, mask in matcher.route(batch).items():
-            whole = found.setdefault(destination, np.zeros(len(parcel), np.bool_))
+            whole = routes.setdefault(destination, np.zeros(len(parcel), np.bool_))
             whole[start : start + batch.num_rows] = mask
         start += batch.num_rows
-    return found
+    return routes

@@ -1,10 +1,10 @@
-"""A hierarchy of proxies (proxy IV): what is wanted goes up, and down to where it is offered.
+"""`Proxies`: a hierarchy of proxies (proxy IV) that sends requests up, and down to offers of them.
 
-Each broker but the root has a master, which `general` finds out. The master is sent what is offered
-and wanted below; a broker below is sent what others want as far as that overlaps what is offered
-there. An event follows what is wanted. It goes up besides unless the master knows that such events
-come from here: it may be a *sporadic* one (proxy IV-D), and only above is it known who wants those.
-So clients may advertise, and need not.
+Each broker but the root has a master, which `general` finds. The master is sent the offers and the
+subscriptions from below. A broker below is sent those subscriptions of others that overlap the
+offers from below it. An event follows subscriptions. It also goes up unless the master is known to
+expect such events from here: it may be a *sporadic* one (proxy IV-D), whose subscribers only
+brokers above know. So clients may advertise, and need not.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from palio.routing.protocol import Peer, Role, SelectorFactory, Send
 from palio.routing.reference_selector import ReferenceSelector
 
 WIDE_AT: Final = 64
-"""A broker below whose offers overlap more subscriptions of others is asked for all events instead.
-Of n brokers that all offer and want the same kind each would be sent n subscriptions, one by one.
+"""A broker below whose offers overlap more subscriptions of others is *wide*: it is asked for all
+events instead. Of n brokers that all offer and want one kind, each would be sent n subscriptions.
 """
 
 NARROW_AT: Final = 32
-"""With fewer it is sent each of them again."""
+"""With fewer a wide broker is sent each subscription again; half, so that it does not alternate."""
 
 MOST_LOOKED_AT: Final = 64
-"""Offers of a peer that an event is held against at most, those of the last events: it takes 1 to
-2 ms at the most. What the others announce goes up."""
+"""Offers of a peer that an event is tested by, those that matched last: 1 to 2 ms at most. Events
+that only other offers announce go up."""
 
 NO_OFFER: Final = 0
-"""The number of a wave that asks about none: the first offer is number 1."""
+"""The number of a wave that asks about no offer: the first offer is number 1."""
 
 ITSELF: Final = Peer(Role.SIDE, "")
-"""This broker, as one who wants something of its own, or waits for an answer."""
+"""This broker as a subscriber, and as the requester of its own waves."""
 
 
-class _Upwards:
+class _OfferAim:
     """Sends an advertisement (`Aim`) to the master."""
 
     def __init__(self) -> None:
@@ -64,21 +64,20 @@ class _Upwards:
         return () if self.master is None else (self.master,)
 
     def forget(self, filter: Stated) -> None:
-        """Drop a filter that nobody asks for."""
+        """Do nothing: offers have no state here."""
 
 
-class _Ways:
+class _SubscriptionAim:
     """Sends a subscription (`Aim`): up, and down to offers that it overlaps.
 
-    Those below that are `wide` are sent one subscription, for all events, which this broker itself
-    has.
+    Wide brokers below are sent one subscription for all events, which this broker makes itself.
     """
 
-    def __init__(self, upwards: _Upwards, askers: Callable[[Filter], Iterable[Peer]]) -> None:
+    def __init__(self, upwards: _OfferAim, askers: Callable[[Filter], Iterable[Peer]]) -> None:
         self.overlaps = OverlapIndex()
         self.wide: dict[Peer, None] = {}
         self.ended = 0
-        """Wishes that ended since it was last asked who is still wide."""
+        """Subscriptions that ended since wide brokers were last checked."""
         self._upwards = upwards
         self._askers = askers
 
@@ -94,7 +93,7 @@ class _Ways:
                 yield peer
 
     def forget(self, filter: Filter) -> None:
-        """Drop a filter that nobody asks for."""
+        """Drop a filter without subscribers."""
         self.overlaps.forget(filter)
         self.ended += 1
 
@@ -107,10 +106,10 @@ class Proxies(ForwardingRouter):
     >>> root, leaf, alice = Proxies("P1"), Peer.broker("P2"), Peer.client("alice")
     >>> offer = Advertise(0, palio.parse_advertisement("price > 0"))
     >>> _ = root.attach(alice), root.attach(leaf), root.receive(leaf, Batch((offer,), fresh=True))
-    >>> wish = Batch((Subscribe(0, palio.parse("price < 10")), Subscribe(1, palio.parse("x = 1"))))
+    >>> asked = Batch((Subscribe(0, palio.parse("price < 10")), Subscribe(1, palio.parse("x = 1"))))
     >>> [
-    ...     (to.name, [str(each.filter) for each in said.requests])
-    ...     for to, said in root.receive(alice, wish)
+    ...     (to.name, [str(each.filter) for each in batch.requests])
+    ...     for to, batch in root.receive(alice, asked)
     ... ]
     [('P2', ['price < 10'])]
     """
@@ -118,26 +117,24 @@ class Proxies(ForwardingRouter):
     takes_advertisements = True
 
     def __init__(self, name: str, selector: SelectorFactory = ReferenceSelector) -> None:
-        self._upwards = _Upwards()
-        self._ways = _Ways(self._upwards, self._askers)
+        self._upwards = _OfferAim()
+        self._subscription_aim = _SubscriptionAim(self._upwards, self._askers)
         self.above: Peer | None = None
         """The peer above this broker."""
         self.advertisements = Ledger(advertising=True, aim=self._upwards)
         self._asked = 0
-        """Number of times that the master was informed of offers, and asked when it has them in
-        force.
-        """
+        """The number of the last wave that asked the master when offers are in force there."""
         self._answered = 0
-        """To which of these questions it has answered."""
-        self._told: dict[Peer, int] = {}
-        """With which of them it had all that a peer offers."""
+        """The last of these waves that the master has answered."""
+        self._informed_at: dict[Peer, int] = {}
+        """For each peer, the wave that covers all its offers."""
         self._expected: dict[Peer, Announcements] = {}
         self._new_selector = selector
         super().__init__(name, selector)
         self._ledgers.append(self.advertisements)
 
     def _aim(self) -> Aim | None:
-        return self._ways
+        return self._subscription_aim
 
     def _askers(self, filter: Filter) -> Iterable[Peer]:
         return self.subscriptions.table.nodes[filter].subscribers
@@ -152,50 +149,50 @@ class Proxies(ForwardingRouter):
                 ledger.table.reconsider(ledger.table.nodes)
         sends = super().attach(peer)
         if peer == self.above:
-            self._told = dict.fromkeys(self._told, self._asked)
+            self._informed_at = dict.fromkeys(self._informed_at, self._asked)
         return sends
 
     def detach(self, peer: Peer) -> list[Send]:
         """Forget a peer that is gone."""
         if peer == self.above:
             self.above = self._upwards.master = None
-        self._told.pop(peer, None)
+        self._informed_at.pop(peer, None)
         self._expected.pop(peer, None)
-        self._ways.overlaps.drop(peer)
+        self._subscription_aim.overlaps.drop(peer)
         self._narrow(peer)
-        return self._others(super().detach(peer))
+        return self._without_own(super().detach(peer))
 
     def receive(self, sender: Peer, message: Control) -> list[Send]:
         """Act on a message of a peer."""
-        return self._others(super().receive(sender, message))
+        return self._without_own(super().receive(sender, message))
 
     def route(self, sender: Peer, parcel: Parcel) -> dict[Peer, RowMask]:
-        """Select the peers that events go to. What the master does not expect from here goes up,
-        even if nobody wants it.
-        """
-        found = super().route(sender, parcel)
+        """Select the peers that events go to; sporadic events also go up."""
+        routes = super().route(sender, parcel)
         master = self._upwards.master
         if master is None or sender == master:
-            return found
-        wanted = found.get(master)
+            return routes
+        wanted = routes.get(master)
         if wanted is None or not wanted.all():
             sporadic = self._sporadic(sender, parcel)
             if sporadic.any():
-                found[master] = sporadic if wanted is None else sporadic | wanted
-        return found
+                routes[master] = sporadic if wanted is None else sporadic | wanted
+        return routes
 
     def sources(self, filter: Filter) -> bool | Peer:
-        """Find out if anybody may publish what a filter wants. What is not offered below may be
-        offered beyond the master.
+        """Find out if anybody may publish what a filter wants. If no offer from below overlaps it,
+        the master is to be asked.
         """
         return self.advertisements.offers(filter) or self._upwards.master or False
 
     def _sporadic(self, sender: Peer, parcel: Parcel) -> RowMask:
-        """The events that the master does not expect: of what the sender offers it has announced
-        what is wanted, once it has answered. What this broker sends of itself nobody offered.
+        """Select the events that the master does not expect from the sender.
+
+        Once the master has answered for the sender's offers, it has sent all subscriptions that
+        overlap them. Events of this broker itself are never offered.
         """
         entries = self.advertisements.entries.get(sender)
-        if entries is None or self._answered < self._told.get(sender, 0):
+        if entries is None or self._answered < self._informed_at.get(sender, 0):
             return np.ones(len(parcel), np.bool_)
         expected = self._expected.get(sender)
         if expected is None:
@@ -204,107 +201,104 @@ class Proxies(ForwardingRouter):
             self._expected[sender] = expected
         return ~expected.among(parcel)
 
-    # --- what follows from a change ---
+    # --- consequences of a batch ---
 
     def _applied(self, sender: Peer) -> None:
-        """Wishes that overlap what a broker below began or ceased to offer look again."""
+        """Reconsider subscriptions that overlap an offer which a broker below began or ended."""
         self._expected.pop(sender, None)
         if sender.is_client or sender == self._upwards.master:
             return
-        ways, told = self._ways, []
-        if sender not in ways.wide:
-            told = list(ways.overlaps.overlapping(sender))
+        aim, former = self._subscription_aim, []
+        if sender not in aim.wide:
+            former = list(aim.overlaps.overlapping(sender))
         offers = [each.bound for each in self.advertisements.entries[sender].values()]
-        changed = ways.overlaps.hear(sender, offers)
-        if sender in ways.wide:
+        changed = aim.overlaps.set_offers(sender, offers)
+        if sender in aim.wide:
             self._narrow_if_few(sender)
         elif self._is_crowded(sender):
-            self._widen(sender, told)
+            self._widen(sender, former)
         else:
             self.subscriptions.table.reconsider(changed)
 
     def _outgoing(self) -> dict[Peer, list[Request]]:
         outgoing = self.advertisements.outgoing()
         self._asked += bool(outgoing)  # only the master is informed of offers
-        wishes = self.subscriptions.outgoing()
-        self._look_again(wishes)
-        for found in (wishes, self.subscriptions.outgoing()):
-            for peer, requests in found.items():
+        subscriptions = self.subscriptions.outgoing()
+        self._recheck_wide(subscriptions)
+        for changes in (subscriptions, self.subscriptions.outgoing()):
+            for peer, requests in changes.items():
                 outgoing.setdefault(peer, []).extend(requests)
         return outgoing
 
     def _flush(
         self, requester: Peer | None = None, wave: int | None = None, fresh: Peer | None = None
     ) -> list[Send]:
-        """With an offer to the master goes a wave: its answer reports that subscriptions for it are
-        here.
+        """Send a wave with each offer to the master. Its answer comes after the subscriptions that
+        overlap the offer.
         """
         asked = self._asked
         sends = super()._flush(requester, wave, fresh)
         if requester is not None:
-            self._told[requester] = self._asked
+            self._informed_at[requester] = self._asked
         if asked == self._asked:
             return sends
-        for place, (peer, message) in enumerate(sends):
+        for index, (peer, message) in enumerate(sends):
             if peer == self._upwards.master and isinstance(message, Batch):
                 waves, _ = self._waves.begin(ITSELF, self._asked, [peer])
-                own = waves.get(peer, message.wave)
-                sends[place] = Send(peer, structs.replace(message, wave=own))
+                number = waves.get(peer, message.wave)
+                sends[index] = Send(peer, structs.replace(message, wave=number))
         return sends
 
-    def _others(self, sends: list[Send]) -> list[Send]:
-        """All but what is an answer to this broker itself."""
+    def _without_own(self, sends: list[Send]) -> list[Send]:
+        """Take the answers to this broker's own waves out of some messages."""
         for to, message in sends:
             if to == ITSELF and isinstance(message, Settled):
                 self._answered = max(self._answered, message.wave)
-        return [each for each in sends if each.to != ITSELF]
+        return [send for send in sends if send.to != ITSELF]
 
-    # --- who is asked for all events ---
+    # --- wide brokers ---
 
-    def _look_again(self, told: Iterable[Peer]) -> None:
-        """Look at those who were just sent subscriptions, and now and then at those who are
-        wide.
-        """
-        for peer in told:
-            if self._is_told_much(peer):
-                self._widen(peer, self._ways.overlaps.overlapping(peer))
-        if self._ways.ended > NARROW_AT // 2:
-            self._ways.ended = 0
-            for peer in list(self._ways.wide):
+    def _recheck_wide(self, informed: Iterable[Peer]) -> None:
+        """Widen peers that were just sent too many subscriptions; at times narrow wide ones."""
+        for peer in informed:
+            if self._is_sent_many(peer):
+                self._widen(peer, self._subscription_aim.overlaps.overlapping(peer))
+        if self._subscription_aim.ended > NARROW_AT // 2:
+            self._subscription_aim.ended = 0
+            for peer in list(self._subscription_aim.wide):
                 self._narrow_if_few(peer)
 
-    def _wishes_of_others(self, peer: Peer, most: int) -> int:
-        """Count subscriptions of others that overlap what a broker below offers, up to a limit."""
+    def _count_interests(self, peer: Peer, most: int) -> int:
+        """Count the subscriptions of others that overlap a peer's offers, up to a limit."""
         nodes = self.subscriptions.table.nodes
-        overlapping = self._ways.overlaps.overlapping(peer)
-        wanted = (each for each in overlapping if nodes[each].subscribers.keys() - {peer, ITSELF})
-        return sum(1 for _ in islice(wanted, most))
+        overlapping = self._subscription_aim.overlaps.overlapping(peer)
+        others = (each for each in overlapping if nodes[each].subscribers.keys() - {peer, ITSELF})
+        return sum(1 for _ in islice(others, most))
 
     def _is_crowded(self, peer: Peer) -> bool:
-        return self._wishes_of_others(peer, WIDE_AT + 1) > WIDE_AT
+        return self._count_interests(peer, WIDE_AT + 1) > WIDE_AT
 
-    def _is_told_much(self, peer: Peer) -> bool:
-        ways = self._ways
-        if peer == self._upwards.master or peer in ways.wide:
+    def _is_sent_many(self, peer: Peer) -> bool:
+        if peer == self._upwards.master or peer in self._subscription_aim.wide:
             return False
         return self.subscriptions.sent_count(peer) > WIDE_AT
 
-    def _widen(self, peer: Peer, told: Iterable[Filter]) -> None:
+    def _widen(self, peer: Peer, overlapping: Iterable[Filter]) -> None:
         table = self.subscriptions.table
-        if not self._ways.wide:
+        if not self._subscription_aim.wide:
             table.add(ITSELF, TRUE)
-        self._ways.wide[peer] = None
-        table.reconsider((TRUE, *told))
+        self._subscription_aim.wide[peer] = None
+        table.reconsider((TRUE, *overlapping))
 
     def _narrow_if_few(self, peer: Peer) -> None:
-        if self._wishes_of_others(peer, NARROW_AT) < NARROW_AT:
+        if self._count_interests(peer, NARROW_AT) < NARROW_AT:
             self._narrow(peer)
 
     def _narrow(self, peer: Peer) -> None:
-        if peer not in self._ways.wide:
+        if peer not in self._subscription_aim.wide:
             return
         table = self.subscriptions.table
-        del self._ways.wide[peer]
-        table.reconsider((TRUE, *self._ways.overlaps.overlapping(peer)))
-        if not self._ways.wide:
+        del self._subscription_aim.wide[peer]
+        table.reconsider((TRUE, *self._subscription_aim.overlaps.overlapping(peer)))
+        if not self._subscription_aim.wide:
             table.remove(ITSELF, TRUE)

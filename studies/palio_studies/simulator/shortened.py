@@ -87,8 +87,8 @@ class _Proxy(Proxies):
     def _is_asked_for(self, filter: Filter) -> bool:
         return any(each not in (self._upwards.master, ITSELF) for each in self._askers(filter))
 
-    def _is_told_much(self, peer: Peer) -> bool:
-        return peer not in self._beside.peers and super()._is_told_much(peer)
+    def _is_sent_many(self, peer: Peer) -> bool:
+        return peer not in self._beside.peers and super()._is_sent_many(peer)
 
     @property
     def wish_count(self) -> int:
@@ -117,11 +117,11 @@ class _Proxy(Proxies):
         """Tell it nothing more, and wait for no answer of it."""
         del self._beside.peers[peer]
         self.subscriptions.remove_peer(peer)
-        return self._others(self._waves.release(peer))
+        return self._without_own(self._waves.release(peer))
 
     def answered(self, peer: Peer, message: Settled) -> list[Send]:
         """It has in force what it was told."""
-        return self._others(self._waves.settle(peer, message))
+        return self._without_own(self._waves.settle(peer, message))
 
 
 class Shortened(General):
