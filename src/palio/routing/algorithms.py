@@ -1,9 +1,8 @@
-"""The cluster_state of routing algorithms: each by its name, what network it needs, what it
-supports.
+"""The catalogue of routing algorithms: each by its name, its kind of network, and its features.
 
 `palio serve --routing`, the configuration, `palio simulate`, `palio.testing.Network` and the table
-in docs/concepts/routing.md read it, so an algorithm that is listed here can be had everywhere. The
-routers themselves are imported when one is made: a list of names is all that a command needs.
+in docs/concepts/routing.md read it, so a listed algorithm is available everywhere. A router's
+module is imported only when one is made: commands need no more than the names.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GraphKind(Enum):
-    """The network that an algorithm is for."""
+    """The kind of network that an algorithm needs."""
 
     ALONE = "one broker"
     TREE = "a tree"
@@ -34,25 +33,24 @@ class Algorithm:
 
     name: str
     summary: str
-    """The algorithm in a line."""
     graph: GraphKind
     has_parents: bool = False
-    """Set if each broker but one is informed which broker is above it."""
+    """True if each broker but one is configured with the broker above it."""
     finds_parents: bool = False
-    """True if brokers find out who is above whom. One with a parent is not to be the root.
+    """True if brokers decide which is above which; one with a configured parent is not to be root.
     """
     is_advertised: bool = False
-    """True if events count only where their publisher advertised them."""
+    """True if only events that their publisher advertised count."""
     takes_advertisements: bool = False
-    """True if it helps to advertise where events count without; else `advertise` is an error."""
+    """True if brokers use advertisements; else `advertise` is an error."""
     assembles: bool = False
     """True if brokers can assemble patterns where their events meet."""
     router: Callable[[str, SelectorFactory], Router] | None = None
-    """Makes a router, if it is one of your own."""
+    """Makes a router, for an algorithm of your own."""
     joins: bool = False
     """True if a gateway may have it on a side."""
     is_destined: bool = False
-    """True if a broker knows which others an event is for: groups of them can be sent it."""
+    """True if a broker can name all destinations of an event, as multicast groups need."""
 
     def new(
         self,
@@ -62,9 +60,10 @@ class Algorithm:
         incarnation: int = 0,
         has_parent: bool = False,
     ) -> Router:
-        """A router for one broker. `incarnation` grows with each time that the broker starts: the
-        time will do. `has_parent`: where brokers find out who is above whom, it is not to be the
-        root.
+        """Make a router for one broker.
+
+        `incarnation` has to grow with each start of the broker: the time will do. `has_parent`:
+        where brokers decide which is above which, this one is not to be the root.
         """
         from palio.routing.general import General
         from palio.routing.reference_selector import ReferenceSelector
@@ -85,7 +84,7 @@ class Algorithm:
         brokers: frozenset[str],
         selector: SelectorFactory | None = None,
     ) -> Router:
-        """A router of a broker that is linked to brokers of another algorithm, by their names."""
+        """Make a router that links brokers of another algorithm, by their names."""
         from palio.routing.gateway import Gateway
         from palio.routing.protocol import Role
 
@@ -106,8 +105,8 @@ class Algorithm:
         has_parent: bool = False,
         window: timedelta | None = None,
     ) -> Router:
-        """The same, with patterns assembled over it if it `assembles` (and as it is if not). It
-        holds events back for a `window`.
+        """Make a router that also assembles patterns, if the algorithm `assembles`. It holds events
+        back for a `window`, to order them.
         """
         if not self.assembles:
             return self.new(name, selector, incarnation=incarnation, has_parent=has_parent)
@@ -142,7 +141,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
         ),
         Algorithm(
             name="source-trees",
-            summary="events take shortest ways, on a tree for each broker where some are published",
+            summary="events take shortest paths, on one tree for each broker that publishes",
             graph=GraphKind.GRAPH,
             is_destined=True,
         ),
@@ -177,7 +176,7 @@ ALGORITHMS: Final[dict[str, Algorithm]] = {
         ),
         Algorithm(
             name="flooded",
-            summary="every broker knows every subscription",
+            summary="every broker has every subscription",
             graph=GraphKind.TREE,
             is_destined=True,
         ),
@@ -216,13 +215,13 @@ def _routers() -> dict[str, Callable[[str, SelectorFactory], Router]]:
 
 
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm of a name.
+    """Return the algorithm of a name.
 
     >>> find_algorithm("source-trees").graph.value
     'any graph'
     """
-    found = ALGORITHMS.get(name)
-    if found is None:
-        known = ", ".join(ALGORITHMS)
-        raise InvalidInput(f"{name!r:.80} is no routing algorithm; choose one of {known}")
-    return found
+    algorithm = ALGORITHMS.get(name)
+    if algorithm is None:
+        names = ", ".join(ALGORITHMS)
+        raise InvalidInput(f"{name!r:.80} is no routing algorithm; choose one of {names}")
+    return algorithm

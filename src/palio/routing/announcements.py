@@ -1,4 +1,7 @@
-"""Find the events that their publisher announced: few one by one, many by columns."""
+"""`Announcements`: finds the events that their publisher advertised.
+
+A few events are tested one by one, many by columns.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +23,20 @@ from palio.model.values import NO_VALUES
 from palio.routing.protocol import Selector, SelectorFactory
 
 FEW_EVENTS: Final = 16
-"""So few are held against the advertisements one by one."""
+"""Events up to which each is tested by itself."""
 
 
 class Announcements:
-    """The advertisements of one publisher, and their tests by number. With `most` no event is held
-    against more of them: what only the others announce is not found.
+    """The advertisements of one publisher, with each distinct test numbered.
+
+    With `most` an event is tested by no more advertisements, and not found if only others announce
+    it.
 
     >>> import palio
     >>> from palio.model.row_parcels import RowParcel
     >>> from palio.routing.reference_selector import ReferenceSelector
-    >>> said = Announcements([palio.parse_advertisement("x > 1")], ReferenceSelector)
-    >>> said.among(RowParcel("p", [{"x": 1}, {"x": 2}])).tolist()
+    >>> offers = Announcements([palio.parse_advertisement("x > 1")], ReferenceSelector)
+    >>> offers.among(RowParcel("p", [{"x": 1}, {"x": 2}])).tolist()
     [False, True]
     """
 
@@ -51,7 +56,7 @@ class Announcements:
 
     @cached_property
     def _selector(self) -> Selector | None:
-        """All tests; None if that is more than it takes."""
+        """A selector of all tests; None if they are more than it takes."""
         selector = self._new_selector()
         try:
             for test, number in self._numbers.items():
@@ -67,12 +72,12 @@ class Announcements:
         return np.concatenate([self._of_batch(self._selector, each) for each in parcel.batches])
 
     def _announces(self, event: Mapping[str, Any]) -> bool:
-        """Return whether an offer announces an event. It is tried first next time: a publisher
-        says much of the same.
+        """Return whether an offer announces an event. That offer is tested first next time, as a
+        publisher's events are mostly alike.
         """
-        for place, offer in enumerate(islice(self._offers, self._most)):
+        for index, offer in enumerate(islice(self._offers, self._most)):
             if offer.announces(event):
-                self._offers.insert(0, self._offers.pop(place))
+                self._offers.insert(0, self._offers.pop(index))
                 return True
         return False
 
@@ -86,7 +91,7 @@ class Announcements:
     def _by(
         self, alternative: Alternative, batch: pa.RecordBatch, passed: dict[int, RowMask]
     ) -> RowMask:
-        """The events of which each attribute passes its test, and no residual is false."""
+        """Select events of which each attribute passes its test, and no residual is false."""
         announced = np.ones(batch.num_rows, np.bool_)
         read = {name for residual in alternative.residuals for name in residual.attributes}
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -98,6 +103,6 @@ class Announcements:
             announced &= is_absent if mask is None else is_absent | mask
         columns = Columns(batch)
         for residual in alternative.residuals:
-            left = np.flatnonzero(announced)
-            announced[left] = ~holds_on(residual.inverted(), columns, left, NO_VALUES)
+            rows = np.flatnonzero(announced)
+            announced[rows] = ~holds_on(residual.inverted(), columns, rows, NO_VALUES)
         return announced

@@ -1,10 +1,10 @@
-"""`OverlapIndex`: which neighbours advertise something that a filter overlaps (siena 5.3).
+"""`OverlapIndex`: finds the neighbours with an advertisement that a filter overlaps (siena 5.3).
 
 A broker with 100,000 subscriptions and 1,000 advertisements has a hundred million pairs. So both
 are kept in a `DomainIndex`: a new advertisement finds the filters that it overlaps, a new filter
-the advertisements. Of each filter and neighbour the index counts the advertisements that overlap,
-so that nothing is asked again when one goes. Both questions answer alike about a pair: as
-`overlaps` does, but that they give up on other pairs (`MOST_TRIED`, `MAX_COMPARISONS`).
+the advertisements. The index counts, for each filter and neighbour, the advertisements that
+overlap, so that an ended advertisement needs no new search. Both searches agree about a pair, and with
+`overlaps`, except that they give up on other pairs (`MOST_TRIED`, `MAX_COMPARISONS`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Longs: TypeAlias = npt.NDArray[np.int64]
 
 
 class OverlapIndex:
-    """Filters, the advertisements of neighbours, and how many of these each filter overlaps.
+    """Filters, the advertisements of neighbours, and the number that each filter overlaps.
 
     >>> import palio
     >>> index, hub = OverlapIndex(), Peer.broker("hub")
@@ -44,14 +44,13 @@ class OverlapIndex:
     def __init__(self) -> None:
         self._wanted: DomainIndex[Filter] = DomainIndex(needing=True)
         self._offered: DomainIndex[Peer] = DomainIndex(needing=False)
-        self._numbers: dict[Filter, int | None] = {}
-        """None of a filter that matches no event."""
+        self._numbers: dict[Filter, int | None] = {}  # None for a filter that matches no event
         self._offers: dict[Peer, dict[Advertisement, int | None]] = {}
         self._counts: dict[Peer, Longs] = {}
         self._unread: Counter[Peer] = Counter()
         """Advertisements of each neighbour that could not be read: all filters overlap them."""
-        self._room = 16
-        """Filters that the counts of a neighbour have room for."""
+        self._capacity = 16
+        """Length of each neighbour's array of counts."""
 
     def towards(self, filter: Filter) -> list[Peer]:
         """List the neighbours that a filter may go to."""
@@ -63,7 +62,7 @@ class OverlapIndex:
         return [peer for peer, counts in self._counts.items() if counts[number]]
 
     def forget(self, filter: Filter) -> None:
-        """Drop a filter that nobody asks for."""
+        """Drop a filter without subscribers."""
         number = self._numbers.pop(filter, None)
         if number is None:
             return
@@ -72,50 +71,50 @@ class OverlapIndex:
             counts[number] = 0
 
     def set_offers(self, peer: Peer, advertisements: Iterable[Advertisement]) -> list[Filter]:
-        """All that a neighbour advertises now. The filters of which that changes whether they may
-        go to it.
+        """Replace the advertisements of a neighbour; return the filters that now may go to it, or
+        no longer.
         """
         before, now = self._offers.setdefault(peer, {}), dict.fromkeys(advertisements)
-        self._counts.setdefault(peer, np.zeros(self._room, np.int64))
+        self._counts.setdefault(peer, np.zeros(self._capacity, np.int64))
         changed: list[Filter] = []
-        for each in [each for each in now if each not in before]:
-            changed += self._begun(peer, each)
-        for each in [each for each in before if each not in now]:
-            changed += self._ceased(peer, each)
+        for advertisement in [each for each in now if each not in before]:
+            changed += self._begin(peer, advertisement)
+        for advertisement in [each for each in before if each not in now]:
+            changed += self._end(peer, advertisement)
         return changed
 
-    def _begun(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
+    def _begin(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
         boxes = _offers(advertisement)
         self._offers[peer][advertisement] = self._offered.add(peer, boxes)
         self._unread[peer] += isinstance(advertisement, UnreadAdvertisement)
-        found, counts = self._meeting(advertisement, boxes), self._counts[peer]
-        counts[found] += 1
-        return self._filters(found[counts[found] == 1])
+        numbers, counts = self._meeting(advertisement, boxes), self._counts[peer]
+        counts[numbers] += 1
+        return self._filters(numbers[counts[numbers] == 1])
 
-    def _ceased(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
+    def _end(self, peer: Peer, advertisement: Advertisement) -> list[Filter]:
         boxes = _offers(advertisement)
         number = self._offers[peer].pop(advertisement)
         if number is not None:
             self._offered.remove(number, boxes)
         self._unread[peer] -= isinstance(advertisement, UnreadAdvertisement)
-        found, counts = self._meeting(advertisement, boxes), self._counts[peer]
-        counts[found] -= 1
-        return self._filters(found[counts[found] == 0])
+        numbers, counts = self._meeting(advertisement, boxes), self._counts[peer]
+        counts[numbers] -= 1
+        return self._filters(numbers[counts[numbers] == 0])
 
     def _meeting(self, advertisement: Advertisement, boxes: list[ValueBox]) -> Longs:
-        """The numbers of the filters that overlap an advertisement."""
+        """Find the numbers of the filters that overlap an advertisement."""
         if isinstance(advertisement, UnreadAdvertisement):
             return np.array([each for each in self._numbers.values() if each is not None], np.int64)
         return self._wanted.meeting(boxes)
 
     def overlapping(self, peer: Peer) -> Iterator[Filter]:
-        """The filters that overlap what a neighbour advertises."""
+        """Yield the filters that overlap advertisements of a neighbour."""
         filters, counts = self._wanted.items, self._counts.get(peer)
         if counts is not None:
             yield from (filters[each] for each in np.flatnonzero(counts).tolist())
 
     def drop(self, peer: Peer) -> None:
-        """Forget a neighbour with all that it advertises."""
+        """Forget a neighbour and its advertisements."""
         self._counts.pop(peer, None)
         self._unread.pop(peer, None)
         for advertisement, number in self._offers.pop(peer, {}).items():
@@ -127,10 +126,10 @@ class OverlapIndex:
         number = self._numbers[filter] = self._wanted.add(filter, boxes)
         if number is None:
             return
-        if number >= self._room:
-            self._room = 2 * number
+        if number >= self._capacity:
+            self._capacity = 2 * number
             for peer, counts in self._counts.items():
-                self._counts[peer] = np.pad(counts, (0, self._room - len(counts)))
+                self._counts[peer] = np.pad(counts, (0, self._capacity - len(counts)))
         for peer, count in self._unread.items():
             self._counts[peer][number] += count
         if not self._offered.items:

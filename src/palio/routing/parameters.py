@@ -1,14 +1,14 @@
-"""Parametric subscriptions (parametric 4.3): constants are variables, and updates are joined.
+"""Parametric subscriptions (parametric 4.3): constants as variables, merging of pending updates.
 
-Every constant of a filter is a variable too, named by its place: `0`, `1`, ..., also within an
-expression, as in `p > q * 2`. The *skeleton* of a filter is what is left, so that two filters of
-one skeleton differ by values only, and a broker whose summary changes from one to the other reports
-so in one UPD. Together with the key that a subscription has on a link these names are the paper's
+Every constant of a filter is a variable too, named by its position: `0`, `1`, ..., also within an
+expression, as in `p > q * 2`. The *skeleton* of a filter is the filter without them, so two filters
+of one skeleton differ by values only. A broker whose summary changes from one to the other reports
+the change in one UPD. Together with a subscription's key on a link these names are the paper's
 *broker variables*: they mean something between two neighbours only.
 
-Where updates come faster than a link takes them, those that wait are joined (`WaitingBatch`): of a
-variable that swings to and fro only its last value travels. That skips effects, which the paper
-allows, but never reorders them, and as each batch is applied as one there is no gap.
+Where updates come faster than a link takes them, pending ones are merged (`WaitingBatch`): of a
+variable that changes often only the last value is sent. That skips effects, which the paper allows,
+but never reorders them. As each batch is applied as one, there is no gap.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from palio.routing.messages import (
     Withdraw,
 )
 
-_Place: TypeAlias = tuple[bool, int]
-"""True if a key is that of an advertisement, and the key."""
+_Key: TypeAlias = tuple[bool, int]
+"""A key, and whether it is that of an advertisement."""
 
 _REMEMBERED: Final = 1 << 16
-"""Filters whose parts are kept at hand: an update is filled in by every broker it passes."""
+"""Cached filters: every broker that an update passes binds the same ones."""
 
 
 class LiftedFilter(NamedTuple):
@@ -60,15 +60,15 @@ class LiftedFilter(NamedTuple):
 
     skeleton: Filter
     names: Bindings
-    """Each value under the name of its place, in that order."""
+    """Each value under the name of its position, in that order."""
 
     def filled(self, values: Bindings) -> Filter:
-        """The filter with some of its constants replaced."""
+        """Return the filter with some of its constants replaced."""
         return bound(self.skeleton, {**self.names, **values})
 
 
 def bound(filter: Filter, values: Bindings) -> Filter:
-    """A filter with its variables replaced, and a memory: all brokers bind the same ones.
+    """Replace the variables of a filter. Cached, as all brokers bind the same ones.
 
     >>> import palio
     >>> str(bound(palio.parse("a > :x"), {"x": 5}))
@@ -90,8 +90,8 @@ def _bound(filter: Filter, named: tuple[tuple[str, type, Any], ...]) -> Filter:
 
 
 def refilled(filter: Filter, values: Bindings) -> Filter | None:
-    """A filter without variables with other constants, by their places, and a memory; None if it
-    has no such place.
+    """Replace constants, by position, of a filter without variables; None if it lacks a position.
+    Cached.
 
     >>> import palio
     >>> str(refilled(palio.parse("a > 5"), {"0": 7})), refilled(palio.parse("a > 5"), {"1": 7})
@@ -114,7 +114,7 @@ def _refilled(filter: Filter, named: tuple[tuple[str, type, Any], ...]) -> Filte
 
 @lru_cache(_REMEMBERED)
 def interned(filter: Filter) -> Filter:
-    """The one object for all equal filters: comparing it with itself costs nothing."""
+    """Return one object for all equal filters: comparing it with itself costs nothing."""
     return filter
 
 
@@ -122,8 +122,8 @@ def interned(filter: Filter) -> Filter:
 def lift(filter: Filter) -> LiftedFilter:
     """Take the constants out of a filter: those of constraints first, then those in expressions.
 
-    A list that something computed is looked for in stays, and so does a condition of another
-    language: they are structure.
+    The list of an IN test on an expression stays, and so does a condition of another language: they
+    are structure.
 
     >>> import palio
     >>> lifted = lift(palio.parse("p > q * 2 AND LOWER(s) = 'x' AND a = 5"))
@@ -166,7 +166,7 @@ def _without_constant(
 def _without_constants(
     residual: Residual, values: dict[str, Value | tuple[Value, ...]]
 ) -> Residual:
-    """A residual is identified by its text, so the names of slots say what kind they are of."""
+    """Take the constants out of a residual. Its text identifies it, so slot names include kinds."""
 
     def without(expression: Scalar) -> Scalar:
         match expression:
@@ -191,7 +191,7 @@ def _without_constants(
 
 @lru_cache(_REMEMBERED)
 def changes(old: Filter, new: Filter) -> Bindings | None:
-    """The values in which two filters of one skeleton differ; None if their skeletons do.
+    """Find the values in which two filters of one skeleton differ; None if their skeletons do.
 
     >>> import palio
     >>> changes(palio.parse("a > 5 AND b = 1"), palio.parse("a > 7 AND b = 1"))
@@ -200,19 +200,19 @@ def changes(old: Filter, new: Filter) -> Bindings | None:
     before, after = lift(old), lift(new)
     if before.skeleton != after.skeleton:
         return None
-    known = before.names
+    old_values = before.names
     return {  # 2 and 2.0 are one number to a comparison, and two in an expression
         name: value
         for name, value in after.names.items()
-        if known[name] != value or type(known[name]) is not type(value)
+        if old_values[name] != value or type(old_values[name]) is not type(value)
     }
 
 
 class WaitingBatch:
-    """Batches that wait for a busy link, as one with the effect of them all in a row.
+    """The pending batches of a busy link, merged into one with the same effect.
 
-    Of each key only the last is kept. It is one message, and so leaves no gap however many went
-    into it; `room` bounds what its requests weigh together.
+    For each key only the last request is kept. The batch is applied as one, and so leaves no gap
+    however many were merged; `budget` limits the total weight of its requests.
 
     >>> waiting = WaitingBatch()
     >>> [waiting.add(Batch((Update(7, {"0": value}, value),))) for value in (5, 9)]
@@ -221,11 +221,11 @@ class WaitingBatch:
     (Update(key=7, values={'0': 9}, version=9),)
     """
 
-    def __init__(self, room: int = 0, weigh: Callable[[Request], int] = lambda _: 0) -> None:
-        self._room = room
+    def __init__(self, budget: int = 0, weigh: Callable[[Request], int] = lambda _: 0) -> None:
+        self._budget = budget
         self._weigh = weigh
         self._weight = 0
-        self._last: dict[_Place, tuple[Request, int]] = {}
+        self._last: dict[_Key, tuple[Request, int]] = {}
         self._fresh = False
         self._wave: int | None = None
 
@@ -236,25 +236,26 @@ class WaitingBatch:
         return Batch(requests, self._fresh, self._wave)
 
     def add(self, batch: Batch) -> bool:
-        """Join a batch with those before it. False, and nothing changes, if it must stay another.
+        """Merge a batch into the pending one; return False, and change nothing, if that is not
+        possible.
 
-        It must if both have a wave, if there is no room, and if a client cancels by covering, where
-        order matters.
+        It is not if both have a wave, if the budget is exceeded, or if a client cancels by
+        covering, where order matters.
         """
         if self._wave is not None and batch.wave is not None:
             return False
         last = {} if batch.fresh else self._last
         weight = 0 if batch.fresh else self._weight
-        changed: dict[_Place, tuple[Request, int]] = {}
+        changed: dict[_Key, tuple[Request, int]] = {}
         for request in batch.requests:
             if isinstance(request, Cancel | Withdraw):
                 return False
-            place = (isinstance(request, Advertise | Unadvertise), request.key)
-            known = changed.get(place) or last.get(place)
-            joined = request if known is None else _joined(known[0], request)
-            changed[place] = joined, self._weigh(joined)
-            weight += changed[place][1] - (0 if known is None else known[1])
-        if weight > self._room:
+            key = (isinstance(request, Advertise | Unadvertise), request.key)
+            pending = changed.get(key) or last.get(key)
+            merged = request if pending is None else _merged(pending[0], request)
+            changed[key] = merged, self._weigh(merged)
+            weight += changed[key][1] - (0 if pending is None else pending[1])
+        if weight > self._budget:
             return False
         last.update(changed)
         self._last, self._weight = last, weight
@@ -263,11 +264,11 @@ class WaitingBatch:
         return True
 
 
-def _joined(known: Request, request: Request) -> Request:
-    """One request in place of two about one key."""
+def _merged(pending: Request, request: Request) -> Request:
+    """Merge two requests about one key."""
     if not isinstance(request, Update):
         return request
-    match known:
+    match pending:
         case Update(key, values):
             return Update(key, {**values, **request.values}, request.version)
         case Subscribe(key, filter, values):
