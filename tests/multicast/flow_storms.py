@@ -22,7 +22,7 @@ from palio.multicast import flow_paths, inflows, outflows
 from palio.multicast.broker_sets import numbered, rows_of
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.inflows import Hearing, Inflows
+from palio.multicast.inflows import FlowAck, Inflows
 from palio.multicast.listed import ListedGroups
 from palio.multicast.outflow import ByLinks, FlowState
 from palio.multicast.outflows import Outflows
@@ -218,10 +218,10 @@ class Party:
         else:
             self.into.event(sender, incarnation, what.number, what.parcel, durable=False, now=now)
 
-    def asked(self, hearing: Hearing, receiver: str, incarnation: int) -> None:
+    def asked(self, hearing: FlowAck, receiver: str, incarnation: int) -> None:
         """A receiver says how far it has got."""
         if hearing.sender_incarnation == self.incarnation:
-            self.out.hear(
+            self.out.receive_ack(
                 receiver,
                 incarnation,
                 stage=hearing.stage,
@@ -240,7 +240,7 @@ class Party:
         """Send what is to be said, and see to it that `tick` is called in time."""
         storm = self.storm
         self._check_room()
-        said, self.out.said = self.out.said, []
+        said, self.out.outgoing = self.out.outgoing, []
         for each in said:
             if isinstance(each, Datagram):
                 self.port.cast(each)
@@ -249,7 +249,7 @@ class Party:
             else:
                 self._by_links(each)
         self.out.moved.clear()
-        heard, self.into.said = self.into.said, []
+        heard, self.into.outgoing = self.into.outgoing, []
         for hearing in heard:
             self._answer(hearing)
         at = min(self.out.wake_at, self.into.wake_at)
@@ -263,7 +263,7 @@ class Party:
         flows = self.into._flows.values()
         kept = {
             vars(outflows)["MAX_HISTORY_BYTES"]: self.out._history_bytes,
-            vars(outflows)["MAX_WAITING_BYTES"]: self.out._waiting_bytes,
+            vars(outflows)["MAX_WAITING_BYTES"]: self.out._pending_bytes,
             vars(inflows)["MAX_HELD_BYTES"]: max((flow.held_bytes for flow in flows), default=0),
         }
         for most, found in kept.items():
@@ -275,7 +275,7 @@ class Party:
             what = Repair(said.parcel, number)
             self.storm.link(self.name, name, "told", what, self.name, self.incarnation)
 
-    def _answer(self, hearing: Hearing) -> None:
+    def _answer(self, hearing: FlowAck) -> None:
         self.storm.link(self.name, hearing.sender, "asked", hearing, self.name, self.incarnation)
 
 
@@ -518,10 +518,10 @@ class FlowStorm:
         """All is quiet, and nothing is kept."""
         out, into = party.out, party.into
         kept = {
-            "under way": out._under_way,
+            "under way": out._in_flight,
             "history": out._history_bytes,
-            "waiting": len(out._waiting),
-            "waiting bytes": out._waiting_bytes,
+            "waiting": len(out._pending),
+            "waiting bytes": out._pending_bytes,
             "held": sum(flow.held_bytes for flow in into._flows.values()),
         }
         if any(kept.values()):

@@ -12,7 +12,7 @@ from palio.multicast.epochs import Epoch
 from palio.multicast.inflows import Inflows
 from palio.multicast.listed import flooding
 from palio.multicast.outflow import ByLinks, FlowState
-from palio.multicast.outflows import Outflows, Said
+from palio.multicast.outflows import FlowMessage, Outflows
 
 
 def event(number: int, size: int = 0) -> RowParcel:
@@ -28,14 +28,14 @@ class Pair:
     def __init__(
         self,
         *receivers: str,
-        loses: Callable[[Said, str], bool] | None = None,
+        loses: Callable[[FlowMessage, str], bool] | None = None,
         share: float = 1.0,
     ) -> None:
         self.now = 0.0
         self.loses = loses or (lambda _said, _receiver: False)
         self.sender = Outflows("s", incarnation=1, share=share)
         self.came: dict[str, list[int]] = {name: [] for name in receivers}
-        self.said: list[Said] = []
+        self.outgoing: list[FlowMessage] = []
         self.receivers: dict[str, Inflows] = {}
         self.epoch = Epoch(7, flooding(("s", *receivers)))
         for name in receivers:
@@ -61,15 +61,15 @@ class Pair:
 
     def deliver(self) -> None:
         """What was said arrives, and what is said to that, until all is silent."""
-        while self.sender.said or any(each.said for each in self.receivers.values()):
-            said, self.sender.said = self.sender.said, []
-            self.said += said
+        while self.sender.outgoing or any(each.outgoing for each in self.receivers.values()):
+            said, self.sender.outgoing = self.sender.outgoing, []
+            self.outgoing += said
             for each in said:
                 self._hand(each)
             for name, receiver in self.receivers.items():
-                heard, receiver.said = receiver.said, []
+                heard, receiver.outgoing = receiver.outgoing, []
                 for hearing in heard:
-                    self.sender.hear(
+                    self.sender.receive_ack(
                         name,
                         5,
                         stage=hearing.stage,
@@ -78,7 +78,7 @@ class Pair:
                         now=self.now,
                     )
 
-    def _hand(self, said: Said) -> None:
+    def _hand(self, said: FlowMessage) -> None:
         if isinstance(said, Datagram):
             for name in self.epoch.members(said.group):
                 if name in self.receivers and not self.loses(said, name):
@@ -110,14 +110,14 @@ class Pair:
         """The flows have begun."""
         self.deliver()
         self.wait(0.2)
-        self.said.clear()
+        self.outgoing.clear()
 
     @property
     def datagrams(self) -> list[Datagram]:
         """Those with an event that the sender sent."""
-        return [each for each in self.said if isinstance(each, Datagram) and each.parcel]
+        return [each for each in self.outgoing if isinstance(each, Datagram) and each.parcel]
 
     @property
     def links(self) -> list[ByLinks]:
         """What the sender sent by links."""
-        return [each for each in self.said if isinstance(each, ByLinks)]
+        return [each for each in self.outgoing if isinstance(each, ByLinks)]

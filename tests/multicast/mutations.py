@@ -43,8 +43,8 @@ def _heard_too_far(right: Callable[..., Any]) -> Callable[..., Any]:
 
     def wrong(self: Inflows, flow: Any, lacking: Any = ()) -> None:
         right(self, flow, lacking)
-        last = self.said[-1]
-        self.said[-1] = last._replace(number=min(last.number + 1, flow.top))
+        last = self.outgoing[-1]
+        self.outgoing[-1] = last._replace(number=min(last.number + 1, flow.top))
 
     return wrong
 
@@ -71,9 +71,9 @@ def _old_ways(right: Callable[..., Any]) -> Callable[..., Any]:
     """After a change of plans events take the groups that they took before."""
 
     def wrong(self: Outflows, epoch: Any) -> None:
-        ways = dict(self.paths._ways)
+        ways = dict(self.paths._routes)
         right(self, epoch)
-        self.paths._ways.update(ways)
+        self.paths._routes.update(ways)
 
     return wrong
 
@@ -130,17 +130,19 @@ def _same_life(right: Callable[..., Any]) -> Callable[..., Any]:
 
 
 MUTATIONS: Final = (
-    Mutation("nothing is sent again", Outflows, "_repeat", nothing),
-    Mutation("tails are not told", Outflows, "_tell_tails", _tails_untold),
+    Mutation("nothing is sent again", Outflows, "_resend", nothing),
+    Mutation("tails are not told", Outflows, "_report_tails", _tails_untold),
     Mutation("gaps are passed over", Inflows, "_event", _gaps_passed_over),
     Mutation("what is sent again is taken for new", Inflows, "_event", _twice),
-    Mutation("more is said to be heard than was", Inflows, "_say", _heard_too_far),
-    Mutation("what is sent again has another number", Outflows, "_repeat", _next_number),
+    Mutation("more is said to be heard than was", Inflows, "_send_ack", _heard_too_far),
+    Mutation("what is sent again has another number", Outflows, "_resend", _next_number),
     Mutation("the first that is lacking is forgotten", Outflows, "_repair", _last_only),
     Mutation("a new plan is used with old ways", Outflows, "use", _old_ways),
     Mutation("a member reads its neighbour's counts", Epoch, "place", _neighbours_place),
     Mutation("datagrams bear the number of the plan before", Outflows, "_cast", _plan_of_before),
-    Mutation("the window waits for who is sent nothing", Outflows, "_look", _window_not_released),
+    Mutation(
+        "the window waits for who is sent nothing", Outflows, "_update_cast", _window_not_released
+    ),
     Mutation("nobody is told what is gone", Outflows, "_lose", _gone_untold),
     Mutation("a new incarnation is taken for the old", Outflows, "begin", _same_life),
 )

@@ -11,8 +11,8 @@ from palio.multicast import inflows
 from palio.multicast.datagrams import COUNT_BITS, Datagram
 from palio.multicast.inflows import Inflows, number_near
 from palio.multicast.limits import (
-    HEARD_EVENTS,
-    HEARD_S,
+    ACK_EVENTS,
+    ACK_S,
     LACK_S,
     MAX_HELD_BYTES,
     MAX_RANGES,
@@ -28,7 +28,7 @@ class Receiver:
         self.came: list[int] = []
         self.flows = Inflows("r", self._arrived, share)
         self.flows.state("s", 1, stage=2, number=gone, gone=gone, now=0.0)
-        self.flows.said.clear()
+        self.flows.outgoing.clear()
 
     def _arrived(self, parcel: Parcel, durable: bool) -> None:
         del durable
@@ -44,28 +44,28 @@ def test_events_come_in_order_and_once() -> None:
     receiver = Receiver()
     receiver.hear(2, 4, 2, 1, 1, 3, 4)
     assert receiver.came == [1, 2, 3, 4]
-    assert receiver.flows.doubled == 3
+    assert receiver.flows.duplicates == 3
 
 
 def test_what_is_lacking_is_asked_for_and_more_seldom_each_time() -> None:
     receiver = Receiver()
     receiver.hear(2, 5)
-    assert receiver.flows.wake_at >= LACK_S or receiver.flows.wake_at == HEARD_S
+    assert receiver.flows.wake_at >= LACK_S or receiver.flows.wake_at == ACK_S
     asked: list[float] = []
     now = 0.0
     while len(asked) < 4:
         now += 0.001
         receiver.flows.tick(now)
-        said = [each for each in receiver.flows.said if each.lacking]
+        said = [each for each in receiver.flows.outgoing if each.lacking]
         if said:
             assert said[0].lacking == ((1, 1), (3, 4))
             asked.append(now)
-            receiver.flows.said.clear()
+            receiver.flows.outgoing.clear()
     waits = [later - earlier for earlier, later in pairwise(asked)]
     assert waits == sorted(waits)
     receiver.hear(1, 3, 4)
     receiver.flows.tick(now + 10)
-    assert not any(each.lacking for each in receiver.flows.said)
+    assert not any(each.lacking for each in receiver.flows.outgoing)
     assert receiver.flows.wake_at == inf
 
 
@@ -73,18 +73,18 @@ def test_no_more_ranges_are_asked_for_at_once() -> None:
     receiver = Receiver()
     receiver.hear(*range(2, 2 * MAX_RANGES + 4, 2))
     receiver.flows.tick(1.0)
-    assert len(receiver.flows.said[-1].lacking) == MAX_RANGES
+    assert len(receiver.flows.outgoing[-1].lacking) == MAX_RANGES
 
 
 def test_a_sender_is_told_after_some_events_or_a_little_time() -> None:
     receiver = Receiver()
-    receiver.hear(*range(1, HEARD_EVENTS))
-    assert receiver.flows.said == []
-    receiver.hear(HEARD_EVENTS)
-    assert [each.number for each in receiver.flows.said] == [HEARD_EVENTS]
-    receiver.hear(HEARD_EVENTS + 1, now=1.0)
-    receiver.flows.tick(1.0 + HEARD_S)
-    assert receiver.flows.said[-1].number == HEARD_EVENTS + 1
+    receiver.hear(*range(1, ACK_EVENTS))
+    assert receiver.flows.outgoing == []
+    receiver.hear(ACK_EVENTS)
+    assert [each.number for each in receiver.flows.outgoing] == [ACK_EVENTS]
+    receiver.hear(ACK_EVENTS + 1, now=1.0)
+    receiver.flows.tick(1.0 + ACK_S)
+    assert receiver.flows.outgoing[-1].number == ACK_EVENTS + 1
 
 
 def test_a_sender_that_asks_is_answered_at_once() -> None:
@@ -92,7 +92,7 @@ def test_a_sender_that_asks_is_answered_at_once() -> None:
     for parcel, answers in ((event(1), []), (None, [1])):
         sent = Datagram("s", 1, 7, 0, 1, pack("<I", 1 << 1 | (parcel is not None)), parcel)
         receiver.flows.datagram(sent, 0, 0.0)
-        assert [each.number for each in receiver.flows.said] == answers
+        assert [each.number for each in receiver.flows.outgoing] == answers
 
 
 def test_numbers_that_are_gone_are_passed_over_and_counted() -> None:
@@ -118,7 +118,7 @@ def test_not_too_much_of_what_was_held_comes_at_once() -> None:
     receiver.flows.tick(0.0)
     assert receiver.came == list(range(1, count + 2))
     assert receiver.flows.wake_at > 0.0
-    assert receiver.flows.doubled == 1
+    assert receiver.flows.duplicates == 1
 
 
 def test_what_was_held_and_has_its_turn_comes_before_a_later_life() -> None:
@@ -143,9 +143,9 @@ def test_a_later_life_of_a_sender_begins_anew_and_an_earlier_one_counts_for_noth
 def test_what_is_too_much_before_its_turn_is_dropped_and_asked_for() -> None:
     receiver = Receiver(share=2 * event(1).held_bytes / MAX_HELD_BYTES)
     receiver.hear(2, 3, 4, 5)
-    assert receiver.flows.overfull == 1
+    assert receiver.flows.overflowed == 1
     receiver.flows.tick(1.0)
-    assert receiver.flows.said[-1].lacking == ((1, 1), (5, 5))
+    assert receiver.flows.outgoing[-1].lacking == ((1, 1), (5, 5))
     receiver.hear(1, 5)
     assert receiver.came == [1, 2, 3, 4, 5]
 
@@ -160,7 +160,7 @@ def test_a_datagram_says_to_each_member_whose_it_is() -> None:
     receiver.flows.datagram(datagram(1, 9, 2 * 1), 1, 0.0)  # the flow has one event, not this one
     assert receiver.came == []
     receiver.flows.tick(1.0)
-    assert receiver.flows.said[-1].lacking == ((1, 1),)
+    assert receiver.flows.outgoing[-1].lacking == ((1, 1),)
     receiver.flows.datagram(datagram(2, 9, 2 * 1 + 1), 1, 1.0)
     receiver.flows.datagram(datagram(3, 9, 2 * 2 + 1)._replace(parcel=None), 1, 1.0)
     receiver.flows.datagram(datagram(3, 9, 2 * 2 + 1, incarnation=2), 1, 1.0)
@@ -183,11 +183,11 @@ def test_what_all_flows_hold_is_bounded_and_let_go_with_them(
     flows.state("t", 1, stage=2, number=0, gone=0, now=0.0)
     receiver.hear(2, 3, 4)
     flows.event("t", 1, 2, event(2), durable=False, now=0.0)
-    assert flows.overfull == 1
+    assert flows.overflowed == 1
     flows.state(
         "s", 2, stage=2, number=0, gone=0, now=0.0
     )  # it holds nothing of its earlier incarnation
     flows.event("t", 1, 2, event(2), durable=False, now=0.0)
     flows.event("t", 1, 1, event(1), durable=False, now=0.0)
     assert receiver.came == [1, 2]
-    assert flows.overfull == 1
+    assert flows.overflowed == 1

@@ -19,7 +19,7 @@ from palio.multicast.limits import (
 )
 from palio.multicast.listed import flooding
 from palio.multicast.outflow import ByLinks, FlowState
-from palio.multicast.outflows import Said
+from palio.multicast.outflows import FlowMessage
 from tests.multicast.flows import Pair, event
 
 
@@ -85,7 +85,7 @@ def test_what_one_lacks_comes_by_a_link_and_what_two_lack_by_the_group() -> None
     pair.wait(0.5)
     assert pair.came["a"] == [1]
     assert [each.to for each in pair.links] == [(("a", 1),)]
-    pair.said.clear()
+    pair.outgoing.clear()
     lost = [2]
     pair.loses = lambda said, name: isinstance(said, Datagram) and name != "c" and bool(lost)
     pair.send(2)
@@ -111,9 +111,9 @@ def test_nothing_is_said_when_all_is_heard() -> None:
     pair.settle()
     pair.send(1)
     pair.wait(0.5)
-    pair.said.clear()
+    pair.outgoing.clear()
     pair.wait(5.0)
-    assert pair.said == []
+    assert pair.outgoing == []
 
 
 def test_a_window_is_halved_when_somebody_lacks_something_and_grows_when_it_is_heard() -> None:
@@ -192,7 +192,7 @@ def test_who_keeps_up_loses_nothing_because_of_one_that_does_not() -> None:
     large = event(1, size=10_000)
     share = 5 * large.held_bytes / MAX_HISTORY_BYTES
 
-    def loses(said: Said, name: str) -> bool:
+    def loses(said: FlowMessage, name: str) -> bool:
         return name == "b" and isinstance(said, ByLinks)
 
     pair = Pair("a", "b", loses=loses, share=share)
@@ -256,11 +256,11 @@ def test_more_is_not_repaired_at_once() -> None:
     pair.loses = lambda said, name: name == "b"
     for number in range(1, 3 * FIRST_WINDOW):
         pair.send(number, to=("b",))
-    pair.said.clear()
+    pair.outgoing.clear()
     pair.loses = lambda said, name: False
     later = pair.now + LINK_S
-    pair.sender.hear("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=later)
-    repaired = [each for each in pair.sender.said if isinstance(each, ByLinks)]
+    pair.sender.receive_ack("b", 5, stage=2, number=0, lacking=((1, 10_000),), now=later)
+    repaired = [each for each in pair.sender.outgoing if isinstance(each, ByLinks)]
     assert len(repaired) == limits.MAX_REPAIRED
 
 
@@ -289,7 +289,7 @@ def test_who_goes_sends_by_links_what_was_not_heard_and_what_waits() -> None:
     count = 2 * FIRST_WINDOW
     pair.send(*range(2, count))
     assert pair.came["a"] == [1]
-    pair.said.clear()
+    pair.outgoing.clear()
     pair.sender.flush(pair.now)
     pair.deliver()
     assert pair.came == {"a": list(range(1, count)), "b": list(range(1, count))}
@@ -306,9 +306,9 @@ def test_not_too_much_of_what_waited_goes_at_once() -> None:
     pair.now += SLOW_S
     sent = []
     while pair.sender.wake_at <= pair.now:
-        pair.said.clear()
+        pair.outgoing.clear()
         pair.sender.tick(pair.now)
-        sent.append(len([each for each in pair.sender.said if isinstance(each, ByLinks)]))
+        sent.append(len([each for each in pair.sender.outgoing if isinstance(each, ByLinks)]))
         pair.deliver()
     assert [each for each in sent if each] == [MAX_TOGETHER, MAX_TOGETHER, 1]
     pair.wait(3.0)
@@ -369,17 +369,17 @@ def test_what_is_sent_again_by_a_slow_link_is_sent_again_once() -> None:
     pair.settle()
     pair.loses = lambda _said, name: name == "a"
     pair.send(*range(1, 21))
-    pair.said.clear()
-    pair.sender.said.clear()
+    pair.outgoing.clear()
+    pair.sender.outgoing.clear()
     for asked in range(10):  # what was sent again arrives one by one, slower than it is asked for
         lacking = ((asked + 1, 20),)
         pair.now += LINK_S / 2
-        pair.sender.hear("a", 5, stage=2, number=asked, lacking=lacking, now=pair.now)
-    again = [each for each in pair.sender.said if isinstance(each, ByLinks)]
+        pair.sender.receive_ack("a", 5, stage=2, number=asked, lacking=lacking, now=pair.now)
+    again = [each for each in pair.sender.outgoing if isinstance(each, ByLinks)]
     assert [each.to for each in again] == [(("a", number),) for number in range(1, 21)]
     pair.now += LINK_S
-    pair.sender.hear("a", 5, stage=2, number=9, lacking=((10, 20),), now=pair.now)
-    assert len(pair.sender.said) == len(again) + 11, "it gets no further: they were lost"
+    pair.sender.receive_ack("a", 5, stage=2, number=9, lacking=((10, 20),), now=pair.now)
+    assert len(pair.sender.outgoing) == len(again) + 11, "it gets no further: they were lost"
 
 
 def test_who_hears_no_datagram_is_told_by_links_though_events_go_on() -> None:

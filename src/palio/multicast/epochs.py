@@ -1,4 +1,4 @@
-"""`Epoch`: a plan in use: its groups by their members' names, and what carries an event."""
+"""`Epoch`: a plan in use, with its groups by their members' names."""
 
 from __future__ import annotations
 
@@ -13,23 +13,21 @@ from palio.multicast.broker_sets import masks_of, numbered, rows_of
 from palio.multicast.plans import GroupPlan
 
 MAX_GROUPS_IN_USE: Final = 4_096
-"""Groups of a plan that brokers use: each is a membership of hosts and switches, and to read which
-of as many brokers are in each takes 16 MB."""
+"""Groups of a plan in use: each is a membership of hosts and switches, and the table of as many
+brokers in each takes 16 MB."""
 
 
 class Carriage(NamedTuple):
     """The groups and links that carry an event to some brokers."""
 
     groups: tuple[tuple[int, tuple[str, ...]], ...]
-    """Groups, each with those of the brokers that receive by it; each broker is in one of
-    them...
-    """
+    """Groups, each with the brokers that receive by it; a broker receives by one group at most."""
     by_link: tuple[str, ...]
-    """...or here."""
+    """The brokers without a group."""
 
 
 class Epoch:
-    """A plan that brokers of a network use, under a number that no other has.
+    """A plan that the brokers of a network use, with a unique number.
 
     >>> from palio.multicast.listed import flooding
     >>> epoch = Epoch(7, flooding(("b1", "b2", "b3")))
@@ -45,12 +43,11 @@ class Epoch:
         self.plan = plan
         self._places = numbered(plan.brokers)
         self._masks = masks_of(plan.members(np.arange(plan.group_count)), len(plan.brokers))
-        self._members: dict[int, tuple[str, ...]] = {}
-        """Members of the groups that were asked for."""
+        self._members: dict[int, tuple[str, ...]] = {}  # cached
 
     @property
     def brokers(self) -> tuple[str, ...]:
-        """Those of the plan."""
+        """The brokers of the plan."""
         return self.plan.brokers
 
     def members(self, group: int) -> tuple[str, ...]:
@@ -63,37 +60,37 @@ class Epoch:
         return self._members[group]
 
     def place(self, broker: str, group: int) -> int:
-        """The how many-th member of a group a broker is, from 0; -1 if it is none."""
+        """Return a broker's position among the members of a group, from 0; -1 if it is none."""
         place = self._places.get(broker, -1)
         if place < 0 or not 0 <= group < len(self._masks) or not self._masks[group, place]:
             return -1
         return int(self._masks[group, :place].sum())
 
     def groups_of(self, broker: str) -> tuple[int, ...]:
-        """The groups that a broker joins."""
+        """List the groups that a broker joins."""
         place = self._places.get(broker)
         return () if place is None else tuple(np.flatnonzero(self._masks[:, place]).tolist())
 
     def carriage(self, brokers: Iterable[str]) -> Carriage:
-        """Choose what carries an event to some brokers, those among them that are not of the plan
-        too.
+        """Choose the groups and links for an event to some brokers; those outside the plan are
+        served by links.
         """
-        named = list(brokers)
-        inside = [each for each in named if each in self._places]
-        beyond = [each for each in named if each not in self._places]
+        names = list(brokers)
+        inside = [name for name in names if name in self._places]
+        outside = [name for name in names if name not in self._places]
         if not inside:
-            return Carriage((), tuple(beyond))
+            return Carriage((), tuple(outside))
         sends = self.plan.sends(rows_of([inside], self._places))
-        left = dict.fromkeys(inside)
+        remaining = dict.fromkeys(inside)
         groups: list[tuple[int, tuple[str, ...]]] = []
         for group in sends.groups.tolist():
             row = self._masks[group]
-            heard = tuple(each for each in left if row[self._places[each]])
-            for each in heard:
-                del left[each]
-            if heard:
-                groups.append((group, heard))
-        return Carriage(tuple(groups), (*left, *beyond))
+            receivers = tuple(name for name in remaining if row[self._places[name]])
+            for name in receivers:
+                del remaining[name]
+            if receivers:
+                groups.append((group, receivers))
+        return Carriage(tuple(groups), (*remaining, *outside))
 
 
 def check_usable(plan: GroupPlan) -> None:

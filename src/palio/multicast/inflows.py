@@ -1,4 +1,8 @@
-"""`Inflows`: the flows to one broker from others: order, what is lacking, what was received."""
+"""`Inflows`: the flows to one broker from others: order, missing numbers, acks.
+
+Events are delivered in the order of their numbers. Those that arrive early are held until the gap
+before them is repaired, or the sender reports that it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from zlib import crc32
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import COUNT_BITS, Datagram
 from palio.multicast.limits import (
-    HEARD_EVENTS,
-    HEARD_S,
+    ACK_EVENTS,
+    ACK_S,
     LACK_S,
     MAX_ALL_HELD_BYTES,
     MAX_FLOWS,
@@ -24,22 +28,21 @@ from palio.multicast.limits import (
 _SPAN: Final = 1 << COUNT_BITS
 
 
-class Hearing(NamedTuple):
-    """Progress of a receiver in a flow, sent to its sender by links."""
+class FlowAck(NamedTuple):
+    """A receiver's progress in a flow, sent to the sender by links."""
 
     sender: str
     sender_incarnation: int
     stage: int
-    """That of the `FlowState` that this answers, or the last."""
+    """The stage of the last `FlowState`."""
     number: int
-    """All up to this one have come."""
+    """All events up to this number are acknowledged."""
     lacking: tuple[tuple[int, int], ...]
-    """Numbers after it that have not come and are wanted now, from the first to the last of each
-    range."""
+    """Ranges of missing later numbers, first to last, to be resent now."""
 
 
 def count_at(counts: bytes, place: int) -> int:
-    """Read what a datagram says to the member of a group at a place.
+    """Read a group member's count from a datagram.
 
     >>> count_at(bytes([0, 0, 0, 0, 7, 0, 0, 0]), 1)
     7
@@ -48,7 +51,7 @@ def count_at(counts: bytes, place: int) -> int:
 
 
 def number_near(low: int, known: int) -> int:
-    """The number with these low bits that is the nearest to a known one.
+    """Return the number with these low bits that is nearest to a known one.
 
     >>> number_near(3, (1 << 31) + 1), number_near((1 << 31) - 1, (1 << 31) + 1)
     (2147483651, 2147483647)
@@ -61,8 +64,8 @@ class _Inflow:
     """The flow from one sender."""
 
     __slots__ = (
+        "ack_at",
         "asked",
-        "heard_at",
         "held",
         "held_bytes",
         "incarnation",
@@ -80,25 +83,25 @@ class _Inflow:
         self.incarnation = incarnation
         self.stage = 0
         self.next = gone + 1
-        """The number that comes next."""
+        """The number to deliver next."""
         self.top = gone
-        """The greatest that there is known to be."""
+        """The greatest number the sender is known to have used."""
         self.held: dict[int, tuple[Parcel, bool]] = {}
-        """Events that came before their turn."""
+        """Events that arrived early."""
         self.held_bytes = 0
         self.news = 0
-        """Events that came since the last report to the sender."""
-        self.heard_at = inf
-        """Time to report to the sender."""
+        """Events received since the last ack."""
+        self.ack_at = inf
+        """Time to send an ack."""
         self.lack_at = inf
         """Time to ask for missing events."""
         self.more_at = inf
-        """Time to hand on more of the held events."""
+        """Time to deliver more of the held events."""
         self.asked = 0
-        """Number of requests since something came."""
+        """Requests since the last progress."""
 
     def lacking(self) -> Iterator[tuple[int, int]]:
-        """Ranges of numbers that have not come."""
+        """Yield the ranges of missing numbers."""
         first = self.next
         for number in (*sorted(self.held), self.top + 1):
             if number > first:
@@ -107,21 +110,21 @@ class _Inflow:
 
 
 class Inflows:
-    """The flows to a broker. Events are handed on in order by `arrived`, and what is to be sent is
-    left in `said`; the caller takes it out.
+    """The flows to a broker. `arrived` is called with events in order. Acks are left in `outgoing`;
+    the caller takes them out.
 
     >>> from palio.model.row_parcels import RowParcel
     >>> came = []
     >>> flows = Inflows("b2", lambda parcel, durable: came.append(parcel.event["x"]))
     >>> flows.state("b1", 1, stage=0, number=0, gone=0, now=0.0)
-    >>> flows.said.pop()
-    Hearing(sender='b1', sender_incarnation=1, stage=0, number=0, lacking=())
+    >>> flows.outgoing.pop()
+    FlowAck(sender='b1', sender_incarnation=1, stage=0, number=0, lacking=())
     >>> for number in (2, 1):
     ...     flows.event("b1", 1, number, RowParcel("p", [{"x": number}]), durable=False, now=0.1)
     >>> came
     [1, 2]
     >>> flows.tick(0.5)
-    >>> flows.said.pop().number
+    >>> flows.outgoing.pop().number
     2
     """
 
@@ -129,18 +132,17 @@ class Inflows:
         self, name: str, arrived: Callable[[Parcel, bool], None], share: float = 1.0
     ) -> None:
         self.name = name
-        self._share = share
-        """Share of the memory limits."""
-        self.said: list[Hearing] = []
+        self._share = share  # of the memory limits
+        self.outgoing: list[FlowAck] = []
         self.lost = 0
-        """Numbers that the senders could not send any more."""
-        self.doubled = 0
-        """Events that had come before."""
-        self.overfull = 0
-        """Events that were dropped because too many came before their turn."""
+        """Numbers that senders could no longer resend."""
+        self.duplicates = 0
+        """Events received before."""
+        self.overflowed = 0
+        """Early events dropped beyond a limit; they are asked for again."""
         self.wake_at = inf
-        """Time of the next call of `tick`. There may be nothing to do by then: to know that, all
-        flows would have to be looked at after every event."""
+        """Time of the next call of `tick`. Nothing may be due by then: a tight bound would need a
+        pass over all flows after every event."""
         self._arrived = arrived
         self._flows: dict[str, _Inflow] = {}
         self._held_bytes = 0
@@ -153,7 +155,7 @@ class Inflows:
     def state(
         self, sender: str, incarnation: int, *, stage: int, number: int, gone: int, now: float
     ) -> None:
-        """Take a sender's report of how its flow stands."""
+        """Take a sender's report of its flow; a newer incarnation restarts the flow."""
         flow = self._flows.get(sender)
         if flow is not None and flow.incarnation > incarnation:
             return
@@ -162,17 +164,17 @@ class Inflows:
                 flow = self._flows.pop(next(iter(self._flows)))
             if flow is not None:
                 while flow.next in flow.held:
-                    self._go_on(flow, now)
+                    self._deliver_held(flow, now)
                 self._held_bytes -= flow.held_bytes
             flow = self._flows[sender] = _Inflow(sender, incarnation, gone)
         if gone >= flow.next:
             self._skip(flow, gone, now)
         flow.stage = stage
-        self._know(flow, number, now)
-        self._say(flow)
+        self._note_top(flow, number, now)
+        self._send_ack(flow)
 
     def datagram(self, datagram: Datagram, place: int, now: float) -> None:
-        """A datagram came to a group of which this broker is the member at a place."""
+        """Take a datagram to a group in which this broker has the given place."""
         flow = self._flows.get(datagram.source)
         if flow is None or flow.incarnation != datagram.incarnation:
             return
@@ -181,9 +183,9 @@ class Inflows:
         if count & 1 and datagram.parcel is not None:
             self._event(flow, number, datagram.parcel, durable=datagram.durable, now=now)
         else:
-            self._know(flow, number, now)
+            self._note_top(flow, number, now)
             if datagram.parcel is None:
-                self._say(flow)
+                self._send_ack(flow)
 
     def event(
         self,
@@ -195,7 +197,7 @@ class Inflows:
         durable: bool,
         now: float,
     ) -> None:
-        """Events came by links."""
+        """Take events that arrived by links."""
         flow = self._flows.get(sender)
         if flow is not None and flow.incarnation == incarnation:
             self._event(flow, number, parcel, durable=durable, now=now)
@@ -203,25 +205,25 @@ class Inflows:
     def _event(
         self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool, now: float
     ) -> None:
-        if flow.heard_at == inf:
-            flow.heard_at = self._due(now + HEARD_S)
+        if flow.ack_at == inf:
+            flow.ack_at = self._due(now + ACK_S)
         flow.news += 1
         if number < flow.next or number in flow.held:
-            self.doubled += 1
+            self.duplicates += 1
         elif number > flow.next:
             self._hold(flow, number, parcel, durable=durable)
-            self._know(flow, number, now)
+            self._note_top(flow, number, now)
         else:
             flow.next += 1
             self._arrived(parcel, durable)
-            self._go_on(flow, now)
-        if flow.news >= HEARD_EVENTS:
-            self._say(flow)
+            self._deliver_held(flow, now)
+        if flow.news >= ACK_EVENTS:
+            self._send_ack(flow)
 
     def _hold(self, flow: _Inflow, number: int, parcel: Parcel, *, durable: bool) -> None:
         is_full = flow.held_bytes > MAX_HELD_BYTES * self._share
         if is_full or self._held_bytes > MAX_ALL_HELD_BYTES * self._share:
-            self.overfull += 1
+            self.overflowed += 1
             return
         flow.held[number] = (parcel, durable)
         self._account(flow, parcel.held_bytes)
@@ -230,14 +232,14 @@ class Inflows:
         flow.held_bytes += nbytes
         self._held_bytes += nbytes
 
-    def _know(self, flow: _Inflow, number: int, now: float) -> None:
-        """There are numbers up to this one."""
+    def _note_top(self, flow: _Inflow, number: int, now: float) -> None:
+        """Note that the sender has used numbers up to this one; ask later for missing ones."""
         flow.top = max(flow.top, number)
         if flow.next <= flow.top and flow.lack_at == inf:
-            flow.lack_at = self._due(now + self._patience(flow))
+            flow.lack_at = self._due(now + self._wait_s(flow))
 
-    def _go_on(self, flow: _Inflow, now: float) -> None:
-        """Hand on what has its turn now, and not too much at once."""
+    def _deliver_held(self, flow: _Inflow, now: float) -> None:
+        """Deliver held events that are next, and not too many at once."""
         done = 0
         while flow.next in flow.held:
             if done == MAX_TOGETHER:
@@ -252,10 +254,10 @@ class Inflows:
         if flow.lack_at < inf:
             flow.asked = 0
             lacks = flow.next <= flow.top
-            flow.lack_at = self._due(now + self._patience(flow)) if lacks else inf
+            flow.lack_at = self._due(now + self._wait_s(flow)) if lacks else inf
 
     def _skip(self, flow: _Inflow, gone: int, now: float) -> None:
-        """Skip numbers that cannot be had any longer, but for events that are here."""
+        """Skip numbers that can no longer be resent, but deliver held events among them."""
         for number in sorted(flow.held):
             if number > gone:
                 break
@@ -266,44 +268,46 @@ class Inflows:
             self._arrived(parcel, durable)
         self.lost += gone + 1 - flow.next
         flow.next = gone + 1
-        self._go_on(flow, now)
+        self._deliver_held(flow, now)
 
-    def _patience(self, flow: _Inflow) -> float:
-        """Return the wait before asking: of receivers that lack the same, some ask later."""
+    def _wait_s(self, flow: _Inflow) -> float:
+        """Return the wait before asking, spread over receivers, as one repair may serve many."""
         wait_s = min(MOST_LACK_S, LACK_S * 2.0**flow.asked)
         share = crc32(f"{self.name}/{flow.name}/{flow.next}/{flow.asked}".encode()) / (1 << 32)
         return wait_s * (1 + share)
 
-    def _say(self, flow: _Inflow, lacking: tuple[tuple[int, int], ...] = ()) -> None:
+    def _send_ack(self, flow: _Inflow, lacking: tuple[tuple[int, int], ...] = ()) -> None:
         flow.news = 0
-        flow.heard_at = inf
-        self.said.append(Hearing(flow.name, flow.incarnation, flow.stage, flow.next - 1, lacking))
+        flow.ack_at = inf
+        self.outgoing.append(
+            FlowAck(flow.name, flow.incarnation, flow.stage, flow.next - 1, lacking)
+        )
 
     # --- time ---
 
     def _due(self, at: float) -> float:
-        """Something is to be done then."""
+        """Have `tick` called by a time."""
         self.wake_at = min(self.wake_at, at)
         return at
 
     def tick(self, now: float) -> None:
-        """Time has passed: say how far flows have got, and ask for what is lacking."""
+        """Send due acks, and ask for missing events."""
         if now < self.wake_at:
             return
         behind = next((each for each in self._flows.values() if now >= each.more_at), None)
         if behind is not None:
             behind.more_at = inf
-            self._go_on(behind, now)
+            self._deliver_held(behind, now)
         for flow in self._flows.values():
             if now >= flow.lack_at:
                 ranges = tuple(
                     each for each, _ in zip(flow.lacking(), range(MAX_RANGES), strict=False)
                 )
                 flow.asked += 1
-                flow.lack_at = now + self._patience(flow)
-                self._say(flow, ranges)
-            elif now >= flow.heard_at:
-                self._say(flow)
+                flow.lack_at = now + self._wait_s(flow)
+                self._send_ack(flow, ranges)
+            elif now >= flow.ack_at:
+                self._send_ack(flow)
         flows = self._flows.values()
-        due = (min(flow.heard_at, flow.lack_at, flow.more_at) for flow in flows)
+        due = (min(flow.ack_at, flow.lack_at, flow.more_at) for flow in flows)
         self.wake_at = min(due, default=inf)

@@ -1,4 +1,4 @@
-"""`Outflow`: the flow from one broker to another, as its sender knows it."""
+"""`Outflow`: the sender's state of the flow to one receiver."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
-from palio.multicast.limits import AWAY_S, JUDGED, MOST_AWAY_S
+from palio.multicast.limits import BACKOFF_S, JUDGED, MOST_BACKOFF_S
 
 
 class ByLinks(NamedTuple):
-    """Events to be sent by links, with the number that they have in each receiver's flow."""
+    """Events to send by links, with their number in each receiver's flow."""
 
     parcel: Parcel
     durable: bool
@@ -21,22 +21,23 @@ class ByLinks(NamedTuple):
 
 
 class FlowState(NamedTuple):
-    """State of a flow, sent to its receiver by links."""
+    """The state of a flow, sent to its receiver by links."""
 
     receiver: str
     receiver_life: int
     stage: int
-    """0: are you there? 1: what went before the flow has gone before this. 2: it continues."""
+    """0: the receiver is asked to confirm. 1: events sent before the flow precede this message.
+    2: the flow is in use."""
     number: int
-    """The last."""
+    """The last number sent."""
     gone: int
-    """Up to this number nothing can be had."""
+    """Numbers up to this one can no longer be resent."""
     is_cast: bool
-    """True if it is sent by datagrams."""
+    """True if events go by datagrams."""
 
 
-class UnheardEvents:
-    """Events that are on their way to some receivers."""
+class UnackedEvents:
+    """Events in flight to some receivers."""
 
     __slots__ = ("asked_by", "at", "blocks", "datagram", "durable", "open", "parcel", "repeated_at")
 
@@ -45,9 +46,9 @@ class UnheardEvents:
         self.at = now
         self.durable = durable
         self.open = open
-        """Receivers that have not received it."""
+        """Receivers that have not acknowledged them."""
         self.blocks = 0
-        """Those among them for whom the window waits."""
+        """Those of them whose acks the window needs."""
         self.datagram: Datagram | None = None
         self.asked_by = ""
         self.repeated_at = -inf
@@ -57,64 +58,62 @@ class Outflow:
     """The flow to one receiver."""
 
     __slots__ = (
-        "away_s",
-        "back_at",
-        "further_at",
+        "acked",
+        "backoff_s",
         "gone",
-        "heard",
         "incarnation",
         "is_cast",
         "joined",
         "may_cast",
         "name",
         "number",
+        "progressed_at",
         "released",
         "repaired",
         "repaired_from",
+        "retry_at",
         "stage",
-        "unheard",
+        "unacked",
     )
 
     def __init__(self, name: str, incarnation: int, number: int) -> None:
         self.name = name
         self.incarnation = incarnation
-        self.number = self.heard = self.gone = self.released = number
-        self.further_at = -inf
-        """Time at which it last got further, or was found stuck."""
+        self.number = self.acked = self.gone = self.released = number
+        self.progressed_at = -inf
+        """Time of the last progress, or when it was last found stuck."""
         self.stage = 0
         self.joined: tuple[int, ...] = ()
-        """The plans whose groups it receives."""
+        """The plans whose groups the receiver has joined."""
         self.may_cast = True
-        """True if it keeps up; it was moved to links if not."""
-        self.back_at = -inf
-        """Time at which that is tried again..."""
-        self.away_s = 0.0
-        """...after so many seconds."""
+        """False while the receiver is served by links, as it did not keep up."""
+        self.retry_at = -inf
+        """Time to try datagrams again."""
+        self.backoff_s = 0.0
+        """Seconds on links before that."""
         self.repaired = 0
-        """Events since `repaired_from` that were sent again."""
+        """Events resent since `repaired_from`."""
         self.repaired_from = number
         self.is_cast = False
-        """True if it is sent datagrams of the plan in use."""
-        self.unheard: deque[UnheardEvents] = deque()
-        """Events that it has not acknowledged: the first of them has the number `heard + 1`."""
+        """True if the receiver is sent datagrams of the plan in use."""
+        self.unacked: deque[UnackedEvents] = deque()
+        """Unacknowledged events; the first has the number `acked + 1`."""
 
     @property
     def state(self) -> FlowState:
-        """The state that its receiver is sent."""
+        """The state to send to the receiver."""
         return FlowState(
             self.name, self.incarnation, self.stage, self.number, self.gone, self.is_cast
         )
 
     @property
     def oldest(self) -> float:
-        """The number of the first datagram for which the window waits because of its receiver."""
-        waited = islice(self.unheard, self.released - self.heard, None)
-        return next((sent.datagram.number for sent in waited if sent.datagram is not None), inf)
+        """The number of the first datagram in the window that lacks this receiver's ack."""
+        pending = islice(self.unacked, self.released - self.acked, None)
+        return next((sent.datagram.number for sent in pending if sent.datagram is not None), inf)
 
-    def lacks_most(self) -> bool:
-        """Return whether half of some events were sent again, so that links would have done with
-        less.
-        """
+    def lacks_half(self) -> bool:
+        """Return whether half of the last events were resent, so that links had cost less."""
         count = self.number - self.repaired_from
         if count < JUDGED:
             return False
@@ -122,21 +121,21 @@ class Outflow:
         self.repaired, self.repaired_from = 0, self.number
         return lacked
 
-    def move(self, now: float) -> None:
-        """From now on it goes by links, until it has been tried again."""
-        is_again = now < self.back_at + MOST_AWAY_S
-        self.away_s = min(MOST_AWAY_S, 2 * self.away_s) if is_again else AWAY_S
-        self.back_at = now + self.away_s
+    def move_to_links(self, now: float) -> None:
+        """Serve the receiver by links until a retry; for longer if the last retry was recent."""
+        is_repeated = now < self.retry_at + MOST_BACKOFF_S
+        self.backoff_s = min(MOST_BACKOFF_S, 2 * self.backoff_s) if is_repeated else BACKOFF_S
+        self.retry_at = now + self.backoff_s
         self.may_cast = False
 
-    def come_back(self) -> None:
-        """It is tried again, and judged by what comes then."""
+    def resume_cast(self) -> None:
+        """Serve the receiver by datagrams again, and judge it by later events only."""
         self.repaired, self.repaired_from = 0, self.number
         self.may_cast = True
 
 
-class WaitingEvents(NamedTuple):
-    """Events that wait for the window."""
+class PendingEvents(NamedTuple):
+    """Events that are pending until the window opens."""
 
     parcel: Parcel
     durable: bool

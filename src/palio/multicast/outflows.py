@@ -1,8 +1,8 @@
 """`Outflows`: the flows from one broker to others: numbers, window, history and repair.
 
-A flow is known by its receiver and has its numbers. What was sent and not received is kept, in the
-order of the numbers, so that the place in that line is the number. A datagram, and what goes by
-links to several, is kept once for all flows that it is of.
+A flow numbers the events to one receiver. Unacknowledged events are kept in the order of their
+numbers, so that an event's index in the queue gives its number. A datagram, or a message by links
+to several receivers, is kept once for all flows that it belongs to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from palio.bounded import Bounded
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.flow_paths import FlowPaths, GroupWay
+from palio.multicast.flow_paths import FlowPaths, GroupRoute
 from palio.multicast.limits import (
     FIRST_WINDOW,
     LACK_S,
@@ -38,68 +38,67 @@ from palio.multicast.outflow import (
     ByLinks,
     FlowState,
     Outflow,
-    UnheardEvents,
-    WaitingEvents,
+    PendingEvents,
+    UnackedEvents,
 )
 
-Said: TypeAlias = Datagram | ByLinks | FlowState
+FlowMessage: TypeAlias = Datagram | ByLinks | FlowState
 
 
 class Outflows:
-    """The flows from a broker. What is to be sent is left in `said`; the caller takes it out.
+    """The flows from a broker. Messages to send are left in `outgoing`; the caller takes them out.
 
     >>> from palio.model.row_parcels import RowParcel
     >>> flows = Outflows("b1", incarnation=1)
     >>> flows.begin("b2", incarnation=5)
-    >>> flows.said.pop()
+    >>> flows.outgoing.pop()
     FlowState(receiver='b2', receiver_life=5, stage=0, number=0, gone=0, is_cast=False)
     >>> flows.can_reach("b2")
     False
-    >>> flows.hear("b2", 5, stage=0, number=0, lacking=(), now=0.0)
-    >>> flows.said.pop().stage, flows.can_reach("b2")
+    >>> flows.receive_ack("b2", 5, stage=0, number=0, lacking=(), now=0.0)
+    >>> flows.outgoing.pop().stage, flows.can_reach("b2")
     (1, True)
     >>> flows.send(RowParcel("p", [{"x": 1}]), ("b2",), now=0.0)
-    >>> flows.said.pop().to
+    >>> flows.outgoing.pop().to
     (('b2', 1),)
     """
 
     def __init__(self, name: str, incarnation: int, share: float = 1.0) -> None:
         self.name = name
         self.incarnation = incarnation
-        self._share = share
-        """Share of the memory limits."""
-        self.said: list[Said] = []
+        self._share = share  # of the memory limits
+        self.outgoing: list[FlowMessage] = []
         self.moved: list[str] = []
         """Receivers that were moved to links. The caller takes them out."""
         self.lost = 0
-        """Events that were forgotten before they were received."""
+        """Events evicted before they were acknowledged."""
         self.window: float = FIRST_WINDOW
         self.datagrams = 0
-        """Sent so far."""
+        """Datagrams sent so far."""
         self.repaired = 0
-        """Events sent again."""
+        """Events resent so far."""
         self._flows: dict[str, Outflow] = {}
         self.paths = FlowPaths(self._flows)
         self._ended = Bounded[str, int](MAX_FLOWS)
-        """The last numbers of flows that ended: receivers may come back in the same incarnation."""
-        self._waiting: deque[WaitingEvents] = deque()
-        self._waiting_bytes = 0
-        self._under_way = 0
-        """Datagrams that somebody keeps the window shut for."""
+        """The last numbers of ended flows: a receiver may return in the same incarnation."""
+        self._pending: deque[PendingEvents] = deque()
+        self._pending_bytes = 0
+        self._in_flight = 0
+        """Datagrams that lack an ack which the window needs."""
         self._history_bytes = 0
-        self._calm: float = MOST_WINDOW
-        """Up to this the window grows fast."""
+        self._slow_start_until: float = MOST_WINDOW
+        """The window up to which each ack widens it by one; beyond, it grows by one a window."""
         self._halved_at = -inf
         self._shut_since = self._more_at = inf
         self._tail_s = TAIL_S
         self._tail_at = inf
         self._back_at = inf
-        """Time at which the next receiver on links may come back."""
+        """Time to retry datagrams with the next receiver on links."""
 
     # --- receivers ---
 
     def begin(self, broker: str, incarnation: int) -> None:
-        """A broker takes part, in an incarnation of it: its flow begins, or starts over."""
+        """Begin the flow to a broker, or restart it for a new incarnation of the broker."""
         before = self._flows.get(broker)
         if before is not None and before.incarnation == incarnation:
             return
@@ -107,34 +106,35 @@ class Outflows:
             self.end(broker)
         flow = self._flows[broker] = Outflow(broker, incarnation, self._ended.pop(broker, 0))
         self.paths.forget()
-        self.said.append(flow.state)
+        self.outgoing.append(flow.state)
         self._tail_soon(0.0)
 
     def end(self, broker: str) -> None:
-        """A broker takes part no longer. What it has not received is lost, and so is what waits to
-        be sent to it: that has numbers too, so that the broker is informed if it comes back.
+        """End the flow to a broker. Unacknowledged and pending events are lost.
+
+        Pending ones get numbers, too, so that the broker sees the gap if it returns.
         """
         flow = self._flows.pop(broker, None)
         if flow is None:
             return
-        self._lose(flow, len(flow.unheard))
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
+        self._lose(flow, len(flow.unacked))
+        pending, self._pending = self._pending, deque()
+        for each in pending:
             others = tuple(name for name in each.brokers if name != broker)
-            self._waiting.append(each._replace(brokers=others))
+            self._pending.append(each._replace(brokers=others))
             flow.number += len(each.brokers) - len(others)
         self.lost += flow.number - flow.gone
         self._ended[broker] = flow.number
         self.paths.forget()
 
-    def parted(self, brokers: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Divide brokers into those reached by their flows, and the others."""
-        found = self.paths.parted.get(brokers)
-        if found is None:
+    def split(self, brokers: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Split brokers into those reached by their flows, and the others."""
+        split = self.paths.split.get(brokers)
+        if split is None:
             reached = tuple(filter(self.can_reach, brokers))
             others = tuple(name for name in brokers if not self.can_reach(name))
-            found = self.paths.parted[brokers] = reached, others
-        return found
+            split = self.paths.split[brokers] = reached, others
+        return split
 
     def can_reach(self, broker: str) -> bool:
         """Return whether events for a broker go by its flow."""
@@ -142,47 +142,47 @@ class Outflows:
         return flow is not None and flow.stage > 0
 
     def receivers(self) -> dict[str, bool]:
-        """Those of all flows, each with whether it is sent datagrams."""
+        """Map the receivers of all flows to whether they are sent datagrams."""
         return {name: flow.is_cast for name, flow in self._flows.items()}
 
     @property
     def slow(self) -> list[str]:
-        """Those that were moved to links, and have not received all since."""
+        """The receivers that are served by links, as they did not keep up."""
         return [name for name, flow in self._flows.items() if not flow.may_cast]
 
     def join(self, broker: str, plans: tuple[int, ...]) -> None:
-        """A broker receives the groups of these plans."""
+        """Note the plans whose groups a broker has joined."""
         flow = self._flows.get(broker)
         if flow is not None and flow.joined != plans:
             flow.joined = plans
-            self._look(flow)
+            self._update_cast(flow)
 
     def use(self, epoch: Epoch | None) -> None:
-        """Send to the groups of this plan from now on, or to none."""
+        """Use the groups of a plan from now on, or none."""
         self.paths.epoch = epoch
         for flow in self._flows.values():
-            self._look(flow)
+            self._update_cast(flow)
         self.paths.forget()
 
-    def _look(self, flow: Outflow) -> None:
-        """Find out whether a receiver is sent datagrams from now on."""
+    def _update_cast(self, flow: Outflow) -> None:
+        """Update whether a receiver is sent datagrams."""
         is_in = self.paths.epoch is not None and self.paths.epoch.id in flow.joined
         is_cast = is_in and flow.may_cast and flow.stage > 1
         if is_cast == flow.is_cast:
             return
         flow.is_cast = is_cast
         self.paths.forget()
-        if not is_cast:  # the window does not wait for it any longer
-            for sent in islice(flow.unheard, flow.released - flow.heard, None):
+        if not is_cast:  # the window no longer needs its acks
+            for sent in islice(flow.unacked, flow.released - flow.acked, None):
                 self._unblock(sent)
             flow.released = flow.number
             self._more_at = 0.0
 
-    def _unblock(self, sent: UnheardEvents) -> None:
+    def _unblock(self, sent: UnackedEvents) -> None:
         if sent.blocks:
             sent.blocks -= 1
             if not sent.blocks:
-                self._under_way -= 1
+                self._in_flight -= 1
 
     # --- events ---
 
@@ -195,71 +195,71 @@ class Outflows:
         is_small: bool = True,
         now: float,
     ) -> None:
-        """Send events to receivers that can be reached; only what is small goes in datagrams."""
-        waiting = WaitingEvents(parcel, durable, brokers, is_small)
-        if self._waiting or self._under_way >= self.window:
-            if not self._waiting:
+        """Send events to receivers that can be reached; only small ones go in datagrams."""
+        pending = PendingEvents(parcel, durable, brokers, is_small)
+        if self._pending or self._in_flight >= self.window:
+            if not self._pending:
                 self._shut_since = now
-                self._tell_tails(now, 0.0)
-            self._waiting.append(waiting)
-            self._waiting_bytes += parcel.held_bytes
-            if self._waiting_bytes > MAX_WAITING_BYTES * self._share:
+                self._report_tails(now, 0.0)
+            self._pending.append(pending)
+            self._pending_bytes += parcel.held_bytes
+            if self._pending_bytes > MAX_WAITING_BYTES * self._share:
                 self._move_slowest(now)
         else:
-            self._send(waiting, now)
+            self._send(pending, now)
         self._tail_soon(now + TAIL_S)
 
-    def _send(self, what: WaitingEvents, now: float) -> None:
-        way = self.paths.to(what.brokers)
-        parcel, flows = what.parcel, way.flows
+    def _send(self, what: PendingEvents, now: float) -> None:
+        route = self.paths.to(what.brokers)
+        parcel, flows = what.parcel, route.flows
         if not flows:
             return
         for flow in flows:
             flow.number += 1
-            if not flow.unheard:
-                flow.further_at = now
+            if not flow.unacked:
+                flow.progressed_at = now
         if what.is_small:
-            for each in way.groups:
+            for each in route.groups:
                 self._cast(parcel, each, now, durable=what.durable)
-            by_links = way.by_links
+            by_links = route.by_links
         else:
             by_links = flows
         if by_links:
-            sent = UnheardEvents(parcel, now, durable=what.durable, open=len(by_links))
+            sent = UnackedEvents(parcel, now, durable=what.durable, open=len(by_links))
             for flow in by_links:
-                flow.unheard.append(sent)
+                flow.unacked.append(sent)
             to = tuple((flow.name, flow.number) for flow in by_links)
-            self.said.append(ByLinks(parcel, what.durable, to))
+            self.outgoing.append(ByLinks(parcel, what.durable, to))
             self._history_bytes += parcel.held_bytes
         if self._history_bytes > MAX_HISTORY_BYTES * self._share:
             self._relieve(flows)
 
-    def _cast(self, parcel: Parcel, way: GroupWay, now: float, *, durable: bool) -> None:
+    def _cast(self, parcel: Parcel, route: GroupRoute, now: float, *, durable: bool) -> None:
         """Send events to one group."""
-        heard_by = way.heard_by
-        sent = UnheardEvents(parcel, now, durable=durable, open=len(heard_by))
-        sent.blocks = len(heard_by)
-        for flow in heard_by:
-            flow.unheard.append(sent)
-        sent.datagram = self._datagram(way, parcel, durable=durable)
-        self.said.append(sent.datagram)
-        self._under_way += 1
+        receivers = route.receivers
+        sent = UnackedEvents(parcel, now, durable=durable, open=len(receivers))
+        sent.blocks = len(receivers)
+        for flow in receivers:
+            flow.unacked.append(sent)
+        sent.datagram = self._datagram(route, parcel, durable=durable)
+        self.outgoing.append(sent.datagram)
+        self._in_flight += 1
         self._history_bytes += parcel.held_bytes
 
     def _datagram(
-        self, way: GroupWay, parcel: Parcel | None = None, *, durable: bool = False
+        self, route: GroupRoute, parcel: Parcel | None = None, *, durable: bool = False
     ) -> Datagram:
-        """The next: events for a group, or how far the flows of its members have got."""
+        """Make the next datagram: events for a group, or a report of its members' flows."""
         assert self.paths.epoch is not None
         self.datagrams += 1
-        plan, counts = self.paths.epoch.id, way.counts()
+        plan, counts = self.paths.epoch.id, route.counts()
         return Datagram(
-            self.name, self.incarnation, plan, way.group, self.datagrams, counts, parcel, durable
+            self.name, self.incarnation, plan, route.group, self.datagrams, counts, parcel, durable
         )
 
-    # --- what receivers say ---
+    # --- acks ---
 
-    def hear(
+    def receive_ack(
         self,
         broker: str,
         incarnation: int,
@@ -269,105 +269,106 @@ class Outflows:
         lacking: Sequence[tuple[int, int]],
         now: float,
     ) -> None:
-        """Take a receiver's report of how far it has got, and what it lacks of what came after."""
+        """Take a receiver's ack up to a number, and its request for missing later events."""
         flow = self._flows.get(broker)
         if flow is None or flow.incarnation != incarnation or number > flow.number:
             return
-        if stage == flow.stage < 2:  # it is there; from now on events go by its flow
+        if stage == flow.stage < 2:  # confirmed: from stage 1 on, events go by its flow
             flow.stage += 1
             self.paths.forget()
-            self.said.append(flow.state)
-            self._look(flow)
-        done = number - flow.heard
+            self.outgoing.append(flow.state)
+            self._update_cast(flow)
+        done = number - flow.acked
         if done > 0:
-            self._heard(flow, done, now)
+            self._acked(flow, done, now)
         if lacking and flow.stage:
             self._repair(flow, lacking, now)
 
-    def _heard(self, flow: Outflow, done: int, now: float) -> None:
-        before = self._under_way
-        flow.further_at = now
+    def _acked(self, flow: Outflow, done: int, now: float) -> None:
+        before = self._in_flight
+        flow.progressed_at = now
         self._forget(flow, done)
-        done = before - self._under_way
+        done = before - self._in_flight
         if done:
             self.window = min(
                 MOST_WINDOW,
-                self.window + (done if self.window < self._calm else done / self.window),
+                self.window
+                + (done if self.window < self._slow_start_until else done / self.window),
             )
-        self._try_again(flow, now)
-        self._go_on(now)
+        self._retry_cast(flow, now)
+        self._send_pending(now)
 
     def _forget(self, flow: Outflow, count: int) -> None:
-        """The first of what a receiver has not received need not be kept for it any longer."""
-        unheard = flow.unheard
-        for number in range(flow.heard + 1, flow.heard + count + 1):
-            sent = unheard.popleft()
+        """Release a receiver's first unacknowledged events."""
+        unacked = flow.unacked
+        for number in range(flow.acked + 1, flow.acked + count + 1):
+            sent = unacked.popleft()
             if number > flow.released:
                 self._unblock(sent)
             sent.open -= 1
             if not sent.open:
                 self._history_bytes -= sent.parcel.held_bytes
-        flow.heard += count
-        flow.released = max(flow.released, flow.heard)
+        flow.acked += count
+        flow.released = max(flow.released, flow.acked)
 
-    def _go_on(self, now: float) -> None:
-        """Send of what waits for the window as much as goes through, and not too much at once."""
+    def _send_pending(self, now: float) -> None:
+        """Send pending events that fit the window, and not too many at once."""
         done = 0
-        while self._waiting and self._under_way < self.window:
+        while self._pending and self._in_flight < self.window:
             if done == MAX_TOGETHER:
                 self._more_at = now
                 return
             done += 1
-            waiting = self._waiting.popleft()
-            self._waiting_bytes -= waiting.parcel.held_bytes
+            pending = self._pending.popleft()
+            self._pending_bytes -= pending.parcel.held_bytes
             self._shut_since = now
-            self._send(waiting, now)
-        if not self._waiting:
+            self._send(pending, now)
+        if not self._pending:
             self._shut_since = inf
         elif self._shut_since == now:
-            self._tell_tails(now, 0.0)
+            self._report_tails(now, 0.0)
 
     def _repair(self, flow: Outflow, lacking: Iterable[tuple[int, int]], now: float) -> None:
         if flow.is_cast and now - self._halved_at > LACK_S:
             self._halved_at = now
-            self._calm = self.window = max(LEAST_WINDOW, self.window / 2)
-        is_stuck = now >= flow.further_at + LINK_S
+            self._slow_start_until = self.window = max(LEAST_WINDOW, self.window / 2)
+        is_stuck = now >= flow.progressed_at + LINK_S
         if is_stuck:
-            flow.further_at = now
+            flow.progressed_at = now
         numbers = (
             number
             for first, last in lacking
-            for number in range(max(first, flow.heard + 1), min(last, flow.number) + 1)
+            for number in range(max(first, flow.acked + 1), min(last, flow.number) + 1)
         )
         done = 0
         for number in islice(numbers, MAX_LOST):
-            sent = flow.unheard[number - flow.heard - 1]
+            sent = flow.unacked[number - flow.acked - 1]
             went_by_links = sent.datagram is None or sent.asked_by == flow.name
             if is_stuck or not went_by_links:
-                self._repeat(flow, number, sent, now)
+                self._resend(flow, number, sent, now)
                 done += 1
                 if done >= MAX_REPAIRED:
                     break
         if any(first <= flow.gone for first, _ in lacking):
-            self.said.append(flow.state)
-        if flow.is_cast and flow.lacks_most():
+            self.outgoing.append(flow.state)
+        if flow.is_cast and flow.lacks_half():
             self._move(flow, now)
 
-    def _repeat(self, flow: Outflow, number: int, sent: UnheardEvents, now: float) -> None:
-        """Send events again: by links to the first who asks, to the group if another does, and by
-        links again to who does not receive that either.
+    def _resend(self, flow: Outflow, number: int, sent: UnackedEvents, now: float) -> None:
+        """Resend events: by links to the first receiver that asks, to the group if a second one
+        does, then by links to each that still lacks them.
         """
         if now - sent.repeated_at < LACK_S:
-            return  # it is on its way to all
+            return  # just resent to the group
         self.repaired += 1
         flow.repaired += 1
         is_new = sent.repeated_at == -inf and sent.asked_by not in ("", flow.name)
         if is_new and sent.datagram is not None and flow.is_cast:
             sent.repeated_at = now
-            self.said.append(sent.datagram)
+            self.outgoing.append(sent.datagram)
         else:
             sent.asked_by = flow.name
-            self.said.append(ByLinks(sent.parcel, sent.durable, ((flow.name, number),)))
+            self.outgoing.append(ByLinks(sent.parcel, sent.durable, ((flow.name, number),)))
 
     # --- time ---
 
@@ -377,106 +378,106 @@ class Outflows:
         return min(self._tail_at, self._more_at, self._shut_since + SLOW_S, self._back_at)
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Do what is due by now."""
         if now >= self._more_at:
             self._more_at = inf
-            self._go_on(now)
+            self._send_pending(now)
         if now >= self._shut_since + SLOW_S:
             self._move_slowest(now)
         if now >= self._tail_at:
-            self._tell_tails(now)
+            self._report_tails(now)
         if now >= self._back_at:
             for flow in self._flows.values():
-                self._try_again(flow, now)
-            later = (flow.back_at for flow in self._flows.values() if flow.back_at > now)
+                self._retry_cast(flow, now)
+            later = (flow.retry_at for flow in self._flows.values() if flow.retry_at > now)
             self._back_at = min(later, default=inf)
 
-    def _try_again(self, flow: Outflow, now: float) -> None:
-        """A receiver that was moved to links and has caught up comes back."""
-        if not flow.unheard and not flow.may_cast and now >= flow.back_at:
-            flow.come_back()
-            self._look(flow)
+    def _retry_cast(self, flow: Outflow, now: float) -> None:
+        """Send datagrams again to a receiver on links that has caught up, once its backoff ends."""
+        if not flow.unacked and not flow.may_cast and now >= flow.retry_at:
+            flow.resume_cast()
+            self._update_cast(flow)
 
     def _tail_soon(self, at: float) -> None:
         self._tail_s = TAIL_S
         self._tail_at = min(self._tail_at, at)
 
-    def _tell_tails(self, now: float, after_s: float = TAIL_S) -> None:
-        """Say how far flows have got of which not all was received, and to which nothing was sent
-        after: by the group, and by links to who has not received something for long.
+    def _report_tails(self, now: float, after_s: float = TAIL_S) -> None:
+        """Report the last number of flows with unacknowledged events and no later traffic.
+
+        The report goes to the group, and by links to receivers that lack an event for long. It is
+        how a receiver detects the loss of the last events.
         """
-        groups: dict[int, GroupWay] = {}
+        groups: dict[int, GroupRoute] = {}
         plan = None if self.paths.epoch is None else self.paths.epoch.id
         is_open = False
         for flow in self._flows.values():
-            if flow.stage > 1 and not flow.unheard:
+            if flow.stage > 1 and not flow.unacked:
                 continue
             is_open = True
-            is_late = not flow.unheard or now - flow.unheard[0].at >= MOST_TAIL_S
-            if not is_late and now - flow.unheard[-1].at < after_s:
+            is_late = not flow.unacked or now - flow.unacked[0].at >= MOST_TAIL_S
+            if not is_late and now - flow.unacked[-1].at < after_s:
                 continue
-            datagram = None if is_late else flow.unheard[-1].datagram
+            datagram = None if is_late else flow.unacked[-1].datagram
             if flow.is_cast and datagram is not None and datagram.plan == plan:
                 group = datagram.group
                 if group not in groups:
                     groups[group] = self.paths.to_group(group, ())
             else:
-                self.said.append(flow.state)
-        self.said += map(self._datagram, groups.values())
-        self._tail_at = now + self._tail_s if is_open or self._waiting else inf
+                self.outgoing.append(flow.state)
+        self.outgoing += map(self._datagram, groups.values())
+        self._tail_at = now + self._tail_s if is_open or self._pending else inf
         self._tail_s = min(MOST_TAIL_S, 2 * self._tail_s)
 
     def flush(self, now: float) -> None:
-        """Nobody will be here to be asked: what was not received and what waits goes by links."""
-        to: dict[UnheardEvents, list[tuple[str, int]]] = {}
+        """Send unacknowledged and pending events by links, as this broker is about to stop and can
+        answer no request.
+        """
+        to: dict[UnackedEvents, list[tuple[str, int]]] = {}
         for flow in self._flows.values():
-            for number, sent in enumerate(flow.unheard, flow.heard + 1):
+            for number, sent in enumerate(flow.unacked, flow.acked + 1):
                 if sent.datagram is not None:
                     to.setdefault(sent, []).append((flow.name, number))
-        self.said += (ByLinks(sent.parcel, sent.durable, tuple(to[sent])) for sent in to)
+        self.outgoing += (ByLinks(sent.parcel, sent.durable, tuple(to[sent])) for sent in to)
         self.use(None)
-        while self._waiting:
-            self._go_on(now)
+        while self._pending:
+            self._send_pending(now)
 
     def _move_slowest(self, now: float) -> None:
-        """A receiver that has not received the oldest datagram is moved to links: the window waits
-        for it.
-        """
-        cast = self._flows.values() if self._under_way >= self.window else ()
+        """Move the receivers that lack the oldest datagram, which shuts the window, to links."""
+        cast = self._flows.values() if self._in_flight >= self.window else ()
         oldest = {flow.name: flow.oldest for flow in cast if flow.is_cast}
         first = min(oldest.values(), default=inf)
         for name, number in oldest.items():
             if number == first < inf:
                 self._move(self._flows[name], now)
-        self._shut_since = now if self._waiting else inf
-        self._go_on(now)
+        self._shut_since = now if self._pending else inf
+        self._send_pending(now)
 
     def _move(self, flow: Outflow, now: float) -> None:
-        """A receiver does not keep up with datagrams: it is sent all by links, for longer each time
-        that it comes back and is no better.
-        """
-        flow.move(now)
-        self._back_at = min(self._back_at, flow.back_at)
+        """Serve a receiver that does not keep up by links, for longer after each vain retry."""
+        flow.move_to_links(now)
+        self._back_at = min(self._back_at, flow.retry_at)
         self.moved.append(flow.name)
-        self._look(flow)
-        self.said.append(flow.state)
+        self._update_cast(flow)
+        self.outgoing.append(flow.state)
 
     def _relieve(self, sent_to: Collection[Outflow]) -> None:
-        """Too much is kept: flows lose of the older half of what was not received, that first which
-        has waited longest. What was sent just now is kept, however large it is.
+        """Evict history beyond its limit: each time from the older half of the flow whose first
+        unacknowledged event is the oldest. Events just sent are kept, however large they are.
         """
         while self._history_bytes > MAX_HISTORY_BYTES * self._share:
-            most = {each: len(each.unheard) - (each in sent_to) for each in self._flows.values()}
-            behind = [each for each, count in most.items() if count > 0]
+            most = {each: len(each.unacked) - (each in sent_to) for each in self._flows.values()}
+            behind = [flow for flow, count in most.items() if count > 0]
             if not behind:
                 break
-            flow = min(behind, key=lambda each: each.unheard[0].at)
-            self._lose(flow, min(len(flow.unheard) // 2 + 1, most[flow], MAX_LOST))
-            self.said.append(flow.state)
-        self._more_at = 0.0  # not from here: what is sent then may call for this again
+            flow = min(behind, key=lambda flow: flow.unacked[0].at)
+            self._lose(flow, min(len(flow.unacked) // 2 + 1, most[flow], MAX_LOST))
+            self.outgoing.append(flow.state)
+        self._more_at = 0.0  # `tick` sends pending events: sending them here could recurse
 
     def _lose(self, flow: Outflow, count: int) -> None:
-        """The first of what a receiver has not received cannot be had any longer."""
+        """Give up a receiver's first unacknowledged events."""
         self._forget(flow, count)
         self.lost += count
-        flow.gone = flow.heard
+        flow.gone = flow.acked

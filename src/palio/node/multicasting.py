@@ -17,10 +17,10 @@ from palio.matching.protocol import RowMask
 from palio.model.parcels import Parcel
 from palio.multicast.datagrams import Datagram
 from palio.multicast.epochs import Epoch
-from palio.multicast.inflows import Hearing, Inflows
+from palio.multicast.inflows import FlowAck, Inflows
 from palio.multicast.limits import JOIN_S
 from palio.multicast.outflow import ByLinks, FlowState
-from palio.multicast.outflows import Outflows, Said
+from palio.multicast.outflows import FlowMessage, Outflows
 from palio.node.addressed_forwarding import AddressedForwarding
 from palio.node.core import Core
 from palio.node.effects import Cast, Tune
@@ -194,7 +194,7 @@ class Multicasting:
 
     def send(self, parcel: Parcel, brokers: Mapping[str, RowMask], *, durable: bool) -> None:
         """To each broker what it wants, by its flow if that has begun."""
-        flows, others = self._out.parted(tuple(brokers))
+        flows, others = self._out.split(tuple(brokers))
         for names, part in _parted(parcel, brokers, others):
             self._by_links(part, tuple((name, 0) for name in names), durable=durable)
         if not flows:
@@ -305,7 +305,7 @@ class Multicasting:
         if message.sender != self.name:
             self._ways.relay(message.receiver, message.sender, message, neighbour.name)
         elif message.incarnation == self._incarnation:
-            self._out.hear(
+            self._out.receive_ack(
                 message.receiver,
                 message.receiver_life,
                 stage=message.stage,
@@ -333,13 +333,13 @@ class Multicasting:
         """Send what the flows want said."""
         self._core.has_follow_up = True
         out, into = self._out, self._in
-        while out.said or into.said:
-            said, out.said = out.said, []
+        while out.outgoing or into.outgoing:
+            said, out.outgoing = out.outgoing, []
             for each in said:
                 self._say(each)
-            hearings, into.said = into.said, []
-            for hearing in hearings:
-                self._say_heard(hearing)
+            acks, into.outgoing = into.outgoing, []
+            for ack in acks:
+                self._send_ack(ack)
         if out.moved:
             moved, out.moved = out.moved, []
             for name in moved:
@@ -350,7 +350,7 @@ class Multicasting:
             self._core.loss_reports.note("a flow lost events")
             self._lost = lost
 
-    def _say(self, said: Said) -> None:
+    def _say(self, said: FlowMessage) -> None:
         if isinstance(said, Datagram):
             self._core.out.append(Cast(said))
         elif isinstance(said, ByLinks):
@@ -370,17 +370,17 @@ class Multicasting:
             said.is_cast,
         )
 
-    def _say_heard(self, hearing: Hearing) -> None:
+    def _send_ack(self, ack: FlowAck) -> None:
         message = Heard(
             self.name,
             self._incarnation,
-            hearing.sender,
-            hearing.sender_incarnation,
-            hearing.stage,
-            hearing.number,
-            hearing.lacking,
+            ack.sender,
+            ack.sender_incarnation,
+            ack.stage,
+            ack.number,
+            ack.lacking,
         )
-        self._ways.relay(self.name, hearing.sender, message, "")
+        self._ways.relay(self.name, ack.sender, message, "")
 
     def _by_links(self, parcel: Parcel, to: tuple[tuple[str, int], ...], *, durable: bool) -> None:
         self._ways.pass_on(self.name, parcel, Addressed(to, self._incarnation), "", durable=durable)
@@ -466,8 +466,8 @@ class Multicasting:
             "datagrams": self._out.datagrams,
             "repaired": self._out.repaired,
             "window": round(self._out.window),
-            "doubled": self._in.doubled,
-            "dropped": self.dropped + self._in.overfull,
+            "doubled": self._in.duplicates,
+            "dropped": self.dropped + self._in.overflowed,
             "lost": self._lost,
         }
 

@@ -598,7 +598,7 @@ Range: TypeAlias = tuple[Number, Number]
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True):
-    """How far the receiver of a flow has got, to its sender (`palio.multicast.inflows.Hearing`)."""
+    """How far the receiver of a flow has got, to its sender (`palio.multicast.inflows.FlowAck`)."""
 
     receiver: str
     receiver_life: Number

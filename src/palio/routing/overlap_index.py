@@ -3,8 +3,8 @@
 A broker with 100,000 subscriptions and 1,000 advertisements has a hundred million pairs. So both
 are kept in a `DomainIndex`: a new advertisement finds the filters that it overlaps, a new filter
 the advertisements. The index counts, for each filter and neighbour, the advertisements that
-overlap, so that an ended advertisement needs no new search. Both searches agree about a pair, and with
-`overlaps`, except that they give up on other pairs (`MOST_TRIED`, `MAX_COMPARISONS`).
+overlap, so that an ended advertisement needs no new search. Both searches agree with `overlaps`
+about a pair, except that they give up on other pairs (`MOST_TRIED`, `MAX_COMPARISONS`).
 """
 
 from __future__ import annotations
