@@ -69,7 +69,7 @@ def test_clusters_by_location_are_neighbours() -> None:
 def test_location_is_known_of_all_brokers() -> None:
     with pytest.raises(InvalidInput, match="no place for broker 'b9'"):
         likeness_by_location(("b0", "b9"), ring_of(4))
-    with pytest.raises(InvalidInput, match="no way leads"):
+    with pytest.raises(InvalidInput, match="no path leads"):
         likeness_by_location(("b0", "b9"), {**ring_of(4), "b9": {}})
 
 

@@ -39,7 +39,7 @@ def test_an_event_goes_down_the_shortest_ways_and_nowhere_else(publisher: int) -
 
 def test_a_broker_is_not_cut_off_and_has_not_too_many_neighbours() -> None:
     lost = NeighbourGroups(("b1", "b2"), {})
-    with pytest.raises(InvalidInput, match="no way leads from 'b1' to 'b2'"):
+    with pytest.raises(InvalidInput, match="no path leads from 'b1' to 'b2'"):
         lost.sends(np.array([[2]], np.uint64))
     names = tuple(f"b{place}" for place in range(MAX_NEIGHBOURS + 2))
     star = {name: {"b0": 1} for name in names[1:]}

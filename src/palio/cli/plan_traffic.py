@@ -73,13 +73,13 @@ def _network(path: Path | None) -> tuple[list[str], Graph | None, tuple[float, .
         if set(each) - {"price", "links"} or not _is_number(price) or not isinstance(links, dict):
             raise InvalidInput(f"{path}: of broker {name!r:.80} a price and links may be said")
         prices.append(float(price))
-        for other, weight in links.items():
-            if other not in graph or type(weight) is not int or weight < 1:
+        for other, cost in links.items():
+            if other not in graph or type(cost) is not int or cost < 1:
                 raise InvalidInput(
                     f"{path}: the link from {name!r:.80} to {other!r:.80} leads to a broker of the "
-                    "file, and weighs a whole number, 1 or more"
+                    "file, and its cost is a whole number, 1 or more"
                 )
-            graph[name][other] = graph[other][name] = weight
+            graph[name][other] = graph[other][name] = cost
     has_links = any(graph.values())
     has_prices = any(price != 1 for price in prices)
     return list(document), graph if has_links else None, tuple(prices) if has_prices else None

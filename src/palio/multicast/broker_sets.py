@@ -15,7 +15,7 @@ Words: TypeAlias = npt.NDArray[np.uint64]
 """Sets of brokers, one a row."""
 
 Masks: TypeAlias = npt.NDArray[np.bool_]
-"""The same, a column for each broker."""
+"""Sets of brokers, one a row, with a column for each broker."""
 
 MAX_BROKERS: Final = 4_096
 """Brokers of one plan: a set of them takes 512 bytes."""
@@ -31,7 +31,7 @@ def words_in(brokers: int) -> int:
 
 
 def numbered(brokers: Iterable[str]) -> dict[str, int]:
-    """The place of each broker by its name.
+    """Number brokers, by name.
 
     >>> numbered(["b1", "b2"])
     {'b1': 0, 'b2': 1}
@@ -48,7 +48,7 @@ def numbered(brokers: Iterable[str]) -> dict[str, int]:
 
 
 def words_of(masks: Masks) -> Words:
-    """Sets from a column for each broker.
+    """Pack sets from a column for each broker.
 
     >>> words_of(np.array([[True, False, True]])).tolist()
     [[5]]
@@ -61,7 +61,7 @@ def words_of(masks: Masks) -> Words:
 
 
 def masks_of(sets: Words, brokers: int) -> Masks:
-    """The other way round.
+    """Unpack sets into a column for each broker.
 
     >>> masks_of(np.array([[5]], np.uint64), 3).tolist()
     [[True, False, True]]
@@ -71,7 +71,7 @@ def masks_of(sets: Words, brokers: int) -> Masks:
 
 
 def rows_of(sets: Sequence[Iterable[str]], places: dict[str, int]) -> Words:
-    """Sets from names.
+    """Pack sets from names.
 
     >>> rows_of([["b1", "b3"]], numbered(["b1", "b2", "b3"])).tolist()
     [[5]]
@@ -87,7 +87,7 @@ def rows_of(sets: Sequence[Iterable[str]], places: dict[str, int]) -> Words:
 
 
 def named(row: Words, brokers: Sequence[str]) -> tuple[str, ...]:
-    """The names in one set, in the order of the brokers.
+    """List the names in one set, in the order of the brokers.
 
     >>> named(np.array([5], np.uint64), ["b1", "b2", "b3"])
     ('b1', 'b3')
@@ -109,7 +109,7 @@ def sizes_of(sets: Words) -> npt.NDArray[np.int64]:
 def distinct(
     sets: Words, weights: npt.NDArray[np.float64]
 ) -> tuple[Words, npt.NDArray[np.float64]]:
-    """Each set once, in an order of their bits, with the weights of its equals together.
+    """Merge equal sets and sum up their weights; in the order of their bits.
 
     >>> sets, weights = distinct(np.array([[5], [1], [5]], np.uint64), np.ones(3))
     >>> sets.tolist(), weights.tolist()
@@ -126,7 +126,7 @@ def distinct(
 
 
 def united(sets: Words, into: npt.NDArray[np.int64], count: int) -> Words:
-    """`count` sets, each with all of those that go `into` it.
+    """Unite sets: result `i` is the union of the sets with `into` equal to `i`.
 
     >>> united(np.array([[1], [2], [4]], np.uint64), np.array([1, 0, 1]), 3).tolist()
     [[2], [5], [0]]

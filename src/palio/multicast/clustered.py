@@ -43,7 +43,7 @@ def groups_needed(members: int, threshold: int | None = None) -> int:
 
 
 class ClusteredGroups:
-    """Clusters of brokers, which have all of them, each in one.
+    """Disjoint clusters of all brokers.
 
     >>> plan = ClusteredGroups(("b1", "b2", "b3", "b4"), [[0, 1], [2, 3]])
     >>> plan.group_count
@@ -109,7 +109,7 @@ class ClusteredGroups:
         return sends_to(chosen, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
-        """Return who is in groups."""
+        """Return the members of groups."""
         masks = np.zeros((len(groups), len(self.brokers)), np.bool_)
         homes = np.searchsorted(self._first, groups, side="right") - 1
         for cluster in np.unique(homes).tolist():
@@ -129,7 +129,7 @@ class ClusteredGroups:
 
 
 class _Subsets:
-    """The groups of any cluster of one size: those subsets that have one, by number."""
+    """The numbered groups of any cluster of one size: the subsets that have a group."""
 
     def __init__(self, members: int, threshold: int | None) -> None:
         if threshold is None or threshold >= members:
@@ -143,10 +143,10 @@ class _Subsets:
             ]
             self.subsets = np.array([*sorted(chosen), whole], np.int64)
         self.numbers: Longs = np.full(1 << members, len(self.subsets) - 1, np.int64)
-        """By subset the number of the group that carries it: its own, or the whole cluster's."""
+        """By subset, the number of its group: its own, or the whole cluster's."""
         self.numbers[self.subsets] = np.arange(len(self.subsets))
         self.joins = int((self.subsets & 1).sum())
-        """Groups that each member joins: as many for all, for subsets have no favourites."""
+        """Groups that each member joins: by symmetry as many for all."""
 
 
 # --- which brokers are alike ---
@@ -170,7 +170,7 @@ def likeness_by_interest(traffic: GroupTraffic) -> Floats:
 
 
 def likeness_by_location(brokers: tuple[str, ...], graph: Graph) -> Floats:
-    """Measure how near brokers are by the shortest way, whose links weigh what `graph` says.
+    """Measure how near brokers are by shortest paths over the link costs of `graph`.
 
     >>> graph = {"b1": {"b2": 1}, "b2": {"b1": 1, "b3": 8}, "b3": {"b2": 8}}
     >>> likeness_by_location(("b1", "b2", "b3"), graph)[0].tolist()
@@ -182,7 +182,7 @@ def likeness_by_location(brokers: tuple[str, ...], graph: Graph) -> Floats:
         distances = shortest_paths(graph, name).distances
         missing = [each for each in brokers if each not in distances]
         if missing:
-            raise InvalidInput(f"no way leads from {name!r:.80} to {missing[0]!r:.80}")
+            raise InvalidInput(f"no path leads from {name!r:.80} to {missing[0]!r:.80}")
         near[place] = [-distances[each] for each in brokers]
     return near
 
@@ -224,7 +224,7 @@ def clusters_of(likeness: Floats, size: int) -> list[list[int]]:
 
 
 def regionalism(traffic: GroupTraffic, clusters: list[list[int]]) -> float:
-    """Measure how much of what is wanted stays in one cluster: 0 as if brokers were spread by
+    """Measure how much interest stays in one cluster: 0 as if brokers were spread by
     chance over clusters, 1 if each event is wanted in one cluster only. Events for one broker do
     not count.
 

@@ -22,7 +22,7 @@ from palio.multicast.neighbours import NeighbourGroups
 from palio.multicast.plans import GroupPlan
 
 FORMAT: Final = 1
-"""Grows when what is written changes."""
+"""Version of the format."""
 
 
 _UNREADABLE: Final = (AttributeError, LookupError, TypeError, ValueError, OverflowError)
@@ -38,7 +38,7 @@ class _Document(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def encode(plan: GroupPlan, report: dict[str, Any] | None = None) -> bytes:
-    """A plan as bytes, with what it was found to cost.
+    """Encode a plan with its measured costs.
 
     >>> from palio.multicast.listed import flooding
     >>> decode(encode(flooding(("b1", "b2"))))[0].method
@@ -55,7 +55,7 @@ def encode(plan: GroupPlan, report: dict[str, Any] | None = None) -> bytes:
 
 
 def decode(data: bytes, most_groups: int = MAX_GROUPS) -> tuple[GroupPlan, dict[str, Any]]:
-    """A plan, and what it was found to cost when it was made."""
+    """Decode a plan and its measured costs."""
     try:
         document = msgspec.json.decode(data, type=_Document)
         if document.format != FORMAT:
@@ -90,7 +90,7 @@ def _clustered(brokers: tuple[str, ...], content: dict[str, Any], most: int) -> 
 
 
 def pack(plan: GroupPlan) -> str:
-    """A plan as a text that `unpack` reads; refused if it is too large to be in use.
+    """Encode a plan as a text that `unpack` reads; one too large to be in use is refused.
 
     >>> from palio.multicast.listed import flooding
     >>> unpack(pack(flooding(("b1", "b2")))).brokers
@@ -103,7 +103,7 @@ def pack(plan: GroupPlan) -> str:
 
 
 def unpack(text: str) -> GroupPlan:
-    """The plan that a text stands for."""
+    """Decode a plan from a text."""
     if len(text) > MAX_PACKED_CHARS:
         raise FileDamaged(f"a plan in use has at most {MAX_PACKED_CHARS:,} characters")
     try:
@@ -114,7 +114,7 @@ def unpack(text: str) -> GroupPlan:
     if len(data) > MAX_UNPACKED_BYTES:
         raise FileDamaged(f"a plan in use has at most {MAX_UNPACKED_BYTES:,} bytes")
     if not inflated.eof or inflated.unused_data:
-        raise FileDamaged("this is no plan of groups: it is cut short, or goes on behind its end")
+        raise FileDamaged("this is no plan of groups: it is cut short, or followed by other data")
     plan, _ = decode(data, MAX_GROUPS_IN_USE)
     check_usable(plan)
     return plan

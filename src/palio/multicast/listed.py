@@ -1,4 +1,4 @@
-"""`ListedGroups`: the groups are listed, and an event goes to the least one with all who want it.
+"""`ListedGroups`: an event goes to the smallest listed group with all brokers that want it.
 
 The ideal plan has a group for each set of destinations that occurs; flooding has one of all
 brokers. The approximation (`merging`) lies between them: as many groups as there may be.
@@ -21,8 +21,8 @@ from palio.multicast.plans import Sends, priced, received, sends_to
 from palio.multicast.traffic import GroupTraffic
 
 FEW_SETS: Final = 8
-"""So few are compared with all groups, in 2 ms at the most. For more the compiled code is loaded,
-which takes a second, and no event of a broker waits for that."""
+"""Sets up to which each is compared with all groups, in 2 ms at most. For more the compiled code is
+loaded, which takes a second, and no event of a broker may wait for that."""
 
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -53,7 +53,7 @@ class ListedGroups:
         self.joins: Longs = masks.sum(axis=0, dtype=np.int64)
         holders, numbers = np.nonzero(masks.T)
         self._of_broker = numbers
-        """The groups of each broker, the cheapest first, one broker after the other."""
+        """The groups of each broker, cheapest first, concatenated."""
         self._starts = np.searchsorted(holders, np.arange(len(brokers) + 1)).astype(np.int64)
 
     @property
@@ -76,18 +76,18 @@ class ListedGroups:
         return sends_to(found[:, None], by_link)
 
     def _first_with(self, wanted: Words) -> int:
-        """The first group that holds all of a set; -1 if none does or it is empty."""
+        """Find the first group with all of a set; -1 if there is none or the set is empty."""
         if not wanted.any():
             return -1
         holding = np.flatnonzero(~(wanted & ~self.groups).any(axis=1))
         return int(holding[0]) if len(holding) else -1
 
     def members(self, groups: Longs) -> Words:
-        """Return who is in groups."""
+        """Return the members of groups."""
         return self.groups[groups]
 
     def document(self) -> dict[str, Any]:
-        """Return the content of a file. A row of bits for each group, one after the other."""
+        """Return the content of a file, with a row of bits for each group."""
         rows = np.packbits(masks_of(self.groups, len(self.brokers)), axis=1, bitorder="little")
         found: dict[str, Any] = {"groups": b64encode(rows.tobytes()).decode()}
         if self.prices is not None:
@@ -96,7 +96,7 @@ class ListedGroups:
 
 
 def ideal(traffic: GroupTraffic, most: int | None = None) -> ListedGroups:
-    """A group for each set that occurs: the least that can be sent, and mostly too many groups."""
+    """Make a group for each set that occurs: the fewest deliveries, and mostly too many groups."""
     several = traffic.sets
     if most is not None and len(several) > most:
         raise LimitExceeded(
@@ -109,7 +109,7 @@ def ideal(traffic: GroupTraffic, most: int | None = None) -> ListedGroups:
 
 
 def flooding(brokers: tuple[str, ...]) -> ListedGroups:
-    """One group of all brokers, for events that anybody wants."""
+    """Make one group of all brokers, for every event with a subscriber."""
     numbered(brokers)
     return ListedGroups("flooding", brokers, rows_of([brokers], numbered(brokers)))
 
@@ -117,7 +117,7 @@ def flooding(brokers: tuple[str, ...]) -> ListedGroups:
 def listed(
     method: str, brokers: tuple[str, ...], document: dict[str, Any], most: int = MAX_GROUPS
 ) -> ListedGroups:
-    """The plan that a file holds."""
+    """Decode the plan of a file."""
     data = b64decode(document["groups"], validate=True)
     width = -(-len(numbered(brokers)) // 8)
     count = len(data) // width
@@ -182,7 +182,7 @@ class HybridGroups:
         return Sends(starts, groups, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
-        """Return who is in groups."""
+        """Return the members of groups."""
         is_broad = groups >= self.edge.group_count
         found = np.zeros((len(groups), self.across.groups.shape[1]), np.uint64)
         found[is_broad] = self.across.members(groups[is_broad] - self.edge.group_count)

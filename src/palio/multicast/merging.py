@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 Longs = npt.NDArray[np.int64]
 
 EXACT: Final = 4_096
-"""So many sets are merged pair by pair: that takes 2 s."""
+"""Sets up to which all pairs are compared for merging: that takes 2 s."""
 
 PRICE_STEPS: Final = 16
 """Prices count as so many whole steps; a broker is as many bits of a set as its price has."""
@@ -41,7 +41,7 @@ LOOKED_AT: Final = 16_384
 
 
 def approximated(traffic: GroupTraffic, groups: int, prices: Floats | None = None) -> ListedGroups:
-    """A plan with at most so many groups; one of them has all brokers, for sets never seen before.
+    """Make a plan with at most so many groups; one has all brokers, for sets never seen before.
 
     >>> from palio.multicast.plans import explain
     >>> sets = [(["b1"], 5), (["b1", "b2"], 1), (["b3"], 5)]
@@ -55,7 +55,7 @@ def approximated(traffic: GroupTraffic, groups: int, prices: Floats | None = Non
     everyone = rows_of([traffic.brokers], places)
     if groups == 1 or not len(traffic):
         return ListedGroups("approximated", traffic.brokers, everyone, prices)
-    # The set of all brokers has that group already, and takes no place among the others.
+    # The set of all brokers has its group already, and is not merged with others.
     some = (traffic.sets != everyone).any(axis=1)
     sets, shares = traffic.sets[some], traffic.shares[some]
     owners = _owners(_weighted(sets, prices), shares, groups - 1)
@@ -76,7 +76,7 @@ def _weighted(sets: Words, prices: Floats | None) -> Words:
 
 
 def _owners(sets: Words, shares: Floats, groups: int) -> Longs:
-    """By set the one that it is merged into."""
+    """Find, for each set, the one that it is merged into."""
     if len(sets) <= groups:
         return np.arange(len(sets))
     order = np.argsort(-shares * sizes_of(sets), kind="stable")
@@ -96,7 +96,7 @@ def _owners(sets: Words, shares: Floats, groups: int) -> Longs:
 
 
 def replanned(old: ListedGroups, traffic: GroupTraffic, changes: int) -> ListedGroups:
-    """The plan for other traffic that keeps all but `changes` groups of the old one.
+    """Plan for other traffic, but keep all but `changes` groups of the old plan.
 
     Each change takes in the group of a new plan that saves most, and drops the one that is missed
     least, as long as that saves something: so equal traffic leaves a plan as it is.
@@ -139,7 +139,7 @@ def replanned(old: ListedGroups, traffic: GroupTraffic, changes: int) -> ListedG
 
 
 def _missed(prices: Floats, shares: Floats, used: npt.NDArray[np.bool_]) -> Floats:
-    """By group how much dearer events would be without it; endless if it is not used."""
+    """Compute how much more events would cost without each group; infinite if it is unused."""
     places = np.flatnonzero(used)
     ranked = prices[places]
     first = ranked.argmin(axis=0)

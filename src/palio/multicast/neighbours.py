@@ -22,7 +22,7 @@ MAX_NEIGHBOURS: Final = 20
 
 
 class NeighbourGroups:
-    """A tree of shortest ways for each publisher's broker, over one graph.
+    """A tree of shortest paths for each publisher's broker, over one graph.
 
     >>> from palio.multicast.plans import explain
     >>> line = {"b1": {"b2": 1}, "b2": {"b1": 1, "b3": 1}, "b3": {"b2": 1}}
@@ -34,9 +34,9 @@ class NeighbourGroups:
 
     def __init__(self, brokers: tuple[str, ...], graph: Graph) -> None:
         places = numbered(brokers)
-        weights = [each for near in graph.values() for each in near.values()]
-        if not all(type(each) is int and each >= 1 for each in weights):
-            raise InvalidInput("a link weighs a whole number, 1 or more")
+        costs = [each for near in graph.values() for each in near.values()]
+        if not all(type(each) is int and each >= 1 for each in costs):
+            raise InvalidInput("the cost of a link is a whole number, 1 or more")
         self.brokers = brokers
         self.graph = {name: dict(graph.get(name, {})) for name in brokers}
         self._neighbours = [sorted(places[each] for each in self.graph[name]) for name in brokers]
@@ -59,18 +59,18 @@ class NeighbourGroups:
         """
         wanted = masks_of(sets, len(self.brokers)).copy()
         subsets = np.zeros((len(self.brokers), len(sets)), np.int64)
-        ways = self._ways_from(publisher)
-        for broker, above in reversed(ways):
-            # What is wanted by a broker or beyond it comes through the one above it.
+        paths = self._paths_from(publisher)
+        for broker, above in reversed(paths):
+            # Events for a broker or beyond it pass through the one above it.
             bit = 1 << self._neighbours[above].index(broker)
             subsets[above] |= np.where(wanted[:, broker], bit, 0)
             wanted[:, above] |= wanted[:, broker]
-        order = [publisher, *(broker for broker, _ in ways)]
+        order = [publisher, *(broker for broker, _ in paths)]
         chosen = np.where(subsets > 0, self._first[:-1, None] + subsets - 1, -1)[order].T
         return sends_to(chosen, np.zeros_like(sets))
 
     def members(self, groups: Longs) -> Words:
-        """Return who is in groups."""
+        """Return the members of groups."""
         masks = np.zeros((len(groups), len(self.brokers)), np.bool_)
         homes = self.senders(groups)
         for home in np.unique(homes).tolist():
@@ -81,7 +81,7 @@ class NeighbourGroups:
         return words_of(masks)
 
     def senders(self, groups: Longs) -> Longs:
-        """The broker that sends to each of some groups, by its place.
+        """Find the number of the broker that sends to each group.
 
         >>> line = {"b1": {"b2": 1}, "b2": {"b1": 1, "b3": 1}, "b3": {"b2": 1}}
         >>> plan = NeighbourGroups(("b1", "b2", "b3"), line)
@@ -94,15 +94,15 @@ class NeighbourGroups:
         """Return the content of a file."""
         return {"graph": self.graph}
 
-    def _ways_from(self, publisher: int) -> list[tuple[int, int]]:
-        """Each other broker with the one before it, nearest first."""
+    def _paths_from(self, publisher: int) -> list[tuple[int, int]]:
+        """List the other brokers, nearest first, each with the one before it."""
         if publisher not in self._ways:
             places = numbered(self.brokers)
             parents = shortest_paths(self.graph, self.brokers[publisher]).parents
             if len(parents) < len(self.brokers):
                 lost = next(name for name in self.brokers if name not in parents)
                 raise InvalidInput(
-                    f"no way leads from {self.brokers[publisher]!r:.80} to {lost!r:.80}"
+                    f"no path leads from {self.brokers[publisher]!r:.80} to {lost!r:.80}"
                 )
             self._ways[publisher] = [
                 (places[name], places[above]) for name, above in parents.items() if name != above

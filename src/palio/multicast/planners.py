@@ -1,4 +1,4 @@
-"""The methods by name, and `plan`: one of them, or the best of all, for some traffic and limits."""
+"""The planning methods by name, and `plan`, which uses one of them or the cheapest."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from palio.routing.trees import Graph
 Floats = npt.NDArray[np.float64]
 
 BEST: Final = "best"
-"""Whichever method costs least."""
+"""The cheapest method."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanLimits:
-    """Limits of a plan, and what there is to plan with."""
+    """The limits of a plan, and the data of the network."""
 
     groups: int = 1_000
     """Groups in all."""
     cluster_size: int | None = None
-    """Brokers of a cluster; as many as the groups allow for if it is not said."""
+    """Brokers of a cluster; None for as many as the groups allow."""
     threshold: int | None = None
     """Destinations of a cluster beyond which all of it gets the event."""
     clusters: tuple[tuple[str, ...], ...] = ()
-    """The clusters, if they are given rather than found."""
+    """The clusters; None to find them."""
     graph: Graph | None = None
-    """Links between brokers and what they weigh: for clusters by location, and for neighbours."""
+    """Links between brokers and their costs: for clusters by location, and for neighbours."""
     prices: tuple[float, ...] | None = None
     """Costs of an event at a broker, in the order of the brokers; else 1 each."""
     send_price: float = 1.0
@@ -82,7 +82,7 @@ def _clusters(traffic: GroupTraffic, limits: PlanLimits, most: int) -> list[list
 
 
 def _largest(brokers: int, groups: int, threshold: int | None) -> int:
-    """The size of clusters for which there are groups enough."""
+    """Find the largest size of clusters for which there are enough groups."""
     for size in range(min(MAX_CLUSTER, brokers), 1, -1):
         whole, rest = divmod(brokers, size)
         needed = whole * groups_needed(size, threshold)
@@ -146,7 +146,7 @@ def _cost(report: PlanReport, limits: PlanLimits) -> float:
 
 
 class Planned(NamedTuple):
-    """A plan, and what plans so made cost for events that they were not made of (`judged`)."""
+    """A plan, and the cost of plans of its kind for held-out events (`judged`)."""
 
     plan: GroupPlan
     report: PlanReport
@@ -158,11 +158,11 @@ class PlansCompared(NamedTuple):
     plans: tuple[Planned, ...]
     """The cheapest first. Flooding is always among them."""
     impossible: dict[str, str]
-    """By method why it has no plan."""
+    """For each method without a plan, the reason."""
 
 
 def plan(traffic: GroupTraffic, method: str = BEST, limits: PlanLimits = PlanLimits()) -> GroupPlan:
-    """The plan of a method, or the one that costs least.
+    """Make the plan of a method, or the cheapest plan.
 
     >>> traffic = GroupTraffic.of(["b1", "b2", "b3", "b4"], [(["b1", "b2"], 3), (["b3", "b4"], 1)])
     >>> plan(traffic, limits=PlanLimits(groups=2)).method
@@ -176,14 +176,14 @@ def plan(traffic: GroupTraffic, method: str = BEST, limits: PlanLimits = PlanLim
 def planned(
     traffic: GroupTraffic, method: str = BEST, limits: PlanLimits = PlanLimits()
 ) -> Planned:
-    """The same, with what it costs; to find that out, a plan of half of the events is made, too."""
+    """Make a plan and measure its cost, by a second plan from half of the events."""
     if method == BEST:
         return compare(traffic, limits).plans[0]
     return Planned(*judged(_maker(method, limits), traffic, limits.prices_of(traffic)))
 
 
 def compare(traffic: GroupTraffic, limits: PlanLimits = PlanLimits()) -> PlansCompared:
-    """A plan of every method that has one."""
+    """Make the plans of all methods that apply."""
     found: list[Planned] = []
     cannot = {}
     for name in METHODS:

@@ -1,4 +1,4 @@
-"""`GroupPlan`: which groups there are, and which of them carry an event. What a plan costs."""
+"""`GroupPlan`: multicast groups, the choice of groups for an event, and the cost of plans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from palio.multicast.broker_sets import Words, masks_of, named, rows_of, sizes_o
 from palio.multicast.traffic import GroupTraffic
 
 _AT_ONCE: Final = 65_536
-"""Sets that are spread out to a byte a broker at once."""
+"""Sets that are unpacked to a byte a broker at once."""
 
 Longs = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -26,7 +26,7 @@ class Sends(NamedTuple):
     """Event `i` is sent to `groups[starts[i] : starts[i + 1]]`."""
     groups: Longs
     by_link: Words
-    """The brokers that no group reaches: they get the event by links."""
+    """The brokers without a group, which are served by links."""
 
     @property
     def events(self) -> Longs:
@@ -35,7 +35,7 @@ class Sends(NamedTuple):
 
 
 def sends_to(groups: Longs, by_link: Words) -> Sends:
-    """The sends of events from a row of groups for each; -1 stands for none."""
+    """Make the sends of events from a row of groups for each; -1 stands for none."""
     kept = groups >= 0
     starts = np.zeros(len(groups) + 1, np.int64)
     np.cumsum(kept.sum(axis=1), out=starts[1:])
@@ -109,10 +109,10 @@ class PlanReport:
     waste: float
     """Brokers that got an event in vain."""
     price: float
-    """The prices of all that get an event: 1 each unless prices were given."""
+    """The prices of all brokers that get an event: 1 each unless prices were given."""
     held_out: float = 0.0
-    """Events by which it was judged and of which it was not made (`judged`); 0 if it was judged by
-    those that it was made of."""
+    """Held-out events by which the plan was judged (`judged`); 0 if it was judged by the events it
+    was made from."""
 
     def row(self) -> dict[str, Any]:
         """The figures by name."""
@@ -160,14 +160,14 @@ def measure(plan: GroupPlan, traffic: GroupTraffic, prices: Floats | None = None
 
 
 def _alone(publisher: int, words: int) -> Words:
-    """The set of the publisher's own broker, which has the event."""
+    """Make the set of the publisher's own broker, which has the event."""
     own = np.zeros((1, 64 * words), np.bool_)
     own[0, publisher] = True
     return words_of(own)
 
 
 def explain(plan: GroupPlan, destinations: list[str], publisher: str | None = None) -> list[str]:
-    """The way of one event, a line for each send.
+    """Describe the path of one event, a line for each send.
 
     >>> from palio.multicast.listed import flooding
     >>> for line in explain(flooding(("b1", "b2", "b3")), ["b1", "b2"]):
@@ -197,8 +197,9 @@ def explain(plan: GroupPlan, destinations: list[str], publisher: str | None = No
 
 
 LEAST_HELD_OUT: Final = 10
-"""Fewer events are not held out, and plans are judged by those that they are made of. Where each of
-ten brokers wants an event with probability 0.3, the mean of ten events is off by a seventh."""
+"""With fewer events none is held out, and plans are judged by the events they are made from. Where
+each of ten brokers wants an event with probability 0.3, the mean of ten events is off by a seventh.
+"""
 
 DEALT_BY: Final = 1
 """The seed of the order in which odd events are dealt to the halves. In the order of their bits all
@@ -206,14 +207,14 @@ sets with the first broker could come to the same half."""
 
 
 class Halves(NamedTuple):
-    """Some traffic, each event of it in one of two halves."""
+    """Traffic split into two halves."""
 
     kept: GroupTraffic
     held_out: GroupTraffic
 
 
 def halves(traffic: GroupTraffic) -> Halves:
-    """Half of the events of each set; of odd numbers the last goes to each half in turn.
+    """Split the events of each set; the last of an odd number goes to each half in turn.
 
     >>> traffic = GroupTraffic.of(["b1", "b2"], [(["b1"], 5), (["b2"], 2), (["b1", "b2"], 1)])
     >>> [each.events for each in halves(traffic)]
@@ -237,7 +238,7 @@ def judged(
     traffic: GroupTraffic,
     prices: npt.NDArray[np.float64] | None = None,
 ) -> tuple[GroupPlan, PlanReport]:
-    """The plan that is made of all traffic, and what plans so made cost for events held out.
+    """Make a plan from all traffic; measure the cost of plans of its kind for held-out events.
 
     >>> from functools import partial
     >>> from palio.multicast.listed import ideal

@@ -1,4 +1,4 @@
-"""`GroupTraffic`: what a plan is made for: which brokers events went to, and how often."""
+"""`GroupTraffic`: the sets of brokers that events went to, with counts, for planners."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from palio.multicast.broker_sets import (
 
 @dataclass(frozen=True, eq=False)
 class GroupTraffic:
-    """Each distinct set of destinations, and how many events it had.
+    """Each distinct set of destinations, with its number of events.
 
     Events that nobody wanted are left out: they are not sent.
 
@@ -43,7 +43,7 @@ class GroupTraffic:
 
     @classmethod
     def of(cls, brokers: Iterable[str], counted: Iterable[tuple[Iterable[str], float]]) -> Self:
-        """From names of destinations, and how many events went there."""
+        """Make traffic from names of destinations, with numbers of events."""
         names = tuple(brokers)
         pairs = list(counted)
         sets = rows_of([list(each) for each, _ in pairs], numbered(names))
@@ -53,7 +53,7 @@ class GroupTraffic:
     def counted(
         cls, brokers: Iterable[str], sets: Words, counts: npt.NDArray[np.float64] | None = None
     ) -> Self:
-        """From sets as rows of bits, and how many events each had: 1 if it is not said."""
+        """Make traffic from sets as rows of bits, with numbers of events, 1 each by default."""
         names = tuple(brokers)
         numbered(names)
         if sets.ndim != 2 or sets.shape[1] != words_in(len(names)):
@@ -81,7 +81,7 @@ class GroupTraffic:
 
     @cached_property
     def shares(self) -> npt.NDArray[np.float64]:
-        """By set its share of the events: they sum up to 1."""
+        """The share of each set in the events; the sum is 1."""
         return self.counts / self.events if len(self) else self.counts
 
     @property
@@ -94,11 +94,11 @@ class GroupTraffic:
 
 
 JOINED_AT: Final = 262_144
-"""Sets after which equal ones are put together, at the earliest."""
+"""Sets collected, at least, before equal ones are merged."""
 
 
 class SetTally:
-    """Counts of sets, of which equal ones are put together now and then.
+    """A count of sets, which merges equal ones from time to time.
 
     >>> tally = SetTally(brokers=3)
     >>> tally.add(np.array([[5], [0], [5]], np.uint64))
@@ -109,14 +109,14 @@ class SetTally:
     def __init__(self, brokers: int) -> None:
         self.events = 0
         self.unwanted = 0
-        """Events that nobody wants; they are not counted."""
+        """Events without a subscriber; they are not counted as sets."""
         self._sets: Words = np.zeros((0, words_in(brokers)), np.uint64)
         self._counts: npt.NDArray[np.float64] = np.zeros(0)
         self._fresh: list[Words] = []
         self._waiting = 0
 
     def add(self, sets: Words) -> None:
-        """An event went to each of these."""
+        """Count an event for each of some sets."""
         wanted = sets[sets.any(axis=1)]
         self.events += len(sets)
         self.unwanted += len(sets) - len(wanted)
@@ -126,7 +126,7 @@ class SetTally:
             self._join()
 
     def counted(self) -> tuple[Words, npt.NDArray[np.float64]]:
-        """Each set once, and its events."""
+        """Return each distinct set, with its events."""
         self._join()
         return self._sets, self._counts
 
@@ -141,7 +141,7 @@ class SetTally:
 
 
 class Observed:
-    """Subscriptions at brokers, and where the events so far went.
+    """Subscriptions at brokers, and the destinations of the events so far.
 
     >>> import palio
     >>> observed = Observed(["b1", "b2"])
@@ -158,21 +158,21 @@ class Observed:
         self.tally = SetTally(len(self.brokers))
 
     def subscribe(self, filter: Filter, broker: str, values: Bindings = NO_VALUES) -> None:
-        """Somebody at a broker wants what a filter matches."""
+        """Add a subscription of a client at a broker."""
         place = self._places.get(broker)
         if place is None:
             raise InvalidInput(f"{broker!r:.80} is no broker of this plan")
         self._index.add(len(self._index), filter, values, destination=place)
 
     def take(self, events: pa.RecordBatch) -> None:
-        """Many events, as a batch."""
+        """Count the destinations of a batch of events."""
         masks = np.zeros((events.num_rows, len(self.brokers)), np.bool_)
         for place, rows in self._index.route(events).items():
             masks[:, place] = rows
         self.tally.add(words_of(masks))
 
     def take_rows(self, events: Iterable[Mapping[str, Any]]) -> None:
-        """Events one by one, each with attributes of its own."""
+        """Count the destinations of events with different attributes."""
         found = [self._index.route_event(each) for each in events]
         masks = np.zeros((len(found), len(self.brokers)), np.bool_)
         for row, places in enumerate(found):
