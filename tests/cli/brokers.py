@@ -51,7 +51,7 @@ def broker(
 
     def is_no_pulse(record: logging.LogRecord) -> bool:
         """A busy machine is not told of between the lines of a command in this process."""
-        return record.getMessage() != "loop held"
+        return record.getMessage() != "loop_blocked"
 
     thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     logger = logging.getLogger("palio.server")

@@ -116,7 +116,7 @@ def test_a_broker_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal
         assert rest(connection) == [Redirect(), Bye("closed", "the broker is going down")]
         out, err = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, out) == (0, "")
-        assert "stopping" in err
+        assert "broker_stopping" in err
     assert (tmp_path / "journal.sqlite").is_file()
 
 
@@ -126,7 +126,7 @@ def test_people_are_told_where_it_listens_and_logs_may_be_json() -> None:
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=PATIENCE_S)
         events = [json.loads(line)["event"] for line in err.splitlines()]
-        assert events[-1] == "stopping"
+        assert events[-1] == "broker_stopping"
 
 
 def test_a_broker_that_cannot_listen_says_so(palio: Palio) -> None:

@@ -98,6 +98,4 @@ def test_kernels_that_must_be_compiled_are_told_of(
         assert not caplog.records
         monkeypatch.setattr(registry, "are_on_disk", lambda: False)
         load_kernels()
-    assert [each.message for each in caplog.records] == [
-        "compiling the engine's kernels takes a minute; plain Python until then"
-    ]
+    assert [each.message for each in caplog.records] == ["kernels_compiling"]

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import ast
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -76,3 +80,22 @@ def test_less_than_the_level_is_not_told() -> None:
     with logging_to(stream, "warning", "text") as logger:
         logger.info("quiet")
     assert stream.getvalue() == ""
+
+
+SERVER: Final = Path(__file__).parents[2] / "src" / "palio" / "server"
+
+LEVELS: Final = ("debug", "info", "warning", "error", "exception")
+
+
+@pytest.mark.parametrize("path", sorted(SERVER.rglob("*.py")), ids=lambda path: path.stem)
+def test_every_event_is_a_name_that_an_alert_can_ask_for(path: Path) -> None:
+    """`noun_verb`, and what varies is in the details."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name("logger" | "losses"), attr=level),
+                args=[*arguments],
+            ) if level in (*LEVELS, "log"):
+                event = arguments[level == "log"]
+                assert isinstance(event, ast.Constant)
+                assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", event.value), event.value

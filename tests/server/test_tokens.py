@@ -368,7 +368,9 @@ def test_what_was_revoked_stays_so_whatever_becomes_of_the_file(
     for look in range(1, 4):
         with pytest.raises(NotAuthenticated, match="was revoked"):
             authority.authenticate(token, "", at(look * LOOK_AGAIN_S))
-    told = [each.getMessage() for each in caplog.records if each.levelname == "ERROR"]
+    told = [
+        each.__dict__["details"]["reason"] for each in caplog.records if each.levelname == "ERROR"
+    ]
     assert len(told) == bool(problem)
     assert all("auth.revoked" in each and problem in each for each in told)
     (keys / "revoked").write_text("t1\n\nt3\n")  # mended: it counts again

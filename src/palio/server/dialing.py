@@ -121,7 +121,7 @@ class Dialer:
             reason = str(error) or type(error).__name__
             details = {"url": self.url, "reason": reason}
             level = logging.WARNING if first_failure else logging.DEBUG
-            logger.log(level, "a neighbour does not answer", extra={"details": details})
+            logger.log(level, "peer_unreachable", extra={"details": details})
             self._failed(self.url, reason)
             return 0.0
         since = self._loop.time()

@@ -177,7 +177,7 @@ class NodeEnd:
                     return
                 self._on_message(message)
         except Exception:
-            logger.exception("a front failed on a message; its link is closed")
+            logger.exception("front_failed")
             if self._reason is None:
                 self._reason = "the front failed"
                 self._owner.front_left(self._number)

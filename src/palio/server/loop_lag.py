@@ -108,7 +108,7 @@ class LoopLagMonitor:
         }
         if self._kind:
             details |= {"longest_message": self._kind, "its_s": round(self.longest_s, 3)}
-        logger.warning("loop held", extra={"details": details})
+        logger.warning("loop_blocked", extra={"details": details})
 
     def _fire(self) -> None:
         computed, longest_s = time.thread_time(), self.longest_s

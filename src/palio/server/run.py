@@ -158,7 +158,7 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
     async with running(configuration) as found:
         announce(found)
         await asked.wait()
-        logger.info("stopping", extra={"details": {"connections": found.server.connections}})
+        logger.info("broker_stopping", extra={"details": {"connections": found.server.connections}})
 
 
 # --- parts ---
@@ -379,7 +379,8 @@ class Engines:
 def load_kernels() -> None:
     """Load the compiled code of matching and of routing; until then both are plain Python."""
     if not registry.are_on_disk():
-        logger.info("compiling the engine's kernels takes a minute; plain Python until then")
+        details = {"effect": "matching in plain Python until then, about a minute"}
+        logger.info("kernels_compiling", extra={"details": details})
     warming.warm()
 
 

@@ -92,7 +92,7 @@ class Server:
             try:
                 self._loop.call_soon_threadsafe(call, *arguments)
             except RuntimeError:
-                logger.debug("the journal answered after the loop had ended")
+                logger.debug("journal_answer_late")
 
         self.journal.start(
             lambda tickets: on_loop(self._completions.add, [(each, None) for each in tickets]),
@@ -167,7 +167,7 @@ class Server:
                     self._empty.clear()
                     await self._empty.wait()
         except TimeoutError:
-            logger.warning("connections cut", extra={"details": {"count": len(self._open)}})
+            logger.warning("connections_cut", extra={"details": {"count": len(self._open)}})
         await self.stop()
 
     async def _step_aside(self) -> None:
@@ -180,7 +180,7 @@ class Server:
                     self.scheduler.taken.clear()
                     await self.scheduler.taken.wait()
         except TimeoutError:
-            logger.warning("ways lead over this broker still, or clients are going")
+            logger.warning("handoff_timeout")
 
     async def stop(self) -> None:
         """Cut every connection and close the journal, which loses nothing that it answered for."""
@@ -282,7 +282,7 @@ class Server:
         if connection.is_broker:
             self._dialers.try_now()
         if not self._closing and self.host.lost(connection.number):
-            logger.debug("connection lost", extra={"details": {"reason": reason}})
+            logger.debug("connection_lost", extra={"details": {"reason": reason}})
 
     # --- `ClockPort` ---
 

@@ -268,7 +268,8 @@ class _Loaded(Generic[_Value]):
             self.value = self._load()
         except (PalioError, OSError) as error:  # half a key was written: it is read next time
             if str(error) != self._problem:
-                logger.error("%s. What was read before stays in force", error)
+                details = {"reason": str(error), "effect": "the last good version stays in force"}
+                logger.error("credentials_reload_failed", extra={"details": details})
             self._problem = str(error)
             return False
         self._stamps, self._problem = stamps, ""

@@ -296,7 +296,7 @@ async def test_what_fails_in_the_broker_is_logged_by_it(
         assert b" 500 " in await (await Caller.to(client, HANDSHAKE)).answered()
     failed = [each for each in caplog.records if each.exc_info]
     assert [(each.name, each.getMessage()) for each in failed] == [
-        ("palio.server", "a request failed")
+        ("palio.server", "request_failed")
     ] * 2
 
 

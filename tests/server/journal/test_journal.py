@@ -443,7 +443,8 @@ def test_a_journal_that_others_may_read_is_closed_to_them(
     with journal(tmp_path):
         assert modes_below(tmp_path)[1] == {0o600}
     (told,) = caplog.records
-    assert told.getMessage().endswith(f"other users of this machine: chmod 700 {tmp_path}")
+    assert told.getMessage() == "data_dir_exposed"
+    assert told.__dict__["details"]["directory"] == str(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def test_a_log_that_was_cut_short_is_told_as_a_range(
         assert held == list(range(1, last + 1))
         assert last < ENTRIES
         (told,) = errors(caplog)
-        assert told["event"] == "the journal has lost entries"
+        assert told["event"] == "journal_truncated"
         assert told["entries"] == f"{last + 1} to {ENTRIES}"
         assert told["events"] == f"'alice' {100 * (last + 1)} to {100 * ENTRIES + 2}"
         assert found.counters.missing == ENTRIES - last
@@ -237,7 +237,7 @@ def test_what_a_copy_has_not_forgotten_is_only_told_in_the_log(
     write(data, append(2, SUBSCRIPTION))
     shutil.copy(tmp_path / "copy", data / FILE)
     with opened(data) as found:
-        assert [each["event"] for each in errors(caplog)] == ["the journal has lost transactions"]
+        assert [each["event"] for each in errors(caplog)] == ["journal_transactions_lost"]
         assert entries(found) == [1]
         assert losses(found) == {}
         assert log_of(found) > 1

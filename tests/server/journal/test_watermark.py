@@ -95,7 +95,7 @@ def test_a_mark_that_cannot_be_read_is_told(
     mark.close()
     (told,) = caplog.records
     assert told.levelno == logging.ERROR
-    assert "not known" in told.getMessage()
+    assert told.getMessage() == "watermark_unreadable"
 
 
 def test_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_full_disk_is_told_once_and_the_mark_goes_on(
     mark.note(note(3))
     mark.close()
     (told,) = caplog.records
-    assert "cannot be written" in told.getMessage()
+    assert told.getMessage() == "watermark_write_failed"
     mark = Watermark(path)
     assert mark.newest == note(3)
     mark.close()

@@ -200,4 +200,4 @@ def test_where_the_file_is_gone_everything_is_refused_and_told_once(
     assert set(failed) == set(range(2, 12))
     assert all("was removed or moved away" in each for each in failed.values())
     assert counters.failures == 10
-    assert [each.getMessage() for each in caplog.records] == ["the journal cannot be written"]
+    assert [each.getMessage() for each in caplog.records] == ["journal_write_failed"]

@@ -155,7 +155,7 @@ def _logged(app: ASGIApp) -> ASGIApp:
         except WebSocketDisconnect:
             pass
         except Exception:
-            logger.exception("a request failed")
+            logger.exception("request_failed")
 
     return call
 

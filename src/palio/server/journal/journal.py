@@ -209,8 +209,13 @@ def lock(directory: Path) -> IO[str]:
         files.make_directory(directory)
         if files.is_open_to_others(directory):
             logger.warning(
-                "broker.data_dir may be entered by other users of this machine: chmod 700 %s",
-                directory,
+                "data_dir_exposed",
+                extra={
+                    "details": {
+                        "directory": str(directory),
+                        "remedy": "other users may enter it; chmod 700",
+                    }
+                },
             )
         lock = os.fdopen(files.open_own(directory / "journal.lock"), "r+")
     except OSError as error:
@@ -363,11 +368,11 @@ def _log_loss(
         details["subscriptions"] = _some(lost)
     if known.last_offset <= last_offset:
         # What was taken, acknowledged or learnt is forgotten: it is sent, or asked for, again.
-        losses.error("the journal has lost transactions", extra={"details": details})
+        losses.error("journal_transactions_lost", extra={"details": details})
         return
     details["entries"] = f"{last_offset + 1} to {known.last_offset}"
     details["events"] = _some([str(each) for each in mark.spans_after(last_offset)]) or "not known"
-    losses.error("the journal has lost entries", extra={"details": details})
+    losses.error("journal_truncated", extra={"details": details})
 
 
 def _some(what: list[str]) -> str:

@@ -112,8 +112,13 @@ class Watermark:
         sound = [(line, note) for line in lines if (note := _decoded(line)) is not None]
         if lines and not sound:
             logger.error(
-                "the mark cannot be read: whether the journal lost something is not known",
-                extra={"details": {"file": str(self.path)}},
+                "watermark_unreadable",
+                extra={
+                    "details": {
+                        "file": str(self.path),
+                        "effect": "entries that the journal has lost are not detected",
+                    }
+                },
             )
         return sound
 
@@ -208,7 +213,7 @@ class Watermark:
         if not self._failing:
             self._failing = True
             logger.warning(
-                "the mark cannot be written: a loss in the journal might not be noticed",
+                "watermark_write_failed",
                 extra={"details": {"file": str(self.path), "reason": str(error)}},
             )
 

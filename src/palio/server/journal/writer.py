@@ -175,7 +175,7 @@ class Writer:
 
     def _begin_refusing(self, problem: str) -> None:
         if self._probe_at is None:  # else it has been logged
-            logger.error("the journal cannot be written", extra={"details": {"reason": problem}})
+            logger.error("journal_write_failed", extra={"details": {"reason": problem}})
             self._probe_at = time.monotonic() + PROBE_S
         self._problem = problem
         self._term += 1
@@ -188,7 +188,7 @@ class Writer:
     def _probe(self) -> None:
         """Try whether the disk takes something that grows."""
         if self._identity.problem() is None and self._attempt((), SMALL_BYTES) is None:
-            logger.info("the journal can be written again")
+            logger.info("journal_write_resumed")
             self._probe_at = None
             self._writable()
         else:
@@ -221,9 +221,7 @@ class Writer:
         try:
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         except sqlite3.Error as error:
-            logger.debug(
-                "the log stays as long as it is", extra={"details": {"reason": str(error)}}
-            )
+            logger.debug("wal_truncation_failed", extra={"details": {"reason": str(error)}})
 
     def _attempt(self, group: Sequence[Append], probe_bytes: int = 0) -> str | None:
         """Write some appends, or something that goes at once, as one transaction; why it failed, or
@@ -271,9 +269,7 @@ class Writer:
             if self._room is not None:
                 self._room.reserve()
         except sqlite3.Error as error:
-            logger.warning(
-                "the journal stays as large as it is", extra={"details": {"reason": str(error)}}
-            )
+            logger.warning("journal_compaction_failed", extra={"details": {"reason": str(error)}})
 
 
 def _size(operation: Operation) -> int:

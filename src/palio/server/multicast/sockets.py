@@ -395,7 +395,7 @@ def open_groups(
         "address": interface.address,
         "buffer_bytes": opened.buffer_bytes,
     }
-    logger.info("multicast is open", extra={"details": details})
+    logger.info("multicast_opened", extra={"details": details})
     return opened
 
 

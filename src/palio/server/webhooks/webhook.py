@@ -54,7 +54,7 @@ async def ask_leave(sinks: Sinks, owner: str, sink: str, origin: str) -> None:
             return
         reason = f"status {answer.status}, WebHook-Allowed-Origin: {allowed:.80}"
     details = {"sink": f"{sink:.200}", "owner": owner, "reason": reason}
-    logger.warning("a sink was refused", extra={"details": details})
+    logger.warning("sink_refused", extra={"details": details})
     raise NotTaken(
         f"the sink {sink!r:.80} was refused or did not agree: webhooks.allow of the broker has to "
         f"allow its address, and it has to answer OPTIONS by 2xx with WebHook-Allowed-Origin: "
@@ -118,7 +118,7 @@ class Webhook:
                 details["deadletter"] = f"status {answer.status}"
             except SinkFailed as error:
                 details["deadletter"] = str(error)
-        logger.warning("a sink did not take events", extra={"details": details})
+        logger.warning("sink_delivery_failed", extra={"details": details})
 
     async def _post(self, address: str, items: Sequence[Item], attempt: int) -> SinkAnswer:
         request = self.subscription.request
@@ -181,9 +181,9 @@ class Callers:
                 finally:
                     self._feeds.left(id, feed)
             except PalioError as error:
-                logger.warning("a webhook waits: %s", error)
+                logger.warning("webhook_waiting", extra={"details": {"reason": str(error)}})
             except Exception:
-                logger.exception("a webhook failed; its events are sent again")
+                logger.exception("webhook_failed")
             await asyncio.sleep(AGAIN_S)
 
     async def _post(self, subscription: HttpSubscription, feed: CursorFeed) -> None:
@@ -191,7 +191,7 @@ class Callers:
         try:
             await Webhook(self._sinks, subscription).run(feed)
         except Gone as error:
-            logger.warning("%s; it is removed", error)
+            logger.warning("webhook_removed", extra={"details": {"reason": str(error)}})
             await self._remove(subscription)
 
 
