@@ -13,7 +13,15 @@ import pytest
 
 from palio.errors import InvalidInput
 from palio_studies.averages import mean_of
-from palio_studies.drawing import MOST_LINES, Looks, draw, drawn_numbers, series_of
+from palio_studies.drawing import (
+    COLOURS,
+    MOST_BARS,
+    MOST_LINES,
+    Looks,
+    draw,
+    drawn_numbers,
+    series_of,
+)
 from palio_studies.results import Results
 from palio_studies.study import Axis, Figure, Row
 from tests.studies.toy import study
@@ -118,3 +126,27 @@ def test_a_map_has_strokes_of_the_first_seed(tmp_path: Path) -> None:
     paths = draw(links, Results({"links": rows}), tmp_path, "map")
     assert [path.suffix for path in paths] == [".svg", ".png", ".csv"]
     assert paths[2].read_text() == "kind,x,y,u,v\nfar,1.0,1.0,5.0,0.0\nnear,0.0,0.0,1.0,1.0\n"
+
+
+def test_lines_of_one_picture_have_colours_of_their_own() -> None:
+    rows: list[Row] = [
+        {"size": 1, "seed": 1, "gait": gait, "way": 1.0} for gait in "abcdefghijklmnop"
+    ]
+    results = Results({"walk": rows})
+    whole = msgspec.structs.replace(WAY, names={})
+    some = Results({"walk": [row for row in rows if row["gait"] in ("a", "i")]})
+    looks = Looks([whole], results).of(whole, series_of(whole, some))
+    assert len({place % len(COLOURS) for place in looks.values()}) == 2
+
+
+@pytest.mark.parametrize(("places", "is_band"), [(MOST_BARS, False), (MOST_BARS + 1, True)])
+def test_more_bars_than_can_be_told_apart_are_a_band(
+    places: int, is_band: bool, tmp_path: Path
+) -> None:
+    rows: list[Row] = [
+        {"size": size, "seed": seed, "gait": "slow", "way": float(size + seed)}
+        for size in range(1, places + 1)
+        for seed in (1, 2, 3)
+    ]
+    svg, *_ = draw(WAY, Results({"walk": rows}), tmp_path, "bars")
+    assert ("FillBetween" in svg.read_text()) is is_band
