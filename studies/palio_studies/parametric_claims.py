@@ -137,7 +137,7 @@ def _siena_ends(results: Results) -> Evidence:
     place: Mapping[str, Value] = {"engine": "siena", "joined": False}
     ways = results.values("scaling", "way", **place)
     lines = {way: _throughput(results, "scaling", way=way, **place) for way in ways}
-    rates = sorted({float(rate) for line in lines.values() for rate in line})
+    rates = sorted(set.intersection(*(set(line) for line in lines.values()))) if lines else []
     needed(len(rates) >= 2, "two rates are needed")
     low, high = rates[0], rates[-1]
     left = {way: line[high] / line[low] for way, line in lines.items()}

@@ -25,9 +25,6 @@ FEW_SEEDS: Final = 5
 """With fewer nothing is said about how much runs differ."""
 
 FEW_PARTIES: Final = 10
-FULL: Final = 1.0
-"""The share of what a link can carry from which on notifications wait longer and longer."""
-
 HS: Final = {"architecture": "hs"}
 AS: Final = {"architecture": "as"}
 BY_RUNS: Final = "{1:.3f} ({0})"
