@@ -101,7 +101,6 @@ MUTATIONS: Final = (
     Mutation("what is unknown is accepted", Publications, "renew", _unanswered_is_accepted),
     Mutation("memory is called durable", Publications, "accepted", _any_level_will_do),
     Mutation("what was dealt with is fresh", Receipts, "came", all_fresh),
-    Mutation("what waits comes again as new", Receipts, "renew", nothing),
     Mutation("what both brokers say is heard twice", Crossing, "first_time", _all_new),
     Mutation("the old broker is not left", ClientCore, "moved", nothing),
 )

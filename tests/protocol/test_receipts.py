@@ -79,6 +79,21 @@ def test_what_comes_again_otherwise_divided_is_dealt_with_once() -> None:
     assert receipts.came("p", numbers(1, 2, 3, 4, 5)).tolist() == [False] * 4 + [True]
 
 
+def test_a_second_copy_in_the_same_session_is_known_while_the_first_waits() -> None:
+    """Its publisher moved, and a second broker stored it, too."""
+    said: list[int] = []
+    receipts = Receipts(said.append)
+    waiting = receipts.expect(1, "p", numbers(1, 2), 2)
+    assert receipts.came("p", numbers(2, 3)).tolist() == [False, True]
+    new = receipts.expect(2, "p", numbers(3), 1)
+    assert receipts.came("p", numbers(3)).tolist() == [False]
+    receipts.expect(3, "p", numbers(), 0)
+    receipts.make(new).give()
+    assert said == []
+    receipts.make(waiting, 2).give()
+    assert said == [3]
+
+
 def test_a_second_loss_finds_what_has_waited_since_before_the_first() -> None:
     said: list[int] = []
     receipts = Receipts(said.append)

@@ -1,12 +1,14 @@
-"""Receipts that a durable subscription owes its broker: entries, each until it is dealt with.
+"""Receipts that a durable subscription owes its broker, and which events it already has.
 
-A broker numbers what it delivers of its queue. An acknowledgement covers all entries up to one,
-so it is said when every event of the oldest entry, and of those after it, has been dealt with.
+A broker numbers the entries that it delivers. An acknowledgement covers all entries up to one, so
+it is sent once every event of the oldest entry, and of those after it, was handled.
 
-When a session is lost, the broker delivers again what it has no acknowledgement of, and after a
-move another broker does so under numbers of its own, perhaps less of it, as the filter is another.
-What still waits here, or is being dealt with, is known by its publisher's numbers: it keeps its
-place in the queue, and the entry that it comes in again is dealt with after it.
+An event can come again: in a new session, where the broker redelivers unacknowledged entries; from
+another broker after a move, under other entry numbers and perhaps by another filter; and in the
+very session, where its publisher moved and retransmitted it to a second broker. So an event counts
+as known by its publisher's number from the moment that it came, and not only once it was handled
+(`came`). Its first copy keeps its place in the queue; the entry of the second one is acknowledged
+after it.
 """
 
 from __future__ import annotations
@@ -78,7 +80,7 @@ class Receipts:
         self._awaited: dict[tuple[str, int], Entry] = {}
         """By publisher and number, events that may come again before they were dealt with."""
         self._taken: list[Receipt] = []
-        self._dealt_with = DedupWindow()
+        self._came = DedupWindow()
 
     @property
     def open(self) -> int:
@@ -86,23 +88,21 @@ class Receipts:
         return len(self._entries)
 
     def came(self, publisher: str, seqs: Numbers) -> npt.NDArray[np.bool_]:
-        """Which events of an entry are new: they do not wait here, and were not dealt with, under
-        whatever number. `expect` is to be called next.
-        """
-        fresh = self._dealt_with.fresh(publisher, seqs)
-        if not self._awaited:
-            return fresh
-        waiting = [self._awaited.get((publisher, seq)) for seq in seqs.tolist()]
-        for entry in waiting:
-            if entry is not None and not entry.is_here:  # it goes before the one that comes again
-                entry.number, entry.is_here = 0, True
-                self._entries.append(entry)
-        return fresh & np.array([entry is None for entry in waiting], np.bool_)
+        """Which events of an entry came for the first time. `expect` is to be called next."""
+        if self._awaited:
+            for seq in seqs.tolist():
+                entry = self._awaited.get((publisher, seq))
+                if entry is not None and not entry.is_here:  # it goes before its redelivery
+                    entry.number, entry.is_here = 0, True
+                    self._entries.append(entry)
+        return self._came.fresh(publisher, seqs)
 
     def expect(self, number: int, publisher: str, seqs: Numbers, count: int) -> Entry:
         """An entry came, of which so many events, those of `seqs` at most, go into the queue."""
         entry = Entry(number, publisher, seqs, count)
         self._entries.append(entry)
+        if len(seqs):
+            self._came.add(publisher, seqs)
         if not count:
             self._closed(entry)
         return entry
@@ -131,8 +131,6 @@ class Receipts:
 
     def _closed(self, entry: Entry) -> None:
         """All of an entry has been dealt with."""
-        if len(entry.seqs):
-            self._dealt_with.add(entry.publisher, entry.seqs)
         if self._awaited:
             for each in entry.identities():
                 self._awaited.pop(each, None)
