@@ -331,3 +331,8 @@ def test_commands_of_the_studies_are_listed_and_say_how_to_install_them(
     assert f"\n  {arguments[0]} " in palio("--help").out
     line = "this needs the package palio-studies, which is not installed; pip install palio-studies"
     assert palio(*arguments) == (2, "", f"palio: {line}\n")
+
+
+def test_json_may_stand_before_the_command(palio: Palio) -> None:
+    after = palio("config", "check", "--json").document
+    assert palio("--json", "config", "check").document == after

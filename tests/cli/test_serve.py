@@ -120,6 +120,18 @@ def test_a_broker_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal
     assert (tmp_path / "journal.sqlite").is_file()
 
 
+def test_a_hangup_is_ignored_with_a_word() -> None:
+    with serve(PALIO__LOG__FORMAT="json") as process:
+        first_line(process)
+        assert process.stderr is not None
+        process.send_signal(signal.SIGHUP)
+        while json.loads(process.stderr.readline())["event"] != "reload_ignored":
+            pass
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
+        assert process.returncode == 0
+
+
 def test_people_are_told_where_it_listens_and_logs_may_be_json() -> None:
     with serve(PALIO__LOG__FORMAT="json") as process:
         assert re.fullmatch(r"palio listens on palio://127\.0\.0\.1:\d+\n", first_line(process))

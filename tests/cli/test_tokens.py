@@ -61,6 +61,19 @@ def test_a_token_is_made_read_and_revoked(key: Path, capsys: pytest.CaptureFixtu
     assert revoked.read_text() == f"{made['id']}\nanother\n"
 
 
+def test_the_file_of_a_token_is_revoked_by_its_id(
+    key: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = document(capsys, "token", "create", "alice", "--key", str(key))
+    revoked = key.with_name("revoked")
+    token = kept(key.with_name("alice"), made["token"])
+    assert run(capsys, "token", "revoke", token, "--file", str(revoked))[0] == 0
+    assert revoked.read_text() == f"{made['id']}\n"
+    other = kept(key.with_name("other"), "another")
+    status, _, err = run(capsys, "token", "revoke", other, "--file", str(revoked))
+    assert (status, "holds no token; name a file" in err) == (2, True)
+
+
 def test_a_token_may_act_under_other_names(key: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = ("--identity", "ann", "--identity", "bob")
     made = document(capsys, "token", "create", "planner", "--key", str(key), *names)

@@ -17,7 +17,7 @@ from palio.cli import pub
 from palio.cli.main import INTERRUPTED
 from palio.cli.reporting import print_status
 from palio.cli.top import Sample, Screen, _sample, figures
-from palio.cli.topology import _hop, _tree
+from palio.cli.topology import _conclusion, _hop, _tree
 from palio.errors import Unreachable
 from palio.server.keyfiles import create_key, load_private_key
 from palio.server.tokens import Claims, sign
@@ -446,3 +446,17 @@ def test_ctrl_c_ends_it_cleanly(urls: list[str]) -> None:
         watcher.send_signal(signal.SIGINT)
         _, err = watcher.communicate(timeout=PATIENCE_S)
     assert (watcher.returncode, err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("answers", "last"),
+    [
+        ({}, "nobody listens"),
+        ({"withheld": True}, "unknown: b2 withheld its answer"),
+        ({"unreachable": True}, "unknown: b2 is not reachable"),
+    ],
+)
+def test_a_trace_without_a_receiver_says_what_is_unknown(
+    answers: dict[str, bool], last: str
+) -> None:
+    assert _conclusion([{"broker": "b1"}, {"broker": "b2", **answers}]) == last

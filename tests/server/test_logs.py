@@ -98,4 +98,5 @@ def test_every_event_is_a_name_that_an_alert_can_ask_for(path: Path) -> None:
             ) if level in (*LEVELS, "log"):
                 event = arguments[level == "log"]
                 assert isinstance(event, ast.Constant)
+                assert isinstance(event.value, str)
                 assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", event.value), event.value

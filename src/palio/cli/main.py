@@ -134,7 +134,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 def _status(arguments: Sequence[str]) -> int:
     as_json = "--json" in takewhile(lambda each: each != "--", arguments)
     try:
-        status = app(arguments, prog_name="palio", standalone_mode=False)
+        status = app(_json_last(arguments), prog_name="palio", standalone_mode=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # Whoever read the output has gone; the rest goes nowhere, without a second error.
@@ -161,6 +161,21 @@ def _status(arguments: Sequence[str]) -> int:
             error.show()
         return 2
     return int(status or 0)
+
+
+def _json_last(arguments: Sequence[str]) -> Sequence[str]:
+    """Move `--json` from before the command to behind it, where each command has it.
+
+    >>> _json_last(["--json", "config", "check"]), _json_last(["--json", "pub", "--", "-"])
+    (['config', 'check', '--json'], ['pub', '--json', '--', '-'])
+    """
+    leading = list(takewhile(lambda argument: argument.startswith("-"), arguments))
+    if "--json" not in leading or "--" in leading or len(leading) == len(arguments):
+        return arguments
+    others = [option for option in leading if option != "--json"]
+    command = [*takewhile(lambda argument: argument != "--", arguments[len(leading) :])]
+    rest = arguments[len(leading) + len(command) :]
+    return [*others, *command, "--json", *rest]
 
 
 def _of_system(error: OSError) -> PalioError:

@@ -162,7 +162,7 @@ def token_inspect(
 @token_commands.command("revoke")
 def token_revoke(
     token: Annotated[
-        str, typer.Argument(metavar="NUMBER", help="The token's; - to read the token itself.")
+        str, typer.Argument(metavar="ID|FILE|-", help="A token's id, or a file with the token.")
     ],
     file: Annotated[Path, typer.Option(metavar="FILE", help="The brokers' file of revocations.")],
     as_json: AsJson = False,
@@ -171,8 +171,10 @@ def token_revoke(
     from palio.server import tokens
 
     number = token
-    if token == "-" or inputs.looks_like_token(token):
+    if token == "-" or inputs.looks_like_token(token) or inputs.names_a_file(token):
         number = inputs.token_of(token)
+    if number is not token and not inputs.looks_like_token(number):
+        raise InvalidInput(f"{token!r:.200} holds no token; name a file with one, or give its id")
     if inputs.looks_like_token(number):
         number = tokens.inspect(number)[1].jti
     tokens.revoke(file, number)

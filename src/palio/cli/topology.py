@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -141,7 +141,7 @@ def trace(
 ) -> int:
     """Show where an event would go, hop by hop, without sending it.
 
-    Ends with 0 if somebody would hear it, 1 if nobody listens.
+    Ends with 0 if there is a receiver, 1 if there is none or a broker did not answer.
     """
     listed = list(inputs.events(event))
     if len(listed) != 1:
@@ -161,8 +161,21 @@ def trace(
         if limited:
             show(limited["limited"])
         elif not is_received:
-            show("nobody listens")
+            show(_conclusion(hops))
     return 0 if is_received else 1
+
+
+def _conclusion(hops: Sequence[Mapping[str, Any]]) -> str:
+    """The last line of a trace that met no receiver.
+
+    >>> _conclusion([{"broker": "b1"}, {"broker": "b2", "withheld": True}])
+    'unknown: b2 withheld its answer'
+    """
+    withheld = [hop["broker"] for hop in hops if hop.get("withheld")]
+    unreachable = [hop["broker"] for hop in hops if hop.get("unreachable")]
+    reasons = [f"{name} withheld its answer" for name in withheld]
+    reasons += [f"{name} is not reachable" for name in unreachable]
+    return f"unknown: {'; '.join(reasons)}" if reasons else "nobody listens"
 
 
 def _hop(hop: Mapping[str, Any], *, is_addressed: bool = False) -> Iterator[str]:

@@ -155,10 +155,17 @@ async def run(configuration: Configuration, announce: Callable[[Running], None])
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
     async with running(configuration) as found:
         announce(found)
         await asked.wait()
         logger.info("broker_stopping", extra={"details": {"connections": found.server.connections}})
+
+
+def _ignore_reload() -> None:
+    """Log that SIGHUP changes nothing; without a handler it would kill the broker."""
+    remedy = "restart to read settings and certificates; auth.keys and auth.revoked are read anyway"
+    logger.warning("reload_ignored", extra={"details": {"remedy": remedy}})
 
 
 # --- parts ---
