@@ -27,7 +27,7 @@ def test_a_broker_is_added_listed_and_removed(run: Palio, tmp_path: Path) -> Non
         assert run("peer", "list", "--at", one).out == ""
         refused = run("peer", "add", two, "--at", one)
         assert refused.status == 2
-        assert "'b1' was removed from the neighbours of 'b2'" in refused.err
+        assert "'b1' was removed from the peers of 'b2'" in refused.err
         again = run("peer", "add", one, "--at", two)
         assert again.out.endswith(
             "has no data directory: after a restart the link is to be added again.\n"

@@ -179,7 +179,7 @@ def test_a_durable_subscription_has_no_home_that_may_not_hear_all_of_it(ring: Ke
         b.receive("m", said(far, Fact("far", version, f"bob/{version}", (), filter)), AT)
         assert (b.fact("far", f"bob/{version}") is not None) is kept
         if not kept:
-            assert "may not hear all" in b.rejected_facts[0][2]
+            assert "may not receive all" in b.rejected_facts[0][2]
 
 
 def test_who_may_not_hear_all_takes_nothing_away_that_cannot_be_read(ring: Keyring) -> None:

@@ -69,7 +69,7 @@ def test_a_broken_one_is_refused(column: str, value: object) -> None:
     place = batch.schema.get_field_index(column)
     column_of_one = pa.array([value], batch.schema.types[place])
     broken = Parcel("b1 1", batch.set_column(place, batch.schema.field(place), column_of_one))
-    with pytest.raises(ValueError, match="a notice"):
+    with pytest.raises(ValueError, match="a loss marker"):
         LossMarker.of(broken)
     alone = subscribed()
     alone.carry(broken, 5)

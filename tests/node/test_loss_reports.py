@@ -260,7 +260,7 @@ def test_who_wants_nothing_is_told_nothing() -> None:
     gaps = incarnation.listeners[0].gaps
     assert gaps
     assert {each.publisher for each in gaps} == {"*"}
-    assert all(re.match(r"b\d says: ", each.reason) for each in gaps)
+    assert all(re.match(r"b\d: ", each.reason) for each in gaps)
     assert incarnation.publishers[0].gaps == []
 
 
@@ -314,7 +314,7 @@ def test_what_a_broker_writes_into_a_lapse_does_nothing_to_terminals() -> None:
     host.tick(host.alarm_at)
     world.run(3.0)
     (gap,) = victim.gaps
-    assert gap.reason.startswith("b1 says: '\\x1b[2Jxxx")
+    assert gap.reason.startswith("b1: '\\x1b[2Jxxx")
     assert len(gap.reason) < 300
 
 
@@ -344,7 +344,7 @@ def test_what_is_noted_is_told_to_others_and_then_here_after_some_looks() -> Non
     assert looks(loss_reports, 1) == (0, 0)
     loss_reports.note("it broke")
     assert looks(loss_reports) == (QUIET - 1, 2 * QUIET - 1)
-    loss_reports.note_here("b2 says: it broke")
+    loss_reports.note_here("b2: it broke")
     assert looks(loss_reports) == (0, QUIET)
     loss_reports.note("it broke")
     assert looks(loss_reports, may_report=False) == (0, 0)
@@ -355,11 +355,11 @@ def test_a_gap_has_the_reasons_of_those_who_saw_the_break() -> None:
     loss_reports = LossReports("b1", lambda _then: None, _nothing, lambda: (Affected.NONE, []))
     loss_reports.note("the session with 'b2' ended")
     for broker in ("b3", "b3", "b4", "b5", "b6"):
-        loss_reports.note_here(f"{broker} says: it broke")
+        loss_reports.note_here(f"{broker}: it broke")
     taken = [loss_reports.take() for _ in range(2 * QUIET)]
     assert [reasons for _, reasons in taken if reasons] == [
-        "b3 says: it broke; b4 says: it broke; b5 says: it broke",
-        "b1 says: the session with 'b2' ended",
+        "b3: it broke; b4: it broke; b5: it broke",
+        "b1: the session with 'b2' ended",
     ]
 
 
@@ -543,5 +543,5 @@ def test_what_a_broker_took_before_it_met_its_network_is_told(has_its_disk: bool
     ear.gaps.clear()
     world.heal("b1", "b2")
     world.run(TOLD_S + 2.0)
-    assert ear.gaps == [replace(PERHAPS, reason="b2 says: no way led to b1")]
+    assert ear.gaps == [replace(PERHAPS, reason="b2: no path led to b1")]
     assert ear.heard == []

@@ -149,16 +149,16 @@ def test_lapses_while_a_client_is_away_or_reads_nothing_are_one() -> None:
     one, out = session(Budget(100 * SIZE)), list[Effect]()
     one.offer(out, some(), MANY)
     for _ in range(100):
-        one.lapse(out, "b2 says: it broke")
+        one.lapse(out, "b2: it broke")
     one.seen(one.stream.sent)
     one.link = None
     for _ in range(100):
-        one.lapse(out, "b2 says: it broke")
+        one.lapse(out, "b2: it broke")
     assert told(out) == []
     one.link = 2
     one.send_waiting(out)
     one.send_waiting(out)
-    assert told(out) == [Gap("*", 0, 0, 0, reason="b2 says: it broke")]
+    assert told(out) == [Gap("*", 0, 0, 0, reason="b2: it broke")]
 
 
 def test_a_neighbour_lapses_once_for_what_was_dropped() -> None:

@@ -291,15 +291,15 @@ class ClusterState(LocalFacts):
             equal = (name for name, state in self._peers.items() if state.is_synced)
             self._announce(LINKS, tuple(sorted(equal)))
 
-    def _synchronize(self, neighbour: str, known: Digest, at: Moment) -> None:
+    def _synchronize(self, neighbour: str, digest: Digest, at: Moment) -> None:
         """Send a peer the facts that its digest lacks; new facts follow as they come."""
-        state, versions = self._peers[neighbour], known.versions
+        state, versions = self._peers[neighbour], digest.versions
         if state.is_synced and at.now - state.digest_at < MIN_DIGEST_INTERVAL_S:
-            raise IllegalMessage(neighbour, "Digest again too soon (MIN_DIGEST_INTERVAL_S)")
+            raise IllegalMessage(neighbour, "Digest repeated too soon (MIN_DIGEST_INTERVAL_S)")
         if len(versions) > MAX_BROKERS:
             raise IllegalMessage(neighbour, f"Digest of more than {MAX_BROKERS} (MAX_BROKERS)")
         is_new, state.is_synced, state.digest_at = not state.is_synced, True, at.now
-        self._note_incarnation(neighbour, known.incarnation)
+        self._note_incarnation(neighbour, digest.incarnation)
         if self._missing is None:
             theirs = {each: version for each, version in versions.items() if each != self.name}
             self._missing = {each: v for each, v in theirs.items() if v > self._version(each)}

@@ -393,7 +393,7 @@ class Core:
         self.has_follow_up = True
         if self.router.routing_version != self._routing_version:
             self._routing_version = self.router.routing_version
-            self.loss_reports.paths_changed("events take other ways")
+            self.loss_reports.paths_changed("events take other paths")
         for peer, control in sends:
             if peer.is_client:
                 if isinstance(control, Settled):
@@ -475,7 +475,7 @@ class Core:
                 if fact.subject == LOSS_REPORT and fact.origin != self.name:
                     why = fact.filter[:SHOWN_CHARS]
                     shown = why if why.isprintable() else ascii(why)
-                    self.loss_reports.note_here(f"{fact.origin} says: {shown}")
+                    self.loss_reports.note_here(f"{fact.origin}: {shown}")
             self._apply_facts(news)
             self.on_facts(news)
             mine = [fact.version for fact in news if fact.origin == self.name]

@@ -64,7 +64,7 @@ class FactWriter:
 
     def write(
         self,
-        news: Sequence[Fact],
+        facts: Sequence[Fact],
         on_success: Callable[[], None],
         on_failure: Callable[[str], None],
     ) -> None:
@@ -76,17 +76,17 @@ class FactWriter:
 
         def refused(reason: str) -> None:
             self._under_way -= 1
-            for fact in news:
+            for fact in facts:
                 if fact.origin != self._cluster_state.name:
                     self._refused.pop((fact.origin, fact.subject), None)
                     self._refused[fact.origin, fact.subject] = fact
             on_failure(reason)
 
         self._under_way += 1
-        self._append((PutFacts(tuple(news)),), written, refused)
+        self._append((PutFacts(tuple(facts)),), written, refused)
 
     def retry(self) -> None:
-        """Write the refused facts that are still the newest, as the disk takes writes again."""
+        """Write the refused facts that are still the newest, once the disk takes writes."""
         refused, self._refused = self._refused, {}
         # By identity: a fact superseded since has its own write, which must stay the last.
         facts = [fact for key, fact in refused.items() if self._cluster_state.fact(*key) is fact]

@@ -152,9 +152,7 @@ class FactStore:
         self._versions[fact.origin] = max(fact.version, self._version(fact.origin))
         is_same = previous is not None and previous.filter == fact.filter
         if fact.subject == LINKS or (fact.subject == LEAVING and not is_same):
-            self.routing_version += (
-                1  # the same links, published anew, may have been down meanwhile
-            )
+            self.routing_version += 1  # the same links may have been down meanwhile
 
     def _note_incarnation(self, broker: str, incarnation: int) -> None:
         """Note the incarnation that a broker announces; its facts may follow later."""

@@ -66,7 +66,7 @@ TOKEN: Final = "/token"
 
 OF_AN_INCARNATION: Final = frozenset({LINKS, LOSS_REPORT, PART})
 """Facts about a broker's present incarnation. They are sent even if the disk refuses them, since
-live events depend on them. They may be forgotten: a broker that starts publishes them anew, or
+live events depend on them. They may be forgotten: a broker that starts publishes new ones, or
 receives its old ones from others and supersedes them."""
 
 
@@ -214,12 +214,14 @@ def _grant_problem(fact: Fact, principal: Principal) -> str:
     """
     is_free = principal.publishes_all and principal.may_receive_all
     if fact.subject == PART and fact.filter and not is_free:
-        return f"{principal.name!r} may not publish and hear all, and so not take part in flows"
+        return f"{principal.name!r} may not publish and receive all, and so not take part in flows"
     changes = fact.subject == PLAN or fact.subject.startswith(REMOVED)
     if changes and (fact.filter or fact.claimed_us) and not principal.may_operate:
-        return f"{principal.name!r} has no grant `operate`, so it retires nobody and states no plan"
+        return (
+            f"{principal.name!r} has no grant `operate`, so it removes no broker and states no plan"
+        )
     if is_subscription(fact.subject) and fact.filter and not _may_receive(principal, fact.filter):
-        return f"{principal.name!r} may not hear all of that durable subscription, as read here"
+        return f"{principal.name!r} may not receive all of that durable subscription, as read here"
     return ""
 
 

@@ -67,13 +67,13 @@ class FailureDetector:
     def schedule(self) -> None:
         """Schedule the next check of peers, in time for a peer that would time out before."""
         core, heartbeat_s = self._core, self._core.settings.peer_heartbeat_s
-        ticks, silent_at = CALM_CHECKS_PER_HEARTBEAT, inf
+        ticks, timeout_at = CALM_CHECKS_PER_HEARTBEAT, inf
         for neighbour in core.neighbours.values():
             if neighbour.link is None:
                 ticks = CHECKS_PER_HEARTBEAT
             elif (state := self._links.get(neighbour.link)) is not None:
-                silent_at = min(silent_at, state.heard + SILENT_BEATS * heartbeat_s)
-        self._neighbours_at = min(core.at.now + heartbeat_s / ticks, silent_at)
+                timeout_at = min(timeout_at, state.heard + SILENT_BEATS * heartbeat_s)
+        self._neighbours_at = min(core.at.now + heartbeat_s / ticks, timeout_at)
 
     def tick(self) -> bool:
         """Check the peers if it is time; return whether it was."""
@@ -116,8 +116,8 @@ class FailureDetector:
                 self._check_link(link, state, late)
             yield 1
         grace_s = core.settings.client_grace_s
-        away = [each for each in core.sessions.values() if each.link is None]
-        for session in away:
+        disconnected = [each for each in core.sessions.values() if each.link is None]
+        for session in disconnected:
             is_there = core.sessions.get(session.id) is session
             if is_there and self._is_over(session, grace_s):
                 steps = 1 + len(session.subscriptions)
@@ -132,8 +132,8 @@ class FailureDetector:
             if core.durability.here.get(subject) is durable and _lease_is_over(
                 durable, core.at.now
             ):
-                waiting = len(core.durability.events.backlog(subject))
-                core.report("warning", "lease_over", subscription=subject, entries_lost=waiting)
+                backlog = len(core.durability.events.backlog(subject))
+                core.report("warning", "lease_over", subscription=subject, entries_lost=backlog)
                 core.end_lease(subject)
                 yield LEASE_STEPS
         core.durability.cluster_state.tick(core.at)
@@ -162,11 +162,13 @@ class FailureDetector:
     def _check_link(self, link: int, state: Link, late: float) -> None:
         core, settings, party = self._core, self._core.settings, state.party
         if party is None:
-            greeting_s = settings.handshake_timeout_s
+            handshake_s = settings.handshake_timeout_s
             if state.dialed:
-                greeting_s = max(greeting_s, ANSWER_S)
-            if core.at.now - state.opened > greeting_s:
-                self._links.close(link, Bye("NotAuthenticated", "it did not say who it is in time"))
+                handshake_s = max(handshake_s, ANSWER_S)
+            if core.at.now - state.opened > handshake_s:
+                self._links.close(
+                    link, Bye("NotAuthenticated", "no handshake within limits.handshake_timeout_s")
+                )
             return
         try:
             core.authority.check(party.principal, core.at)
@@ -185,7 +187,7 @@ class FailureDetector:
             return
         # A busy broker reads its connections late: its own delay is nobody's timeout.
         state.heard = min(core.at.now, state.heard + late)
-        silent_s = core.at.now - state.heard
+        idle_s = core.at.now - state.heard
         if core.at.now >= state.heard + SILENT_BEATS * heartbeat_s:
             core.report("warning", "silent", peer=str(party.peer))
             self._links.lost(link)
@@ -193,8 +195,8 @@ class FailureDetector:
             return
         party.send_ack(core.out)
         if isinstance(party, Neighbour):
-            self._peers.ask(party, is_silent=silent_s > heartbeat_s)
-        elif silent_s > heartbeat_s:
+            self._peers.ask(party, is_silent=idle_s > heartbeat_s)
+        elif idle_s > heartbeat_s:
             core.out.append(Send(link, Ping()))
 
 

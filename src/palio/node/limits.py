@@ -86,13 +86,13 @@ acknowledged only when their events were sent, so that they slow down."""
 
 HELD_BEATS: Final = 2
 """Heartbeats for which they are held. A change takes a few times as long as the longest path, and
-as long as tables take to be sent again."""
+as long as tables take to be resent."""
 
 HELD_AT_ONCE: Final = 1_000
 """Events sent at once after that: about 10 ms, then other inputs have their turn."""
 
 MAX_GAPS: Final = 1_000
-"""Publishers whose lost events a receiver is told one by one; others are counted together."""
+"""Publishers whose lost events a receiver gets one by one; others are counted together."""
 
 CLIENT_GRACE_S: Final = 30.0
 """Seconds that a disconnected client keeps its session, its subscriptions and its queue."""
@@ -133,7 +133,7 @@ with a full allowance."""
 
 RELEASE_S: Final = 0.05
 """Seconds after which the journal deletes entries though nothing else is written: entries
-acknowledged in that time before a crash are sent again."""
+acknowledged in that time before a crash are redelivered."""
 
 RIPE_S: Final = 0.01
 """Seconds after which deletes join any other write: larger batches are less work."""
@@ -219,7 +219,7 @@ TIME_KEPT_S: Final = 10.0
 """How often the time of live publications is stored: that takes a sync."""
 
 REPUBLISHED_PER_TICK: Final = 500
-"""Superseded facts that a broker publishes anew in one tick: signing them takes 20 ms."""
+"""Superseded facts that a broker republishes in one tick: signing them takes 20 ms."""
 
 RETRY_REJECTED_S: Final = 30.0
 """After so long a peer is asked once more for the facts of an origin of which some were rejected:

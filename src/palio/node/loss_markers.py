@@ -77,12 +77,12 @@ class LossMarker(NamedTuple):
             return None
         row = parcel.rows[0] if len(parcel) == 1 else {}
         if parcel.shape != _SHAPE or len(row) != len(_SHAPE.names):
-            raise ValueError("a notice of lost events has one row, and all of its values")
+            raise ValueError("a loss marker has one row, and all of its values")
         first, last, events = row[_FIRST], row[_LAST], row[_EVENTS]
         if not (0 <= first <= last <= MAX_NUMBER and 0 <= events <= last - first + 1):
-            raise ValueError(f"a notice that {events} events were lost of {first} to {last}")
+            raise ValueError(f"a loss marker of {events} events within {first} to {last}")
         if len(row[_PUBLISHER]) > MAX_PUBLISHER_CHARS:
-            raise ValueError("a notice that events were lost of a publisher that nobody is called")
+            raise ValueError("a loss marker whose publisher has too long a name")
         return cls(parcel.publisher, row[SEQ], row[_PUBLISHER], first, last, events)
 
     @property

@@ -61,10 +61,10 @@ class Absences:
     """Brokers that this one could not reach for a time though they were up: events published on
     either side did not reach the other. A broker that restarted meanwhile missed nothing.
 
-    >>> away = Absences(lambda broker: {broker})
-    >>> away.update({"b2", "b3"}), away.update({"b2"}), away.judge()
+    >>> absences = Absences(lambda broker: {broker})
+    >>> absences.update({"b2", "b3"}), absences.update({"b2"}), absences.judge()
     (None, None, (<Affected.NONE: 0>, []))
-    >>> away.update({"b2", "b3"}), away.judge(), away.judge()
+    >>> absences.update({"b2", "b3"}), absences.judge(), absences.judge()
     (None, (<Affected.ALL: 2>, ['b3']), (<Affected.NONE: 0>, []))
     """
 
@@ -81,9 +81,9 @@ class Absences:
         # True if it took events before that, which reached no other broker.
         self._took_alone = False
 
-    def begin(self, known: Iterable[str]) -> None:
+    def begin(self, brokers: Iterable[str]) -> None:
         """Start with the brokers that the disk knows."""
-        self._not_yet_met.update(known)
+        self._not_yet_met.update(brokers)
 
     def forget(self, brokers: Collection[str]) -> None:
         """Forget brokers that restarted: they missed nothing."""
@@ -126,7 +126,7 @@ class LossReports:
     >>> loss_reports.paths_changed("a link is gone")
     >>> answers.pop()(), answers.pop()()
     (None, None)
-    >>> [loss_reports.take() for look in range(4)]
+    >>> [loss_reports.take() for sweep in range(4)]
     [('', ''), ('', ''), ('a link is gone', ''), ('', '')]
     """
 
@@ -199,7 +199,7 @@ class LossReports:
         if is_due_here:
             self._reasons = {}
         if is_due:
-            self.note_here(f"{self._name} says: {self._why}")
+            self.note_here(f"{self._name}: {self._why}")
         return self._why if is_due else "", reasons
 
     def _send(self) -> None:
@@ -215,7 +215,7 @@ class LossReports:
         self._on_settled()
         self._joined = 1
         if self._is_astray:
-            self.note("events took other ways")
+            self.note("events took other paths")
         self._is_astray = False
 
     def _judge_absences(self) -> None:
@@ -223,10 +223,10 @@ class LossReports:
         waited already.
         """
         self._joined = 0
-        missed, back = self._judge()
-        if missed is Affected.ALL:
-            self.note(f"no way led to {', '.join(back)[:SHOWN_CHARS]}")
+        affected, back = self._judge()
+        if affected is Affected.ALL:
+            self.note(f"no path led to {', '.join(back)[:SHOWN_CHARS]}")
             self._noted = QUIET_SWEEPS + 1
-        elif missed is Affected.LOCAL:
-            self.note_here(f"{self._name} says: it had not met {', '.join(back)[:SHOWN_CHARS]} yet")
+        elif affected is Affected.LOCAL:
+            self.note_here(f"{self._name}: it had not yet joined {', '.join(back)[:SHOWN_CHARS]}")
             self._here = QUIET_SWEEPS + 1

@@ -123,13 +123,13 @@ class Membership:
             if self._dialed_at(name):
                 self._on_drained(session, request)
                 return
-            known = ", ".join(sorted(core.neighbours)) or "none"
-            raise InvalidInput(f"{name!r:.80} is no neighbour of {core.name!r}; there are: {known}")
+            names = ", ".join(sorted(core.neighbours)) or "none"
+            raise InvalidInput(f"{name!r:.80} is not a peer of {core.name!r}; its peers: {names}")
         if name in self._link_drain:
-            raise InvalidInput(f"the link to {name!r} is about to end")
+            raise InvalidInput(f"the link to {name!r} is being drained")
         core.report("info", "removing", peer=name, by=session.owner)
         done = partial(self._on_drained, session, request)
-        bye = Bye("removed", f"{core.name!r} was told to part from {name!r}")
+        bye = Bye("removed", f"{name!r} was removed from the peers of {core.name!r}")
         self._link_drain.begin(name, bye, done)
 
     def _on_drained(self, session: Session, request: RemovePeer) -> None:
@@ -184,13 +184,13 @@ class Membership:
     def peers(self) -> list[dict[str, Any]]:
         """Return the peers of this broker and the addresses that it dials, for operators."""
         core = self._core
-        dialled = {
+        dialed = {
             **dict.fromkeys(self._configured, "configured"),
             **dict.fromkeys(self._added, "added"),
             **dict.fromkeys(self._peer_discovery.urls, "found"),
         }
         listed = []
-        for url, kind in dialled.items():
+        for url, kind in dialed.items():
             name = self._names.get(url, "")
             listed.append({"peer": name, "url": url, "kind": kind, "up": self._is_up(name)})
         names = {each["peer"] for each in listed}
@@ -213,7 +213,7 @@ class Membership:
             self._removed.pop(name, None)
         if name in self._removed:
             raise NotPermitted(
-                f"{name!r} was removed from the neighbours of {self._core.name!r}; "
+                f"{name!r} was removed from the peers of {self._core.name!r}; "
                 "palio peer add it there"
             )
         self._peer_discovery.blocked_peers.pop(name, None)
@@ -316,4 +316,4 @@ class Membership:
 
 
 def _draining_error(name: str) -> InvalidInput:
-    return InvalidInput(f"the link to {name!r} is about to end; add it after that")
+    return InvalidInput(f"the link to {name!r} is being drained; add it after that")

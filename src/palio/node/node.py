@@ -218,7 +218,7 @@ class Node:
         """Greet the broker at a connection that was dialed; `peer` is its name, if known."""
         core = self._core
         core.at = at
-        self._peer_discovery.dialled(url)
+        self._peer_discovery.note_connection(url)
         neighbour = core.neighbours.get(peer)
         if neighbour is not None and neighbour.link is not None:
             # The peer has dialed meanwhile. A second link would make it retransmit messages that

@@ -37,12 +37,12 @@ def text_of(joined: int, used: int) -> str:
 class Participants(dict[str, Participant]):
     """The participating brokers, by name.
 
-    >>> known = Participants()
-    >>> known.learn([Fact("b2", 1, PART, filter="7 0", claimed_us=5)])
+    >>> participants = Participants()
+    >>> participants.learn([Fact("b2", 1, PART, filter="7 0", claimed_us=5)])
     ['b2']
-    >>> known.learn([Fact("b2", 2, PART, filter="8 7", claimed_us=5)]), known["b2"]
+    >>> participants.learn([Fact("b2", 2, PART, filter="8 7", claimed_us=5)]), participants["b2"]
     (['b2'], Participant(incarnation=5, joined=(7, 8), used=7))
-    >>> known.learn([Fact("b2", 3, PART, filter="what?", claimed_us=5)]), known
+    >>> participants.learn([Fact("b2", 3, PART, filter="what?", claimed_us=5)]), participants
     (['b2'], {})
     """
 

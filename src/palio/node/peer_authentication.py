@@ -68,14 +68,14 @@ class PeerAuthentication:
 
     def prove(self, challenge: Challenge) -> Hello:
         """Return the `Hello` once more, with the proof that a challenge asks for; only once."""
-        core, said = self._core, self._hello
-        if said is None or not said.token or self._peer_nonce:
-            raise IllegalMessage(challenge.name, "a Challenge that nothing asked for")
+        core, hello = self._core, self._hello
+        if hello is None or not hello.token or self._peer_nonce:
+            raise IllegalMessage(challenge.name, "unexpected Challenge")
         if not challenge.nonce or challenge.name == core.name:
             raise IllegalMessage(challenge.name, "a Challenge without a nonce, or in our own name")
         self._peer_nonce = challenge.nonce
         text = handshake_text(core.name, core.name, challenge.name, self._nonce, challenge.nonce)
-        return msgspec.structs.replace(said, proof=core.identity.sign(text))
+        return msgspec.structs.replace(hello, proof=core.identity.sign(text))
 
     def verify_welcome(self, welcome: Welcome) -> Principal:
         """Authenticate the broker that answered (`NotAuthenticated`)."""

@@ -81,7 +81,7 @@ MAX_LOST_CONSIDERED: Final = 3
 _NO_REST: Final = (0.0, 0.0)
 
 MAX_CANDIDATES: Final = 50
-"""Brokers, in the order in which they are dialled, whose addresses are read at once."""
+"""Brokers, in the order in which they are dialed, whose addresses are read at once."""
 
 
 class _Call:
@@ -153,7 +153,7 @@ class PeerDiscovery:
         return url not in self.kept and url in self.urls
 
     def begin(self) -> None:
-        """Start with the neighbours of the broker's earlier incarnation, if its disk has them."""
+        """Start with the peers of the broker's earlier incarnation, if its disk has them."""
         cluster_state, name = self._cluster_state, self._core.name
         self._alone_since = self._healthy_since = self._next_check_at = self._core.at.now
         self._is_fallback = dict.fromkeys(cluster_state.links(name), False)
@@ -173,7 +173,7 @@ class PeerDiscovery:
 
     # --- results of calls ---
 
-    def dialled(self, url: str) -> None:
+    def note_connection(self, url: str) -> None:
         """Count a connection to an address as an attempt, until the other end has a name."""
         for call in list(self._calls.values()):
             if call.url == url:
@@ -210,7 +210,7 @@ class PeerDiscovery:
         return True
 
     def _give_up(self, call: _Call) -> None:
-        """End a call, and dial its broker again only after a rest."""
+        """End a call, and dial its broker again only after a pause."""
         self._end(call)
         _, before = self._rests.get(call.name, (0.0, REST_S / 2))
         rest = min(2 * before, MAX_REST_S)
@@ -225,7 +225,7 @@ class PeerDiscovery:
     # --- checks ---
 
     def tick(self) -> bool:
-        """Check neighbours and calls if it is time; return whether it was."""
+        """Check peers and calls if it is time; return whether it was."""
         core = self._core
         if core.at.now < self.wake_at:
             return False
@@ -277,8 +277,8 @@ class PeerDiscovery:
         for name in up:
             # Discovery may link a broker that then dials this one by its configuration. The
             # configured link replaces the fallback link, and is none.
-            found_us = self._core.name in cluster_state.links(name, FOUND)
-            self._is_fallback[name] = found_us or self._is_found(name)
+            is_theirs = self._core.name in cluster_state.links(name, FOUND)
+            self._is_fallback[name] = is_theirs or self._is_found(name)
             self._down_since.pop(name, None)
         for name in [name for name in self._is_fallback if name in cluster_state.removed]:
             self.forget(name)
@@ -426,7 +426,7 @@ class PeerDiscovery:
 
     @property
     def _up(self) -> list[str]:
-        """The neighbours that are connected."""
+        """The peers that are connected."""
         return [name for name, each in self._core.neighbours.items() if each.link is not None]
 
     @property
@@ -458,11 +458,11 @@ class PeerDiscovery:
     def _lasting_links(self, broker: str) -> tuple[str, ...]:
         """Return the peers of a broker by links that are no fallback links."""
         cluster_state = self._cluster_state
-        found = cluster_state.links(broker, FOUND)
+        fallback = cluster_state.links(broker, FOUND)
         return tuple(
             each
             for each in cluster_state.links(broker)
-            if each not in found and broker not in cluster_state.links(each, FOUND)
+            if each not in fallback and broker not in cluster_state.links(each, FOUND)
         )
 
     def _fallback_ended(self, name: str) -> None:
@@ -477,13 +477,13 @@ class PeerDiscovery:
         """Announce which links of this broker are fallback links that it has dialed."""
         before = self._cluster_state.links(self._core.name, FOUND)
         # A link that is down stays announced: it may be up before any broker acts on that.
-        found = [
+        fallbacks = [
             name
             for name, is_fallback in self._is_fallback.items()
             if is_fallback
             and (name in before if name in self._down_since else self._is_found(name))
         ]
-        self._cluster_state.announce_links(FOUND, tuple(sorted(found)))
+        self._cluster_state.announce_links(FOUND, tuple(sorted(fallbacks)))
 
     def _is_found(self, name: str) -> bool:
         """Return whether this broker has dialed a peer for a fallback link, and it is up."""

@@ -40,8 +40,7 @@ class Seeking:
         """Serve a client's query: a filter with its values, narrowed to the client's grant."""
         if not self._core.router.takes_advertisements:
             raise NotSupported(
-                "by this broker's routing nobody says what will be published, so that nobody "
-                "knows whether there is a source"
+                "this broker's routing has no advertisements, so it cannot find sources"
             )
         filter, values = parse(str(about.get("filter"))), about.get("values")
         if not isinstance(filter, Filter) or not isinstance(values, Mapping):

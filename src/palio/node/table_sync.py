@@ -76,9 +76,9 @@ class TableSync:
         self.waiting.pop(neighbour, None)
 
 
-def _weight(portion: Message) -> int:
+def _weight(chunk: Message) -> int:
     """Return the number of requests or facts in a message, by which chunks are counted."""
-    match portion:
+    match chunk:
         case Route(Batch(requests)) | Route(Flood(_, requests)):
             return max(1, len(requests))
         case Facts(facts):
