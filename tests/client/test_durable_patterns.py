@@ -335,7 +335,7 @@ async def test_who_takes_it_up_elsewhere_goes_on_and_the_other_hears_no_more() -
         second = await bobs[1].subscribe(TWO, durable_name="d")
         await put(ann, 2)
         assert len((await second.receive(timeout=5)).parts) == 2
-        with pytest.raises(SubscriptionEnded, match="bob/d is heard elsewhere now"):
+        with pytest.raises(SubscriptionEnded, match="bob/d was taken over by another session"):
             await first.receive(timeout=5)
 
 

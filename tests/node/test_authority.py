@@ -57,7 +57,7 @@ def test_nothing_is_granted_by_default() -> None:
 
 def test_who_was_not_granted_to_monitor_is_told_so() -> None:
     Principal("ops", may_monitor=True).check_monitor("the topology")
-    with pytest.raises(NotPermitted, match=r"'nobody' may not be told the topology.*`monitor`"):
+    with pytest.raises(NotPermitted, match=r"'nobody' may not query the topology.*`monitor`"):
         Principal("nobody", TRUE, TRUE).check_monitor("the topology")
 
 

@@ -109,7 +109,7 @@ def test_what_could_not_be_written_is_as_it_was(is_here: bool) -> None:
     assert dict(durability.owned) == ({"ann": 1} if is_here else {})
     if is_here:
         restored = durability.here["ann/d"]
-        assert (restored.away_since, restored.claim) == (4.0, CLAIM)
+        assert (restored.disconnected_at, restored.claim) == (4.0, CLAIM)
 
 
 # --- claims of others ---

@@ -10,7 +10,7 @@ import pytest
 
 from palio.model.filters import TRUE
 from palio.node import peers, requests
-from palio.node import rate_limiters as allowances_module
+from palio.node import rate_limiters as rate_limiters_module
 from palio.node.authority import ANYONE, Authority, Limits, OpenAuthority, Principal
 from palio.node.effects import Effect, Moment, Report, Send
 from palio.node.memory import MemoryStore
@@ -41,36 +41,36 @@ from tests.node.badges import Names
 
 
 def test_without_limits_there_is_no_waiting() -> None:
-    allowance, limits = RateLimiter("alice"), Limits()
-    allowance.spend(limits, 10**9, 10**12, 0.0)
-    assert allowance.wait_s(limits, 0.0) == 0.0
+    limiter, limits = RateLimiter("alice"), Limits()
+    limiter.spend(limits, 10**9, 10**12, 0.0)
+    assert limiter.wait_s(limits, 0.0) == 0.0
 
 
 def test_a_rate_is_kept_over_time() -> None:
-    allowance, limits = RateLimiter("alice"), Limits(events_per_s=100)
+    limiter, limits = RateLimiter("alice"), Limits(events_per_s=100)
     now, published = 0.0, 0
     while now < 10.0:
-        wait = allowance.wait_s(limits, now)
+        wait = limiter.wait_s(limits, now)
         if wait:
             now += wait
         else:
-            allowance.spend(limits, 7, 0, now)
+            limiter.spend(limits, 7, 0, now)
             published += 7
     assert 1_000 <= published <= 1_000 + 100 + 2 * 7
 
 
 def test_a_bucket_holds_no_more_than_a_second() -> None:
-    allowance, limits = RateLimiter("alice"), Limits(bytes_per_s=10)
-    allowance.spend(limits, 1, 20, 1_000.0)
-    assert allowance.wait_s(limits, 1_000.0) == pytest.approx(1.0)
+    limiter, limits = RateLimiter("alice"), Limits(bytes_per_s=10)
+    limiter.spend(limits, 1, 20, 1_000.0)
+    assert limiter.wait_s(limits, 1_000.0) == pytest.approx(1.0)
 
 
 def test_the_scarcer_of_two_rates_counts() -> None:
-    allowance, limits = RateLimiter("alice"), Limits(events_per_s=10, bytes_per_s=100)
-    allowance.spend(limits, 15, 100, 0.0)
-    assert allowance.wait_s(limits, 0.0) == pytest.approx(0.5)
-    allowance.spend(limits, 0, 200, 0.5)
-    assert allowance.wait_s(limits, 0.5) == pytest.approx(1.5)
+    limiter, limits = RateLimiter("alice"), Limits(events_per_s=10, bytes_per_s=100)
+    limiter.spend(limits, 15, 100, 0.0)
+    assert limiter.wait_s(limits, 0.0) == pytest.approx(0.5)
+    limiter.spend(limits, 0, 200, 0.5)
+    assert limiter.wait_s(limits, 0.5) == pytest.approx(1.5)
 
 
 def test_an_account_is_a_principals_whatever_its_grants_are_by_now() -> None:
@@ -90,15 +90,15 @@ def test_an_account_is_a_principals_whatever_its_grants_are_by_now() -> None:
 def test_so_many_are_remembered(
     others: int, is_known: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(allowances_module, "MAX_RATE_LIMITERS", 2)
+    monkeypatch.setattr(rate_limiters_module, "MAX_RATE_LIMITERS", 2)
     rate_limiters, limits = RateLimiters(), Limits(events_per_s=1)
     busy = rate_limiters.of(Principal("busy"))
     rate_limiters.begin(busy, "s0")
     for name in ("alice", *(f"p{number}" for number in range(others))):
-        allowance = rate_limiters.of(Principal(name))
-        rate_limiters.begin(allowance, name)
-        allowance.spend(limits, 9, 0, 0.0)
-        rate_limiters.end(allowance, name)
+        limiter = rate_limiters.of(Principal(name))
+        rate_limiters.begin(limiter, name)
+        limiter.spend(limits, 9, 0, 0.0)
+        rate_limiters.end(limiter, name)
     wait_s = rate_limiters.of(Principal("alice")).wait_s(limits, 0.0)
     assert (wait_s > 0) is is_known
     assert rate_limiters.of(Principal("busy")) is busy, "whoever has sessions is not forgotten"
@@ -188,14 +188,14 @@ class House:
         """Each account is the sum over the sessions of its principal, and there are no others."""
         owned: dict[int, tuple[RateLimiter, set[str], int]] = {}
         for session in self.core.sessions.values():
-            allowance = session.allowance
-            assert allowance.name == session.principal.name
-            _, ids, count = owned.get(id(allowance), (allowance, set[str](), 0))
-            owned[id(allowance)] = allowance, ids | {session.id}, count + len(session.subscriptions)
-        for allowance, ids, count in owned.values():
-            assert (set(allowance.sessions), allowance.subscriptions) == (ids, count)
-            assert allowance.cost == sum(self.core.sessions[each].cost for each in ids)
-            assert allowance.name != ANYONE or len(ids) == 1
+            limiter = session.limiter
+            assert limiter.name == session.principal.name
+            _, ids, count = owned.get(id(limiter), (limiter, set[str](), 0))
+            owned[id(limiter)] = limiter, ids | {session.id}, count + len(session.subscriptions)
+        for limiter, ids, count in owned.values():
+            assert (set(limiter.sessions), limiter.subscriptions) == (ids, count)
+            assert limiter.cost == sum(self.core.sessions[each].cost for each in ids)
+            assert limiter.name != ANYONE or len(ids) == 1
         named = {each.name: each for each, _, _ in owned.values() if each.name != ANYONE}
         assert self.core.rate_limiters._in_use == named
         for idle in self.core.rate_limiters._idle.values():

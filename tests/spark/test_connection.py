@@ -96,7 +96,7 @@ def test_an_entry_that_another_takes_over_is_told(broker: Broker) -> None:
     first.ask(Subscribe(0, 1, "x > 0", {}, "d"))
     second.ask(Subscribe(0, 1, "x > 0", {}, "d"))
     for _ in range(2):
-        with pytest.raises(PalioError, match="is heard elsewhere now"):
+        with pytest.raises(PalioError, match="was taken over by another session"):
             first.receive(PATIENCE_S)
     first.close()
     second.close()

@@ -1,21 +1,21 @@
-"""`AdminQueries`: what a broker says about itself and its network when asked.
+"""`AdminQueries`: answers queries about a broker and its network.
 
-A *trace* is an event that nobody receives: each broker says what it would have done with it, asks
-the neighbours it would have sent it to, and answers for all beyond once they have.
+A *trace* is an event that is routed but not delivered. Each broker reports how it would route the
+event, queries the neighbours it would forward to, and answers once they all have.
 
-What concerns others is informed to whoever was granted to monitor (`Principal.may_monitor`), and to
-nobody else: neither to a client, nor to a neighbour, whatever that was asked by whom.
+Data of other clients needs the grant to monitor (`Principal.may_monitor`), for clients and for
+neighbours alike. A neighbour's own grant counts, whoever has sent the query to it.
 
-| question | without the grant |
+| query | without the grant |
 |---|---|
-| `status` | the asker's own sessions, subscriptions and what backlog for them at this broker |
+| `status` | the asker's own sessions and subscriptions, and their backlog at this broker |
 | `trace` | the asker's own subscriptions that match, at this broker; durable ones anywhere |
-| `waiting` | what backlog for one durable subscription of the asker's session, by its key |
+| `waiting` | the backlog of one durable subscription of the asker's session, by its key |
 | `catalogue` | with `{"own": True}` the asker's own; else refused |
 | `topology`, `peers` | refused |
 | `source` | the same, of what the asker may receive |
 
-An answer that is less than it would be with the grant says so, under `limited`.
+An answer that lacks something for want of the grant has the reason under `limited`.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ from palio.protocol.messages import Answer, Parcel, Probe, Probed
 from palio.routing.protocol import Hierarchy, Peer
 
 CATALOGUE_ROWS: Final = 1_000
-"""Subscriptions of one answer, which are written in 10 ms..."""
+"""Subscriptions of one answer, which take 10 ms to write..."""
 
 CATALOGUE_BYTES: Final = 1 << 20
 """...and characters of their filters, unless a single one has more."""
 
 PROBER: Final = "$probe/"
-"""The prefix of publishers of traces. Others' numbers would count as seen, and be dropped."""
+"""The prefix of the publishers of traces. Under a real publisher's name, routers would drop a trace
+as a duplicate, or later the events with its numbers."""
 
 _Listed: TypeAlias = tuple[str, str, Mapping[str, Any]]
 """Owner, filter with what its owner may receive, and values of a subscription."""
 
 
 class _Open:
-    """A probe that backlog for the answers of neighbours."""
+    """A probe that is pending until its neighbours have answered."""
 
     __slots__ = ("answer_to", "hops", "id", "waiting")
 
@@ -65,7 +66,7 @@ class _Open:
 
 
 class AdminQueries:
-    """Answers of one broker."""
+    """Answers the queries of clients and neighbours at one broker."""
 
     def __init__(self, core: Core, publishing: Publishing) -> None:
         self._core = core
@@ -75,15 +76,15 @@ class AdminQueries:
         self._traces = 0
         self.seeking: Final = Seeking(core)
         self.peers: Callable[[], list[dict[str, Any]]] = list
-        """Return the state of neighbours and addresses."""
+        """Returns the state of neighbours and addresses (`Membership.peers`)."""
 
     def ask(self, session: Session, id: int, what: str, about: Any) -> None:
-        """A client asks."""
+        """Answer a query of a client."""
         core, principal = self._core, session.principal
         match what:
             case "status":
-                found = self.status() if principal.may_monitor else self._own_status(session)
-                session.say(core.out, Answer(id, found))
+                status = self.status() if principal.may_monitor else self._own_status(session)
+                session.say(core.out, Answer(id, status))
             case "waiting":
                 session.say(core.out, Answer(id, self._waiting(session, about)))
             case "topology":
@@ -105,7 +106,7 @@ class AdminQueries:
                     session.say(core.out, Answer(id, self._own_trace(session, parcel)))
             case _:
                 raise InvalidInput(
-                    f"nobody can answer {what!r}; ask for status, topology, peers, catalogue, "
+                    f"unknown query {what!r}; ask for status, topology, peers, catalogue, "
                     "waiting (with the key of a durable subscription), source (with a filter and "
                     "values) or trace (with an event)"
                 )
@@ -113,7 +114,7 @@ class AdminQueries:
     # --- about this broker ---
 
     def status(self) -> dict[str, Any]:
-        """Counts, by name."""
+        """Return counts by name."""
         core = self._core
         events = core.durability.events
         return {
@@ -153,8 +154,8 @@ class AdminQueries:
         }
 
     def _own_status(self, session: Session) -> dict[str, Any]:
-        """Counts of what is the asker's own at this broker. Counts of all would tell what others
-        publish, and whether it matches.
+        """Return counts of the asker's own sessions and subscriptions at this broker. Counts of all
+        would reveal what others publish, and whether it matches.
         """
         core, owner = self._core, session.owner
         events = core.durability.events
@@ -173,8 +174,8 @@ class AdminQueries:
         }
 
     def _waiting(self, session: Session, key: Any) -> dict[str, int]:
-        """How many entries wait, how many of them were sent before this answer, and which is the
-        last; 0 if there are none. Each of the others is still to come, as a delivery or a gap.
+        """Return the number of entries in a backlog, how many of them were sent before this answer,
+        and the last; 0 if it is empty. Each of the others follows as a delivery or a gap.
         """
         durable = session.durables.get(key) if isinstance(key, int) else None
         if durable is None:
@@ -190,8 +191,8 @@ class AdminQueries:
         }
 
     def topology(self) -> dict[str, Any]:
-        """All brokers that were known, their links, where durable subscriptions live, and what
-        they do with the plan of groups that counts.
+        """Return all known brokers with their links, durable subscriptions and state of the
+        multicast plan.
         """
         cluster_state = self._core.durability.cluster_state
         durable: dict[str, list[str]] = {}
@@ -223,7 +224,7 @@ class AdminQueries:
         }
 
     def _plan(self) -> dict[str, Any] | None:
-        """The plan of multicast groups that counts."""
+        """Return the plan of multicast groups that is in force."""
         current = self._core.plans.current
         if current is None:
             return None
@@ -237,43 +238,43 @@ class AdminQueries:
         }
 
     def catalogue(self, session: Session, about: Any = None) -> dict[str, Any]:
-        """The subscriptions of this broker's clients, a page at a time, in the order of their ids.
+        """Return the subscriptions of this broker's clients in pages, in the order of their ids.
 
-        Whoever may monitor is informed of all, and others with `{"own": True}` of theirs. If there
-        are more, `next` is their first id: ask again with `{"from": next}`.
+        With the grant to monitor these are all, else the asker's own (`{"own": True}`). `next` is
+        the first id of the next page, for a query with `{"from": next}`; empty at the end.
         """
         wanted = dict(about) if isinstance(about, Mapping) else {}
         is_own, start = bool(wanted.get("own")), str(wanted.get("from", ""))
         if not is_own:
-            session.principal.check_monitor("what others hear, but with {'own': True} its own")
+            session.principal.check_monitor("others' subscriptions, only its own ({'own': True})")
         listed = self._listed(session.owner if is_own else "")
         page: list[dict[str, Any]] = []
         size = 0
         for id in nsmallest(CATALOGUE_ROWS + 1, (each for each in listed if each >= start)):
-            owner, filter, values = _said(listed[id])
+            owner, filter, values = _describe(listed[id])
             size += len(filter)
             if page and (size > CATALOGUE_BYTES or len(page) == CATALOGUE_ROWS):
                 return {"subscriptions": page, "next": id}
-            said = {"subscriber": owner, "filter": filter, "parameters": dict(values)}
-            page.append({"id": id, **said})
+            row = {"subscriber": owner, "filter": filter, "parameters": dict(values)}
+            page.append({"id": id, **row})
         return {"subscriptions": page, "next": ""}
 
     def _listed(self, owner: str) -> dict[str, tuple[Session, Subscription] | Durable]:
-        """Each subscription as this broker runs it; without an owner, of all."""
-        found: dict[str, tuple[Session, Subscription] | Durable] = {}
+        """Return the subscriptions of an owner, or of all owners for an empty name, by id."""
+        listed: dict[str, tuple[Session, Subscription] | Durable] = {}
         for session in self._core.sessions.values():
             for key, each in session.subscriptions.items():
                 if not each.durable and owner in ("", session.owner):
-                    found[f"{session.owner}/{session.id}/{key}"] = (session, each)
+                    listed[f"{session.owner}/{session.id}/{key}"] = (session, each)
         for durable in self._core.durability.here.values():
             if owner in ("", durable.owner):
-                found[durable.subject] = durable
-        return found
+                listed[durable.subject] = durable
+        return listed
 
     # --- traces ---
 
     def probe(self, neighbour: Neighbour, message: Probe) -> None:
-        """A neighbour asks what would become of an event here and beyond."""
+        """Trace an event for a neighbour, here and at the brokers behind this one."""
         check_numbered(neighbour.name, message.parcel)
         _check_path(neighbour, message.path)
         if not message.parcel.publisher.startswith(f"{PROBER}{message.path[0]}/"):
@@ -289,8 +290,8 @@ class AdminQueries:
             neighbour.say(self._core.out, Probed(message.id, (hop,)))
 
     def _prober(self) -> str:
-        """Name the publisher of the next trace. Routers for graphs take a publisher's numbers once:
-        it is somebody new each time, and none that an earlier incarnation of this broker had.
+        """Return the publisher of the next trace. Routers for graphs drop duplicates by publisher
+        and number, so each trace needs a new name, across restarts as well.
         """
         self._traces += 1
         return f"{PROBER}{self._core.name}/{self._core.durability.epoch}-{self._traces}"
@@ -299,37 +300,37 @@ class AdminQueries:
         self, asker: Session | Neighbour, id: int, parcel: Parcel, path: tuple[str, ...]
     ) -> None:
         core = self._core
-        mine = self._next_probe
+        number = self._next_probe
         self._next_probe += 1
         if len(self._open) >= MAX_PROBES:
             self._give_up(next(iter(self._open)))
-        state = self._open[mine] = _Open(asker, id)
+        state = self._open[number] = _Open(asker, id)
         here = (*path, core.name)
         hop = _hop(here)
         for peer in self._receivers(asker, parcel, here[0]):
-            self._would_send(peer, hop, state, Probe(mine, parcel, here))
+            self._simulate_send(peer, hop, state, Probe(number, parcel, here))
         if not path:
             assert isinstance(asker, Session)
-            sender, again = core.publisher_endpoints.of(asker), Parcel(self._prober(), parcel.batch)
-            hop["multicast"] = self._publishing.multicasting.explain(sender, again)
-            hop.update(self._kept(parcel))
+            sender, copy = core.publisher_endpoints.of(asker), Parcel(self._prober(), parcel.batch)
+            hop["multicast"] = self._publishing.multicasting.explain(sender, copy)
+            hop.update(self._durable_matches(parcel))
         state.hops.append(hop)
-        self._conclude(mine)
+        self._conclude(number)
 
     def _own_trace(self, session: Session, parcel: Parcel) -> dict[str, Any]:
-        """A trace for who may only be told about itself. No neighbour is asked: to where an event
-        goes on tells what others receive.
+        """Trace an event for a client without the grant to monitor. No neighbour is queried, as
+        the path of an event reveals what others receive.
         """
         hop, owner = _hop((self._core.name,)), session.owner
         for peer in self._receivers(session, parcel, self._core.name):
-            place = self._core.by_peer.get(peer)
-            if peer.is_client and place is not None and place[0].owner == owner:
-                _would_deliver(place, hop, _event(parcel))
-        hop.update(self._kept(parcel, owner))
+            endpoint = self._core.by_peer.get(peer)
+            if peer.is_client and endpoint is not None and endpoint[0].owner == owner:
+                _simulate_delivery(endpoint, hop, _event(parcel))
+        hop.update(self._durable_matches(parcel, owner))
         return {"hops": [hop], "limited": _limited(owner)}
 
     def _receivers(self, asker: Session | Neighbour, parcel: Parcel, source: str) -> Iterable[Peer]:
-        """Whom an event that was published at a broker would be sent to from here."""
+        """Return the receivers that this broker would send an event to."""
         core = self._core
         sender = core.publisher_endpoints.of(asker) if isinstance(asker, Session) else asker.peer
         parcel.source = source
@@ -337,59 +338,59 @@ class AdminQueries:
         router = core.router if patterned is None else patterned.inner  # no pattern takes it
         return router.route(sender, parcel)
 
-    def _would_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:
+    def _simulate_send(self, peer: Peer, hop: dict[str, Any], state: _Open, message: Probe) -> None:
         core = self._core
         if peer.is_client:
-            place = core.by_peer.get(peer)
-            if place is not None:
-                _would_deliver(place, hop, _event(message.parcel))
+            endpoint = core.by_peer.get(peer)
+            if endpoint is not None:
+                _simulate_delivery(endpoint, hop, _event(message.parcel))
             return
         neighbour = core.neighbours.get(peer.name)
-        if neighbour is not None and not _may_hear(neighbour, message.parcel):
+        if neighbour is not None and not _may_receive(neighbour, message.parcel):
             hop.setdefault("withheld_from", []).append(peer.name)
         elif neighbour is not None:
             hop["forwards"].append(peer.name)
             state.waiting[peer.name] = None
             neighbour.say(core.out, message)
 
-    def _kept(self, parcel: Parcel, owner: str = "") -> dict[str, list[str]]:
-        """The durable subscriptions of the network, or of one owner, that an event matches, and
-        where they live.
+    def _durable_matches(self, parcel: Parcel, owner: str = "") -> dict[str, list[str]]:
+        """Return the durable subscriptions that an event matches, of one owner or of the whole
+        network, and their homes.
         """
         durability = self._core.durability
-        found = durability.homes(durability.interests.wanted(parcel))
-        homes = {s: home for s, home in found.items() if owner in ("", s.partition("/")[0])}
+        matches = durability.homes(durability.interests.wanted(parcel))
+        homes = {s: home for s, home in matches.items() if owner in ("", s.partition("/")[0])}
         return {"durable": sorted(set(homes.values())), "kept_for": sorted(homes)}
 
     def probed(self, neighbour: Neighbour, message: Probed) -> None:
-        """A neighbour answers for itself and all beyond."""
+        """Add the answer of a neighbour, for itself and the brokers behind it."""
         state = self._open.get(message.id)
         if state is not None and neighbour.name in state.waiting:
             del state.waiting[neighbour.name]
             state.hops += _bounded(neighbour, message.hops)
             self._conclude(message.id)
 
-    def _give_up(self, mine: int) -> None:
-        """A probe is answered without those that have not answered yet."""
-        state = self._open[mine]
+    def _give_up(self, number: int) -> None:
+        """Answer a probe without the neighbours that have not answered yet."""
+        state = self._open[number]
         state.hops += [{"broker": name, "unreachable": True} for name in state.waiting]
         state.waiting.clear()
-        self._conclude(mine)
+        self._conclude(number)
 
     def lost(self, neighbour: Neighbour) -> None:
-        """A neighbour is gone: it answers nothing."""
+        """Answer for a neighbour that is gone."""
         self.seeking.peer_down(neighbour)
-        for mine, state in list(self._open.items()):
+        for number, state in list(self._open.items()):
             if neighbour.name in state.waiting:
                 del state.waiting[neighbour.name]
                 state.hops.append({"broker": neighbour.name, "unreachable": True})
-                self._conclude(mine)
+                self._conclude(number)
 
-    def _conclude(self, mine: int) -> None:
-        state = self._open[mine]
+    def _conclude(self, number: int) -> None:
+        state = self._open[number]
         if state.waiting:
             return
-        del self._open[mine]
+        del self._open[number]
         asker, out = state.answer_to, self._core.out
         if isinstance(asker, Session):
             asker.say(out, Answer(state.id, {"hops": state.hops}))
@@ -397,14 +398,13 @@ class AdminQueries:
             asker.say(out, Probed(state.id, tuple(state.hops)))
 
 
-def _may_hear(neighbour: Neighbour, parcel: Parcel) -> bool:
-    """Return whether an event would go to a neighbour, which is sent only what it may receive."""
+def _may_receive(neighbour: Neighbour, parcel: Parcel) -> bool:
     principal = neighbour.principal
     return principal.may_receive_all or bool(receivable(principal, parcel).any())
 
 
 def _check_path(neighbour: Neighbour, path: tuple[str, ...]) -> None:
-    """Refuse a trace that does not come from where it says, or from too far."""
+    """Refuse a trace whose path does not end at its sender, or is too long."""
     if path[-1:] != (neighbour.name,) or len(path) > MAX_HOPS:
         reason = f"a Probe whose path does not end with it, or is longer than {MAX_HOPS} (MAX_HOPS)"
         raise IllegalMessage(neighbour.name, reason)
@@ -422,19 +422,19 @@ def _limited(owner: str) -> str:
 
 
 def _hop(path: tuple[str, ...]) -> dict[str, Any]:
-    """Return the entry of the last broker on a way, to be filled in."""
+    """Return the entry of the last broker on a path, to be filled in."""
     hop: dict[str, Any] = {"broker": path[-1], "path": list(path)}
     return hop | {name: [] for name in ("sessions", "matched", "forwards", "durable", "kept_for")}
 
 
-def _would_deliver(
-    place: tuple[Session, int], hop: dict[str, Any], event: Mapping[str, Any]
+def _simulate_delivery(
+    endpoint: tuple[Session, int], hop: dict[str, Any], event: Mapping[str, Any]
 ) -> None:
-    hop["sessions"].append(place[0].owner)
-    hop["matched"] += _matched(*place, event)
+    hop["sessions"].append(endpoint[0].owner)
+    hop["matched"] += _matched(*endpoint, event)
 
 
-def _said(listed: tuple[Session, Subscription] | Durable) -> _Listed:
+def _describe(listed: tuple[Session, Subscription] | Durable) -> _Listed:
     if isinstance(listed, Durable):
         return listed.owner, str(listed.filter), listed.values
     session, each = listed
@@ -447,7 +447,7 @@ def _event(parcel: Parcel) -> dict[str, Any]:
 
 
 def _matched(session: Session, key: int, event: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The subscriptions of a session that an event matches; `key` is that of a durable one."""
+    """Return a session's subscriptions that an event matches; `key` is that of a durable one."""
     return [
         {
             "subscriber": session.owner,

@@ -1,7 +1,7 @@
 """`Assembling`: patterns that this broker assembles with others, for its clients.
 
-Where they go is the router's to say (`palio.routing.patterns`). Here is what a broker adds: the
-time, what clients were granted, and what a neighbour may tell.
+The router decides where each part is assembled (`palio.routing.patterns`). This module adds what
+only the node has: the time, the grants of clients, and the checks of messages from neighbours.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND: Final = timedelta(seconds=1)
 
 EARLY_S: Final = 0.001
-"""The clock of the wall and that of timers differ: what is due so soon is waited for no longer."""
+"""Work due this soon is done at once, as the wall clock and the clock of timers differ."""
 
 _ABLE: Final = " or ".join(each.name for each in ALGORITHMS.values() if each.assembles)
 
-NO_DURABLE: Final = "brokers keep no pattern for who is away; leave durable= out"
+NO_DURABLE: Final = "brokers keep no pattern for a disconnected client; leave durable= out"
 
 
 class Assembling:
@@ -67,7 +67,7 @@ class Assembling:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Patterns seen to here, and events that were too late for those assembled here."""
+        """The patterns at this broker, and the events that came too late for them."""
         router = self.router
         return {
             "patterns": 0 if router is None else len(router.standing),
@@ -77,24 +77,22 @@ class Assembling:
     # --- time ---
 
     def due_at(self, at: Moment) -> float:
-        """When `advance` is next to be called, by the clock of timers."""
+        """Return when `advance` must be called next, by the clock of timers."""
         wake = None if self.router is None else self.router.wake
         return inf if wake is None else at.now + max(0.0, (wake - _wall(at)) / _SECOND)
 
     def advance(self, at: Moment) -> list[Send] | None:
-        """Return what follows from the time; None if nothing is due."""
+        """Return the messages that are due by now; None if there are none."""
         if self.router is None or self.due_at(at) > at.now + EARLY_S:
             return None
         return self.router.advance(_wall(at))
 
-    # --- what clients ask for ---
+    # --- requests of clients ---
 
-    def wish(
+    def request(
         self, key: int, what: Filter | Pattern, values: Bindings, principal: Principal
     ) -> SubscribePattern:
-        """Return a client's pattern with each step narrowed by its grants, as the router is asked
-        for it.
-        """
+        """Return the router's request for a client's pattern, each step narrowed by its grants."""
         if isinstance(what, Filter):
             raise InvalidInput("brokers assemble patterns, such as a THEN b; this is one filter")
         if self.router is None:
@@ -106,7 +104,7 @@ class Assembling:
         return SubscribePattern(key, narrowed(what, values, principal), values)
 
     def check_room(self, subscriber: Peer, more: int) -> None:
-        """Refuse so many wishes more, before anything is changed for one of them."""
+        """Refuse more patterns than the limit allows, before any of them changes anything."""
         if self.router is not None and more:
             self.router.check_room(subscriber, more)
 
@@ -114,14 +112,14 @@ class Assembling:
 
     @staticmethod
     def restrict_incoming(principal: Principal, control: Control) -> tuple[Control | None, int]:
-        """Return what counts of a neighbour's words, and how many events it may not bring. What
-        they are is `IllegalMessage` if no publisher's broker made them.
+        """Return a neighbour's message as its grant permits it, and the number of denied events.
+        Raise `IllegalMessage` for events that no broker can have numbered.
         """
         if isinstance(control, TooLate):
             numbers = (control.first_seq, control.last_seq, control.count)
             are_numbers = all(0 <= each <= MAX_NUMBER for each in numbers)
             if not are_numbers or not _is_publisher(control.publisher):
-                raise IllegalMessage(principal.name, "late events that nobody can have numbered")
+                raise IllegalMessage(principal.name, "late events with impossible numbers")
         elif isinstance(control, WithEvents):
             for each in events_of(control):
                 _check(principal.name, each)
@@ -131,7 +129,7 @@ class Assembling:
             pattern = bound(Peer.broker(principal.name), control)
             try:
                 pattern = narrowed(pattern, NO_VALUES, principal)
-            except (NotPermitted, LimitExceeded):  # it waits for what never comes
+            except (NotPermitted, LimitExceeded):  # no event may match it
                 pattern = Pattern((FALSE,) * len(pattern.steps))
             return replace(control, pattern=pattern, values=NO_VALUES), 0
         elif isinstance(control, Batch) and not principal.publishes_all:
@@ -140,7 +138,7 @@ class Assembling:
 
     @staticmethod
     def restrict_outgoing(principal: Principal, control: Control) -> Control | None:
-        """Return what a neighbour gets of a message of the router."""
+        """Return the part of a router's message that a neighbour may receive; None for nothing."""
         if principal.may_receive_all or not isinstance(control, WithEvents):
             return control
         return _permitted(control, receivable, principal)[0]
@@ -169,8 +167,8 @@ def narrowed(pattern: Pattern, values: Bindings, principal: Principal) -> Patter
 
 
 def _offered(batch: Batch, principal: Principal) -> tuple[Batch, int]:
-    """Requests that advertise nothing beyond a grant, and how many there were that did: else what
-    somebody wants would go, and patterns be left, to a broker that brings nothing of it.
+    """Restrict advertisements to a grant, and return the number that exceeded it. Otherwise
+    subscriptions would be forwarded, and patterns delegated, to a broker without such events.
     """
     requests = tuple(
         replace(each, filter=_offer(each.filter, principal))
@@ -194,24 +192,24 @@ def _is_publisher(name: str) -> bool:
 
 
 def _check(sender: str, occurrence: Occurrence) -> None:
-    """Refuse an event that no broker can have numbered and dated, or of no event's values."""
+    """Refuse an event that no broker can have numbered and dated, or with invalid values."""
     event = occurrence.event
     if event.get(SEQ) != occurrence.seq or event.get(TIME) != occurrence.time:
         raise IllegalMessage(sender, f"an event whose {SEQ} and {TIME} are not its own")
     if occurrence.seq < 0 or not _is_publisher(occurrence.publisher):
-        raise IllegalMessage(sender, "an event of a publisher that nobody is called")
+        raise IllegalMessage(sender, "an event with an invalid publisher name or number")
     try:
         for value in event.values():
             checked(value)
     except InvalidEvent as error:
-        raise IllegalMessage(sender, f"an event with what is no value: {error}") from None
+        raise IllegalMessage(sender, f"an event with an invalid value: {error}") from None
 
 
 def _permitted(
     control: WithEvents, grant: Callable[[Principal, Parcel], RowMask], principal: Principal
 ) -> tuple[Control | None, int]:
-    """It without events that a grant leaves out, and how many these are. Without one of its events
-    there is no occurrence, and what had begun starts over.
+    """Remove events that a grant denies, and return the number of them. An occurrence without one
+    of its events is dropped, and a partial match starts over.
     """
 
     def only(events: Iterable[Occurrence]) -> tuple[Occurrence, ...]:

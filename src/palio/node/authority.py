@@ -1,19 +1,19 @@
-"""Authority is content: what a principal may publish and receive are filters.
+"""Content-based access control: grants are filters of the events to publish and to receive.
 
-Rules, kept at the edge for clients and at every hop for brokers:
+Rules, enforced at the edge for clients and at every hop for brokers:
 
-1. Default deny: what no grant admits is refused.
-2. Deny wins: an event that a deny filter matches is refused, whatever grants say.
-3. A subscription is *narrowed*: the broker runs it ANDed with what the principal may receive. Its
-   parameters stay, and no value of theirs widens it again.
-4. An event is published if the publisher's grant matches it. Of a batch the rows count one by one.
-5. A neighbour is a principal like any other: it is sent what it may receive, and what it brings is
-   taken if it may publish it. What it says its clients want makes no difference to that.
+1. Default deny: an event that no grant admits is refused.
+2. Deny wins: an event that a deny filter matches is refused, whatever is granted.
+3. A subscription is *narrowed*: the broker runs it ANDed with the receive grant. Its parameters
+   stay, and none of their values can widen it beyond the grant.
+4. An event is published if the publisher's grant matches it. A batch is checked row by row.
+5. A neighbour is a principal like any other: its receive grant limits the events sent to it, and
+   its publish grant those accepted from it, whatever its clients subscribe to.
 
-Where a condition of a deny filter is unknown, the event is not denied, as an event without `secret`
-is not by `secret = true`. Residual conditions (`LENGTH(name) > 3`) are the exception: the narrowed
-filter leaves out events for which one is unknown, and an event is denied for which one is unknown
-because a text may be too long to compute with.
+An event is not denied where a condition of the deny filter is unknown: one without `secret` is not
+denied by `secret = true`. Residual conditions (`LENGTH(name) > 3`) are the exception. A narrowed
+filter excludes events for which one is unknown, and an event is denied if one is unknown because a
+text may be too long to compute with.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SHOWN_CHARS: Final = 200
 
 @dataclass(frozen=True)
 class Limits:
-    """How much a principal may ask of a broker; None for as much as the broker has."""
+    """Quotas of a principal at a broker; None for the broker's own limits."""
 
     sessions: int | None = None
     subscriptions: int | None = None
@@ -67,10 +67,10 @@ class Limits:
             return NO_LIMITS
         for name in given:
             if name not in cls.__dataclass_fields__:
-                known = ", ".join(cls.__dataclass_fields__)
-                raise InvalidInput(f"{name!r:.40} is no limit; there are {known}")
+                names = ", ".join(cls.__dataclass_fields__)
+                raise InvalidInput(f"{name!r:.40} is no limit; there are {names}")
         numbers: dict[str, Any] = dict(given)
-        cls(**numbers)  # before they are made whole, which infinity cannot be
+        cls(**numbers)  # checks the range first: int() fails on infinity
         for name in {"sessions", "subscriptions"} & numbers.keys():
             numbers[name] = int(numbers[name])
         return cls(**numbers)
@@ -87,7 +87,7 @@ class Limits:
 NO_LIMITS: Final = Limits()
 
 ANYONE: Final = "anyone"
-"""The principal of those who need not show who they are; no one who does is called so."""
+"""The principal of clients without credentials. No authenticated one may have this name."""
 
 NO_MONITOR: Final = (
     "what concerns others needs the grant `monitor` (palio token create --monitor, or "
@@ -131,29 +131,29 @@ class Principal:
     deny_subscribe: Filter = FALSE
     limits: Limits = NO_LIMITS
     may_monitor: bool = False
-    """True if it is told about others: who they are, what they receive, how much there is of it."""
+    """True if it may query others' sessions, subscriptions and counts."""
     may_operate: bool = False
-    """True if it may change the network: add, remove, drain and retire brokers, apply plans. Of a
-    broker, whether others act on its word that one is retired or a plan applies."""
+    """True if it may change the network: add, remove, drain and retire brokers, apply plans. Other
+    brokers act on a broker's facts about these only if that broker may operate."""
     identities: frozenset[str] = frozenset()
-    """Under which names it may act besides its own."""
+    """Names it may act under, besides its own."""
     key: str = ""
-    """The public key of a broker, that its token is bound to: whoever shows it proves to have the
-    private one. Nobody else may be a broker."""
+    """The public key that a broker's token is bound to: its bearer must prove to have the private
+    key. A principal without one cannot be a broker."""
     expires_us: int | None = None
-    """By the clock of the wall; None for never."""
+    """By the wall clock; None for never."""
     token: str = ""
-    """The number of the token that showed who it is, by which it may be revoked."""
+    """The number of the token of this principal, by which it may be revoked."""
 
     def __post_init__(self) -> None:
         check_name(self.name, "a principal")
         for identity in self.identities:
             check_name(identity, "an identity")
-        for what in ("allow_publish", "allow_subscribe", "deny_publish", "deny_subscribe"):
-            variables = getattr(self, what).variables
+        for grant in ("allow_publish", "allow_subscribe", "deny_publish", "deny_subscribe"):
+            variables = getattr(self, grant).variables
             if variables:
                 raise InvalidFilter(
-                    f"{what} of {self.name!r} has the parameter :{min(variables)}; "
+                    f"{grant} of {self.name!r} has the parameter :{min(variables)}; "
                     "a grant is fixed: write a constant"
                 )
 
@@ -167,7 +167,7 @@ class Principal:
 
     @cached_property
     def may_receive_all(self) -> bool:
-        """True if nothing is withheld from it."""
+        """True if it may receive any event."""
         return self.allow_subscribe == TRUE and self.deny_subscribe == FALSE
 
     @cached_property
@@ -177,7 +177,7 @@ class Principal:
 
     @cached_property
     def publishes(self) -> Filter:
-        """The filter of what it may publish, denials taken out."""
+        """The filter of the events it may publish, denials excluded."""
         publisher = Principal(
             self.name, allow_subscribe=self.allow_publish, deny_subscribe=self.deny_publish
         )
@@ -188,44 +188,44 @@ class Principal:
 
     @property
     def receives_something(self) -> bool:
-        """True if not all is withheld from it, as far as can be told from its grant alone."""
+        """True unless the grant alone shows that it may receive no event."""
         return self.allow_subscribe != FALSE and self.deny_subscribe != TRUE
 
     @property
     def publishes_something(self) -> bool:
-        """True if it may publish any event, as far as can be told from its grant alone."""
+        """True unless the grant alone shows that it may publish no event."""
         return self.allow_publish != FALSE and self.deny_publish != TRUE
 
     @property
     def grants(self) -> tuple[Filter, ...]:
-        """Its permissions, apart from its name and their time."""
+        """Its filters, to compare grants apart from name and expiry."""
         return (self.allow_publish, self.allow_subscribe, self.deny_publish, self.deny_subscribe)
 
     def check_identity(self, identity: str) -> None:
         """Refuse to let it act under a name that is neither its own nor granted to it."""
         if identity != self.name and identity not in self.identities:
             raise NotPermitted(
-                f"{self.name!r} may not act as {identity!r}: {NO_IDENTITY}, since whoever acts "
-                "under an identity may withdraw what it advertises and cancel what it hears"
+                f"{self.name!r} may not act as {identity!r}: {NO_IDENTITY}, since this allows to "
+                "withdraw the identity's advertisements and to cancel its subscriptions"
             )
 
     def check_monitor(self, what: str) -> None:
-        """Refuse to tell about others whoever was not granted that."""
+        """Refuse a query about others without the grant to monitor."""
         if not self.may_monitor:
-            raise NotPermitted(f"{self.name!r} may not be told {what}: {NO_MONITOR}")
+            raise NotPermitted(f"{self.name!r} may not query {what}: {NO_MONITOR}")
 
-    def check_operate(self, what: str) -> None:
-        """Refuse to change the network for whoever was not granted that."""
+    def check_operate(self, action: str) -> None:
+        """Refuse a change of the network without the grant to operate."""
         if not self.may_operate:
-            raise NotPermitted(f"{self.name!r} may not {what}: {NO_OPERATE}")
+            raise NotPermitted(f"{self.name!r} may not {action}: {NO_OPERATE}")
 
     def check_broker(self) -> None:
-        """Refuse to link with whoever was not granted to be a broker."""
+        """Refuse a link without the grant to be a broker."""
         if not self.key:
             raise NotAuthenticated(f"{self.name!r} may not be a broker; {NO_BROKER}")
 
     def check_client(self) -> None:
-        """Refuse a client that shows a broker's token, which everybody may have seen."""
+        """Refuse a client with a broker's token, which is no secret: other brokers have seen it."""
         if self.key:
             raise NotAuthenticated(
                 f"the token of the broker {self.name!r} is bound to its key, and no client's; "
@@ -233,41 +233,40 @@ class Principal:
             )
 
     def check(self, at: Moment) -> None:
-        """Refuse a principal whose time is over."""
+        """Refuse a principal that has expired."""
         if self.expires_us is not None and at.wall_us >= self.expires_us:
-            raise NotAuthenticated(f"what showed that this is {self.name!r} has expired; renew it")
+            raise NotAuthenticated(f"the credential of {self.name!r} has expired; renew it")
 
 
 class Authority(Protocol):
-    """Says who connects, and what they were granted."""
+    """Authenticates clients and brokers, and knows their grants."""
 
     def authenticate(self, token: str, transport_name: str, at: Moment) -> Principal:
-        """Return the principal, by a token or by what the transport has shown (a certificate's
-        subject).
+        """Return the principal of a token or of a transport name (a certificate's subject).
 
-        `NotAuthenticated` if neither shows anything, and for a token that is a broker's.
+        Raise `NotAuthenticated` if neither is valid, and for a broker's token.
         """
 
     def authenticate_broker(self, token: str, at: Moment) -> Principal:
-        """Which broker this is, by a token: `NotAuthenticated` without that grant.
+        """Return the broker of a token; raise `NotAuthenticated` without that grant.
 
-        If it has a `key`, whoever asks lets it prove that by something that is `verified`.
+        If it has a `key`, the caller must demand a signature and check it with `verified`.
         """
 
     def vouched(self, token: str, at: Moment) -> Principal:
-        """The broker that a token names; `NotAuthenticated` if nobody vouches for it any more. The
-        time of the token is not looked at.
+        """Return the broker that a token names, even if the token has expired. Raise
+        `NotAuthenticated` if its issuer is not trusted any more.
         """
 
     def verified(self, token: str, data: bytes, signature: bytes, at: Moment) -> Principal:
-        """The same, if this is a signature by the key that the token is bound to."""
+        """Return the broker of `vouched`, if `signature` is by the key in its token."""
 
     def check(self, principal: Principal, at: Moment) -> None:
         """Refuse (`NotAuthenticated`) a principal that has expired or was revoked meanwhile."""
 
 
 class OpenAuthority:
-    """Everyone may do everything: for brokers that only listen on loopback.
+    """Grants everything to everyone: for brokers that only listen on loopback.
 
     >>> print(OpenAuthority().authenticate("", "", Moment(0.0, 0)).allow_subscribe)
     TRUE
@@ -297,7 +296,7 @@ class OpenAuthority:
 
 
 class NamedAuthority:
-    """Clients by the name that the transport has shown, such as a certificate's subject.
+    """Authenticates clients by the name that the transport has proven (a certificate's subject).
 
     >>> clients = NamedAuthority({"ann": Principal("ann", TRUE, TRUE)})
     >>> clients.authenticate("", "ann", Moment(0.0, 0)).name
@@ -311,9 +310,11 @@ class NamedAuthority:
         """See `Authority`."""
         principal = self._principals.get(transport_name)
         if principal is None:
-            who = f"{transport_name!r} was granted nothing" if transport_name else "no certificate"
+            problem = (
+                f"{transport_name!r} was granted nothing" if transport_name else "no certificate"
+            )
             raise NotAuthenticated(
-                f"{who}; show a client certificate whose subject is in [auth.grants] (HTTP "
+                f"{problem}; show a client certificate whose subject is in [auth.grants] (HTTP "
                 "asks for none: it needs tokens, auth.keys)"
             )
         principal.check(at)
@@ -342,9 +343,9 @@ class NamedAuthority:
 
 
 def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
-    """Return the filter that a broker runs for a principal: never more than it may receive.
+    """Return the part of a filter that a principal may receive, for the broker to run.
 
-    `NotPermitted` if nothing is left whatever values its parameters take.
+    Raise `NotPermitted` if nothing is left whatever values its parameters take.
 
     >>> import palio
     >>> reader = Principal(
@@ -378,12 +379,12 @@ def narrow(filter: Filter, values: Bindings, principal: Principal) -> Filter:
             f"it may receive {_shown(may)}{but}"
         )
     narrowed = Filter.of(left)
-    narrowed.bind(values)  # what travels is the grant with the values in it
+    narrowed.bind(values)  # brokers exchange the bound filter, which must be within the limits
     return narrowed
 
 
 def check_advertisement(advertisement: Advertisement, principal: Principal) -> None:
-    """Refuse to announce events of which the principal may publish none."""
+    """Refuse an advertisement of events of which the principal may publish none."""
     if not overlaps(advertisement, principal.allow_publish):
         raise NotPermitted(
             f"{principal.name!r} may publish nothing that {_shown(advertisement)} announces; "
@@ -399,7 +400,7 @@ def _fixed(conjunction: Conjunction) -> Conjunction:
 
 
 def _possible(filter: Filter) -> list[Conjunction]:
-    """The alternatives that some values of the parameters let some event match."""
+    """Return the alternatives that can match, for some event and some parameter values."""
     return [each for each in filter.conjunctions if not _fixed(each).is_contradiction]
 
 
@@ -421,7 +422,7 @@ def _meet(one: Conjunction, other: Conjunction) -> bool:
 
 
 def _fails(conjunction: Conjunction) -> Boolean:
-    """That a conjunction is not true: false or, but for residuals, unknown."""
+    """Return the condition that a conjunction is not true: false, or unknown except residuals."""
     return AnyOf(
         tuple(
             not_true(part.name, [part.as_test()])
@@ -441,7 +442,7 @@ def _shown(filter: Filter | Advertisement) -> str:
 
 
 def publishable(principal: Principal, parcel: Parcel) -> RowMask:
-    """The events that a principal may publish.
+    """Return the events that a principal may publish.
 
     >>> import palio
     >>> from palio.model import to_batches
@@ -454,17 +455,17 @@ def publishable(principal: Principal, parcel: Parcel) -> RowMask:
 
 
 def receivable(principal: Principal, parcel: Parcel) -> RowMask:
-    """The events that a principal may receive: for neighbours, whose filters are not narrowed."""
+    """Return the events that a principal may receive: neighbours' filters are not narrowed."""
     return principal._hearing.admitted(parcel)
 
 
-def _leave_it(_job: object) -> None:
-    """Compiled code is used once it is there; nobody waits for it here."""
+def _drop_job(_job: object) -> None:
+    """Drop a job: grants use compiled code if it exists, and do not wait for it."""
 
 
 class _Strict(Foreign):
-    """A residual of a denial: true as well where it is unknown, and texts that it reads may have
-    become too long (a step of it makes no text three times as long).
+    """A residual of a denial that is also true if it is unknown for texts that may have become too
+    long: each step of it makes a text less than three times as long.
     """
 
     __slots__ = ("_residual",)
@@ -489,11 +490,11 @@ class _Strict(Foreign):
         return self._residual.cost
 
     def truth(self, event: Mapping[str, Any]) -> bool | None:
-        known = self._residual.truth(event)
-        if known is not None:
-            return known
-        read = [event.get(name) for name in self.attributes]
-        chars = sum(len(each) for each in read if isinstance(each, str | bytes))
+        truth = self._residual.truth(event)
+        if truth is not None:
+            return truth
+        values = [event.get(name) for name in self.attributes]
+        chars = sum(len(each) for each in values if isinstance(each, str | bytes))
         return True if chars * self.cost > MAX_COMPUTED_CHARS else None
 
     def inverted(self) -> _Strict:
@@ -501,7 +502,7 @@ class _Strict(Foreign):
 
 
 def _strict(denied: Filter) -> Filter:
-    """A denial that no event passes by the length of its texts."""
+    """Return a denial that no event can evade by the length of its texts."""
     return Filter(
         tuple(
             Conjunction(each.constraints, tuple(Residual(_Strict(one)) for one in each.residuals))
@@ -520,16 +521,16 @@ class _Rows:
         self._everything = may == TRUE
         self._index: Index | None = None
         if not self._everything or denied != FALSE:
-            self._index = Index(_leave_it)
+            self._index = Index(_drop_job)
             self._index.add(self._MAY, may)
             self._index.add(self._DENIED, _strict(denied))
 
     def admitted(self, parcel: Parcel) -> RowMask:
         if self._index is None:
             return np.ones(len(parcel), np.bool_)
-        found = routed(self._index, parcel)
-        admitted = found.get(self._MAY)
+        matches = routed(self._index, parcel)
+        admitted = matches.get(self._MAY)
         if admitted is None:
             return np.zeros(len(parcel), np.bool_)
-        denied = found.get(self._DENIED)
+        denied = matches.get(self._DENIED)
         return admitted if denied is None else admitted & ~denied

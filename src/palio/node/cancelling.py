@@ -1,8 +1,8 @@
-"""`Cancelling`: subscriptions end, each by the word of its own session, or all that a filter covers
-by that of another session of the same identity (siena 3).
+"""`Cancelling`: ends subscriptions, by key for their own session, or all that a filter covers for
+another session of the same identity (siena 3).
 
-To find out what a filter covers takes 5 to 25 us a subscription, and an identity may have hundreds
-of thousands. So that is done a slice at a time, with other inputs in between.
+A covering test takes 5 to 25 us a subscription, and an identity may have hundreds of thousands. So
+a cancellation runs in slices, with other inputs in between.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from palio.routing.messages import Batch, Unsubscribe
 from palio.routing.patterns.messages import UnsubscribePattern
 from palio.routing.patterns.standing import covers_subscription
 
-_LOOK: Final = 64
-"""Comparisons that it is worth to look at one alternative of a subscription at all."""
+_VISIT: Final = 64
+"""The cost of visiting one alternative of a subscription, counted in comparisons."""
 
 
 class _Unfinished(NamedTuple):
-    """A request that has more slices to come."""
+    """A request with slices that are yet to run."""
 
     asker: Session
     slices: Iterator[None]
 
 
 class Cancelling:
-    """How subscriptions of sessions end."""
+    """Ends subscriptions of sessions."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -45,29 +45,29 @@ class Cancelling:
         """The requests that `do_slice` has yet to finish."""
 
     def end(self, session: Session, keys: Sequence[int], *, forget: bool) -> int:
-        """A session receives nothing more under these keys; how many of them were in use."""
+        """End the subscriptions of a session under these keys; return the number that existed."""
         core, live = self._core, []
         ended = 0
         for key in keys:
-            known = session.let_go(key)
-            if known is None:
+            subscription = session.let_go(key)
+            if subscription is None:
                 continue
             ended += 1
-            if known.assembled:
+            if subscription.assembled:
                 core.route(core.router.receive(session.peer, UnsubscribePattern(key)))
                 continue
-            if not known.durable:
+            if not subscription.durable:
                 live.append(Unsubscribe(key))
                 continue
-            core.release(core.durability.here[known.durable])
+            core.release(core.durability.here[subscription.durable])
             if forget:
-                core.end_durable(known.durable)
+                core.end_durable(subscription.durable)
         if live:
             core.route(core.router.receive(session.peer, Batch(tuple(live))))
         return ended
 
     def cancel(self, asker: Session, request: Cancel) -> None:
-        """Begin to end what other sessions of an identity hear; answered when that is done."""
+        """Begin to cancel subscriptions of an identity's other sessions; answer when done."""
         if not asker.identity:
             raise InvalidInput(
                 "this session acts under no identity, so there are no others whose subscriptions "
@@ -82,7 +82,7 @@ class Cancelling:
         wide = parse(request.filter)
         if wide.variables:
             raise InvalidInput(
-                f"what is cancelled has the parameter :{min(wide.variables)}; write a constant"
+                f"the filter to cancel has the parameter :{min(wide.variables)}; write a constant"
             )
         self._advance(_Unfinished(asker, self._slices(asker, request, wide)))
 
@@ -91,18 +91,20 @@ class Cancelling:
         if self.unfinished:
             self._advance(self.unfinished.popleft())
 
-    def _advance(self, one: _Unfinished) -> None:
-        for _ in one.slices:
-            self.unfinished.append(one)
+    def _advance(self, request: _Unfinished) -> None:
+        for _ in request.slices:
+            self.unfinished.append(request)
             return
 
     def _slices(self, asker: Session, request: Cancel, wide: Filter | Pattern) -> Iterator[None]:
-        """Look at one subscription after another, and stop where a slice of the work is done."""
+        """Cancel covered subscriptions one by one, yielding after each slice of the work. Between
+        slices sessions may end and subscriptions change, so both are looked up each time.
+        """
         core = self._core
         why = failure(
             SubscriptionEnded(
                 f"another client that acts as {asker.identity!r} cancelled what {wide!s:.200} "
-                "covers; subscribe again to hear more"
+                "covers; subscribe again to receive more"
             )
         )
         count, left = 0, float(CANCEL_SLICE)
@@ -114,15 +116,16 @@ class Cancelling:
         for session in others:
             over: list[int] = []
             for key in list(session.subscriptions):
-                known = session.subscriptions.get(key)
+                subscription = session.subscriptions.get(key)
                 if core.sessions.get(session.id) is not session:
                     break
-                if known is None:
+                if subscription is None:
                     continue
                 effort = Effort()
-                if covers_subscription(wide, known.what.bind(known.values), effort):
+                narrow = subscription.what.bind(subscription.values)
+                if covers_subscription(wide, narrow, effort):
                     over.append(key)
-                left -= effort.spent + _LOOK * _alternatives(known)
+                left -= effort.spent + _VISIT * _alternatives(subscription)
                 if left < 0:
                     count += self._ended(session, over, why, forget=request.forget)
                     yield
@@ -138,9 +141,9 @@ class Cancelling:
         return ended
 
 
-def _alternatives(known: Subscription) -> int:
-    """Count alternatives and listed values: by these goes the cost of putting values into it."""
-    what = known.what
+def _alternatives(subscription: Subscription) -> int:
+    """Count alternatives and listed values, which determine the cost of binding parameters."""
+    what, values = subscription.what, subscription.values.values()
     steps = (what,) if isinstance(what, Filter) else what.steps
-    listed = sum(len(each) for each in known.values.values() if isinstance(each, tuple | list))
+    listed = sum(len(each) for each in values if isinstance(each, tuple | list))
     return listed + sum(len(each.conjunctions) for each in steps)

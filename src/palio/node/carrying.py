@@ -1,7 +1,7 @@
-"""`Carrying`: what comes over a link on its way from the origin of durable events to their home.
+"""`Carrying`: handles durable events, and their acks, that come over a link.
 
-It goes on to the next broker on the way, or is for this one. Nothing of it is kept between: what is
-lost is sent again by its origin.
+A message for another broker is forwarded to the next hop; one for this broker is handed to
+`DurableEvents`. Brokers between origin and home store nothing: the origin retransmits losses.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from palio.protocol.messages import Carry, EntriesStored, Parcel, pack_mask
 
 
 class Carrying:
-    """One broker on the ways of durable events."""
+    """One broker on the paths of durable events."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def carry(self, neighbour: Neighbour, message: Carry) -> None:
-        """An entry is on its way to its home."""
+        """Forward an entry, or store it if this broker is its home."""
         core = self._core
-        if not self._knows(neighbour, message.origin, message.home):
+        if not self._are_known(neighbour, message.origin, message.home):
             return
         if any(share.number > core.at.wall_us + AHEAD_US for share in message.shares):
-            raise IllegalMessage(neighbour.name, "a claim that its owner could not outdo")
+            raise IllegalMessage(neighbour.name, "a claim that its owner could not supersede")
         message = self._permitted(neighbour, message)
         if message.home != core.name:
             core.send_towards(message.home, message, neighbour.name)
         else:
-            read = self._read(message)
-            core.perform(core.durability.events.carry(core.at.now, core.at.wall_us, read))
+            matched = self._match_unparsed(message)
+            core.perform(core.durability.events.carry(core.at.now, core.at.wall_us, matched))
 
     def stored(self, neighbour: Neighbour, message: EntriesStored) -> None:
-        """A home has stored what an origin has sent."""
+        """Forward the ack of a home, or apply it if this broker is the origin."""
         core = self._core
-        if not self._knows(neighbour, message.origin, message.home):
+        if not self._are_known(neighbour, message.origin, message.home):
             return
         if message.origin != core.name:
             core.send_towards(message.origin, message, neighbour.name)
@@ -56,21 +56,21 @@ class Carrying:
         return parcel.select(mask)
 
     def _permitted(self, neighbour: Neighbour, message: Carry) -> Carry:
-        """An entry without what the neighbour may not bring here: it goes on, as those behind it
-        are to follow it.
+        """Return an entry without events that the neighbour may not publish. It is forwarded even
+        without any: the home accepts the entries behind it only after this one (D1).
         """
         parcel = message.parcel
         try:
-            notice = LossMarker.of(parcel)
+            marker = LossMarker.of(parcel)
         except ValueError as error:
             raise IllegalMessage(neighbour.name, str(error)) from None
         principal = neighbour.principal
-        if notice is not None and principal.publishes_something:
+        if marker is not None and principal.publishes_something:
             self._core.warn("loss_told", neighbour.name, 1, homes=[message.home])
             if principal.publishes_all:
                 return message
-            return msgspec.structs.replace(message, parcel=notice.anonymous.parcel)
-        if not len(parcel):  # a broker between was not to bring or hear it
+            return msgspec.structs.replace(message, parcel=marker.anonymous.parcel)
+        if not len(parcel):  # a grant on the path left no event of it
             return msgspec.structs.replace(message, shares=())
         check_numbered(neighbour.name, parcel)
         for share in message.shares:
@@ -83,8 +83,8 @@ class Carrying:
         self._warn_denied(neighbour, parcel, len(mask) - int(mask.sum()))
         return without(message, mask)
 
-    def _read(self, message: Carry) -> Carry:
-        """Look which events those want whose filters the origin could not read."""
+    def _match_unparsed(self, message: Carry) -> Carry:
+        """Match the events for shares whose filters the origin could not parse."""
         if not any(share.rows == UNREAD for share in message.shares):
             return message
         durability, shares = self._core.durability, []
@@ -100,9 +100,9 @@ class Carrying:
         if denied:
             self._core.warn("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
 
-    def _knows(self, neighbour: Neighbour, *brokers: str) -> bool:
-        """Return whether there are such brokers: word of a new one may be late, then it is sent
-        again.
+    def _are_known(self, neighbour: Neighbour, *brokers: str) -> bool:
+        """Return whether these brokers are known here. Facts of a new one may arrive late: then
+        the message is dropped, and its origin retransmits.
         """
         cluster_state = self._core.durability.cluster_state
         unknown = [each for each in brokers if not cluster_state.knows(each)]

@@ -192,7 +192,7 @@ class Core:
         for claim in events.claims:
             if claim.home == self.name:
                 durable = durability.stored(claim, self.settings.lease_s)
-                durable.away_since = now
+                durable.disconnected_at = now
                 durability.enter(durable)
             durability.announce(claim)  # the broker may have stopped before it announced the claim
         self._apply_facts([each for each in cluster_state.facts() if each.origin != self.name])
@@ -264,11 +264,8 @@ class Core:
         """Write operations, and call back with the outcome. Without operations it is a barrier: the
         callbacks wait for all appends in flight.
         """
-        events, callbacks = (
-            self.durability.events,
-            Callbacks(on_success or _ignore_success, on_failure or _ignore_failure),
-        )
-        written = tuple(operations)
+        callbacks = Callbacks(on_success or _ignore_success, on_failure or _ignore_failure)
+        events, written = self.durability.events, tuple(operations)
         if written:
             self.perform(events.append(self.at.now, written, callbacks))
         else:
@@ -445,12 +442,11 @@ class Core:
             for callback in callbacks:
                 self._when_flushed(callback)
         if cluster_state.rejected_facts:
-            self._warn_unbelieved()
+            self._warn_rejected_facts()
         events = self.durability.events
         if cluster_state.lost_log and events.is_ready and not events.log.is_refusing:
-            self.catch_up_deadline = min(
-                self.catch_up_deadline, self.at.now + self.settings.peer_grace_s
-            )
+            retry_at = self.at.now + self.settings.peer_grace_s
+            self.catch_up_deadline = min(self.catch_up_deadline, retry_at)
         if self.catch_up_deadline < inf:
             self._catch_up()
         if cluster_state.routing_version != self._map_version:
@@ -500,7 +496,7 @@ class Core:
         """Send a neighbour all facts that are due there, ahead of a wave (W1)."""
         self._enqueue_facts()
         self.fact_batcher.flush(neighbour)
-        assert neighbour.before is None, f"W1: facts for {neighbour.name} wait, and a wave goes"
+        assert neighbour.before is None, f"W1: a wave overtakes facts for {neighbour.name}"
 
     def _apply_facts(self, news: Sequence[Fact]) -> None:
         """Apply new facts about claims, about logs, and about removed brokers."""
@@ -550,7 +546,7 @@ class Core:
         wall_us = self.at.wall_us
         return LossMarker.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
 
-    def _warn_unbelieved(self) -> None:
+    def _warn_rejected_facts(self) -> None:
         """Log facts that failed verification."""
         cluster_state = self.durability.cluster_state
         unbelieved, cluster_state.rejected_facts = cluster_state.rejected_facts, []
@@ -595,7 +591,7 @@ class Core:
         if claim.home == self.name:
             if durable is None:
                 durable = durability.stored(claim, self.settings.lease_s)
-                durable.away_since = self.at.now
+                durable.disconnected_at = self.at.now
                 durability.enter(durable)
             durable.claim = claim
         elif durable is not None and claim == durability.newest(subject):
@@ -639,8 +635,8 @@ class Core:
         """Detach a durable subscription that has moved or ended, and notify its session here."""
         if durable.session is not None:
             problem = (
-                f"{durable.subject} is heard elsewhere now, or was ended there; subscribe again to "
-                "have it back"
+                f"{durable.subject} was taken over by another session, or ended there; subscribe "
+                "again to take it back"
             )
             durable.session.say(
                 self.out, Ended((durable.key,), failure(SubscriptionEnded(problem)))
@@ -654,7 +650,7 @@ class Core:
             session.let_go(durable.key)
             session.durables.pop(durable.key, None)
             session.stalled.pop(durable, None)
-            durable.session, durable.away_since = None, self.at.now
+            durable.session, durable.disconnected_at = None, self.at.now
             del self.by_peer[durable.peer]
             self.route(self.router.detach(durable.peer))
 

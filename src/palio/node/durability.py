@@ -1,6 +1,6 @@
 """`Durability`: the durable subscriptions of a network as one broker knows them, and its own.
 
-`DurableEvents` keeps the events for them.
+`DurableEvents` stores the events for them.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ class Durability:
         self.name = name
         self.epoch = stored.epoch
         self.last_time_us = stored.time_us
-        """The time of the last publication of an earlier incarnation, as far as the journal
-        knows."""
+        """The time of an earlier incarnation's last publication that the journal has."""
         self.cluster_state = ClusterState(name, stored.facts, fact_verifier)
         self.events = DurableEvents(
             name,
@@ -92,17 +91,17 @@ class Durability:
         claim = self.events.claims.stored(subject)
         if claim is not None and claim.home == self.name:
             durable = self.stored(claim, lease_s)
-            durable.away_since = now
+            durable.disconnected_at = now
             self.enter(durable)
 
     def stored(self, claim: Claim, lease_s: float) -> Durable:
-        """Return a durable subscription that lives here, as the disk has it. If the disk was lost,
-        its claim is all that is known of it.
+        """Return a durable subscription that lives here, as on the disk. A disk that was lost has
+        no record of it: its filter then comes from its claim.
         """
         subject, record = claim.subject, self.events.records.get(claim.subject)
         owner = subject.partition("/")[0]
         if record is None:
-            durable = Durable(subject, owner, _known(claim), {}, lease_s)
+            durable = Durable(subject, owner, _filter_or_false(claim), {}, lease_s)
         else:
             filter, values = parse_filter(record.filter), msgspec.msgpack.decode(record.values)
             durable = Durable(subject, owner, filter, values, record.lease_s)
@@ -124,30 +123,30 @@ class Durability:
         return {claim.subject: claim.home for claim in claims if claim is not None and claim.home}
 
     def learn(self, now: float, facts: Iterable[Fact]) -> tuple[list[Action], list[Fact]]:
-        """Learn claims from other brokers. Return the effects, and the facts that are refused, as
-        their brokers may not receive all that the subscription asks for.
+        """Learn claims from other brokers. Return the actions, and the facts that are refused, as
+        their brokers may not receive all events that the subscription matches.
 
-        Such a broker cannot take a subscription over, since the waiting events could not be sent
-        to it. The present home claims it again instead, with a greater number.
+        Such a broker cannot take a subscription over, since the backlog could not be sent to it.
+        The present home supersedes the claim with a greater number instead.
         """
         actions: list[Action] = []
         refused: list[Fact] = []
         for fact in facts:
             if not is_subscription(fact.subject):
                 continue
-            claim, known = claim_of(fact), self.newest(fact.subject)
-            if known is None or self._may_outdo(fact.origin, known):
+            claim, newest = claim_of(fact), self.newest(fact.subject)
+            if newest is None or self._may_supersede(fact.origin, newest):
                 actions += self.events.learn(now, [claim])
-            elif claim.rank > known.rank:
+            elif claim.rank > newest.rank:
                 refused.append(fact)
-                if known.home == self.name:
-                    above = known._replace(number=claim.number)
+                if newest.home == self.name:
+                    above = newest._replace(number=claim.number)
                     actions += self.events.open(now, above, None, None)
         return actions, refused
 
-    def _may_outdo(self, origin: str, known: Claim) -> bool:
-        is_own = origin in (self.name, known.home)
-        return is_own or known.is_over or self.cluster_state.may_receive(origin, known.filter)
+    def _may_supersede(self, origin: str, newest: Claim) -> bool:
+        is_own = origin in (self.name, newest.home)
+        return is_own or newest.is_over or self.cluster_state.may_receive(origin, newest.filter)
 
     def announce(self, claim: Claim) -> None:
         """Announce a claim unless the network has it: that a subscription lives here, or that it
@@ -176,7 +175,7 @@ def packed(parcel: Parcel, wanted: Mapping[str, RowMask]) -> tuple[Parcel, dict[
     return parcel.select(rows), some
 
 
-def _known(claim: Claim) -> Filter:
+def _filter_or_false(claim: Claim) -> Filter:
     filter = filter_of(claim)
     return FALSE if filter is None else filter
 

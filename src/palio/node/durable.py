@@ -303,8 +303,8 @@ class DurableEvents:
 
     def renew(self, now: float, home: str, log: int) -> list[Action]:
         """Restart the stream to a home that has another log than before (D7)."""
-        known = max(self.streams.log_of(home), self._postponed_logs.get(home, 0))
-        if home == self.name or log <= known:
+        newest = max(self.streams.log_of(home), self._postponed_logs.get(home, 0))
+        if home == self.name or log <= newest:
             return []
         if self.log.is_refusing:
             self._postponed_logs[home] = log
@@ -376,12 +376,8 @@ class DurableEvents:
 
     def carry(self, now: float, wall_us: int, message: Carry) -> list[Action]:
         """Store an entry of another origin if it is the next one of its stream (D1)."""
-        origin, log, offset, previous = (
-            message.origin,
-            message.log,
-            message.offset,
-            message.previous,
-        )
+        origin, log = message.origin, message.log
+        offset, previous = message.offset, message.previous
         if self.log.is_refusing:
             self._refused_origins[origin] = log
             return []

@@ -157,7 +157,7 @@ class FailureDetector:
                 yield 1
 
     def _is_over(self, party: PeerSession, grace: float) -> bool:
-        return party.link is None and self._core.at.now - party.away_since > grace
+        return party.link is None and self._core.at.now - party.disconnected_at > grace
 
     def _check_link(self, link: int, state: Link, late: float) -> None:
         core, settings, party = self._core, self._core.settings, state.party
@@ -201,4 +201,4 @@ class FailureDetector:
 
 
 def _lease_is_over(durable: Durable, now: float) -> bool:
-    return durable.session is None and now - durable.away_since > durable.lease_s
+    return durable.session is None and now - durable.disconnected_at > durable.lease_s

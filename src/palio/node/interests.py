@@ -1,8 +1,8 @@
-"""`Interests`: for which durable subscriptions of the whole network some events are.
+"""`Interests`: matches events with the durable subscriptions of the whole network.
 
-The broker that accepts an event finds that out, by the filters that it knows from their claims; a
-home takes what it gets as it is. So an event that was accepted before a filter was changed is for
-the filter that it met.
+The origin of an event matches it, by the filters in the claims that it has; homes do not match
+again. So an event is matched by the filter in force when it was accepted, even if the filter
+changes while the event waits.
 """
 
 from __future__ import annotations
@@ -31,13 +31,12 @@ class Interests:
         self._subjects: list[str] = []
         self._wanted: set[int] = set()
         self._unreadable: set[int] = set()
-        """Those whose filters cannot be read here."""
         self.unread: dict[str, str] = {}
-        """By broker, a filter in what it says that cannot be read here. The caller takes it out.
+        """By broker, a filter of its claims that cannot be parsed here. `Core` logs and clears it.
         """
 
     def learn(self, claim: Claim) -> None:
-        """A claim counts from now on, with its filter."""
+        """Replace the filter of a durable subscription by that of its newest claim."""
         filter, number = self._read(claim), self._number(claim.subject)
         self._unreadable.discard(number)
         if filter is TRUE and claim.filter != _TRUE:
@@ -46,7 +45,7 @@ class Interests:
         if filter is not None:
             try:
                 self._matcher.add(number, filter, destination=number)
-            except LimitExceeded:  # the engine takes no more of its kind
+            except LimitExceeded:  # the engine has no capacity for its kind of filter
                 self._matcher.add(number, TRUE, destination=number)
             self._wanted.add(number)
         elif number in self._wanted:
@@ -57,17 +56,17 @@ class Interests:
         return filter_of(claim)
 
     def is_unread(self, subject: str) -> bool:
-        """Return whether its filter cannot be read here: its home is to look which events it
-        wants.
-        """
+        """Return whether a filter cannot be parsed here, so that its home must match instead."""
         return self._numbers.get(subject) in self._unreadable
 
     def wanted(self, parcel: Parcel) -> dict[str, RowMask]:
-        """For whom these events are, and which of them. A notice of lost ones is for anybody."""
+        """Return the durable subscriptions that match, with their rows. A loss marker matches all:
+        nobody knows what the lost events were.
+        """
         if LossMarker.of(parcel) is not None:
             return {self._subjects[number]: ONE_ROW for number in sorted(self._wanted)}
-        found = routed(self._matcher, parcel)
-        return {self._subjects[number]: mask for number, mask in sorted(found.items())}
+        matches = routed(self._matcher, parcel)
+        return {self._subjects[number]: mask for number, mask in sorted(matches.items())}
 
     def _number(self, subject: str) -> int:
         if subject not in self._numbers:
@@ -77,8 +76,8 @@ class Interests:
 
 
 def filter_of(claim: Claim) -> Filter | None:
-    """The filter of a claim: nothing if it is over, or was only learned of by an entry for it. One
-    that this broker cannot read is for everything: better too much.
+    """Return the filter of a claim: None if it is over, or is known from an entry alone. One that
+    this broker cannot parse counts as TRUE, so that no event is lost.
     """
     if claim.is_over or not claim.filter:
         return None

@@ -87,7 +87,7 @@ class Links:
     def part(self, link: int, party: PeerSession) -> None:
         """A party is away if this was its connection."""
         if party.link == link:
-            party.link, party.away_since = None, self._core.at.now
+            party.link, party.disconnected_at = None, self._core.at.now
 
     def close(self, link: int, bye: Bye) -> None:
         """Say why, and close."""

@@ -195,10 +195,10 @@ class Log:
         """Record a release, to be written with an append soon."""
         match operation:
             case Ack(subject, upto, others, bookmark):
-                known = self._acks.get(subject, Ack(subject, 0))
-                upto = max(upto, known.upto)
-                above = tuple(sorted({each for each in known.others + others if each > upto}))
-                self._acks[subject] = Ack(subject, upto, above, bookmark or known.bookmark)
+                before = self._acks.get(subject, Ack(subject, 0))
+                upto = max(upto, before.upto)
+                above = tuple(sorted({each for each in before.others + others if each > upto}))
+                self._acks[subject] = Ack(subject, upto, above, bookmark or before.bookmark)
             case Release(home):
                 self._releases[home] = max(operation, self._releases.get(home, operation))
             case Discard(entries):

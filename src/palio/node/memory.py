@@ -1,7 +1,6 @@
-"""`MemoryStore`: what a node reads of a journal, kept in memory, for tests and simulations.
+"""`MemoryStore`: a journal in memory, for tests and simulations.
 
-Operations are applied as they are handed over; what that is worth when a broker stops is up to
-whoever keeps the store.
+Operations are applied at once. The caller decides when to write, and so what a crash would lose.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ from palio.protocol.messages import Fact
 
 
 class MemoryStore:
-    """A `Store` that keeps everything in dictionaries, and durable state as the operations of which
-    it is the fold.
+    """A `Store` in dictionaries; durable state is kept as the operations of which it is the fold.
 
     >>> store = MemoryStore()
     >>> store.write([PutTime(7)])
@@ -76,15 +74,15 @@ class MemoryStore:
         self._operations.append(operation)
 
     def held(self) -> list[Entry]:
-        """All entries, in order."""
+        """Return all entries, in order."""
         return [entry for _, entry in sorted(self._entries.items())]
 
     def facts(self) -> list[Fact]:
-        """The facts of all brokers."""
+        """Return the facts of all brokers."""
         return list(self._facts.values())
 
     def load(self) -> Stored:
-        """See `Store`."""
+        """Return everything but the events, under the next epoch."""
         self._epoch += 1
         return Stored(
             self._epoch,
@@ -97,10 +95,10 @@ class MemoryStore:
         )
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
-        """See `Store`."""
+        """Return the entries that exist, in order."""
         return [self._entries[number] for number in numbers if number in self._entries]
 
     def heading(self, entry: int) -> Heading | None:
-        """See `Store`."""
+        """Return the heading of an entry; None if it does not exist."""
         held = self._entries.get(entry)
         return None if held is None else heading_of(held.parcel, held.wall_us)

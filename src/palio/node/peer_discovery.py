@@ -287,7 +287,7 @@ class PeerDiscovery:
             if neighbour is None:
                 self._down_since.setdefault(name, now)
             elif name not in up:  # it may have been up since the last check
-                self._down_since[name] = neighbour.away_since
+                self._down_since[name] = neighbour.disconnected_at
 
     def _lost(self, up: Collection[str]) -> list[str] | None:
         """Return the peers that are lost; None if there is no need to dial any broker. The list is
@@ -297,7 +297,7 @@ class PeerDiscovery:
         if up or len(self._cluster_state.brokers) < 2:
             self._alone_since = now
         for neighbour in self._core.neighbours.values():
-            self._alone_since = max(self._alone_since, neighbour.away_since)
+            self._alone_since = max(self._alone_since, neighbour.disconnected_at)
         lost = [name for name, since in self._down_since.items() if now - since > beat]
         if not lost and now - self._alone_since <= beat:
             return None

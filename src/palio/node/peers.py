@@ -81,9 +81,9 @@ class Peers:
                 maximum=core.settings.max_sessions,
                 remedy="try another broker",
             )
-        allowance = core.rate_limiters.of(principal)
+        limiter = core.rate_limiters.of(principal)
         most = principal.limits.sessions or MAX_SESSIONS_OF_ONE
-        if len(allowance.sessions) >= most and not self.end_away(allowance, sessions=1):
+        if len(limiter.sessions) >= most and not self.end_disconnected(limiter, sessions=1):
             raise LimitExceeded(
                 f"the number of sessions of {principal.name!r} at this broker",
                 limit="limits.sessions",
@@ -103,20 +103,22 @@ class Peers:
             owner=owner,
             publisher=publisher,
         )
-        session.identity, session.allowance = identity, allowance
-        core.rate_limiters.begin(allowance, id)
+        session.identity, session.limiter = identity, limiter
+        core.rate_limiters.begin(limiter, id)
         core.sessions[id] = session
         core.by_peer[session.peer] = (session, -1)
         return session
 
-    def end_away(
-        self, allowance: RateLimiter, *, sessions: int = 0, subscriptions: int = 0, cost: int = 0
+    def end_disconnected(
+        self, limiter: RateLimiter, *, sessions: int = 0, subscriptions: int = 0, cost: int = 0
     ) -> bool:
         """Make room for a principal that has no more: its sessions without a connection end, the
         longest away first. None of them if that is not enough, which is `False`.
         """
-        mine = [self._core.sessions[each] for each in allowance.sessions]
-        away = sorted((s for s in mine if s.link is None), key=lambda session: session.away_since)
+        mine = [self._core.sessions[each] for each in limiter.sessions]
+        away = sorted(
+            (s for s in mine if s.link is None), key=lambda session: session.disconnected_at
+        )
         chosen: list[Session] = []
         for session in away:
             if (
@@ -236,12 +238,12 @@ class Peers:
         core = self._core
         for durable in list(session.durables.values()):
             core.release(durable)
-        core.publisher_endpoints.leave(session)
+        core.publisher_endpoints.end(session)
         del core.sessions[session.id], core.by_peer[session.peer]
         core.settling.end(session)
-        allowance = session.allowance
+        limiter = session.limiter
         session.forget()
-        core.rate_limiters.end(allowance, session.id)
+        core.rate_limiters.end(limiter, session.id)
         if len(session.subscriptions) <= STEPS:
             core.route(core.router.detach(session.peer))
         else:  # nothing goes to it any longer; its place goes piece by piece
@@ -334,7 +336,7 @@ class Peers:
         return [
             each
             for each in core.neighbours.values()
-            if each.link is None and each.away_since < since
+            if each.link is None and each.disconnected_at < since
         ]
 
     def go_round(self) -> None:

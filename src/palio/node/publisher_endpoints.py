@@ -1,7 +1,7 @@
-"""`PublisherEndpoints`: the places in the routing table from which sessions publish and advertise.
+"""`PublisherEndpoints`: the endpoints in the routing table where sessions publish and advertise.
 
-A session has one of its own, or shares one with all sessions that act under its identity (siena 3):
-what one of them advertises counts for what any of them publishes at this broker.
+A session has its own endpoint, or shares one with all sessions of its identity (siena 3): what one
+of them advertises is valid for the events of all of them at this broker.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from palio.routing.messages import Advertise, Batch, Request, Unadvertise
 from palio.routing.protocol import Peer, Router, Send
 
 _Key: TypeAlias = tuple[str, int]
-"""A session, and its number for an advertisement."""
+"""A session, and its key of an advertisement."""
 
 
 class _Endpoint:
-    """One place: who publishes there, and what was advertised, under numbers of this broker."""
+    """One endpoint: its sessions, and their advertisements under numbers of this broker."""
 
     def __init__(self, peer: Peer) -> None:
         self.peer = peer
@@ -34,54 +34,52 @@ class _Endpoint:
 
 
 class PublisherEndpoints:
-    """The publisher_endpoints of one broker, each from its first use until the last of its
-    sessions is over.
-    """
+    """The endpoints of one broker, each from its first use to the end of its last session."""
 
-    def __init__(self, router: Router, carry: Callable[[Iterable[Send]], None]) -> None:
+    def __init__(self, router: Router, route: Callable[[Iterable[Send]], None]) -> None:
         self._router = router
-        self._carry = carry
+        self._route = route
         self._by_session: dict[str, _Endpoint] = {}
         self._by_identity: dict[str, _Endpoint] = {}
 
     def of(self, session: Session) -> Peer:
-        """The place from which a session publishes and advertises.
+        """Return the endpoint where a session publishes and advertises.
 
-        It is not that from which it subscribes, since an event never goes back to where it came
-        from, and clients that publish what they subscribe to expect to hear it.
+        It is not the endpoint where the session subscribes: events are never routed back to their
+        source, and clients expect to receive their own events if they subscribe to them.
         """
-        if session.outlet is None:
-            session.outlet = self._outlet(session).peer
-        return session.outlet
+        if session.endpoint is None:
+            session.endpoint = self._endpoint_of(session).peer
+        return session.endpoint
 
     def advertise(self, session: Session, key: int, offer: Advertisement) -> None:
-        """Announce events under a key of the session; what it announced under that is over."""
-        outlet = self._outlet(session)
-        known = outlet.offers.get((session.id, key))
-        if known is None and len(outlet.offers) >= MAX_ADVERTISEMENTS:
+        """Advertise events under a key of the session, replacing its advertisement there."""
+        endpoint = self._endpoint_of(session)
+        before = endpoint.offers.get((session.id, key))
+        if before is None and len(endpoint.offers) >= MAX_ADVERTISEMENTS:
             raise LimitExceeded(
                 "the number of advertisements of an identity, or of a session without one",
                 limit="MAX_ADVERTISEMENTS",
                 maximum=MAX_ADVERTISEMENTS,
             )
-        number = next(outlet.numbers) if known is None else known[0]
-        outlet.offers[session.id, key] = number, offer
-        self._tell(outlet, Advertise(number, offer))
+        number = next(endpoint.numbers) if before is None else before[0]
+        endpoint.offers[session.id, key] = number, offer
+        self._send(endpoint, Advertise(number, offer))
 
     def unadvertise(self, session: Session, key: int) -> None:
-        """End what a session announced under a key; nothing if there is nothing."""
-        outlet = self._by_session.get(session.id)
-        if outlet is not None:
-            self._drop(outlet, [(session.id, key)])
+        """End the advertisement of a session under a key, if there is one."""
+        endpoint = self._by_session.get(session.id)
+        if endpoint is not None:
+            self._drop(endpoint, [(session.id, key)])
 
     def withdraw(self, session: Session, what: Advertisement) -> list[tuple[Session, list[int]]]:
-        """siena's `unadvertise`: end all that `what` covers, whichever session of the identity has
-        announced it. Whose they were, and their keys. What takes too long ends none of them.
+        """End all advertisements of the identity that `what` covers, and return the sessions and
+        keys (siena's `unadvertise`). Beyond MAX_WITHDRAW_COMPARISONS it raises, and ends none.
         """
-        outlet, effort = self._outlet(session), Effort(MAX_WITHDRAW_COMPARISONS)
+        endpoint, effort = self._endpoint_of(session), Effort(MAX_WITHDRAW_COMPARISONS)
         over = [
             key
-            for key, (_, offer) in outlet.offers.items()
+            for key, (_, offer) in endpoint.offers.items()
             if offer == what or covers_advertisement(what, offer, effort=effort)
         ]
         if effort.is_spent:
@@ -90,45 +88,45 @@ class PublisherEndpoints:
                 limit="MAX_WITHDRAW_COMPARISONS",
                 maximum=MAX_WITHDRAW_COMPARISONS,
             )
-        self._drop(outlet, over)
+        self._drop(endpoint, over)
         owners: dict[str, list[int]] = {}
         for owner, key in over:
             owners.setdefault(owner, []).append(key)
-        return [(outlet.sessions[owner], keys) for owner, keys in owners.items()]
+        return [(endpoint.sessions[owner], keys) for owner, keys in owners.items()]
 
-    def leave(self, session: Session) -> None:
-        """A session is over, and with it what it announced."""
-        outlet = self._by_session.pop(session.id, None)
-        if outlet is None:
+    def end(self, session: Session) -> None:
+        """Remove a session that is over, with its advertisements."""
+        endpoint = self._by_session.pop(session.id, None)
+        if endpoint is None:
             return
-        del outlet.sessions[session.id]
-        if outlet.sessions:
-            self._drop(outlet, [key for key in outlet.offers if key[0] == session.id])
+        del endpoint.sessions[session.id]
+        if endpoint.sessions:
+            self._drop(endpoint, [key for key in endpoint.offers if key[0] == session.id])
             return
         self._by_identity.pop(session.identity, None)
-        self._carry(self._router.detach(outlet.peer))
+        self._route(self._router.detach(endpoint.peer))
 
-    def _outlet(self, session: Session) -> _Endpoint:
-        outlet = self._by_session.get(session.id)
-        if outlet is None:
-            outlet = self._by_identity.get(session.identity) or self._opened(session)
-            outlet.sessions[session.id] = session
-            self._by_session[session.id] = outlet
-        return outlet
+    def _endpoint_of(self, session: Session) -> _Endpoint:
+        endpoint = self._by_session.get(session.id)
+        if endpoint is None:
+            endpoint = self._by_identity.get(session.identity) or self._open(session)
+            endpoint.sessions[session.id] = session
+            self._by_session[session.id] = endpoint
+        return endpoint
 
-    def _opened(self, session: Session) -> _Endpoint:
+    def _open(self, session: Session) -> _Endpoint:
         if not session.identity:
-            outlet = _Endpoint(Peer.session(f"{session.id} publishing"))
+            endpoint = _Endpoint(Peer.session(f"{session.id} publishing"))
         else:
-            outlet = _Endpoint(Peer.session(f"identity {session.identity}"))
-            self._by_identity[session.identity] = outlet
-        self._carry(self._router.attach(outlet.peer))
-        return outlet
+            endpoint = _Endpoint(Peer.session(f"identity {session.identity}"))
+            self._by_identity[session.identity] = endpoint
+        self._route(self._router.attach(endpoint.peer))
+        return endpoint
 
-    def _drop(self, outlet: _Endpoint, keys: Iterable[_Key]) -> None:
-        known = [outlet.offers.pop(key) for key in keys if key in outlet.offers]
-        if known:
-            self._tell(outlet, *[Unadvertise(number) for number, _ in known])
+    def _drop(self, endpoint: _Endpoint, keys: Iterable[_Key]) -> None:
+        dropped = [endpoint.offers.pop(key) for key in keys if key in endpoint.offers]
+        if dropped:
+            self._send(endpoint, *[Unadvertise(number) for number, _ in dropped])
 
-    def _tell(self, outlet: _Endpoint, *requests: Request) -> None:
-        self._carry(self._router.receive(outlet.peer, Batch(requests)))
+    def _send(self, endpoint: _Endpoint, *requests: Request) -> None:
+        self._route(self._router.receive(endpoint.peer, Batch(requests)))

@@ -116,15 +116,15 @@ class Publishing:
             parcel = given.stamped(session.publisher, message.first_seq, self.times.next_us())
             if not session.principal.publishes_all:
                 parcel = _permitted(session, parcel, refused)
-            outlet = session.outlet or core.publisher_endpoints.of(session)
+            endpoint = session.endpoint or core.publisher_endpoints.of(session)
             if self._is_advertised and parcel.count:
-                announced = core.router.announced(outlet, parcel)
+                announced = core.router.announced(endpoint, parcel)
                 if announced is not None:
                     parcel = _announced(session, parcel, announced, refused)
             if message.durable and core.durability.events.is_ready:
                 wanted = self._wanted(parcel)
-            is_held = self._must_wait(outlet)
-            ways = _NO_WAYS if is_held else self._ways(outlet, parcel)
+            is_held = self._must_wait(endpoint)
+            ways = _NO_WAYS if is_held else self._ways(endpoint, parcel)
         except Exception as error:  # noqa: BLE001  # likewise
             self._failed(session, message, error)
             return
@@ -137,7 +137,7 @@ class Publishing:
             self._publish_durable(session, parcel, wanted, last, message.durable)
         if is_held:
             answer = None if is_durable else partial(self._taken, session, last)
-            self.publish_barrier.put(outlet, parcel, durable=is_durable, then=answer)
+            self.publish_barrier.put(endpoint, parcel, durable=is_durable, then=answer)
             return
         self._send(ways, parcel, durable=is_durable)
         if not is_durable:
@@ -167,13 +167,13 @@ class Publishing:
     def _spend(self, session: Session, parcel: Parcel) -> None:
         """Count against what the principal may publish in a second."""
         principal, now = session.principal, self._core.at.now
-        wait_s = session.allowance.wait_s(principal.limits, now)
+        wait_s = session.limiter.wait_s(principal.limits, now)
         if wait_s > 0:
             raise NotPermitted(
                 f"{principal.name!r} publishes more than it was granted; "
                 f"try again in {wait_s:.1f} s"
             )
-        session.allowance.spend(principal.limits, len(parcel), parcel.nbytes, now)
+        session.limiter.spend(principal.limits, len(parcel), parcel.nbytes, now)
 
     def _check(self, parcel: Parcel) -> None:
         """A shape is looked at once, size and times always: not all that Arrow can hold can be

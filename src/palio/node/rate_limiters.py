@@ -1,4 +1,4 @@
-"""`RateLimiters`: one account of sessions, subscriptions and rates for each principal."""
+"""`RateLimiters`: accounts of the sessions, subscriptions and rates of each principal."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class RateLimiter:
     A bucket of a rate holds one second's worth. It may be overdrawn once, so that no batch is too
     large to pass at all; the next publication waits until that is paid back.
 
-    >>> allowance, limits = RateLimiter("alice"), Limits(events_per_s=100)
-    >>> allowance.wait_s(limits, 0.0), allowance.spend(limits, 150, 0, 0.0)
+    >>> limiter, limits = RateLimiter("alice"), Limits(events_per_s=100)
+    >>> limiter.wait_s(limits, 0.0), limiter.spend(limits, 150, 0, 0.0)
     (0.0, None)
-    >>> allowance.wait_s(limits, 0.0), allowance.wait_s(limits, 0.6)
+    >>> limiter.wait_s(limits, 0.0), limiter.wait_s(limits, 0.6)
     (0.5, 0.0)
     """
 
@@ -48,10 +48,10 @@ class RateLimiters:
     """The accounts of all principals.
 
     >>> rate_limiters, alice = RateLimiters(), Principal("alice", limits=Limits(events_per_s=5))
-    >>> allowance = rate_limiters.of(alice)
-    >>> rate_limiters.begin(allowance, "s1")
-    >>> allowance.spend(alice.limits, 10, 0, 0.0)
-    >>> rate_limiters.end(allowance, "s1")
+    >>> limiter = rate_limiters.of(alice)
+    >>> rate_limiters.begin(limiter, "s1")
+    >>> limiter.spend(alice.limits, 10, 0, 0.0)
+    >>> rate_limiters.end(limiter, "s1")
     >>> rate_limiters.of(alice).wait_s(alice.limits, 0.0)  # a new session is no new second
     1.0
     """
@@ -70,19 +70,19 @@ class RateLimiters:
             return RateLimiter(name)
         return self._in_use.get(name) or self._idle.get(name) or RateLimiter(name)
 
-    def begin(self, allowance: RateLimiter, session: str) -> None:
+    def begin(self, limiter: RateLimiter, session: str) -> None:
         """Add a session that begins."""
-        allowance.sessions[session] = None
-        if allowance.name != ANYONE:
-            self._in_use[allowance.name] = self._idle.pop(allowance.name, allowance)
+        limiter.sessions[session] = None
+        if limiter.name != ANYONE:
+            self._in_use[limiter.name] = self._idle.pop(limiter.name, limiter)
 
-    def end(self, allowance: RateLimiter, session: str) -> None:
+    def end(self, limiter: RateLimiter, session: str) -> None:
         """Remove a session that has ended, whose subscriptions are already removed."""
-        del allowance.sessions[session]
-        if allowance.sessions or allowance.name == ANYONE:
+        del limiter.sessions[session]
+        if limiter.sessions or limiter.name == ANYONE:
             return
-        assert not allowance.subscriptions, "a principal without sessions has no subscriptions"
-        self._idle[allowance.name] = self._in_use.pop(allowance.name)
+        assert not limiter.subscriptions, "a principal without sessions has no subscriptions"
+        self._idle[limiter.name] = self._in_use.pop(limiter.name)
         if len(self._idle) > MAX_RATE_LIMITERS:
             del self._idle[next(iter(self._idle))]
 

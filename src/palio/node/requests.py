@@ -1,7 +1,7 @@
-"""`RequestHandler`: what clients ask for, checked, put in force and answered.
+"""`RequestHandler`: checks requests of clients, puts them in force and answers them.
 
-A request is either in force when it is answered by `Done`, or refused by `Failed` and without
-effect. Whatever is wrong with it is the client's own affair: nothing here closes a connection.
+A request is in force when `Done` answers it; one that `Failed` refuses has no effect. An invalid
+request never closes the connection: it does not stop the other subscriptions of its session.
 """
 
 from __future__ import annotations
@@ -86,19 +86,19 @@ ClientRequest = AnsweredRequest | SubscribeAll | Settle | Acknowledge
 
 
 class _PendingUpdate(NamedTuple):
-    """An update of a durable subscription that is being written."""
+    """An update of a durable subscription that is being written, with the state to restore."""
 
     session: Session
     id: int
     key: int
-    known: Subscription
+    subscription: Subscription
     before: tuple[Filter | Pattern, Bindings]
-    """The request of the session."""
+    """The former filter and values, as the session asked for them."""
     durable: Durable
-    was: tuple[Filter, Bindings]
-    """That request, narrowed by grants."""
-    given: Filter
-    """The request as it is now."""
+    narrowed_before: tuple[Filter, Bindings]
+    """The same, narrowed by grants."""
+    narrowed: Filter
+    """The new filter, narrowed by grants."""
 
 
 _ADVERTISED: Final = ", ".join(
@@ -118,21 +118,21 @@ _NO_PLAN: Final = (
 
 
 class RequestHandler:
-    """Requests of clients."""
+    """Handles the requests of all clients of one broker."""
 
     def __init__(self, core: Core, peers: Peers, cancelling: Cancelling) -> None:
         self._core = core
         self._peers = peers
         self._cancelling = cancelling
         self._plan: Fact | None = None
-        """The plan that this broker stated last and that is on its disk."""
+        """The last plan of this broker that is on its disk."""
 
     def serve(self, session: Session, request: ClientRequest) -> None:
         """Put a request in force and answer it."""
         if isinstance(request, Acknowledge):
             self._acknowledge(session, request)
         elif session.is_waiting:
-            self._wait(session, request)
+            self._defer(session, request)
         elif isinstance(request, Settle):
             self._core.settle(session, request.id)
         elif isinstance(request, SubscribeAll):
@@ -152,19 +152,20 @@ class RequestHandler:
 
     @staticmethod
     def _is_answered_later(session: Session, request: AnsweredRequest) -> bool:
-        """Return whether it takes several turns, or is in force once a durable subscription is on
-        the disk, or off it.
+        """Return whether a request is answered later: it takes several inputs, or waits for the
+        disk, as changes of durable subscriptions do.
         """
-        known = None
+        is_durable = False
         if isinstance(request, Replace | Update | Unsubscribe):
-            known = session.subscriptions.get(request.key)
+            subscription = session.subscriptions.get(request.key)
+            is_durable = subscription is not None and bool(subscription.durable)
         match request:
             case Subscribe():
                 return bool(request.durable)
             case Replace() | Update():
-                return known is not None and bool(known.durable)
+                return is_durable
             case Unsubscribe():
-                return known is not None and bool(known.durable) and request.forget
+                return is_durable and request.forget
             case Cancel() | Apply():
                 return True
             case _:
@@ -202,7 +203,7 @@ class RequestHandler:
             raise NotSupported(_NO_ADVERTISEMENTS)
 
     def _apply(self, session: Session, request: Apply) -> None:
-        """State a plan, and answer once it is on the disk."""
+        """Announce a plan, and answer once it is on the disk."""
         core = self._core
         self._check_operate(session, "apply a plan")
         if request.plan and not isinstance(core.router, Addressing):
@@ -236,9 +237,8 @@ class RequestHandler:
         cluster_state = core.durability.cluster_state
         self._check_operate(session, "retire a broker")
         if broker not in cluster_state.brokers:
-            known = (
-                f"; there are {', '.join(cluster_state.brokers)}" if principal.may_monitor else ""
-            )
+            brokers = f"; known are {', '.join(cluster_state.brokers)}"
+            known = brokers if principal.may_monitor else ""
             raise InvalidInput(f"there is no broker {broker!r:.80}{known}")
         if broker == core.name or cluster_state.next_hop(broker) is not None:
             raise InvalidInput(
@@ -251,17 +251,19 @@ class RequestHandler:
         if log is not None and log.claimed_us:
             core.report_loss(broker)
 
-    def _check_operate(self, session: Session, what: str) -> None:
-        """Refuse what session or broker may not do: others go by the word of this broker."""
-        session.principal.check_operate(what)
+    def _check_operate(self, session: Session, action: str) -> None:
+        """Refuse an action unless both the session and this broker may operate: other brokers act
+        on the facts of this broker, and verify its grant.
+        """
+        session.principal.check_operate(action)
         own = self._core.durability.cluster_state.fact_verifier.own
         if own is not None:
-            own.check_operate(what)
+            own.check_operate(action)
 
     # --- subscriptions ---
 
     def _subscribe_all(self, session: Session, requests: Sequence[Subscribe]) -> None:
-        """All of them as one; where one is refused, each by itself."""
+        """Subscribe to all at once; if one is refused, handle each by itself."""
         if sum(map(chars_together, requests)) > TOGETHER_CHARS:
             reason = f"subscriptions that do not go together (TOGETHER_CHARS, {TOGETHER_CHARS})"
             raise IllegalMessage(session.peer, reason)
@@ -277,13 +279,13 @@ class RequestHandler:
     def _subscribe(self, session: Session, requests: Sequence[Subscribe]) -> None:
         """Put subscriptions in force, all or none."""
         core = self._core
-        self._check_room(session, requests)
-        heard: dict[int, Subscription] = {}
-        told: list[routing.Request] = []
-        wishes: list[SubscribePattern] = []
+        self._check_quota(session, requests)
+        subscriptions: dict[int, Subscription] = {}
+        updates: list[routing.Request] = []
+        patterns: list[SubscribePattern] = []
         for request in requests:
             key = request.key
-            if key in session.subscriptions or key in heard:
+            if key in session.subscriptions or key in subscriptions:
                 raise IllegalMessage(session.peer, f"key {key} is in use; replace its filter")
             asked = Subscription(
                 parse(request.filter), request.values or NO_VALUES, assembled=request.assembled
@@ -291,9 +293,9 @@ class RequestHandler:
             if request.assembled:
                 if request.durable:
                     raise InvalidInput(NO_DURABLE)
-                wish = core.assembling.wish(key, asked.what, asked.values, session.principal)
-                wishes.append(wish)
-                heard[key] = asked
+                principal = session.principal
+                patterns.append(core.assembling.request(key, asked.what, asked.values, principal))
+                subscriptions[key] = asked
                 continue
             narrowed = narrow(asked.filter, asked.values, session.principal)
             if request.durable:  # which comes alone
@@ -303,33 +305,34 @@ class RequestHandler:
                 if self._core.durability.events.is_ready:
                     self._subscribe_durable(session, request, asked.what, narrowed)
                 else:
-                    self._wait(session, request)
+                    self._defer(session, request)
                 return
-            told.append(routing.Subscribe(key, narrowed, asked.values))
-            heard[key] = asked
-        self._check_cost(session, heard)
-        core.assembling.check_room(session.peer, len(wishes))
-        if told:
-            self._tell_router(session.peer, *told)
-        for wish in wishes:
-            core.route(core.router.receive(session.peer, wish))
-        session.take_up(heard)
+            updates.append(routing.Subscribe(key, narrowed, asked.values))
+            subscriptions[key] = asked
+        # All checks come before the first change, so that a refusal leaves nothing behind.
+        self._check_cost(session, subscriptions)
+        core.assembling.check_room(session.peer, len(patterns))
+        if updates:
+            self._update_router(session.peer, *updates)
+        for pattern in patterns:
+            core.route(core.router.receive(session.peer, pattern))
+        session.take_up(subscriptions)
 
-    def _check_room(self, session: Session, requests: Sequence[Subscribe]) -> None:
-        """Refuse what is more than the principal may have in all its sessions, and durable ones
-        beyond that, wherever their owner is.
+    def _check_quota(self, session: Session, requests: Sequence[Subscribe]) -> None:
+        """Refuse subscriptions beyond the principal's limit for all its sessions. Durable ones are
+        counted by themselves as well, as they exist without a session.
         """
-        here, allowance = self._core.durability.here, session.allowance
+        here, limiter = self._core.durability.here, session.limiter
         principal = session.principal
         most = principal.limits.subscriptions or self._core.settings.max_subscriptions
-        more, kept = allowance.subscriptions + len(requests) - most, 0
+        more, kept = limiter.subscriptions + len(requests) - most, 0
         if requests[0].durable:  # which comes alone
-            known = here.get(f"{session.owner}/{requests[0].durable}")
-            if known is None:
+            durable = here.get(f"{session.owner}/{requests[0].durable}")
+            if durable is None:
                 kept = 1 + self._core.durability.owned[session.owner]
-            elif known.session is not None:  # it only changes its session
-                more -= known.session.allowance is allowance
-        is_too_much = more > 0 and not self._peers.end_away(allowance, subscriptions=more)
+            elif durable.session is not None:  # it only changes its session
+                more -= durable.session.limiter is limiter
+        is_too_much = more > 0 and not self._peers.end_disconnected(limiter, subscriptions=more)
         if is_too_much or kept > most:
             raise LimitExceeded(
                 f"the number of subscriptions of {principal.name!r} at this broker",
@@ -342,20 +345,20 @@ class RequestHandler:
         self, session: Session, asked: Mapping[int, Subscription], *, subject: str = ""
     ) -> None:
         """Refuse subscriptions whose residuals, with all others of the principal, are too costly.
-        `subject`: the durable one, which may come from another session of his.
+        `subject` is a durable one, whose cost may now count for another session of the principal.
         """
         cost = sum(each.cost for each in asked.values())
         if not cost:
             return
-        allowance, mine = session.allowance, session.subscriptions
+        limiter, mine = session.limiter, session.subscriptions
         gone = sum(mine[key].cost for key in asked if key in mine)
         moved = self._core.durability.here.get(subject)
         before = None if moved is None else moved.session
         if moved is not None and before is not None and before.link is not None:
-            is_mine = before.allowance is allowance and before is not session
+            is_mine = before.limiter is limiter and before is not session
             gone += before.subscriptions[moved.key].cost if is_mine else 0
-        more = allowance.cost - gone + cost - MAX_PRINCIPAL_COST
-        if more > 0 and not self._peers.end_away(allowance, cost=more):
+        more = limiter.cost - gone + cost - MAX_PRINCIPAL_COST
+        if more > 0 and not self._peers.end_disconnected(limiter, cost=more):
             raise LimitExceeded(
                 f"the cost of the residual conditions of {session.principal.name!r}",
                 limit="MAX_PRINCIPAL_COST",
@@ -366,16 +369,14 @@ class RequestHandler:
     def _subscribe_durable(
         self, session: Session, request: Subscribe, what: Filter | Pattern, narrowed: Filter
     ) -> None:
-        """Make or take up a durable subscription; answered when it is on the disk."""
+        """Make or resume a durable subscription; answered when it is on the disk."""
         core, durability, values = self._core, self._core.durability, dict(request.values)
         name = check_name(request.durable, "a durable subscription")
         lease_s = check_seconds(request.lease_s, "lease_s") or core.settings.lease_s
         if not core.settings.has_disk:
             raise NotStored(NO_DISK)
-        subject, session_epoch = (
-            f"{session.owner}/{name}",
-            SessionEpoch(session.publisher, request.session_epoch),
-        )
+        subject = f"{session.owner}/{name}"
+        session_epoch = SessionEpoch(session.publisher, request.session_epoch)
         self._check_home(subject)
         before = durability.newest(subject)
         has_lapsed = before is not None and before.is_lapsed
@@ -384,20 +385,14 @@ class RequestHandler:
             partial(self._subscribed, session, request, durable, has_lapsed=has_lapsed),
             partial(self._not_subscribed, session, request, durable),
         )
-        asked = Claim(
-            subject,
-            0,
-            core.name,
-            *session_epoch,
-            claimed_us=core.at.wall_us,
-            filter=str(durable.bound),
-        )
+        now_us, text = core.at.wall_us, str(durable.bound)
+        asked = Claim(subject, 0, core.name, *session_epoch, claimed_us=now_us, filter=text)
         record = durability.record(durable)
         actions = durability.events.open(core.at.now, asked, record, callbacks)
-        known = durability.here.get(subject)
-        if known is not None:
-            core.evict(known)
-            durable.follow(known)
+        former = durability.here.get(subject)
+        if former is not None:
+            core.evict(former)
+            durable.follow(former)
             del durability.here[subject]
             durability.owned[durable.owner] -= 1
         durability.enter(durable)
@@ -408,16 +403,18 @@ class RequestHandler:
         session.durables[request.key] = durable
         core.by_peer[durable.peer] = (session, request.key)
         core.route(core.router.attach(durable.peer))
-        self._tell_router(durable.peer, routing.Subscribe(0, narrowed, values))
+        self._update_router(durable.peer, routing.Subscribe(0, narrowed, values))
         session.take_up({request.key: Subscription(what, values, durable=subject)})
         core.perform(actions)
 
-    def _wait(self, session: Session, request: ClientRequest) -> None:
-        """The broker has just started: what is durable waits, and what is asked behind it."""
+    def _defer(self, session: Session, request: ClientRequest) -> None:
+        """Defer a durable request until the broker, which has just started, accepts it. Later
+        requests of the session wait behind it, to keep their order.
+        """
         session.is_waiting = True
-        self._core.when_ready(partial(self._serve_late, session, request))
+        self._core.when_ready(partial(self._serve_deferred, session, request))
 
-    def _serve_late(self, session: Session, request: ClientRequest) -> None:
+    def _serve_deferred(self, session: Session, request: ClientRequest) -> None:
         session.is_waiting = False
         if self._core.sessions.get(session.id) is not session:
             return
@@ -428,21 +425,25 @@ class RequestHandler:
             self.serve(session, request)
 
     def _check_home(self, subject: str) -> None:
-        """Refuse to take over what this broker may not receive: no other would believe that."""
+        """Refuse to take over a subscription whose events this broker may not receive: other
+        brokers would refuse its claim.
+        """
         cluster_state = self._core.durability.cluster_state
-        known = self._core.durability.newest(subject)
-        if known is None or known.is_over or known.home == self._core.name:
+        claim = self._core.durability.newest(subject)
+        if claim is None or claim.is_over or claim.home == self._core.name:
             return
-        if not cluster_state.may_receive(self._core.name, known.filter):
+        if not cluster_state.may_receive(self._core.name, claim.filter):
             raise NotPermitted(
-                f"{subject} lives at broker {known.home!r}, and this broker may not hear all that "
-                "it asks for; connect to one that may"
+                f"{subject} lives at broker {claim.home!r}, and this broker may not receive all "
+                "that it asks for; connect to one that may"
             )
 
     def _subscribed(
         self, session: Session, request: Subscribe, durable: Durable, *, has_lapsed: bool
     ) -> None:
-        """A durable subscription is on the disk. Of one that had lapsed all that came is lost."""
+        """Answer once a durable subscription is on the disk. If its lease had expired, its backlog
+        is lost, which a gap reports.
+        """
         session.say(self._core.out, Done(request.id))
         if has_lapsed:
             session.say(self._core.out, Gaps((Gap("*", 0, 0, 0, request.key),)))
@@ -451,30 +452,30 @@ class RequestHandler:
     def _not_subscribed(
         self, session: Session, request: Subscribe, durable: Durable, reason: str
     ) -> None:
-        """A durable subscription could not be written: one that is new is none, or lives where it
-        did before its owner came here.
+        """Undo a durable subscription that could not be written: a new one does not exist, and
+        another one stays at its former home.
         """
         core = self._core
-        if core.durability.here.get(durable.subject) is durable:  # nobody else has taken it up
+        if core.durability.here.get(durable.subject) is durable:  # else another session has it
             core.release(durable)
             core.durability.restore(durable.subject, core.settings.lease_s, core.at.now)
         session.say(core.out, Failed(request.id, _not_stored(reason)))
 
     def _unsubscribe(self, session: Session, request: Unsubscribe) -> None:
-        """End a subscription. One that is durable is over once that is on the disk, and waits for
-        its owner if it cannot be written.
+        """End a subscription. A durable one is deleted only with `forget`, once that is on the
+        disk; if it cannot be written the subscription stays.
         """
-        core, known = self._core, session.subscriptions.get(request.key)
-        if known is None and request.forget:
+        core, subscription = self._core, session.subscriptions.get(request.key)
+        if subscription is None and request.forget:
             raise SubscriptionEnded(
                 "this subscription has ended already; if it is durable it may wait for its owner "
                 "still: subscribe to it again, and forget it then"
             )
         self._cancelling.end(session, (request.key,), forget=False)
-        if known is None or not known.durable or not request.forget:
+        if subscription is None or not subscription.durable or not request.forget:
             return
         core.end_durable(
-            known.durable,
+            subscription.durable,
             Callbacks(
                 lambda: session.say(core.out, Done(request.id)),
                 lambda reason: session.say(core.out, Failed(request.id, _not_stored(reason))),
@@ -482,18 +483,19 @@ class RequestHandler:
         )
 
     def _change(self, session: Session, request: Replace | Update) -> None:
-        """Something else under the same key; all of it or nothing."""
-        id, key, known = request.id, request.key, self._known(session, request.key)
+        """Change the filter or values under a key, all of them or none."""
+        id, key = request.id, request.key
+        subscription = self._subscription(session, key)
         if isinstance(request, Replace):
             what, values, assembled = parse(request.filter), request.values, request.assembled
         else:
-            unknown = sorted(set(request.values) - known.what.variables)
+            unknown = sorted(set(request.values) - subscription.what.variables)
             if unknown:
                 raise InvalidBinding(
                     f"the filter of key {key} has no parameter :{unknown[0]}", name=unknown[0]
                 )
-            what, values = known.what, {**known.values, **request.values}
-            assembled = known.assembled
+            what, values = subscription.what, {**subscription.values, **request.values}
+            assembled = subscription.assembled
         self._check_cost(session, {key: Subscription(what, values)})
         if assembled:
             self._assemble(session, key, what, values)
@@ -503,94 +505,95 @@ class RequestHandler:
     def _update(
         self, session: Session, id: int, key: int, what: Filter | Pattern, values: Bindings
     ) -> None:
-        """Another filter or other values under the same key."""
-        core, known = self._core, self._known(session, key)
+        """Change the filter or values of a subscription that the client assembles."""
+        core, subscription = self._core, self._subscription(session, key)
         own = {name: value for name, value in values.items() if name in what.variables}
         filter = Subscription(what, own).filter
         narrowed = narrow(filter, own, session.principal)
-        known.version += 1
-        let_in = {name: own[name] for name in narrowed.variables}  # grants may leave some out
-        if what == known.what and let_in:
-            update: routing.Request = routing.Update(key, let_in, known.version)
+        subscription.version += 1
+        bound = {name: own[name] for name in narrowed.variables}  # grants may leave some out
+        if what == subscription.what and bound:
+            update: routing.Request = routing.Update(key, bound, subscription.version)
         else:
             update = routing.Subscribe(key, narrowed, own)
-            known.version = 0
+            subscription.version = 0
         actions: Sequence[Action] = ()
-        if known.durable:
+        if subscription.durable:
             actions = self._update_durable(session, id, key, narrowed, own)
             if isinstance(update, routing.Update):
-                update = routing.Update(0, update.values, known.version)
+                update = routing.Update(0, update.values, subscription.version)
             else:
                 update = routing.Subscribe(0, narrowed, own)
-            self._tell_router(core.durability.here[known.durable].peer, update)
+            self._update_router(core.durability.here[subscription.durable].peer, update)
         else:
-            if known.assembled:
+            if subscription.assembled:
                 core.route(core.router.receive(session.peer, UnsubscribePattern(key)))
-            self._tell_router(session.peer, update)
+            self._update_router(session.peer, update)
         session.change(key, what, own)
-        known.assembled = False
+        subscription.assembled = False
         core.perform(actions)
 
     def _assemble(
         self, session: Session, key: int, what: Filter | Pattern, values: Bindings
     ) -> None:
-        """A pattern for brokers to assemble, under a key in use; it starts over."""
-        core, known = self._core, self._known(session, key)
-        if known.durable:
+        """Replace a subscription by a pattern that brokers assemble; its matching starts over."""
+        core, subscription = self._core, self._subscription(session, key)
+        if subscription.durable:
             raise InvalidInput(NO_DURABLE)
-        wish = core.assembling.wish(key, what, values, session.principal)
-        if not known.assembled:
+        pattern = core.assembling.request(key, what, values, session.principal)
+        if not subscription.assembled:
             core.assembling.check_room(session.peer, 1)
-            self._tell_router(session.peer, routing.Unsubscribe(key))
-        core.route(core.router.receive(session.peer, wish))
+            self._update_router(session.peer, routing.Unsubscribe(key))
+        core.route(core.router.receive(session.peer, pattern))
         session.change(key, what, values)
-        known.version, known.assembled = 0, True
+        subscription.version, subscription.assembled = 0, True
 
     def _update_durable(
         self, session: Session, id: int, key: int, narrowed: Filter, values: Bindings
     ) -> Sequence[Action]:
         """Write a change; answered when it is on the disk, undone if it cannot be written."""
-        core, known = self._core, session.subscriptions[key]
-        subject, before = known.durable, (known.what, known.values)
+        core, subscription = self._core, session.subscriptions[key]
+        subject, before = subscription.durable, (subscription.what, subscription.values)
         if not core.durability.lives_here(subject):
-            raise SubscriptionEnded(f"{subject} is heard elsewhere now; subscribe again")
+            raise SubscriptionEnded(f"{subject} is not at this broker any more; subscribe again")
         durable = core.durability.here[subject]
         was = durable.filter, durable.values
         durable.filter, durable.values = narrowed, dict(values)
-        pending = _PendingUpdate(session, id, key, known, before, durable, was, narrowed)
+        pending = _PendingUpdate(session, id, key, subscription, before, durable, was, narrowed)
         callbacks = Callbacks(partial(self._updated, pending), partial(self._not_updated, pending))
         record = core.durability.record(durable)
         return core.durability.events.change(core.at.now, record, str(durable.bound), callbacks)
 
     def _updated(self, pending: _PendingUpdate) -> None:
-        """New values or another filter of a durable subscription are on the disk."""
+        """Answer once a change of a durable subscription is on the disk."""
         pending.session.say(self._core.out, Done(pending.id))
 
     def _not_updated(self, pending: _PendingUpdate, reason: str) -> None:
-        """They could not be written: what was before counts again, unless it was updated since."""
-        core, session, known = self._core, pending.session, pending.known
+        """Undo a change that could not be written, unless a later one has replaced it."""
+        core, session, subscription = self._core, pending.session, pending.subscription
         durable = pending.durable
         session.say(core.out, Failed(pending.id, _not_stored(reason)))
-        is_ours = session.subscriptions.get(pending.key) is known and durable.session is session
-        if is_ours and durable.filter is pending.given:
+        is_same = session.subscriptions.get(pending.key) is subscription
+        if is_same and durable.session is session and durable.filter is pending.narrowed:
+            filter, values = pending.narrowed_before
             session.change(pending.key, *pending.before)
-            durable.filter, durable.values = pending.was[0], dict(pending.was[1])
-            self._tell_router(durable.peer, routing.Subscribe(0, *pending.was))
-            known.version = 0
+            durable.filter, durable.values = filter, dict(values)
+            self._update_router(durable.peer, routing.Subscribe(0, filter, values))
+            subscription.version = 0
 
-    def _known(self, session: Session, key: int) -> Subscription:
-        known = session.subscriptions.get(key)
-        if known is None:
+    def _subscription(self, session: Session, key: int) -> Subscription:
+        subscription = session.subscriptions.get(key)
+        if subscription is None:
             raise Closed(f"there is no subscription with key {key}, or none any longer")
-        return known
+        return subscription
 
     def _acknowledge(self, session: Session, request: Acknowledge) -> None:
-        """A durable subscription has dealt with entries; more may be sent."""
+        """Apply the acks of a durable subscription, and send more of its backlog."""
         core = self._core
-        known = session.subscriptions.get(request.key)
-        if known is None or not known.durable:
+        subscription = session.subscriptions.get(request.key)
+        if subscription is None or not subscription.durable:
             return  # it was unsubscribed or moved meanwhile
-        durable, durability = core.durability.here[known.durable], core.durability
+        durable, durability = core.durability.here[subscription.durable], core.durability
         subject, bookmark = durable.subject, request.bookmark
         if bookmark and not durability.bookmarks.keep(subject, bookmark):
             core.warn("bookmark_refused", session.principal.name, 1, subscription=subject)
@@ -601,7 +604,7 @@ class RequestHandler:
         durable.held(max(request.entry, request.held))
         core.pump(durable)
 
-    def _tell_router(self, peer: Peer, *requests: routing.Request) -> None:
+    def _update_router(self, peer: Peer, *requests: routing.Request) -> None:
         self._core.route(self._core.router.receive(peer, routing.Batch(requests)))
 
 

@@ -108,7 +108,7 @@ class PeerSession:
         self.peer = peer
         self.principal = principal
         self.link: int | None = link
-        self.away_since = 0.0
+        self.disconnected_at = 0.0
         self.stream = stream
         self.queued_bytes = 0
         self.dropped = 0
@@ -288,7 +288,7 @@ class Session(PeerSession):
         publisher: str,
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
-        self.allowance = RateLimiter(principal.name)
+        self.limiter = RateLimiter(principal.name)
         """The account of its principal, once it has begun."""
         self.owner = owner
         """Whose durable subscriptions these are."""
@@ -309,7 +309,7 @@ class Session(PeerSession):
         self.is_waiting = False
         """True if something that it asked waits for its broker, which has just started."""
         self.last_seq = -1
-        self.outlet: Peer | None = None
+        self.endpoint: Peer | None = None
         """The place in the routing table from which it publishes, once it has
         (`PublisherEndpoints`)."""
         self.waves: dict[int, None] = {}
@@ -338,8 +338,8 @@ class Session(PeerSession):
         return known
 
     def _count(self, subscriptions: int, cost: int) -> None:
-        self.allowance.subscriptions += subscriptions
-        self.allowance.cost += cost
+        self.limiter.subscriptions += subscriptions
+        self.limiter.cost += cost
         self.cost += cost
 
     def forget(self) -> None:
@@ -348,7 +348,7 @@ class Session(PeerSession):
         # What is left leaves the tables piece by piece, and is on the principal's account no more.
         count, cost = len(self.subscriptions), self.cost
         self._count(-count, -cost)
-        self.allowance = RateLimiter(self.principal.name)
+        self.limiter = RateLimiter(self.principal.name)
         self._count(count, cost)
 
     def hear_pattern(self, out: list[Effect], said: Composite | TooLate, limit: int) -> None:
@@ -515,7 +515,7 @@ class Durable:
         self.lease_s = lease_s
         self.session: Session | None = None
         self.key = -1
-        self.away_since = 0.0
+        self.disconnected_at = 0.0
         self.session_epoch = NO_SESSION_EPOCH
         """In which session its owner took it up."""
         self.claim: Claim | None = None

@@ -1,12 +1,13 @@
-"""`Settling`: questions whether all is in force everywhere, each open until it is answered.
+"""`Settling`: confirms that updates are in force at all brokers, by waves through the network.
 
-First the disk has to have, or refuse, what is being written: then what this broker has to say of
-itself is said, and once that is written, too, one wave goes through the routing tables. It crosses
-each link behind all facts that are due there. Whoever was not reached is named.
+1. The appends in flight are stored, or refused.
+2. This broker announces its own facts, and stores them.
+3. A wave goes through the routing tables. It crosses each link behind all facts due there.
+4. The answer names the brokers that were not reached.
 
-Named are, too, the brokers to which no way led as the wave was sent, or as it was answered; and if
-links have come or gone in between, it is sent again: who moved meanwhile may not have met it (W4 in
-`tests.models.fact_waves`).
+Brokers without a path when the wave was sent or answered count as not reached. If links came or
+went in between, the wave is sent once more: a broker that moved meanwhile may have missed it (W4
+in `tests.models.fact_waves`).
 """
 
 from __future__ import annotations
@@ -19,150 +20,143 @@ from palio.node.limits import SHOWN_CHARS
 from palio.node.sessions import Session
 from palio.routing.protocol import Peer
 
-Then: TypeAlias = Callable[[tuple[str, ...]], None]
-"""The call once all have answered, with the brokers that were not reached."""
+Callback: TypeAlias = Callable[[tuple[str, ...]], None]
+"""Called when a wave is answered, with the brokers that were not reached."""
 
 
-class _AskTables(Protocol):
-    """Have the routing tables send a wave, as if somebody at a place of theirs had asked."""
+class _SendWave(Protocol):
+    """Sends a wave through the routing tables, from an endpoint."""
 
     def __call__(self, peer: Peer, wave: int, /) -> None: ...
 
 
-class _AskDisk(Protocol):
-    """Do something once what is being written is on the disk, or cannot be written."""
+class _AfterWrites(Protocol):
+    """Calls back once appends in flight are stored or refused."""
 
-    def __call__(self, then: Callable[[], None], /) -> None: ...
+    def __call__(self, callback: Callable[[], None], /) -> None: ...
 
 
-class _Question:
-    """A question that is open."""
+class _Pending:
+    """A confirmation that is pending."""
 
-    __slots__ = ("peer", "routing_version", "session", "then", "unreached")
+    __slots__ = ("callback", "map_version", "peer", "session", "unreached")
 
-    def __init__(self, peer: Peer, then: Then, session: Session | None = None) -> None:
+    def __init__(self, peer: Peer, callback: Callback, session: Session | None = None) -> None:
         self.peer = peer
-        self.then = then
+        self.callback = callback
         self.session = session
-        self.routing_version: int | None = None
-        """The state of the map as the wave was sent; None if the question is about no facts."""
+        self.map_version: int | None = None
+        """The version of the map when the wave was sent; None if it confirms tables alone."""
         self.unreached: set[str] = set()
 
     @property
     def subjects(self) -> frozenset[str]:
-        """The durable subscriptions that it is asked about."""
+        """The durable subscriptions of the session, whose facts must be stored first."""
         durables = {} if self.session is None else self.session.durables
         return frozenset(each.subject for each in durables.values())
 
 
 class Settling:
-    """The questions that are open, by number."""
+    """The pending confirmations, by the number of their wave."""
 
     def __init__(
         self,
         cluster_state: ClusterState,
-        ask_tables: _AskTables,
-        ask_disk: _AskDisk,
-        when_written: _AskDisk,
+        send_wave: _SendWave,
+        when_flushed: _AfterWrites,
+        when_written: _AfterWrites,
     ) -> None:
         self._cluster_state = cluster_state
-        self._ask_tables = ask_tables
-        self._ask_disk = ask_disk
-        self._when_written = when_written
-        """Likewise, and what this broker has announced of itself is being written."""
-        self._open: dict[int, _Question] = {}
-        self._put_off: list[int] = []
-        """Those about something that could not be written."""
+        self._send_wave = send_wave
+        self._when_flushed = when_flushed
+        self._when_written = when_written  # the same, for this broker's own facts
+        self._open: dict[int, _Pending] = {}
+        self._postponed: list[int] = []
+        """Those that wait for facts which the disk has refused."""
         self._next = 1
 
     def __len__(self) -> int:
-        """How many are open."""
+        """Return the number of pending confirmations."""
         return len(self._open)
 
-    def when_in_force(self, session: Session, then: Then) -> None:
-        """Do something once all that a client asked for is in force everywhere, and on the disk
-        here.
-        """
+    def when_in_force(self, session: Session, callback: Callback) -> None:
+        """Call back once a client's requests are in force at all brokers, and on the disk here."""
 
         def done(unreached: tuple[str, ...]) -> None:
             del session.waves[number]
-            then(unreached)
+            callback(unreached)
 
-        number = self._begin(_Question(session.peer, done, session))
+        number = self._begin(_Pending(session.peer, done, session))
         session.waves[number] = None
-        # What is on the disk is announced by then, and what could not be written refused.
-        self._ask_disk(lambda: self._say_all(number))
+        # Claims are announced only when they are stored, so the disk comes first.
+        self._when_flushed(lambda: self._announce_all(number))
 
-    def when_known(self, peer: Peer, then: Then) -> None:
-        """Do something once all brokers know what this one has announced of itself, but for
-        some.
-        """
-        self._say_all(self._begin(_Question(peer, then)))
+    def when_known(self, peer: Peer, callback: Callback) -> None:
+        """Call back once all brokers that can be reached have this broker's own facts."""
+        self._announce_all(self._begin(_Pending(peer, callback)))
 
-    def when_through(self, peer: Peer, then: Then) -> None:
-        """Do something once all that this broker has told its neighbours is in force beyond."""
-        self._ask_tables(peer, self._begin(_Question(peer, then)))
+    def when_through(self, peer: Peer, callback: Callback) -> None:
+        """Call back once routing updates of this broker are in force beyond its neighbours."""
+        self._send_wave(peer, self._begin(_Pending(peer, callback)))
 
     def end(self, session: Session) -> None:
-        """A session is over: nobody waits for what it asked, and perhaps nobody answers."""
+        """Drop the confirmations of a session that is over: its waves may never be answered."""
         for number in session.waves:
             del self._open[number]
         session.waves.clear()
 
     def written(self) -> None:
-        """Something that this broker has said is on the disk: ask about what has waited for it."""
-        put_off, self._put_off = self._put_off, []
-        for number in put_off:
-            self._say_all(number)
+        """Continue the confirmations that waited for facts of this broker to be stored."""
+        postponed, self._postponed = self._postponed, []
+        for number in postponed:
+            self._announce_all(number)
 
     def answered(self, number: int, unreached: Iterable[str]) -> None:
-        """The routing tables have answered."""
-        question = self._open.get(number)
-        if question is None:
+        """Handle the answer to a wave."""
+        pending = self._open.get(number)
+        if pending is None:
             return
-        question.unreached.update(self._named(unreached))
-        if question.routing_version is not None:
-            question.unreached.update(self._cluster_state.unreachable())
-            if (
-                not question.unreached
-                and question.routing_version != self._cluster_state.routing_version
-            ):
+        pending.unreached.update(self._names(unreached))
+        if pending.map_version is not None:
+            pending.unreached.update(self._cluster_state.unreachable())
+            if not pending.unreached and pending.map_version != self._cluster_state.routing_version:
                 self._send(number)
                 return
         del self._open[number]
-        question.then(tuple(sorted(question.unreached)))
+        pending.callback(tuple(sorted(pending.unreached)))
 
-    def _named(self, unreached: Iterable[str]) -> Iterable[str]:
-        """Whom an answer names for this broker. `b2/b1` is b2 that does not believe b1. What nobody
-        has learned of is not passed on; that somebody is unreached is.
+    def _names(self, unreached: Iterable[str]) -> Iterable[str]:
+        """Return the unreached brokers in an answer. `b2/b1` stands for b2 that rejects facts of
+        b1, which concerns b1 alone. Unknown names are left out, but one stays if there is no other:
+        the caller must learn that a broker is unreached.
         """
         cluster_state = self._cluster_state
-        named = []
+        names = []
         for each in unreached:
             broker, _, origin = each.partition("/")
             if origin in ("", cluster_state.name) and broker != cluster_state.name:
-                named.append(broker)
-        known = [each for each in named if cluster_state.knows(each)]
-        return known or [each[:SHOWN_CHARS] for each in named[:1]]
+                names.append(broker)
+        known = [name for name in names if cluster_state.knows(name)]
+        return known or [name[:SHOWN_CHARS] for name in names[:1]]
 
-    def _begin(self, question: _Question) -> int:
+    def _begin(self, pending: _Pending) -> int:
         number = self._next
         self._next += 1
-        self._open[number] = question
+        self._open[number] = pending
         return number
 
-    def _say_all(self, number: int) -> None:
+    def _announce_all(self, number: int) -> None:
         if number in self._open:  # else the session is over
             self._cluster_state.flush_pending()
             self._when_written(lambda: self._send(number))
 
     def _send(self, number: int) -> None:
-        question = self._open.get(number)
-        if question is None:
+        pending = self._open.get(number)
+        if pending is None:
             return
-        if self._cluster_state.has_unwritten(question.subjects):
-            self._put_off.append(number)
+        if self._cluster_state.has_unwritten(pending.subjects):
+            self._postponed.append(number)
             return
-        question.routing_version = self._cluster_state.routing_version
-        question.unreached.update(self._cluster_state.unreachable())
-        self._ask_tables(question.peer, number)
+        pending.map_version = self._cluster_state.routing_version
+        pending.unreached.update(self._cluster_state.unreachable())
+        self._send_wave(pending.peer, number)

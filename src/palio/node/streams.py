@@ -298,12 +298,12 @@ class Streams:
         moving = self._log.overlay.moving
         return bool(moving) and any(share.subject in moving for share in item.shares)
 
-    def paths_changed(self, now: float, way: PathOf) -> list[Action]:
+    def paths_changed(self, now: float, path_to: PathOf) -> list[Action]:
         """Retransmit to homes with another path: messages in flight on the old one may be lost."""
-        self._path_to = way
+        self._path_to = path_to
         actions: list[Action] = []
         for home, flow in self._flows.items():
-            before, flow.path = flow.path, way(home)
+            before, flow.path = flow.path, path_to(home)
             if flow.path is not None and flow.path != before:
                 flow.rewind()
                 flow.timeout_s = RETRANSMIT_S

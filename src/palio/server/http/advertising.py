@@ -1,8 +1,8 @@
 """Changes by HTTP what an identity advertises and subscribes to.
 
-An advertisement lasts as long as a session of its client (`palio.node.outlets`), and a client of
-HTTP has none. So the front keeps one for each principal and identity, and an advertisement in it
-for a lease, which its client renews by announcing it again.
+An advertisement lasts as long as a session of its client (`palio.node.publisher_endpoints`), and a
+client of HTTP has none. So the front keeps one for each principal and identity, and an
+advertisement in it for a lease, which its client renews by announcing it again.
 """
 
 from __future__ import annotations
