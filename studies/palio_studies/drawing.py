@@ -35,12 +35,14 @@ MAP_INCHES: Final = 7.0
 MOST_PANELS_ABREAST: Final = 3
 MOST_MARKS: Final = 7
 """So many marks of an axis stand side by side without touching."""
+LEGEND_INCHES: Final = 0.2
+"""A line of the legend, which would be taken from the panels."""
 HANDLE_INCHES: Final = 0.6
 LETTER_INCHES: Final = 0.068
 """What the mark of a line and a letter of its name take in a legend, with what is between them."""
 ROOM: Final = 2.0
 """How much further than the means a logarithmic axis goes."""
-LABEL_LETTERS: Final = 36
+LABEL_LETTERS: Final = 28
 """A label that is longer is cut off beside a panel."""
 MOST_BARS: Final = 60
 """In a panel with more error bars nothing else is seen: intervals are bands there."""
@@ -213,7 +215,8 @@ def _picture(figure: Figure, series: Sequence[Series], looks: LooksOfLines) -> A
     abreast = 2 if len(panels) == 4 else min(len(panels), MOST_PANELS_ABREAST)
     down = ceil(len(panels) / abreast)
     width, height = PANEL_INCHES
-    picture = Picture(figsize=(width * abreast, height * down), layout="constrained")
+    below = LEGEND_INCHES * ceil(len(looks) / (2 * abreast))  # about two names a panel
+    picture = Picture(figsize=(width * abreast, height * down + below), layout="constrained")
     grid = picture.subplots(down, abreast, squeeze=False).flatten()
     for axes in grid[len(panels) :]:
         axes.set_axis_off()
