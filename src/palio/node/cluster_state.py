@@ -197,9 +197,8 @@ class ClusterState(LocalFacts):
         if published:
             self._flood(published, None)
         for links in (fact for fact in published if fact.subject == LINKS):
-            self._ended_links = {
-                name: at for name, at in self._ended_links.items() if at >= links.version
-            }
+            ended = self._ended_links.items()
+            self._ended_links = {name: at for name, at in ended if at >= links.version}
         self._republishing += [each for each in failed if each not in self._republishing]
 
     def has_unwritten(self, subjects: Collection[str]) -> bool:
@@ -221,9 +220,8 @@ class ClusterState(LocalFacts):
             del newest_rejected[origin]
         if len(newest_rejected) >= MAX_BROKERS:
             return {*self._ended_links, self.name}
-        return {*self._ended_links, *(f"{self.name}/{origin}" for origin in newest_rejected)} - {
-            asker
-        }
+        origins = (f"{self.name}/{origin}" for origin in newest_rejected)
+        return {*self._ended_links, *origins} - {asker}
 
     def tick(self, at: Moment) -> None:
         """Publish some superseded facts, and request rejected facts from peers that are due."""

@@ -37,13 +37,7 @@ LEASE_STEPS: Final = 10
 class FailureDetector:
     """Checks all connections, sessions and leases of one broker, several times a heartbeat."""
 
-    def __init__(
-        self,
-        core: Core,
-        links: Links,
-        peers: Peers,
-        publishing: Publishing,
-    ) -> None:
+    def __init__(self, core: Core, links: Links, peers: Peers, publishing: Publishing) -> None:
         self._core = core
         self._links = links
         self._peers = peers
@@ -83,9 +77,7 @@ class FailureDetector:
             return False
         for neighbour in list(core.neighbours.values()):
             if neighbour.link is not None:
-                self._check_liveness(
-                    neighbour, neighbour.link, late, core.settings.peer_heartbeat_s
-                )
+                self._check_idle(neighbour, neighbour.link, late, core.settings.peer_heartbeat_s)
             is_over = self._is_over(neighbour, core.settings.peer_grace_s)
             if is_over:
                 self._peers.end_neighbour(neighbour)
@@ -176,11 +168,9 @@ class FailureDetector:
             self._links.hang_up(link, error)
             return
         if not isinstance(party, Neighbour):
-            self._check_liveness(party, link, late, settings.heartbeat_s)
+            self._check_idle(party, link, late, settings.heartbeat_s)
 
-    def _check_liveness(
-        self, party: PeerSession, link: int, late: float, heartbeat_s: float
-    ) -> None:
+    def _check_idle(self, party: PeerSession, link: int, late: float, heartbeat_s: float) -> None:
         """Ping an idle peer or client, and close a connection that has timed out."""
         core, state = self._core, self._links.get(link)
         if state is None:

@@ -208,9 +208,8 @@ class Leaving:
     def _redirect(self) -> Iterator[int]:
         """Redirect clients, and once more those that are still here."""
         core, now = self._core, self._core.at.now
-        for session in [
-            each for each in self._redirected if core.sessions.get(each.id) is not each
-        ]:
+        left = [each for each in self._redirected if core.sessions.get(each.id) is not each]
+        for session in left:
             del self._redirected[session]
             self._last_left_at = now
         urls = self._urls()
@@ -228,10 +227,8 @@ class Leaving:
         cluster_state = self._core.durability.cluster_state
         urls: list[str] = []
         for broker in cluster_state.by_distance():
-            address = (
-                None if cluster_state.is_leaving(broker) else self._core.address_book.of(broker)
-            )
-            if address is not None:
+            address = self._core.address_book.of(broker)
+            if address is not None and not cluster_state.is_leaving(broker):
                 urls.append(str(address))
                 if len(urls) == MAX_URLS:
                     break

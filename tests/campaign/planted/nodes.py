@@ -208,7 +208,7 @@ IN_NODES: Final = (
     Mutation("losses elsewhere are not told", LossReports, "note_here", nothing),
     Mutation("who was away is not missed", Absences, "judge", _nobody_is_missed),
     Mutation("changes are not narrowed", RequestHandler, "_update", _changes_are_not_narrowed),
-    Mutation("changes are not claimed", Durability, "say", _claimed_once),
+    Mutation("changes are not claimed", Durability, "announce", _claimed_once),
     Mutation("what waits stays behind", DurableEvents, "_opening", _stays_behind),
     Mutation("visits go by the clock", claims, "is_later", _by_the_clock),
     Mutation("what is shed is not told", PeerSession, "_lose", _shed_in_silence),
