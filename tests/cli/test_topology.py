@@ -70,23 +70,26 @@ def test_a_broker_that_is_gone_is_retired(run: Palio) -> None:
         with broker("b2", None, one), broker("b3", None, one):
             while sum(reachable().values()) < 3:
                 pass
-            refused = run("retire", "b2", "--at", one)
+            refused = run("broker", "remove", "b2", "--at", one)
             assert refused.status == 2
             assert "b2' is not gone" in refused.err
         while sum(reachable().values()) > 1:
             pass
-        retired = run("retire", "b2", "--at", one)
+        retired = run("broker", "remove", "b2", "--at", one)
         assert retired.status == 2
         assert "not in force beyond b3" in retired.err
-        retired = run("retire", "b3", "--at", one, "--json")
-        assert json.loads(retired.out) == {"retired": "b3"}
+        retired = run("broker", "remove", "b3", "--at", one, "--json")
+        assert json.loads(retired.out) == {"removed": "b3"}
         assert reachable() == {"b1": True}
         with broker("b2", None, one):  # it comes back in spite of this
             while sum(reachable().values()) < 2:
                 pass
         while sum(reachable().values()) > 1:
             pass
-        assert run("retire", "b2", "--at", one).out == "b2 is gone for good; all others know.\n"
+        assert (
+            run("broker", "remove", "b2", "--at", one).out
+            == "b2 is gone for good; all others know.\n"
+        )
         assert reachable() == {"b1": True}
 
 
@@ -337,11 +340,31 @@ def test_an_identity_cancels_in_one_process_what_it_hears_in_another(
     ):
         assert running.stderr is not None
         assert running.stderr.readline().startswith("palio: hearing x > 5 THEN x > 6 at b1")
-        ended = run("cancel", "x > :low THEN TRUE", "-p", "low=5", "--at", url, "--as", "bob")
+        ended = run(
+            "subscription",
+            "cancel",
+            "x > :low THEN TRUE",
+            "-p",
+            "low=5",
+            "--at",
+            url,
+            "--as",
+            "bob",
+        )
         assert (ended.status, ended.out) == (0, "0 subscriptions of bob cancelled\n")
-        ended = run("cancel", "TRUE", "--at", url, "--as", "bob", "--json")
+        ended = run("subscription", "cancel", "TRUE", "--at", url, "--as", "bob", "--json")
         assert ended.document == {"identity": "bob", "cancelled": 0}
-        ended = run("cancel", "x > :low THEN TRUE", "-p", "low=5", "--at", url, "--as", "ann")
+        ended = run(
+            "subscription",
+            "cancel",
+            "x > :low THEN TRUE",
+            "-p",
+            "low=5",
+            "--at",
+            url,
+            "--as",
+            "ann",
+        )
         assert (ended.status, ended.out) == (0, "1 subscription of ann cancelled\n")
         assert running.wait(PATIENCE_S) == 2
         assert "another client that acts as 'ann' cancelled" in running.stderr.read()

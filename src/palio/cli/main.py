@@ -28,10 +28,10 @@ from palio.cli.replay import replay
 from palio.cli.reporting import show, show_error
 from palio.cli.serve import config_commands, serve, warm
 from palio.cli.spark import match, pipeline_commands
-from palio.cli.sub import cancel, sub
+from palio.cli.sub import sub, subscription_commands
 from palio.cli.tokens import keys_commands, token_commands
 from palio.cli.top import top
-from palio.cli.topology import retire, topology, trace
+from palio.cli.topology import broker_commands, topology, trace
 from palio.errors import InvalidConfiguration, InvalidInput, PalioError
 
 ENTRY_POINTS: Final = "palio.commands"
@@ -66,7 +66,7 @@ STUDIES_COMMANDS: Final = {
 
 COMMANDS: Final = (
     *(serve, test, explain, convert, match, warm, demo),
-    *(pub, sub, adv, cancel, topology, retire, trace, top, archive, replay),
+    *(pub, sub, adv, topology, trace, top, archive, replay),
 )
 """Commands of one word, each the name of its function."""
 
@@ -76,6 +76,8 @@ GROUPS: Final = {
     "token": token_commands,
     "plan": plan_commands,
     "peer": peer_commands,
+    "broker": broker_commands,
+    "subscription": subscription_commands,
     "journal": journal_commands,
     "pipeline": pipeline_commands,
     **STUDIES_COMMANDS,

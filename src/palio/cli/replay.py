@@ -59,7 +59,7 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
-    """Publish archived events again, in order of time, or print them."""
+    """Publish archived events again, by time, or print them."""
     import asyncio
 
     from palio.client.history import history

@@ -1,9 +1,9 @@
-"""`palio sub` and `palio cancel`: print events as they come, and end what an identity hears."""
+"""`palio sub` and `palio subscription cancel`: print events as they come; end subscriptions."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from palio.client.connection import Client
     from palio.client.events import Event
     from palio.client.subscription import Subscription
+
+
+subscription_commands: Final = typer.Typer(no_args_is_help=True, help="End subscriptions.")
 
 
 def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
@@ -167,6 +170,7 @@ def _jsonable(value: Any) -> str:
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
+@subscription_commands.command()
 def cancel(  # typer makes an option of each
     filter: FilterText,
     identity: Annotated[

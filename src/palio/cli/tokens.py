@@ -65,7 +65,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         bool, typer.Option("--monitor", help="May be told about others: topology, trace, metrics.")
     ] = False,
     operate: Annotated[
-        bool, typer.Option("--operate", help="May add, remove, drain, retire brokers, apply plans.")
+        bool, typer.Option("--operate", help="May add, drain and remove brokers, apply plans.")
     ] = False,
     identity: Annotated[
         list[str] | None,

@@ -63,7 +63,7 @@ def top(
     ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
-    """Watch a broker: its rates, sessions, queues, custody and peers.
+    """Watch a broker: rates, sessions, queues, custody, peers.
 
     A live view on a terminal, a line a look elsewhere, until Ctrl-C. For scripts: --once --json.
     """

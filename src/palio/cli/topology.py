@@ -1,4 +1,4 @@
-"""`palio topology`, `trace` and `retire`: the brokers of a network, and where an event would go."""
+"""`palio topology`, `trace` and `broker remove`: the brokers of a network and their paths."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from palio.errors import InvalidInput
 
 if TYPE_CHECKING:
     from palio.client.answers import PlanInUse
+
+broker_commands: Final = typer.Typer(no_args_is_help=True, help="Remove brokers of a network.")
 
 _STANDINGS: Final = {
     "": "",
@@ -116,19 +118,20 @@ def _keeps(broker: Mapping[str, Any], lead: str) -> Iterator[str]:
         yield f"{lead}keeps events for {subscription}"
 
 
-def retire(
+@broker_commands.command()
+def remove(
     broker: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
     at: Broker = None,
     token_file: TokenFile = None,
     ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say of a broker that was stopped that it is gone for good.
+    """Remove a broker that was stopped and will not come back.
 
-    Nothing is kept for its durable subscriptions from then on, and nobody waits for it.
+    The other brokers drop what they keep for its durable subscriptions, and wait for it no longer.
     """
     BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.remove_broker(broker))
-    show({"retired": broker} if as_json else f"{broker} is gone for good; all others know.")
+    show({"removed": broker} if as_json else f"{broker} is gone for good; all others know.")
     return 0
 
 
@@ -139,7 +142,7 @@ def trace(
     ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
-    """Show where an event would go, hop by hop, without sending it.
+    """Show the path of an event, hop by hop, without sending it.
 
     Ends with 0 if there is a receiver, 1 if there is none or a broker did not answer.
     """
