@@ -1,9 +1,9 @@
-"""`NormalizedFilter`: all that routing asks of a filter again and again, worked out once.
+"""`NormalizedFilter`: the properties of a filter that routing needs often, computed once.
 
-A filter that travels is met by every broker on its way, and at each it is measured, compared and
-tried on events. Filters are immutable, so all of them share one answer. Most filters are *plain*: a
-single conjunction that holds each attribute to one interval of one kind. Covering is then a
-comparison of bounds, and matching needs no three-valued logic.
+Every broker on a filter's path measures it, compares it and tests events by it. Filters are
+immutable, so equal ones share one normalized form. Most filters are *plain*: a single conjunction
+that restricts each attribute to one interval of one kind. Covering is then a comparison of bounds,
+and matching needs no three-valued logic.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Interval: TypeAlias = tuple[Kind, Any, Any]
 """A kind and a half-open interval of its coordinates."""
 
 Plain: TypeAlias = dict[str, Interval]
-"""For each attribute the interval it is held to."""
+"""The interval of each restricted attribute."""
 
 Point: TypeAlias = tuple[str, Kind, Any]
 """An attribute, and the kind and coordinate of its one value."""
 
 Bounds: TypeAlias = tuple[float, float]
-"""Least and greatest admitted place, measured."""
+"""Least and greatest admitted coordinate, measured."""
 
 Key: TypeAlias = str | Point
-"""By which boxes are found: an attribute, or one value of it."""
+"""A search key of boxes: an attribute, or one value of it."""
 
 Stated: TypeAlias = Any
 """A filter without variables, or an advertisement, as a peer stated it; a table holds one kind."""
@@ -45,7 +45,7 @@ Stated: TypeAlias = Any
 Test: TypeAlias = Callable[[Mapping[str, Any]], bool]
 
 ANY_KIND: Final = -1
-"""The kind of a side that says only that the attribute is restrained."""
+"""The kind of a side of an attribute that is restricted in some other form."""
 
 _MARK_BITS: Final = 63
 """Bits of a signed word without its sign."""
@@ -60,11 +60,11 @@ _TEXT_BYTES: Final = 6
 """Leading bytes of a string that fit a float64 exactly (48 of 53 bits)."""
 
 _REMEMBERED: Final = 1 << 16
-"""Filters, and constraints, whose forms are kept at hand."""
+"""Filters, and constraints, whose forms are cached."""
 
 
 def measure(place: Any) -> float:
-    """A coordinate on a line of floats: monotone, not injective.
+    """Map a coordinate to a float: monotone, not injective.
 
     >>> measure("ab") < measure("b") < measure(TOP)
     True
@@ -79,25 +79,23 @@ def measure(place: Any) -> float:
 
 
 class Side(NamedTuple):
-    """The values that a box admits of one attribute, all that may be between two bounds
-    (measured).
-    """
+    """A bound on one attribute of a box: its admitted values lie between two measured bounds."""
 
     name: str
     kind: int
     bounds: Bounds
     point: Point | None = None
-    """The one value there is, if it is only one."""
+    """The single admitted value, if there is only one."""
 
 
 class Box:
-    """A conjunction as the covering index files it and looks it up."""
+    """A conjunction as the covering index files it and searches for it."""
 
     def __init__(self, sides: list[Side]) -> None:
         self.sides = sides
         points = [(side.point, side.bounds) for side in sides if side.point is not None]
         self.keys: list[tuple[Key, Bounds]] = [*points, *[(each[0], each[2]) for each in sides]]
-        """All by which a side may be found, with its bounds: values first, they are rarer."""
+        """The search keys of all sides, with bounds: single values first, as they are rarer."""
 
     @cached_property
     def numbers(self) -> npt.NDArray[np.float64]:
@@ -135,7 +133,7 @@ class NormalizedFilter:
         self.filter = filter
         self.plain: Plain | None = None
         """Its intervals, if it is plain."""
-        if isinstance(filter, Advertisement):  # no more is asked of it
+        if isinstance(filter, Advertisement):  # routing needs no more of it
             self.breadth = filter.breadth
             return
         self.breadth = sum(len(each.constraints) for each in filter.conjunctions)
@@ -176,9 +174,7 @@ class NormalizedFilter:
 
     @cached_property
     def rest(self) -> Test:
-        """Return whether an event matches of which it is known that it has the first of the
-        points.
-        """
+        """Return whether an event that has the first of the points matches."""
         first = self.points[0][0]
         return _test_of(
             [(name, *interval) for name, interval in (self.plain or {}).items() if name != first]
@@ -186,19 +182,19 @@ class NormalizedFilter:
 
     def covers(self, other: NormalizedFilter) -> bool | None:
         """Return whether it covers another one; None if intervals alone do not decide it."""
-        mine, theirs = self.plain, other.plain
-        if mine is None or theirs is None:
+        ours, theirs = self.plain, other.plain
+        if ours is None or theirs is None:
             return None
-        for name, (kind, low, high) in mine.items():
-            known = theirs.get(name)
-            if known is None or known[0] is not kind or known[1] < low or high < known[2]:
+        for name, (kind, low, high) in ours.items():
+            inner = theirs.get(name)
+            if inner is None or inner[0] is not kind or inner[1] < low or high < inner[2]:
                 return False
         return True
 
 
 @lru_cache(_REMEMBERED)
 def form_of(filter: Stated) -> NormalizedFilter:
-    """The one form of all filters (or advertisements) equal to this one."""
+    """Return the one form of all filters, or advertisements, equal to this one."""
     return NormalizedFilter(filter)
 
 
@@ -235,13 +231,13 @@ def _interval_of(constraint: Constraint) -> Interval | None:
 
 @lru_cache(_REMEMBERED)
 def _side(name: str, kind: Kind, low: Any, high: Any) -> Side:
-    """The side of a box on an attribute that is held to an interval."""
+    """Make the side of a box for an interval."""
     point = (name, kind, low) if successor(kind, low) == high else None
     return Side(name, kind, (measure(low), measure(high)), point)
 
 
 def _side_of(name: str, domain: Domain) -> Side:
-    """The side of a box on an attribute that is held to a domain."""
+    """Make the side of a box for a domain."""
     kinds = [(kind, values) for kind, values in domain.kinds.items() if not values.is_empty]
     if domain.absent or len(kinds) != 1 or not kinds[0][1].spans:
         return Side(name, ANY_KIND, (-math.inf, math.inf))

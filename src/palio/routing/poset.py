@@ -1,10 +1,9 @@
 """`Poset`: filters partially ordered by a covering relation (siena 5.1).
 
 Generic over the relation: `covers` orders subscriptions (P_s), `covers_advertisement`
-advertisements (P_a). The filters that cover f, and those that f covers, are found by an index, and
-confirmed by the relation.
-Immediate edges are not stored: keeping them would cost a transitive reduction with every filter,
-and forwarding (see `forwarding`) only ever asks which filters cover one, or are covered by it.
+advertisements (P_a). An index finds candidates that may cover a filter, or be covered by it, and
+the relation confirms them. Immediate edges are not stored: they would cost a transitive reduction
+for every new filter, and `forwarding` only asks which filters cover one, or are covered by it.
 
 All answers are in the order of insertion, so two runs agree whatever the hash seed.
 """
@@ -23,7 +22,7 @@ from palio.routing.covering_index import CoveringIndex
 from palio.routing.normalized import NormalizedFilter, Stated, form_of
 
 _REMEMBERED: Final = 1 << 16
-"""Verdicts kept by each relation: a broker asks again and again about the same summaries."""
+"""Cached verdicts of each relation: a broker compares the same summaries many times."""
 
 Relation: TypeAlias = Callable[[Stated, Stated], bool]
 
@@ -32,7 +31,7 @@ _covers = lru_cache(_REMEMBERED)(covers)
 
 
 def SUBSCRIPTIONS(general: Filter, specific: Filter) -> bool:  # noqa: N802 - a constant that is called
-    """`covers_s` of filters without variables, by intervals where they say enough."""
+    """`covers_s` of filters without variables, by intervals where these decide it."""
     return _covers_form(form_of(general), form_of(specific))
 
 
@@ -43,13 +42,13 @@ def _covers_form(general: NormalizedFilter, specific: NormalizedFilter) -> bool:
 
 @lru_cache(_REMEMBERED)
 def ADVERTISEMENTS(general: Advertisement, specific: Advertisement) -> bool:  # noqa: N802 - a constant that is called
-    """`covers_a`, with a memory."""
+    """`covers_a`, cached."""
     return covers_advertisement(general, specific)
 
 
 @lru_cache(_REMEMBERED)
 def overlap(advertisement: Advertisement, subscription: Filter) -> bool:
-    """`overlaps`, with a memory."""
+    """`overlaps`, cached."""
     return overlaps(advertisement, subscription)
 
 
@@ -81,7 +80,7 @@ class Poset:
         self._index: CoveringIndex | None = None
 
     def add(self, filter: Stated) -> bool:
-        """Add a filter; False if it was there."""
+        """Add a filter; False if it was a member."""
         if filter in self._numbers:
             return False
         number = self._next
@@ -97,7 +96,7 @@ class Poset:
         return True
 
     def discard(self, filter: Stated) -> bool:
-        """Remove a filter; False if it was not there."""
+        """Remove a filter; False if it was no member."""
         number = self._numbers.pop(filter, None)
         if number is None:
             return False
@@ -107,8 +106,8 @@ class Poset:
         return True
 
     def coverers(self, filter: Stated, vain: float = math.inf) -> Iterator[Stated]:
-        """The members that cover a filter (itself apart), which need not be a member. After so many
-        candidates in `vain` it gives up.
+        """Yield the members, other than itself, that cover a filter, which need not be a member.
+        After `vain` candidates that do not cover it, the search ends.
         """
         form, own = form_of(filter), self._numbers.get(filter)
         holds, forms = self._holds, self._forms
@@ -121,7 +120,7 @@ class Poset:
                     return
 
     def covered(self, filter: Stated, vain: float = math.inf) -> Iterator[Stated]:
-        """The members that a filter covers (itself apart); `vain` as of `coverers`."""
+        """Yield the members, other than itself, that a filter covers; `vain` as in `coverers`."""
         form, own = form_of(filter), self._numbers.get(filter)
         holds, forms = self._holds, self._forms
         index = self._index

@@ -26,14 +26,14 @@ _Bucket: TypeAlias = dict[int, Test]
 
 
 class RowSelector(ABC):
-    """A `Selector` that evaluates rows one by one. A subclass says which filters it tries: it files
-    them without variables, when the first event comes after a change. Updates may be many more
-    than events.
+    """A `Selector` that evaluates rows one by one. A subclass chooses the filters to test.
+
+    Changed filters are filed, with their values bound, only at the next event: there may be many
+    more updates than events.
     """
 
     def __init__(self) -> None:
-        self.destinations: dict[int, int] = {}
-        """Those of all filters, by key."""
+        self.destinations: dict[int, int] = {}  # by key
         self._stale: dict[int, Filter] = {}
 
     def add(self, key: int, filter: Filter, values: Bindings, destination: int) -> None:
@@ -59,13 +59,13 @@ class RowSelector(ABC):
         self._refresh()
         if len(parcel) == 1:
             return dict.fromkeys(self._destinations(parcel.rows[0]), ONE_ROW)
-        found: dict[int, RowMask] = {}
-        for place, row in enumerate(parcel.rows):
+        routes: dict[int, RowMask] = {}
+        for index, row in enumerate(parcel.rows):
             for destination in self._destinations(row):
-                if destination not in found:
-                    found[destination] = np.zeros(len(parcel), np.bool_)
-                found[destination][place] = True
-        return found
+                if destination not in routes:
+                    routes[destination] = np.zeros(len(parcel), np.bool_)
+                routes[destination][index] = True
+        return routes
 
     def match_event(self, event: Mapping[str, Any]) -> list[int]:
         """Return the keys of the filters that an event matches."""
@@ -74,7 +74,7 @@ class RowSelector(ABC):
         return self._matching(event)
 
     def _refresh(self) -> None:
-        """File what changed since events last came."""
+        """File the filters that changed since the last event."""
         for key, filled in self._stale.items():
             self._take_out(key)
             self._file(key, form_of(filled))
@@ -82,23 +82,23 @@ class RowSelector(ABC):
 
     @abstractmethod
     def _file(self, key: int, form: NormalizedFilter) -> None:
-        """From now on try a filter, whose key is not filed."""
+        """File a filter, whose key is not filed."""
 
     @abstractmethod
     def _take_out(self, key: int) -> None:
-        """Try a filter no more, if it is filed."""
+        """Remove a filter, if it is filed."""
 
     @abstractmethod
     def _matching(self, row: Mapping[str, Any]) -> list[int]:
-        """The keys of the filters that match."""
+        """Return the keys of the filters that match."""
 
     @abstractmethod
     def _destinations(self, row: Mapping[str, Any]) -> Iterable[int]:
-        """Their destinations, each once."""
+        """Return the destinations of the filters that match, each once."""
 
 
 class ReferenceSelector(RowSelector):
-    """Filters by the value that they insist on, if they do.
+    """Filters by a value that they require; the others are tested on every event.
 
     >>> import palio
     >>> rows = ReferenceSelector()
@@ -110,11 +110,9 @@ class ReferenceSelector(RowSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self._points: dict[int, Point] = {}
-        """Value by which a filter is filed, if it is not among the others."""
+        self._points: dict[int, Point] = {}  # by key, the value by which a filter is filed
         self._by_point: dict[Point, _Bucket] = {}
-        self._names: dict[str, int] = {}
-        """Attributes by which filters are filed, with the number of their buckets."""
+        self._names: dict[str, int] = {}  # attributes of these values, with their buckets' number
         self._others: _Bucket = {}
 
     def _file(self, key: int, form: NormalizedFilter) -> None:
@@ -157,7 +155,7 @@ class ReferenceSelector(RowSelector):
         return hit
 
     def _tried(self, row: Mapping[str, Any]) -> list[_Bucket]:
-        """The filters that an event may match."""
+        """Collect the buckets of filters that an event may match."""
         buckets = [self._others] if self._others else []
         for name in self._names:
             value = row.get(name)

@@ -10,8 +10,8 @@
 >>> [row["price"] for _, _, row in alice.heard]
 [11]
 
-The same seed does the same, so what fails once fails the same way every time. Tests of applications
-use `palio.testing.Network`, which has this below it.
+The same seed gives the same run, so a failure repeats exactly. Tests of applications use
+`palio.testing.Network`, which is built on this package.
 """
 
 from __future__ import annotations

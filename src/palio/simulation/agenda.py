@@ -15,13 +15,13 @@ US: Final = 1_000_000
 US_PER_MS: Final = 1_000
 
 FAULT: Final = 0
-"""Priority of faults: they come first of what is due at one time, then messages, then timers."""
+"""Priority of faults: of actions due at one time they run first, then messages, then timers."""
 MESSAGE: Final = 1
 TIMER: Final = 2
 
 
 def at_least(seconds: float) -> int:
-    """The first whole microsecond that is not before a time.
+    """Return the first whole microsecond that is not before a time.
 
     >>> at_least(0.25), at_least(1e-7)
     (250000, 1)
@@ -31,7 +31,7 @@ def at_least(seconds: float) -> int:
 
 
 class EventQueue:
-    """Actions and the time. Times are whole microseconds, so that sums are exact.
+    """Planned actions and the virtual time. Times are whole microseconds, so that sums are exact.
 
     >>> agenda, seen = EventQueue(), []
     >>> agenda.at(20, TIMER, lambda: seen.append("late"))
@@ -43,20 +43,20 @@ class EventQueue:
     def __init__(self) -> None:
         self.now_us = 0
         self.limit: int | None = None
-        """Actions after which `run` gives up, so that what never comes to rest does not hang."""
+        """Actions after which `run` fails, so that an endless exchange does not hang."""
         self._count = 0
         self._heap: list[tuple[int, int, int, Action, tuple[Any, ...]]] = []
         self._sequence = 0
 
     def at(self, time_us: int, priority: int, action: Action, *given: Any) -> None:
-        """Plan an action, and what it is given, for a time, which is not before now."""
+        """Plan an action with its arguments for a time, which is not before now."""
         if time_us < self.now_us:
             raise ValueError(f"{time_us} us is past; it is {self.now_us} us already")
         heappush(self._heap, (time_us, priority, self._sequence, action, given))
         self._sequence += 1
 
     def run(self, until_us: int | None = None) -> int:
-        """Act until nothing is left, or until a time, which it then is. How many actions."""
+        """Run actions until none is planned, or up to a time; return their number."""
         heap = self._heap
         count = 0
         while heap and (until_us is None or heap[0][0] <= until_us):

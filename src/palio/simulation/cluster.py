@@ -1,8 +1,8 @@
 """`Cluster`: whole brokers with their disks, and the links between them, in one process.
 
-It drives the very `Node` that the server runs, each in a `Host`. Messages travel as frames, through
-the real codec. Links break and heal, brokers are killed and start again with what is on their
-disks. The time is the planner's: virtual in a `World`, that of the event loop in `palio.testing`.
+It drives the same `Node` that the server runs, each in a `Host`. Messages travel as frames, through
+the real codec. Links break and heal; brokers are killed and restart from their disks. The planner
+gives the time: virtual in a `World`, that of the event loop in `palio.testing`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REDIAL_US: Final = US // 5
 """Wait of a broker before it dials a neighbour again."""
 
 CALL_AGAIN_US: Final = US
-"""Wait before it dials again for its node."""
+"""Wait before a broker dials an address of its node again."""
 
 
 def address_of(broker: str) -> str:
@@ -68,14 +68,14 @@ class Cluster(Lines):
         self.epoch_us = epoch_us
         self.doors = doors
         self.medium = Medium(planner, Randomness(seed).branch(), latency_s=latency_s)
-        """Carries datagrams, where the settings say that there is a multicast way."""
+        """Carries datagrams, if the settings have multicast."""
         self.nodes: dict[str, Node] = {}
-        """Those that run."""
+        """The running brokers."""
         self.disks: dict[str, Disk] = {}
         self.reports: list[tuple[str, Report]] = []
-        """Reports of brokers, each with its broker."""
+        """Reports, each with the name of its broker."""
         self.changed: Callable[[], object] = lambda: None
-        """Called when a connection is used for the first time, or is open no longer."""
+        """Called when a connection is first used, or closes."""
         self._matcher = matcher
         self._routers: dict[str, NodeRouter] = {}
         self._places: dict[str, tuple[str, Outside | None]] = {}
@@ -83,13 +83,13 @@ class Cluster(Lines):
         self._wires: dict[tuple[str, str], None] = {}
         """Brokers that are linked: the first dials the second."""
         self.addresses: dict[str, str] = {}
-        """URL under which each broker reports that it can be reached; it need not be right."""
+        """The URL that each broker advertises as its own; it need not be right."""
         self._calls: dict[tuple[str, str], None] = {}
-        """Brokers and the addresses that their nodes have them dial."""
+        """Pairs of a broker and an address that its node dials."""
 
     @property
     def wall_us(self) -> int:
-        """The time by the calendar."""
+        """The wall-clock time."""
         return self.epoch_us + self.planner.now_us
 
     # --- brokers ---
@@ -102,7 +102,7 @@ class Cluster(Lines):
         parent: str = "",
         outside: Outside | None = None,
     ) -> None:
-        """A broker that does not run yet; in a hierarchy, below a parent; perhaps a gateway."""
+        """Add a broker, not running yet, with its parent in a hierarchy; a gateway by `outside`."""
         self._routers[name] = router
         self._places[name] = parent, outside
         self.addresses[name] = address_of(name)
@@ -118,7 +118,7 @@ class Cluster(Lines):
         )
 
     def start(self, name: str) -> None:
-        """A broker starts, with what is on its disk."""
+        """Start a broker from its disk."""
         if name in self.nodes:
             raise InvalidInput(f"{name} is running already; kill it first")
         if name not in self._computers:
@@ -147,26 +147,26 @@ class Cluster(Lines):
         )
 
     def share(self, workers: Workers) -> None:
-        """Let workers do, from now on, all that the brokers here do."""
+        """Have workers run all actions of the brokers from now on."""
         for computer in self._computers.values():
             computer.workers = workers
 
     def pause(self, name: str, seconds: float) -> None:
-        """A broker does nothing for a while, and then what it should have done."""
-        self.host(name)  # it runs
+        """Pause a broker; its inputs wait until it resumes."""
+        self.host(name)  # refuses one that does not run
         self._computers[name].pause(seconds)
 
     def set_clock(self, name: str, ahead_s: float) -> None:
-        """A broker's clock on the wall jumps: from now on it is so far ahead of the true time."""
+        """Set a broker's wall clock ahead of the true time."""
         self._computers[name].ahead_us = round(ahead_s * US)
 
     def wall_of(self, name: str) -> int:
-        """The time by the clock of a broker."""
+        """Return the time by a broker's wall clock."""
         return self._computers[name].moment().wall_us
 
     def kill(self, name: str) -> None:
-        """A broker stops dead; of what it had not synced, its disk keeps what it likes."""
-        self.host(name)  # it runs
+        """Kill a broker; its disk keeps an arbitrary part of the unsynced writes."""
+        self.host(name)  # refuses one that does not run
         del self.nodes[name]
         self._computers[name].kill()
         self._calls = {call: None for call in self._calls if call[0] != name}
@@ -183,7 +183,7 @@ class Cluster(Lines):
     # --- links ---
 
     def connect(self, one: str, other: str) -> None:
-        """A link between two brokers: the first dials, and dials again when it breaks."""
+        """Link two brokers: the first dials, and redials when the link breaks."""
         self._wires[one, other] = None
         self._dial_again(one, other)
 
@@ -198,13 +198,13 @@ class Cluster(Lines):
         return (one, url) in self._calls
 
     def call(self, one: str, url: str) -> None:
-        """A broker dials an address, and again whenever that fails or the connection is lost."""
+        """Have a broker dial an address, and redial when that fails or the connection breaks."""
         if (one, url) not in self._calls:
             self._calls[one, url] = None
             self.planner.at(self.planner.now_us, TIMER, partial(self._call, one, url))
 
     def end_call(self, one: str, url: str) -> None:
-        """It dials there no more."""
+        """Have a broker stop dialling an address."""
         if (one, url) in self._calls:
             del self._calls[one, url]
         else:
@@ -224,27 +224,27 @@ class Cluster(Lines):
         self.planner.at(again, TIMER, partial(self._call, one, url))
 
     def broker_at(self, url: str) -> str:
-        """The broker at an address; empty if there is none."""
+        """Return the broker at an address; empty if there is none."""
         return next((each for each in self.disks if address_of(each) == url), "")
 
     def hold(self, sender: str, receiver: str, seconds: float) -> None:
-        """For so long nothing comes from the one to the other, and no connection can be made. What
-        was sent meanwhile comes then.
+        """Hold messages of one direction, and refuse connections, for some seconds. Held messages
+        arrive then.
         """
-        way = sender, receiver
+        direction = sender, receiver
         until = self.planner.now_us + round(seconds * US)
-        self._held_us[way] = max(until, self._held_us.get(way, 0))
-        for wire in (way, (receiver, sender)):
+        self._held_us[direction] = max(until, self._held_us.get(direction, 0))
+        for wire in (direction, (receiver, sender)):
             self.planner.at(until, TIMER, partial(self._dial_again, *wire))
 
     def heal(self, one: str, other: str) -> None:
-        """A link works again."""
+        """Repair a link."""
         self._cut.pop(frozenset((one, other)), None)
         for wire in ((one, other), (other, one)):
             self._dial_again(*wire)
 
     def open_end(self, name: str, broker: str) -> End | None:
-        """A connection of a client or broker to a broker: its end; None if nobody answers."""
+        """Open a connection to a broker; return the caller's end, or None if it is unreachable."""
         if broker not in self.nodes or self.is_cut(name, broker):
             return None
         surface = Surface(
@@ -268,7 +268,7 @@ class Cluster(Lines):
             self._dial(one, other)
 
     def _changed(self, pipe: Pipe) -> None:
-        """A pipe was used for the first time, or is open no longer: brokers dial again."""
+        """Handle a pipe that was first used, or has closed: linked brokers redial."""
         self.changed()
         if not pipe.is_open:
             del self._pipes[pipe]

@@ -1,4 +1,4 @@
-"""`Member`: a client of a world: the client's end that all clients have, and what it received."""
+"""`Member`: a client of a world, with the core of all clients, that records what it received."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from palio.simulation.pipes import End
 from palio.simulation.randomness import Randomness
 
 AGAIN_US: Final = US // 10
-"""Wait of a member before it tries again to connect for the first time."""
+"""Wait of a member before it retries its first connection."""
 
 
 class Surroundings(Protocol):
@@ -63,7 +63,7 @@ class Surroundings(Protocol):
 
 
 class Publication:
-    """Events that were published together, and what became of them (see `Receipt`)."""
+    """Events that were published together, and their outcome (see `Receipt`)."""
 
     def __init__(
         self, first: int, last: int, *, durable: StoredAt, now: Callable[[], float]
@@ -75,7 +75,7 @@ class Publication:
         self.refused: list[Refused] = []
         self.error: PalioError | None = None
         self.levels: list[str] = []
-        """The answers: once, if all is well."""
+        """The acknowledgements: one, if all is well."""
         self.answered_s = inf
         """Time of the first answer."""
 
@@ -119,7 +119,7 @@ class _Line(Connector):
             agenda.at(max(agenda.now_us, at_least(at)), TIMER, partial(self._tick, at))
 
     def _soon(self) -> None:
-        """Once all that is due now has happened, what waits to be sent is sent."""
+        """Send pending messages after everything that is due now."""
         agenda = self.member.world.agenda
         agenda.at(agenda.now_us, TIMER, self.session.go_on)
 
@@ -186,14 +186,14 @@ class Visitor(Application):
         )
         self._line = _Line(self, broker, self._hello, self._draw)
         self._other: _Line | None = None
-        """While it moves, the session at the other broker."""
+        """The session at the other broker during a move."""
         self._hears_left = False
-        """True if what it is sent now comes from the broker that it is leaving."""
+        """True if the current message comes from the broker that it leaves."""
         self.core.session = self._line.session
 
     @property
     def token(self) -> str:
-        """The token that it shows to its broker."""
+        """The token that it presents to its broker."""
         return self._hello.token
 
     @token.setter
@@ -213,7 +213,7 @@ class Visitor(Application):
 
     @property
     def is_connected(self) -> bool:
-        """True if what it says goes out at once."""
+        """True if its messages are sent at once."""
         return self.core.session.is_connected
 
     def connect(self) -> None:
@@ -221,48 +221,48 @@ class Visitor(Application):
         self._line.connect()
 
     def cut(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         end = self._line.end
         if end is not None:
             end.pipe.break_off()
 
     def vanish(self) -> None:
-        """Break off without a word, and stay away."""
+        """Break the connection without a message, and do not reconnect."""
         self._line.is_wanted = False
         self._line.session.abandon()
 
     def suspend(self) -> None:
-        """Leave for a while."""
+        """Disconnect for a while."""
         self._line.is_wanted = False
         self._line.session.pause()
 
     def resume(self, broker: str) -> None:
-        """Come back, perhaps elsewhere."""
+        """Reconnect, perhaps to another broker."""
         self._line.is_wanted = True
         self.broker = broker
 
     def move(self, broker: str) -> None:
-        """Leave for another broker at once."""
+        """Move to another broker at once."""
         if self._other is None:
             self.suspend()
             self.resume(broker)
 
     def move_over(self, broker: str) -> None:
-        """Go to another broker and leave the old one when all is in force there."""
+        """Move to another broker, and leave the old one once all subscriptions are in force there."""
         if self._other is None:
             self._other = _Line(self, broker, self._hello, self._draw)
             self.core.move(self._other.session)
             self._other.connect()
 
     def opened(self, session: ClientSession) -> None:
-        """A session is connected."""
+        """Handle a session that has connected."""
         other = self._other
         if other is not None and session is other.session is self.core.session:
             self._line, self._other = other, self._line
             self.core.table.ask(Settle(0), lambda _outcome: self._cross(other))
 
     def _cross(self, other: _Line) -> None:
-        """All is in force at the new broker: the old one is read for a moment more."""
+        """Read from the old broker for a moment more, as all is in force at the new one."""
 
         def crossed() -> None:
             if self._other is not None and self._line is other:
@@ -272,7 +272,7 @@ class Visitor(Application):
         agenda.at(agenda.now_us + round(CROSSING_S * US), TIMER, crossed)
 
     def moved(self) -> None:
-        """All is in force at the new broker, or it was not reached."""
+        """End a move: all is in force at the new broker, or it was not reached."""
         if self._other is not None:
             self._other.is_wanted = False
             self._other = None
@@ -283,27 +283,27 @@ class Visitor(Application):
         return [each for each in lines if each is not None and each.end is end]
 
     def receive(self, end: End, message: Message) -> None:
-        """A message came."""
+        """Handle a message."""
         for line in self._lines(end):
             self._hears_left = line is self._other
             line.session.receive(message, self.world.now)
             line.look()
 
     def lost(self, end: End) -> None:
-        """The connection broke."""
+        """Handle a broken connection."""
         for line in self._lines(end):
             line.end = None
             line.session.lost(Unreachable("the connection was cut"), self.world.now)
             line.look()
 
     def illegal(self, end: End, error: IllegalMessage) -> None:
-        """Something came that cannot be read."""
+        """Handle a message that cannot be decoded."""
         for line in self._lines(end):
             line.session.illegal(error, self.world.now)
             line.look()
 
     def redirected(self, urls: Sequence[str]) -> None:
-        """Its broker is about to go."""
+        """Move to one of the brokers that a leaving broker names."""
         others = (self.world.broker_at(each) for each in urls)
         broker = next((each for each in others if each not in {"", self.broker}), "")
         if broker:
@@ -311,12 +311,12 @@ class Visitor(Application):
 
 
 class Member(Visitor):
-    """A client that remembers what it received, and how all its requests were answered."""
+    """A client that records what it received, and the outcomes of its requests."""
 
     def __init__(self, world: Surroundings, name: str, broker: str, identity: str = "") -> None:
         super().__init__(world, name, broker, identity)
         self.heard: list[tuple[str, int, dict[str, Any]]] = []
-        """Publisher, number and attributes of what came, in order."""
+        """Publisher, number and attributes of each received event, in order."""
         self.assembled: list[Assembled] = []
         """Occurrences that brokers have assembled, in order."""
         self.gaps: list[Gap] = []
@@ -325,9 +325,9 @@ class Member(Visitor):
         """Answers to each request: one, if all is well."""
         self.publications: list[Publication] = []
         self.acknowledges = True
-        """True if it has dealt with what it receives at once; else with `deal`."""
+        """True if it acknowledges events as they arrive; else `deal` does."""
         self.receipts: dict[int, Receipts] = {}
-        """By durable subscription, what it has not acknowledged."""
+        """By durable subscription, its unacknowledged events."""
         self._next_id = 1
         self._next_key = 1
 
@@ -359,7 +359,7 @@ class Member(Visitor):
         durable: str = "",
         assembled: bool = False,
     ) -> int:
-        """Hear something; the key."""
+        """Subscribe; return the key."""
         key = self._next_key
         self._next_key += 1
         id = self._id()
@@ -374,7 +374,7 @@ class Member(Visitor):
         return self.ask(lambda id: Update(id, key, values))
 
     def unsubscribe(self, key: int, *, forget: bool = False) -> int:
-        """Hear it no more; the number of the request."""
+        """Unsubscribe; return the number of the request."""
         id = self._id()
         request = Unsubscribe(id, key, forget)
         if not self.core.table.unsubscribe(request, partial(self.answered, id)):
@@ -388,11 +388,11 @@ class Member(Visitor):
         return range(1, self._next_id)
 
     def settle(self) -> int:
-        """Ask whether all is in force everywhere; the number of the answer."""
+        """Ask whether all is in force everywhere; return the number of the request."""
         return self.ask(Settle)
 
     def publish(self, *events: Mapping[str, Any], durable: StoredAt = False) -> int:
-        """Publish events; the number of the last."""
+        """Publish events; return the number of the last."""
         for batch in to_batches(events):
             first = self.core.publications.next
             last = first + batch.num_rows - 1
@@ -412,12 +412,12 @@ class Member(Visitor):
         return id
 
     def deal(self) -> None:
-        """It has dealt with all it received."""
+        """Acknowledge all received events."""
         for receipts in self.receipts.values():
             receipts.finish()
 
     def answered(self, id: int, outcome: Outcome) -> None:
-        """Note what became of a request."""
+        """Record the outcome of a request."""
         self.outcomes.setdefault(id, []).append(outcome)
         if not isinstance(outcome, PalioError):
             self.answers[id] = msgspec.structs.replace(outcome, id=id)
@@ -426,14 +426,14 @@ class Member(Visitor):
         self._next_id += 1
         return self._next_id - 1
 
-    # --- what its core tells (`client.Application`) ---
+    # --- `client.Application` ---
 
     def deliver(self, message: Deliver) -> None:
         """Deliver events to the subscriptions that match."""
         self.hear(message, unpack_mask(message.rows, len(message.parcel)))
 
     def deliver_durable(self, message: Deliver) -> None:
-        """Events for one durable subscription."""
+        """Deliver events to one durable subscription."""
         receipts = self.receipts.get(message.key)
         if receipts is None:
             return
@@ -452,7 +452,7 @@ class Member(Visitor):
             receipts.finish()
 
     def hear(self, message: Deliver, mask: RowMask) -> None:
-        """Note some of the events of a message."""
+        """Record some of the events of a message."""
         parcel = message.parcel
         for row in rows(parcel.select(mask).batch):
             seq = row.pop("$seq")
@@ -460,24 +460,24 @@ class Member(Visitor):
             self.heard.append((parcel.publisher, seq, row))
 
     def deliver_assembled(self, message: Assembled) -> None:
-        """An occurrence of a pattern."""
+        """Record an occurrence of a pattern."""
         self.assembled.append(message)
 
     def lose(self, gaps: Sequence[Gap]) -> None:
-        """Its broker dropped events."""
+        """Record gaps."""
         self.gaps += gaps
 
     def renewed(self, *, may_have_missed: bool) -> None:
-        """A session began: what was not acknowledged comes again."""
+        """Begin a session, in which unacknowledged events are retransmitted."""
         del may_have_missed
         for receipts in self.receipts.values():
             receipts.renew()
 
     def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
-        """Its broker refuses what was in force."""
+        """Record that the broker ended a subscription."""
         del ended
         self.errors.append(error)
 
     def ended(self, error: PalioError) -> None:
-        """There is no way back to a broker."""
+        """Record the error that ended the client."""
         self.errors.append(error)
