@@ -30,7 +30,7 @@ class Doors(NamedTuple):
     """
 
     authority: Callable[[str], Authority] = lambda _: OpenAuthority()
-    """Decides whom a broker lets in."""
+    """The authority of a broker, which decides about each connection."""
     identity: Callable[[str], Identity] = lambda _: NOBODY
     """Credentials of a broker."""
     token: Callable[[str], str] = lambda _: ""
@@ -38,7 +38,7 @@ class Doors(NamedTuple):
 
 
 PROBE_US: Final = US
-"""Time between trials of a disk that refuses."""
+"""Time between checks of a disk that refuses writes."""
 
 Started = TypeVar("Started", bound=Machine)
 
@@ -76,9 +76,9 @@ class SimulatedMachine:
         self.name = name
         self.disk = disk
         self.host: Host | None = None
-        """None while the broker does not run."""
+        """The host; None while the broker does not run."""
         self.workers: Workers | None = None
-        """Without them, work takes no time."""
+        """Shared processors; without them, work takes no time."""
         self._planner = planner
         self._sync_us = sync_us
         self._epoch_us = epoch_us
@@ -89,10 +89,10 @@ class SimulatedMachine:
         """Error of its wall clock, ahead of the true time."""
         self._paused_until_us = 0
         self._paused: deque[Callable[[], object]] = deque()
-        """Actions that wait for the end of a pause."""
+        """Actions deferred by a pause."""
         self._is_probing = False
         self._answered_us = 0
-        """Time at which the last of the appends is answered."""
+        """Time at which the last append is answered."""
 
     def start(
         self,
@@ -113,7 +113,7 @@ class SimulatedMachine:
         return begun
 
     def kill(self) -> None:
-        """Stop dead."""
+        """Stop at once, as by a kill."""
         if self.host is not None:
             self.host.stop()
             self.host = None
@@ -127,7 +127,7 @@ class SimulatedMachine:
                 self._medium.leave(self.name)
 
     def pause(self, seconds: float) -> None:
-        """Do nothing for a while, and then, in order, what there was to do."""
+        """Defer all actions for a while, then run them in order."""
         until = self._planner.now_us + round(seconds * US)
         self._paused_until_us = max(until, self._paused_until_us)
         self._planner.at(until, MESSAGE, self._wake)
@@ -137,40 +137,40 @@ class SimulatedMachine:
             self._paused.popleft()()
 
     def _awake(self, action: Callable[[], object]) -> None:
-        """Do something as soon as there is a worker for it."""
+        """Run an action as soon as a worker is free."""
         if self.workers is None:
             self._do(action)
         else:
             self.workers.do(self.name, partial(self._do_in, self._incarnation, action))
 
     def _do_in(self, incarnation: int, action: Callable[[], object]) -> None:
-        """Do something, unless the broker was killed before there was a worker for it."""
+        """Run an action, unless the broker was killed meanwhile."""
         if self.host is not None and self._incarnation == incarnation:
             self._do(action)
 
     def _do(self, action: Callable[[], object]) -> None:
-        """Do something, behind all that waits if there is a pause."""
+        """Run an action, after deferred ones during a pause."""
         if self._paused or self._planner.now_us < self._paused_until_us:
             self._paused.append(action)
         else:
             action()
 
     def accept(self, end: End) -> None:
-        """Someone connected."""
+        """Accept a connection."""
         if self.host is not None:
             number = self.host.new_link()
             end.reader = HeldEnd(self.host, number, self._awake)
             self._awake(partial(self.host.accept, number, end))
 
     def dial(self, end: End, peer: str, url: str = "") -> None:
-        """A connection to another broker was made, at an address if that broker asked for it."""
+        """Take a connection to another broker, with the address if its node dialled it."""
         if self.host is not None:
             number = self.host.new_link()
             end.reader = HeldEnd(self.host, number, self._awake)
             self._awake(partial(self.host.dial, number, end, peer, url))
 
     def unreachable(self, url: str, reason: str) -> None:
-        """No connection could be made to an address."""
+        """Report an address that could not be reached."""
         if self.host is not None:
             self._awake(partial(self.host.unreachable, url, reason))
 
@@ -197,7 +197,7 @@ class SimulatedMachine:
         self._planner.at(at_us, MESSAGE, partial(self._awake, synced))
 
     def _probe(self) -> None:
-        """Once the disk has refused something, look now and then whether it takes writes again."""
+        """Check at intervals whether a disk that refused a write takes writes again."""
         if self._is_probing or not self.disk.is_refusing:
             return
         self._is_probing = True
@@ -218,7 +218,7 @@ class SimulatedMachine:
         return Moment(now_us / US, self._epoch_us + self.ahead_us + now_us)
 
     def wake_at(self, at: float) -> None:
-        """Plan a wake-up. Alarms that another has replaced ring in vain."""
+        """Plan a wake-up. Alarms that were replaced have no effect."""
         host = self.host
         if host is not None:
             rings = partial(self._awake, partial(host.tick, at))

@@ -28,23 +28,23 @@ class Disk:
         """Synced content."""
         self._unsynced: list[Append] = []
         self._term = 0
-        """Number of refusals: a step of an earlier term does not know of the last."""
+        """Number of refusals; a step of an earlier term was made before the last one."""
         self.is_refusing = False
         """True if a step was refused, and none has been tried since."""
         self._flipped: dict[int, None] = {}
         self.is_full = False
         self.fails_to_sync = False
         self.refusals: deque[bool] = deque()
-        """The next steps that need room: true for one that finds none."""
+        """For each of the next steps that need space, whether the disk is full."""
         self.written: Callable[[], object] = lambda: None
-        """Called when a step was handed over, before it is safe."""
+        """Called when a step was written, before it is synced."""
 
     def write(self, operations: tuple[Operation, ...]) -> bool:
-        """Hand a step over that knows of all refusals."""
+        """Write a step of the current term."""
         return self.append(Append(0, self._term, operations))
 
     def append(self, append: Append) -> bool:
-        """Hand a step over; whether there is room for it. A full disk has room for what is over."""
+        """Write a step; return whether there is space. A full disk takes only releases."""
         if append.term < self._term:
             self.is_refusing = True  # its broker learns once more that this is over
             return False
@@ -76,18 +76,18 @@ class Disk:
         return True
 
     def holds(self, append: Append) -> bool:
-        """Return whether a step was handed over and waits to be synced."""
+        """Return whether a written step is not synced yet."""
         return any(each is append for each in self._unsynced)
 
     def takes_writes(self) -> bool:
-        """Try whether the disk takes steps again, after one that it refused."""
+        """Check whether a disk that refused a step takes steps again."""
         if self.is_refusing and not self.fails_to_sync and self._has_room():
             self.is_refusing = False
             return True
         return False
 
     def crash(self) -> None:
-        """Power is gone: a first part of what was not synced is there all the same."""
+        """Lose power; a prefix of the unsynced steps may survive."""
         kept = 0 if self._random is None else self._random.below(len(self._unsynced) + 1)
         for append in self._unsynced[:kept]:
             self.synced.write((*append.released, *append.operations))
@@ -95,11 +95,11 @@ class Disk:
         self._term, self.is_refusing = 0, False
 
     def flip(self, entry: int) -> None:
-        """A bit of an entry turns round."""
+        """Flip a bit of an entry."""
         self._flipped[entry] = None
 
     def held(self) -> list[Entry]:
-        """The entries that are safe, damaged or not."""
+        """List the synced entries, damaged or not."""
         return self.synced.held()
 
     def facts(self) -> list[Fact]:
@@ -109,7 +109,7 @@ class Disk:
     # --- Store ---
 
     def load(self) -> Stored:
-        """Return all that is safe."""
+        """Return all synced operations."""
         return self.synced.load()
 
     def entries(self, numbers: Sequence[int]) -> list[Entry]:
@@ -120,5 +120,5 @@ class Disk:
         return self.synced.entries(numbers)
 
     def heading(self, entry: int) -> Heading | None:
-        """Return the heading of an entry. Of an entry only its events turn."""
+        """Return the heading of an entry. Only the events of an entry get damaged."""
         return self.synced.heading(entry)

@@ -1,4 +1,4 @@
-"""`Lines`: what lies between virtual brokers and clients, and what breaks there."""
+"""`Lines`: the connections between virtual brokers and clients, and their faults."""
 
 from __future__ import annotations
 
@@ -10,50 +10,50 @@ from palio.simulation.pipes import Pipe, Planner
 
 
 class Lines:
-    """Open connections, and the delays and faults of the ways that they take."""
+    """Open connections, and the delays and faults of links."""
 
     def __init__(self, planner: Planner, latency_s: float) -> None:
         self.planner = planner
         self.latency_us = round(latency_s * US)
         self.spoils: Callable[[str, Message], bool] = lambda _sender, _message: False
-        """Chooses messages that arrive as bytes that nobody can read."""
+        """A predicate that picks messages to arrive as unreadable bytes."""
         self._pipes: dict[Pipe, None] = {}
-        """Those that are open, in the order in which they were opened."""
+        """The open connections, in order of opening."""
         self._cut: dict[frozenset[str], None] = {}
         self._delays_us: dict[frozenset[str], int] = {}
         self._held_us: dict[tuple[str, str], int] = {}
-        """Until when what the first sends to the second is held up."""
+        """By sender and receiver, the time until which messages are held."""
 
     def cut(self, one: str, other: str) -> None:
-        """A link fails, between brokers or a client and a broker, until `heal`."""
+        """Cut a link, between brokers or a client and a broker, until `heal`."""
         self._cut[frozenset((one, other))] = None
         self.drop(one, other)
 
     def drop(self, one: str, other: str) -> None:
-        """A connection breaks; it may be made again at once."""
+        """Break a connection; it may be reopened at once."""
         for pipe in self._between(one, other):
             pipe.break_off()
 
     def half_open(self, one: str, other: str) -> None:
-        """Their connection breaks, but only the first is notified."""
+        """Break a connection, but notify only the first end."""
         for pipe in self._between(one, other):
             pipe.half_open(pipe.names.index(one))
 
     def damage(self, sender: str, receiver: str) -> None:
-        """A bit of what the one sends to the other next turns round on its way."""
+        """Flip a bit of the next message of one direction."""
         for pipe in self._between(sender, receiver):
             pipe.damage(pipe.names.index(receiver))
 
     def delay(self, one: str, other: str, seconds: float) -> None:
-        """Everything between two takes so long from now on."""
+        """Set the delay between two ends."""
         self._delays_us[frozenset((one, other))] = round(seconds * US)
 
     def delay_us(self, one: str, other: str) -> int:
-        """Return the delay of everything between two."""
+        """Return the delay between two ends."""
         return self._delays_us.get(frozenset((one, other)), self.latency_us)
 
     def is_cut(self, one: str, other: str) -> bool:
-        """Return whether there can be no new connection between two."""
+        """Return whether new connections between two ends fail."""
         held = max(self._held_for(one, other), self._held_for(other, one))
         return frozenset((one, other)) in self._cut or held > 0
 
@@ -64,7 +64,7 @@ class Lines:
         return max(self.delay_us(sender, receiver), self._held_for(sender, receiver))
 
     def is_linked(self, one: str, other: str) -> bool:
-        """Return whether each has received from the other through a connection that is open."""
+        """Return whether two ends have received from each other through an open connection."""
         return any(pipe.is_open and pipe.is_used for pipe in self._between(one, other))
 
     def _between(self, one: str, other: str) -> list[Pipe]:

@@ -23,20 +23,20 @@ class Weather(NamedTuple):
     """Chances of faults of each copy of a packet; none by default."""
 
     loss: float = 0.0
-    """That one is lost."""
+    """Chance of loss."""
     doubled: float = 0.0
-    """That it comes twice."""
+    """Chance of duplication."""
     late: float = 0.0
-    """That it takes up to twice as long, so that others overtake it."""
+    """Chance of up to double latency, so that others overtake it."""
 
 
 class Port:
-    """A broker's way to its groups (see `node.host.MulticastPort`), for one of its lives."""
+    """A broker's port to its groups (see `node.host.MulticastPort`), for one incarnation."""
 
     def __init__(self, medium: Medium, name: str, salt: bytes) -> None:
         self.name = name
         self.groups: dict[int, frozenset[int]] = {}
-        """Those that it has joined, by plan."""
+        """The joined groups, by plan."""
         self.listener: Callable[[Datagram], object] = lambda _: None
         """Receives the datagrams."""
         self._medium = medium
@@ -56,7 +56,7 @@ class Port:
             del self.groups[plan]
 
     def hear(self, packet: bytes, now: float) -> None:
-        """A packet came."""
+        """Receive a packet."""
         datagram = self.opener.open(packet, now)
         if datagram is not None:
             self.listener(datagram)
@@ -95,7 +95,7 @@ class Medium:
 
     @property
     def weather(self) -> Weather:
-        """The faults of what is cast from now on."""
+        """The faults of packets from now on."""
         return self._weather
 
     @weather.setter
@@ -104,37 +104,37 @@ class Medium:
         self._ways.clear()
 
     def port(self, name: str) -> Port:
-        """A broker starts: its port. One of an incarnation before receives nothing more."""
+        """Return the port of a broker that starts. Its earlier port receives nothing more."""
         salt = bytes([self._random.below(256) for _ in range(SALT_BYTES)])
         self._ports[name] = Port(self, name, salt)
         return self._ports[name]
 
     def leave(self, name: str) -> None:
-        """A broker is gone."""
+        """Remove a broker."""
         self._ports.pop(name, None)
 
     # --- faults ---
 
     def deafen(self, name: str) -> None:
-        """A broker receives nothing more, though it still casts."""
+        """Have a broker receive nothing, though it still sends."""
         self._deaf[name] = None
 
     def undeafen(self, name: str) -> None:
-        """It receives again."""
+        """End `deafen`."""
         self._deaf.pop(name, None)
 
     def cut(self, one: str, other: str) -> None:
-        """Two brokers do not receive each other, until `heal`."""
+        """Have two brokers not receive each other, until `heal`."""
         self._cut[frozenset((one, other))] = None
 
     def heal(self, one: str, other: str) -> None:
-        """They do again."""
+        """End `cut`."""
         self._cut.pop(frozenset((one, other)), None)
 
     # --- packets ---
 
     def carry(self, sender: str, group: tuple[int, int], packet: bytes) -> None:
-        """Bring a packet to all who receive the group of a plan; its sender does not."""
+        """Send a packet to all receivers of a plan's group, except its sender."""
         for name, port in self._ports.items():
             if name != sender and self._hears(port, sender, group):
                 way = self._ways.get((sender, name))

@@ -248,7 +248,7 @@ class Visitor(Application):
             self.resume(broker)
 
     def move_over(self, broker: str) -> None:
-        """Move to another broker, and leave the old one once all subscriptions are in force there."""
+        """Move to another broker; leave the old one once all subscriptions are in force there."""
         if self._other is None:
             self._other = _Line(self, broker, self._hello, self._draw)
             self.core.move(self._other.session)

@@ -19,44 +19,44 @@ Link_contra = TypeVar("Link_contra", contravariant=True)
 
 
 class Planner(Protocol):
-    """The time, and what is to happen later: an `EventQueue`, or one on an event loop's clock."""
+    """A clock and its planned actions: an `EventQueue`, or one on an event loop's clock."""
 
     @property
     def now_us(self) -> int:
         """The time in microseconds."""
 
     def at(self, time_us: int, priority: int, action: Action) -> None:
-        """Plan an action; of one moment, in the order of priorities, then of planning."""
+        """Plan an action; those of one time run by priority, then in order of planning."""
 
 
 class Reader(Protocol):
-    """Receives what comes out at an end."""
+    """Receives the messages of one end."""
 
     def arrived(self, message: Message) -> None:
-        """A message came."""
+        """Receive a message."""
 
     def lost(self, reason: str) -> None:
-        """The connection is gone. Comes once, unless it was this end that closed it."""
+        """Handle the end of the connection. Called once, unless this end closed it."""
 
     def illegal(self, error: IllegalMessage) -> None:
-        """Something came that cannot be read; nothing more does. In the place of `lost`."""
+        """Handle unreadable bytes, after which nothing follows. Called instead of `lost`."""
 
 
 class Holder(Protocol[Link_contra]):
     """Owner of several ends: the host of a broker, by number, or a client, by the end itself."""
 
     def receive(self, link: Link_contra, message: Message, /) -> object:
-        """A message came."""
+        """Receive a message."""
 
     def lost(self, link: Link_contra, /) -> object:
-        """A connection broke."""
+        """Handle a broken connection."""
 
     def illegal(self, link: Link_contra, error: IllegalMessage, /) -> object:
-        """Something came that cannot be read."""
+        """Handle unreadable bytes."""
 
 
 class HeldEnd(Generic[Link_contra]):
-    """The `Reader` of one of a holder's ends; `do` calls that, at once or when it is awake."""
+    """The `Reader` of one of a holder's ends; `do` calls the holder, at once or after a pause."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class HeldEnd(Generic[Link_contra]):
         self._do = do
 
     def arrived(self, message: Message) -> None:
-        """Hand a message on."""
+        """Pass on a message."""
         self._do(partial(self._holder.receive, self._link, message))
 
     def lost(self, _reason: str) -> None:
@@ -86,11 +86,11 @@ class Surface(NamedTuple):
 
     planner: Planner
     delay_us: Callable[[str, str], int]
-    """Gives the delay from one to the other, from now on."""
+    """Returns the current delay from one end to the other."""
     spoils: Callable[[str, Message], bool]
-    """True if what someone sends arrives as bytes that cannot be read."""
+    """Returns whether a message arrives as unreadable bytes."""
     changed: Callable[[Pipe], object]
-    """Something has come through for the first time, or the pipe is open no longer."""
+    """Called at the first delivery, and when the pipe closes."""
 
 
 class End:
@@ -114,12 +114,12 @@ class End:
             pipe.carry(1 - self._side, data)
 
     def close(self, _reason: str = "") -> None:
-        """Read nothing more. What was sent before still arrives, and then the end."""
+        """Stop reading. Messages sent before still arrive, then the end."""
         self.reader = None
         self.pipe.carry(1 - self._side, None)
 
     def take(self, data: bytes | None) -> None:
-        """Something has come through; None is the end."""
+        """Take bytes that arrived; None is the end."""
         if data is None:
             self.pipe.over()
             self.end("the other end closed the connection")
@@ -135,14 +135,14 @@ class End:
                 reader.illegal(error)
 
     def end(self, reason: str) -> None:
-        """Nothing more comes."""
+        """Notify the reader of the end of the connection."""
         reader, self.reader = self.reader, None
         if reader is not None:
             reader.lost(reason)
 
 
 class Pipe:
-    """A connection between two who have names."""
+    """A connection between two named ends."""
 
     def __init__(self, one: str, other: str, surface: Surface) -> None:
         self.names = (one, other)
@@ -154,7 +154,7 @@ class Pipe:
         self._is_damaged = [False, False]
 
     def joins(self, one: str, other: str) -> bool:
-        """Return whether it lies between these two."""
+        """Return whether it connects these two ends."""
         return {*self.names} == {one, other}
 
     @property
@@ -163,7 +163,7 @@ class Pipe:
         return all(self._has_carried)
 
     def carry(self, side: int, data: bytes | None) -> None:
-        """Bring bytes to one end, after those before; a delay that shrinks overtakes nothing."""
+        """Send bytes to one end, in order even if the delay shrinks."""
         planner, delay_us, _, _ = self.surface
         if data and self._is_damaged[side]:
             self._is_damaged[side] = False
@@ -173,7 +173,7 @@ class Pipe:
         planner.at(at_us, MESSAGE, partial(self._bring, side, data))
 
     def damage(self, side: int) -> None:
-        """A bit of what is brought to one end next turns round."""
+        """Flip a bit of the next bytes to one end."""
         self._is_damaged[side] = True
 
     def _bring(self, side: int, data: bytes | None) -> None:
@@ -184,7 +184,7 @@ class Pipe:
             self.ends[side].take(data)
 
     def break_off(self, reason: str = "the connection was cut") -> None:
-        """Drop what is under way, and tell both ends."""
+        """Drop bytes in flight, and notify both ends."""
         self.over()
         for end in self.ends:
             end.end(reason)
@@ -197,7 +197,7 @@ class Pipe:
         self.ends[side].end("the connection was reset")
 
     def over(self) -> None:
-        """Nothing comes through any more."""
+        """Close both directions."""
         if self.is_open:
             self.is_open = False
             self.surface.changed(self)

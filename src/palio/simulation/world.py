@@ -23,7 +23,7 @@ from palio.simulation.topologies import Topology
 __all__ = ["EPOCH_US", "US", "World"]
 
 EPOCH_US: Final = 1_700_000_000_000_000
-"""The time on the wall when a world begins."""
+"""The wall-clock time at the start of a world."""
 
 
 class World(Cluster):
@@ -66,7 +66,7 @@ class World(Cluster):
 
     @classmethod
     def of(cls, topology: Topology, router: NodeRouter = Acyclic, **options: Any) -> World:
-        """A world with brokers and links, which have found each other."""
+        """Make a world of brokers whose links are up."""
         world = cls(**options)
         for name in topology.brokers:
             world.add_broker(name, router)
@@ -82,7 +82,7 @@ class World(Cluster):
 
     @property
     def at(self) -> Moment:
-        """The time, by both clocks."""
+        """The time by both clocks."""
         return Moment(self.now, EPOCH_US + self.agenda.now_us)
 
     def run(self, seconds: float) -> None:
@@ -96,14 +96,14 @@ class World(Cluster):
         parent: str = "",
         outside: Outside | None = None,
     ) -> None:
-        """A broker, with an empty disk, that starts."""
+        """Add a broker with an empty disk, and start it."""
         self.install(name, router, Disk(self.random.branch()), parent, outside)
         self.start(name)
 
     # --- clients ---
 
     def client(self, name: str, at: str) -> Member:
-        """A client of a broker, which reconnects by itself."""
+        """Add a client of a broker, which reconnects by itself."""
         if name in self.clients or name in self.disks:
             raise InvalidInput(f"there is a {name!r} already; choose another name")
         member = Member(self, name, at)
@@ -112,7 +112,7 @@ class World(Cluster):
         return member
 
     def open_client(self, name: str, broker: str) -> End | None:
-        """Connect a client to its broker: its end, if the broker is running."""
+        """Connect a client to its broker; return its end if the broker runs."""
         end = self.open_end(name, broker)
         if end is not None:
             end.reader = HeldEnd(self.clients[name], end)

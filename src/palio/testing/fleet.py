@@ -17,7 +17,7 @@ from palio.client.connection import connect
 from palio.errors import Unreachable
 
 SOON: Final[Mapping[str, float]] = MappingProxyType({"peer_grace_s": 1.0})
-"""A short grace, so that a broker that has gone is missed soon."""
+"""A short grace, so that a lost broker is detected soon."""
 
 READY_S: Final = 60.0
 """Seconds that a broker may take to start on a busy machine."""
@@ -60,23 +60,23 @@ class Fleet:
         return self._ports[name]
 
     def url(self, name: str) -> str:
-        """The address at which clients reach a broker."""
+        """Return the address at which clients reach a broker."""
         return f"palio://127.0.0.1:{self._ports[name]}"
 
     def way(self, name: str, other: str) -> str:  # noqa: ARG002  # for those who override it
-        """The address at which one broker reaches another."""
+        """Return the address at which one broker reaches another."""
         return self.url(other)
 
     def options(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it
-        """The words after the command that runs a broker."""
+        """List the words after the command that runs a broker."""
         return ()
 
     def launcher(self, name: str) -> Sequence[str]:  # noqa: ARG002  # for those who override it
-        """The words before the command that runs a broker."""
+        """List the words before the command that runs a broker."""
         return ()
 
     async def start(self, name: str) -> None:
-        """Start a broker, with whatever is on its disk; return once it listens."""
+        """Start a broker from its disk; return once it listens."""
         others = [other for one, other in self._links if one == name]
         peers = [each for other in others for each in ("--peer", self.way(name, other))]
         process = self._running[name] = await asyncio.create_subprocess_exec(
@@ -112,11 +112,11 @@ class Fleet:
             raise Unreachable(f"broker {name} does not start: {output.decode()}")
 
     def pid(self, name: str) -> int:
-        """The process of a broker that runs."""
+        """Return the process of a running broker."""
         return self._running[name].pid
 
     async def kill(self, name: str) -> None:
-        """Stop a broker with SIGKILL: it has no time for anything."""
+        """Stop a broker with SIGKILL, without any cleanup."""
         process = self._running.pop(name)
         process.kill()
         await process.wait()
@@ -139,7 +139,7 @@ class Fleet:
                 await asyncio.sleep(0.05)
 
     async def unreached(self, by: str) -> list[str]:
-        """The brokers that run and that one of them does not see."""
+        """List the running brokers that one of them cannot reach."""
         try:
             async with connect(self.url(by)) as client:
                 found = (await client.admin.topology())["brokers"]

@@ -86,7 +86,7 @@ class _Jumping(selectors.DefaultSelector):
 
 
 DEFAULTS: Final = Settings(discovery=True)
-"""Those of `palio serve`: a broker that loses a neighbour looks for others."""
+"""The settings of `palio serve`: a broker that loses a neighbour discovers others."""
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
@@ -219,7 +219,7 @@ class Network:
         return await self.client(broker, *others, name=name, **options)
 
     def client(self, broker: str, *others: str, name: str = "", **options: Any) -> Client:
-        """A client that is not connected yet."""
+        """Make a client that is not connected yet."""
         name = name or f"client-{len(self._clients) + 1}"
         given = {"matcher": self._matcher(), "seed": self._seed + len(self._clients), **options}
         urls = [self._known(each) for each in (broker, *others)]
@@ -242,7 +242,7 @@ class Network:
         return dial
 
     def add(self, broker: str, *neighbours: str) -> None:
-        """A broker joins, linked to others; in a hierarchy the first of them is above it."""
+        """Add a broker linked to others; in a hierarchy the first of them is above it."""
         if broker in self._cluster.disks:
             raise InvalidInput(f"there is a broker {broker!r} already; choose another name")
         edges = tuple((self._known(each), broker) for each in neighbours)
@@ -267,16 +267,16 @@ class Network:
     # --- faults ---
 
     def kill(self, broker: str) -> None:
-        """Stop a broker at once. What its journal has not written is lost."""
+        """Kill a broker; unwritten journal entries are lost."""
         if self._known(broker) in self._cluster.nodes:
             self._cluster.kill(broker)
 
     def leave(self, broker: str) -> None:
-        """Let a broker send its clients elsewhere, and ways lead round it, as before it stops."""
+        """Drain a broker: it sends its clients elsewhere, and paths avoid it."""
         self._cluster.host(self._known(broker)).leave()
 
     def restart(self, broker: str) -> None:
-        """Start a broker with what its journal holds."""
+        """Start a broker from its journal."""
         if self._known(broker) not in self._cluster.nodes:
             self._cluster.start(broker)
 
@@ -285,7 +285,7 @@ class Network:
         self._cluster.cut(one, other)
 
     def drop(self, one: str, other: str) -> None:
-        """Break a connection; it may be made again at once."""
+        """Break a connection; it may be reopened at once."""
         self._cluster.drop(one, other)
 
     def heal(self, one: str, other: str) -> None:
@@ -293,24 +293,24 @@ class Network:
         self._cluster.heal(one, other)
 
     def delay(self, one: str, other: str, seconds: float) -> None:
-        """Let everything between two take so long from now on."""
+        """Set the delay between two ends."""
         self._cluster.delay(one, other, seconds)
 
-    # --- looking on ---
+    # --- inspection ---
 
     def node(self, broker: str) -> Node:
-        """A broker that runs."""
+        """Return a running broker."""
         node = self._cluster.nodes.get(self._known(broker))
         if node is None:
             raise InvalidInput(f"the broker {broker!r} does not run; restart it")
         return node
 
     def store(self, broker: str) -> MemoryStore:
-        """A broker's journal, as far as it is written."""
+        """Return a broker's written journal."""
         return self._cluster.disks[self._known(broker)].synced
 
     async def up(self) -> None:
-        """Wait until all brokers that run are linked as far as nothing is cut."""
+        """Wait until all links between running brokers, except cut ones, are up."""
         while not all(self._is_linked(*edge) for edge in self.topology.edges):
             self._has_changed.clear()
             await self._has_changed.wait()
@@ -330,7 +330,7 @@ class Network:
 
 
 def _check_shape(algorithm: Algorithm, topology: Topology) -> None:
-    """Refuse a network that an algorithm is not for: it would deliver nothing."""
+    """Refuse a network that an algorithm does not support: it would deliver nothing."""
     if algorithm.graph is GraphKind.ALONE and len(topology.brokers) > 1:
         raise InvalidInput(f"{algorithm.name} is for one broker; make the topology line:1")
     if algorithm.graph is GraphKind.TREE and not topology.is_tree:
@@ -379,5 +379,5 @@ class _LoopAgenda:
             heappop(self._heap)[-1]()
 
     def clear(self) -> None:
-        """Forget what was planned."""
+        """Cancel all planned actions."""
         self._heap.clear()
