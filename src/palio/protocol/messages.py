@@ -1,12 +1,12 @@
-"""Messages between a client and its broker, and between two brokers: who may send what, when.
+"""Define the messages between a client and its broker, and between two brokers.
 
-Each connection begins with `Hello` and `Welcome`. From then on both ends count the messages that
-the other sent in this *session*; one that is broken off is resumed by saying how many arrived, and
-the rest is sent again. `UNCOUNTED` messages are about the connection itself. Which message is legal
-from whom and when is a table, `palio.protocol.transitions`.
+Each connection begins with `Hello` and `Welcome`. Then both ends count the messages that arrive in
+this *session*. To resume a session each end states its count, and the other retransmits the rest.
+`UNCOUNTED` messages concern the connection itself. `palio.protocol.transitions` has the table of
+senders and phases in which each message is legal.
 
-A request with an `id` is answered by exactly one of `Done`, `Failed` and `Answer`. A refusal never
-ends the connection; a message that is not legal ends the session, and changes nothing.
+Exactly one of `Done`, `Failed` and `Answer` answers a request with an `id`. A refusal never ends
+the connection; an illegal message ends the session and changes nothing.
 """
 
 from __future__ import annotations
@@ -109,27 +109,25 @@ __all__ = [
 
 
 Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
-"""A number that came from outside may be reckoned with: what is none is refused by the codec."""
+"""A number within the limits; the codec refuses any other, so calculations need no check."""
 
 
 Subject: TypeAlias = Annotated[str, msgspec.Meta(max_length=2 * MAX_NAME_BYTES + 1)]
-"""A durable subscription, as the network knows it: its owner and its name."""
+"""The network-wide name of a durable subscription: its owner and its own name."""
 
 Bookmark: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=MAX_BOOKMARK_BYTES)]
-"""How far the owner of a durable subscription has got, in its own words."""
+"""The progress of a durable subscription's owner, in a format that only the owner reads."""
 
 
 Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS)]
-"""A time that comes from a broker: what is none is refused by the codec."""
+"""A duration within the limits; the codec refuses any other."""
 
 
 # --- the connection ---
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """A greeting: who connects, and what it remembers of an earlier connection that it wants to
-    resume.
-    """
+    """Open a connection: identify the sender, and name the session to resume, if any."""
 
     role: str
     """`client` or `broker`."""
@@ -137,93 +135,93 @@ class Hello(msgspec.Struct, frozen=True, tag=True):
     version: Number
     token: str = ""
     incarnation: str = ""
-    """Drawn by a client once in its incarnation: its publications are numbered under
-    `name/incarnation`, whatever becomes of its sessions."""
+    """A client's random id, drawn at its start. It numbers its publications under
+    `name/incarnation`, across all its sessions."""
     session: str = ""
     """The session to resume; empty for a new one."""
     received: Number = 0
-    """Counted messages of that session that arrived here."""
+    """The count of that session's messages that arrived here."""
     nonce: str = ""
-    """A broker's nonce, drawn for this greeting, to be signed by the answering party."""
+    """A broker's nonce, drawn for this `Hello`; the answering broker signs it."""
     proof: bytes = b""
-    """A broker's signature, once it was asked for (`palio.node.peer_authentication`)."""
+    """A broker's signature in reply to `Challenge` (`palio.node.peer_authentication`)."""
     routing: str = ""
     """The algorithm by which a broker routes on this link."""
     identity: str = ""
-    """The name under which a client acts, with others who do; empty for nobody's but its own."""
+    """The identity that a client shares with other clients; empty if it shares none."""
     seeks: bool = False
-    """True of a broker that has lost others and looks for them. It needs this link only if there is
-    no other way to whom it dials."""
+    """True of a broker that lost peers and dials to repair the network. It needs this link only if
+    it has no other path to the receiver."""
     parents: tuple[str, ...] = ()
-    """The brokers above a broker, on either side of a gateway."""
+    """The ancestors of a broker, on either side of a gateway."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
 
 
 class Challenge(msgspec.Struct, frozen=True, tag=True):
-    """Prove that the token in `Hello` is yours: say that again, with a proof over this nonce."""
+    """Demand proof that the token is the sender's: a second `Hello`, which signs this nonce."""
 
     name: str
     nonce: str
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
-    """The answer to a greeting. Not `resumed`: the session is new, and all before is forgotten."""
+    """Answer `Hello`. Unless `resumed`, the session is new and nothing of an older one is kept."""
 
     name: str
     session: str
     resumed: bool
     received: Number
-    """Counted messages of the resumed session that arrived here."""
+    """The count of the resumed session's messages that arrived here."""
     publisher: str = ""
-    """The name that events published in this session bear."""
+    """The publisher's name on events of this session."""
     heartbeat_s: Seconds = 0.0
     grace_s: Seconds = 0.0
     token: str = ""
-    """To brokers: the bound token of who answers..."""
+    """To brokers: the answering broker's bound token..."""
     proof: bytes = b""
-    """...and its signature over the nonces of this greeting."""
+    """...and its signature over the nonces of this handshake."""
     routing: str = ""
-    """To brokers: as in `Hello`..."""
+    """To brokers: as in `Hello`."""
     parents: tuple[str, ...] = ()
-    """...and so is this."""
+    """To brokers: as in `Hello`."""
 
     def __repr__(self) -> str:
         return shown_without(self, "token")
 
 
 class Bye(msgspec.Struct, frozen=True, tag=True):
-    """The last word on a connection: an error by its class name, or `closed` or `suspended`."""
+    """Close the connection. `code` is an error's class name, `closed` or `suspended`."""
 
     code: str
     reason: str = ""
     in_order: bool = False
-    """True of a broker with whose session no event is lost, as ways led round it before."""
+    """True of a broker whose paths were rerouted before: its session ends without event loss."""
 
 
 class StreamAck(msgspec.Struct, frozen=True, tag=True):
-    """So many counted messages have arrived in this session: they need not be kept any longer."""
+    """Ack the first `count` messages of this session, so that their sender may drop them."""
 
     count: Number
 
 
 class Ping(msgspec.Struct, frozen=True, tag=True):
-    """Are you there?"""
+    """Ask an idle peer for a `Pong`."""
 
 
 class Pong(msgspec.Struct, frozen=True, tag=True):
-    """I am."""
+    """Answer a `Ping`."""
 
 
 # --- from clients ---
 
 
 class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
-    """Hear what matches, or what any step of a pattern wants. `durable` names a subscription that
-    outlives its session.
+    """Subscribe to a filter, or to the events of any step of a pattern. `durable` names a
+    subscription that outlives its session.
 
-    Its values are plain and lead nowhere: the garbage collector need not visit it.
+    Its values hold no references to containers, so the garbage collector need not track it.
     """
 
     id: Number
@@ -232,22 +230,21 @@ class Subscribe(msgspec.Struct, frozen=True, tag=True, gc=False):
     values: Values = NO_VALUES
     durable: str = ""
     lease_s: float = 0.0
-    """How long it waits for its owner; 0 for as long as the broker likes."""
+    """How long it outlasts a disconnected owner; 0 for the broker's default."""
     session_epoch: Number = 0
-    """The how many-th session of its client this is said in, if it is durable; see
-    `SessionEpoch`."""
+    """If durable, the number of the client's session that sends this; see `SessionEpoch`."""
     assembled: bool = False
-    """True if brokers assemble the pattern; else the client hears what any step wants."""
+    """True if brokers assemble the pattern; else the client receives the events of every step."""
 
 
 class SubscribeAll(msgspec.Struct, frozen=True, tag=True):
-    """Subscriptions that are said together: each is in force or refused as if it came by itself."""
+    """Subscribe several times in one message; each is accepted or refused on its own."""
 
     requests: Annotated[tuple[Subscribe, ...], msgspec.Meta(min_length=1, max_length=MOST_TOGETHER)]
 
 
 class Replace(msgspec.Struct, frozen=True, tag=True):
-    """Another filter under the same key: identity, position and grants stay."""
+    """Replace the filter under a key; the subscription keeps its identity, position and grants."""
 
     id: Number
     key: Number
@@ -258,7 +255,7 @@ class Replace(msgspec.Struct, frozen=True, tag=True):
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
-    """New values for some variables."""
+    """Set new values for some variables of a subscription."""
 
     id: Number
     key: Number
@@ -266,7 +263,7 @@ class Update(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
-    """Unsubscribe. A durable subscription waits for its owner, unless `forget` ends it."""
+    """Unsubscribe. A durable subscription persists for its owner, unless `forget` deletes it."""
 
     id: Number
     key: Number
@@ -274,7 +271,7 @@ class Unsubscribe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Advertise(msgspec.Struct, frozen=True, tag=True):
-    """Announce what will be published."""
+    """Advertise the events that this session will publish."""
 
     id: Number
     key: Number
@@ -282,51 +279,50 @@ class Advertise(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unadvertise(msgspec.Struct, frozen=True, tag=True):
-    """Withdraw an announcement."""
+    """Withdraw the advertisement under a key."""
 
     id: Number
     key: Number
 
 
 class Withdraw(msgspec.Struct, frozen=True, tag=True):
-    """Withdraw all that `filter` covers, whichever session of the identity has announced it."""
+    """Withdraw the advertisements that `filter` covers, of all sessions of the identity."""
 
     id: Number
     filter: str
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """End what the other sessions of the identity hear and `filter` covers, a filter or a pattern.
+    """End the subscriptions of the identity's other sessions that a filter or pattern covers.
 
-    Answered by `Answer`: how many subscriptions that were.
+    `Answer` has their number.
     """
 
     id: Number
     filter: str
     forget: bool = False
-    """True if durable ones end for good; else they wait for their owners."""
+    """True to delete the durable ones; else they persist for their owners."""
 
 
 class Settle(msgspec.Struct, frozen=True, tag=True):
-    """Answer when all this session has asked for is in force wherever a publisher may be.
+    """Request an answer once this session's requests are in force at every possible publisher.
 
-    Answered by `Done`, which names brokers that could not be told.
+    `Done` names the brokers that were not reached.
     """
 
     id: Number
 
 
 StoredAt: TypeAlias = bool | Literal["home"]
-"""Where events are stored before their publisher is informed that they are published: nowhere,
-at the broker that accepts them, or there and at the home of each durable subscription that wants
-them."""
+"""Where events are stored before their publisher gets `Accepted`: nowhere, at the accepting broker,
+or there and at the home of each matching durable subscription."""
 
 LEVELS: Final[dict[StoredAt, str]] = {False: "memory", True: "durable", "home": "home"}
-"""The level that `Accepted` names of each."""
+"""The name of each level in `Accepted`."""
 
 
 class Publish(msgspec.Struct, frozen=True, tag=True):
-    """Events numbered on from `first_seq`, without system columns."""
+    """Publish events with consecutive numbers from `first_seq`, without system columns."""
 
     parcel: Parcel
     first_seq: Number
@@ -334,23 +330,21 @@ class Publish(msgspec.Struct, frozen=True, tag=True):
 
 
 class Acknowledge(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """The durable subscription has dealt with everything up to an entry, 0 for nothing new.
+    """Ack a durable subscription's entries up to `entry`; 0 acks none.
 
-    A pattern does not deal with events in the order in which they come: it says how far it has got.
+    A pattern finishes events out of order, so it states its progress in `bookmark`.
     """
 
     key: Number
     entry: Number
     held: Number = 0
-    """The receiver holds all up to this entry, and there is room for more."""
+    """The client has buffered all entries up to this one and can take more."""
     bookmark: Bookmark = b""
     """The state for the next owner of the subscription; empty if nothing has changed."""
 
 
 class Query(msgspec.Struct, frozen=True, tag=True):
-    """A question about the broker: `topology`, `status`, `trace`, `catalogue`, `waiting`,
-    `source`.
-    """
+    """Query the broker: `topology`, `status`, `trace`, `catalogue`, `waiting` or `source`."""
 
     id: Number
     what: str
@@ -358,15 +352,16 @@ class Query(msgspec.Struct, frozen=True, tag=True):
 
 
 class RemoveBroker(msgspec.Struct, frozen=True, tag=True):
-    """A broker is gone for good: nobody needs to keep anything for it or wait for it."""
+    """Remove a broker for good: no broker needs to keep anything or wait for it."""
 
     id: Number
     broker: str
 
 
 class AddPeer(msgspec.Struct, frozen=True, tag=True):
-    """The broker is to be linked to another, now and after a restart. Answered by `Answer` once it
-    is: who that is.
+    """Link the broker to another, now and after a restart.
+
+    `Answer` names the new peer once the link is up.
     """
 
     id: Number
@@ -374,30 +369,29 @@ class AddPeer(msgspec.Struct, frozen=True, tag=True):
 
 
 class RemovePeer(msgspec.Struct, frozen=True, tag=True):
-    """The broker is to part from a neighbour. Answered by `Answer` once ways lead round it and the
-    link is gone.
-    """
+    """Drain and close the link to a peer. `Answer` comes once paths avoid it and it is closed."""
 
     id: Number
     name: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
 
 
 class Apply(msgspec.Struct, frozen=True, tag=True):
-    """A plan of multicast groups is to be in use, instead of any before it."""
+    """Apply a plan of multicast groups, which supersedes any earlier one."""
 
     id: Number
     plan: Annotated[str, msgspec.Meta(max_length=MAX_PACKED_CHARS)]
-    """The plan as `palio.multicast.documents` writes it; empty if there is to be none."""
+    """The plan as `palio.multicast.documents` writes it; empty to remove the plan."""
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
-    """The broker is to hand over all it has to others, as long as this session lasts, and to stay
-    empty once that is done; `undo` ends it. Answered by `Answer`: what is left.
+    """Hand over everything the broker owns while this session lasts, and keep it empty after that.
+
+    `undo` ends a drain. `Answer` has the remaining work.
     """
 
     id: Number
     broker: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
-    """Its name: a client may have come to another one."""
+    """The expected name, as the client may have connected to another broker."""
     undo: bool = False
 
 
@@ -405,7 +399,7 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An error as data: the class of `palio.errors`, its message, and its attributes."""
+    """Encode an error: its class in `palio.errors`, its message, and its attributes."""
 
     kind: str
     message: str
@@ -413,7 +407,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The request is in force at this broker (for `Settle`: everywhere but at `unreached`)."""
+    """Confirm that a request is in force here (for `Settle`: everywhere but at `unreached`)."""
 
     id: Number
     unreached: tuple[str, ...] = ()
@@ -422,22 +416,22 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The request was refused and changed nothing."""
+    """Refuse a request, which has changed nothing."""
 
     id: Number
     failure: Failure
 
 
 class Answer(msgspec.Struct, frozen=True, tag=True):
-    """The answer to an `Query`."""
+    """Answer a `Query`, or another request that returns data."""
 
     id: Number
     data: Any
 
 
 class Accepted(msgspec.Struct, frozen=True, tag=True):
-    """Everything published at a level up to a number is held: in `memory`, on the disk of this
-    broker (`durable`), or on those of all homes, too (`home`).
+    """Ack a level's publications up to a number: held in `memory`, on this broker's disk
+    (`durable`), or also on the disks of all homes (`home`).
     """
 
     seq: int
@@ -445,7 +439,7 @@ class Accepted(msgspec.Struct, frozen=True, tag=True):
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """Events that were not published, and why."""
+    """Refuse to publish some events, and give the reason."""
 
     first_seq: Number
     last_seq: int
@@ -453,12 +447,12 @@ class Refused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Events for a session. An event by itself names the `subscriptions` that it is for, as the
-    broker knows them; of others the receiver finds that out by its own filters.
+    """Deliver events to a session. A single event lists its matching `subscriptions`, as the broker
+    knows them; the receiver matches batches by its own filters.
 
-    With a `key` they are for that durable subscription alone. With an `entry` they come out of its
-    queue, and it is what to acknowledge; without, they were published for those who are here. An
-    entry without events cannot be read any more: the gap before it tells what was in it.
+    With a `key`, the events are for that durable subscription alone. With an `entry`, they come
+    from its queue, and the client acks that entry; without one, they are live. An entry without
+    events has become unreadable; the gap before it reports its content.
     """
 
     parcel: Parcel
@@ -466,59 +460,59 @@ class Deliver(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
     key: int = -1
     entry: Number = 0
     subscriptions: tuple[Number, ...] | None = None
-    """Their keys; None if the broker has not found out, or an answer to a change of one of them
-    may have come before. What the receiver has changed and has no answer for it looks at itself."""
+    """Their keys; None if the broker did not match them, or if an answer to a change of one of them
+    may precede this message. The receiver itself matches subscriptions with unanswered changes."""
 
 
 class Assembled(msgspec.Struct, frozen=True, tag=True):
-    """One occurrence of a pattern that a session subscribed under a key: its events, in order."""
+    """Deliver one occurrence of the pattern under a key: its events, in order."""
 
     key: Number
     parts: Parts
 
     @property
     def gap(self) -> Gap:
-        """The events that are lost with it."""
+        """The gap that reports the loss of this occurrence."""
         last = self.parts[-1]
         return Gap(last.publisher, last.seq, last.seq, 1, self.key)
 
 
 class Bookmarked(msgspec.Struct, frozen=True, tag=True):
-    """The bookmark of a durable subscription that was taken up, before anything of it comes."""
+    """Return the bookmark of a resumed durable subscription, ahead of its first event."""
 
     key: Number
     bookmark: Bookmark
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Events of one publisher that a session lost."""
+    """Describe events of one publisher that a session lost."""
 
     publisher: str
     first_seq: Number
     last_seq: int
     count: Number
     key: int = -1
-    """The durable subscription, or the pattern, that lost them; or -1."""
+    """The key of the durable subscription or pattern that lost them; else -1."""
     is_late: bool = False
-    """True if they came, and too late for the pattern."""
+    """True if they arrived too late for the pattern."""
     reason: str = ""
-    """Why events of anybody may have been lost, and which broker says so."""
+    """Why events of any publisher may be lost, and the broker that reports it."""
 
 
 class Gaps(msgspec.Struct, frozen=True, tag=True):
-    """Events were lost since the last message."""
+    """Report the events lost since the last message."""
 
     gaps: tuple[Gap, ...]
 
 
 class Withdrawn(msgspec.Struct, frozen=True, tag=True):
-    """Advertisements of this session under these keys were withdrawn by a `Withdraw`."""
+    """Report that a `Withdraw` withdrew this session's advertisements under these keys."""
 
     keys: tuple[Number, ...]
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
-    """This broker is about to go: move to one at these addresses, or to another that you know."""
+    """Announce a shutdown: the client moves to one of these addresses, or to one it knows."""
 
     urls: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=MAX_URL_CHARS)], ...],
@@ -527,7 +521,7 @@ class Redirect(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The subscriptions of this session under these keys are over, and why."""
+    """End the subscriptions of this session under these keys, and give the reason."""
 
     keys: tuple[Number, ...]
     failure: Failure
@@ -537,49 +531,49 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Route(msgspec.Struct, frozen=True, tag=True):
-    """A message of one router to another."""
+    """Carry a message of one router to another."""
 
     control: Control
 
 
 class Detour(msgspec.Struct, frozen=True):
-    """That events go round a link that broke."""
+    """Route events round a broken link."""
 
     path: Annotated[tuple[str, ...], msgspec.Meta(max_length=MAX_DETOUR)]
-    """The brokers that they are yet to pass after the receiver; the last is at its other end."""
+    """The remaining brokers after the receiver; the last is at the broken link's other end."""
     session: Annotated[str, msgspec.Meta(max_length=MAX_NAME_BYTES)]
-    """The session on it, which both ends remember."""
+    """The session on that link, which both ends remember."""
 
 
 Addressee: TypeAlias = tuple[str, Number]
-"""A broker, and the number of the events in its flow; 0 if they are of none."""
+"""A broker, and the events' number in its flow; 0 outside any flow."""
 
 
 class Addressed(msgspec.Struct, frozen=True):
-    """For which brokers events are; nobody on the way looks for others."""
+    """List the brokers that events are for; brokers on the path add none."""
 
     to: Annotated[tuple[Addressee, ...], msgspec.Meta(min_length=1, max_length=MAX_ADDRESSEES)]
     incarnation: Number
-    """Which incarnation of the broker where they were published has numbered them."""
+    """The incarnation of the publishing broker that numbered them."""
     hops: Number = 0
-    """Brokers that they have passed."""
+    """The number of brokers that they have passed."""
 
 
 class Forward(msgspec.Struct, frozen=True, tag=True, omit_defaults=True):
-    """Events that someone beyond the receiver listens to."""
+    """Forward events toward subscribers at or beyond the receiver."""
 
     parcel: Parcel
     rows: bytes | None = None
     durable: bool = False
-    """They are kept, too, for durable subscriptions, which do not get them from here."""
+    """True if they are also stored for durable subscriptions, which take none from this message."""
     source: str = ""
-    """The broker where they were published, if the routing follows that."""
+    """The publishing broker, if the routing algorithm needs it."""
     detour: Detour | None = None
     addressed: Addressed | None = None
 
 
 class FlowStands(msgspec.Struct, frozen=True, tag=True):
-    """How a flow stands, from its sender to its receiver (`palio.multicast.outflow.FlowState`)."""
+    """Report a flow's state to its receiver (`palio.multicast.outflow.FlowState`)."""
 
     sender: str
     incarnation: Number
@@ -594,11 +588,11 @@ class FlowStands(msgspec.Struct, frozen=True, tag=True):
 
 
 Range: TypeAlias = tuple[Number, Number]
-"""Numbers from the first to the last."""
+"""The first and the last number of a range."""
 
 
 class Heard(msgspec.Struct, frozen=True, tag=True):
-    """How far the receiver of a flow has got, to its sender (`palio.multicast.inflows.FlowAck`)."""
+    """Ack a flow's events to its sender (`palio.multicast.inflows.FlowAck`)."""
 
     receiver: str
     receiver_life: Number
@@ -612,33 +606,33 @@ class Heard(msgspec.Struct, frozen=True, tag=True):
 
 
 class Share(NamedTuple):
-    """The share of an entry that a durable subscription gets."""
+    """Select the rows of an entry for one durable subscription."""
 
     subject: Subject
     number: Number
-    """The claim that its origin knew: `ann/orders#3`."""
+    """The number of the claim that the origin knew: 3 in `ann/orders#3`."""
     rows: bytes | None
-    """None for all; empty if its origin cannot read its filter, and its home is to look."""
+    """None for all; empty if the origin cannot read the filter, so that the home matches."""
 
 
 class Carry(msgspec.Struct, frozen=True, tag=True):
-    """An entry of durable events on its way from its origin to a home; it may be lost."""
+    """Transfer an entry of durable events from its origin to a home; the message may be lost."""
 
     parcel: Parcel
     origin: str
     log: Number
-    """Which log of the origin: one that has lost its disk begins a greater one."""
+    """The number of the origin's log; a broker that lost its disk starts a greater one."""
     home: str
     home_log: Number
-    """Which log the origin believes the home to have."""
+    """The number of the home's log, as the origin knows it."""
     offset: Number
     previous: Number
-    """The offset that the home has before that: its cursor, or the entry is not taken."""
+    """The offset before this entry. The home takes the entry only if its cursor is there."""
     shares: Annotated[tuple[Share, ...], msgspec.Meta(max_length=MAX_SUBJECTS)]
 
 
 class EntriesStored(msgspec.Struct, frozen=True, tag=True):
-    """A home has stored an origin's stream up to an offset; on its way to the origin."""
+    """Ack to the origin that a home has stored its stream up to an offset."""
 
     home: str
     home_log: Number
@@ -646,22 +640,22 @@ class EntriesStored(msgspec.Struct, frozen=True, tag=True):
     log: Number
     offset: Number
     is_asking: bool = False
-    """Something after it came early, so what lies between is missed."""
+    """True if a later entry arrived first: the home requests the entries between."""
 
 
 class SessionEpoch(NamedTuple):
-    """In which session a client has spoken of a durable subscription: with it, of two brokers that
-    the client has been at, each knows whether it came there after it had been at the other.
+    """Order a client's sessions: a fencing token for its durable subscriptions.
+
+    With it, each of two brokers that the client visited knows which visit was later.
     """
 
     publisher: str = ""
-    """The name that what it publishes bears: no other client has it, and no later incarnation of
-    it."""
+    """The publisher's name on its events, which is unique to this incarnation of the client."""
     number: Number = 0
-    """From 1 on; 0 of a client that does not count."""
+    """From 1 on; 0 of a client that does not count its sessions."""
 
     def follows(self, other: SessionEpoch) -> bool | None:
-        """Return whether it is the later one; None if that is not known.
+        """Return whether this session is the later one; None if unknown.
 
         >>> (
         ...     SessionEpoch("ann/1", 3).follows(SessionEpoch("ann/1", 2)),
@@ -679,54 +673,55 @@ NO_SESSION_EPOCH: Final = SessionEpoch()
 
 
 class ClaimNumbers(NamedTuple):
-    """Which claim of a durable subscription a fact states; the greatest counts."""
+    """Order the claims to a durable subscription; the greatest wins."""
 
     number: Number = 0
-    """Each claim has a greater one than all that its broker knew."""
+    """Greater than the number of every claim that the claiming broker knew."""
     revision: Number = 0
-    """How often its filter was changed since."""
+    """The number of filter changes since this claim."""
     since: Number = 0
-    """The first claim since it began: what was put for an earlier one had another owner."""
+    """The first claim since it was created; entries for an earlier claim had another owner."""
 
 
 NO_CLAIM: Final = ClaimNumbers()
 
 
 class Adopt(msgspec.Struct, frozen=True, tag=True):
-    """A durable subscription of the sender, whose owner is away, is to live with the receiver from
-    now on. That answers with a fact, its claim, or not at all.
+    """Hand off a durable subscription, whose owner is disconnected, to the receiving broker.
+
+    The receiver answers with a fact, its claim, or not at all.
     """
 
     subject: Subject
     lease_s: Seconds
     session_epoch: SessionEpoch
-    """By which session of its owner it came to live with the sender."""
+    """The owner's session that brought it to the sender."""
     bookmark: Bookmark = b""
 
 
 class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One thing that a broker tells all others about itself; the newest version counts."""
+    """State one fact about a broker to all others; the newest version wins."""
 
     origin: str
     version: Number
     subject: str
-    """`links`, the name of a durable subscription, or that of a broker that is gone for good; or
-    `/token`, `/lapse`, `/log` or `/plan`."""
+    """`links`, the name of a durable subscription or of a removed broker, or one of `/token`,
+    `/lapse`, `/log` and `/plan`."""
     links: tuple[str, ...] = ()
-    """The neighbours; or the token."""
+    """The peers; or the token."""
     filter: str = ""
-    """A durable subscription's filter with its values; empty once it has ended. Or a plan of groups
-    for multicast; empty where there is to be none."""
+    """A durable subscription's filter with its values; empty once it has ended. Or a plan of
+    multicast groups; empty if there is none."""
     claimed_us: Number = 0
-    """When a durable subscription came to live here. Of a broker that is gone, up to which version
-    what it had announced is over. Of a plan its epoch. Of links, from which version on their broker
-    remembers what it said: since it began with an empty disk. Of a log its number."""
+    """When a durable subscription came here. Of a removed broker, the last version of its facts
+    that is void. Of a plan, its epoch. Of links, the first version since their broker began with
+    an empty disk: it remembers its facts from there on. Of a log, its number."""
     session_epoch: SessionEpoch = NO_SESSION_EPOCH
-    """By which session of its owner it came to live here, or was ended."""
+    """The owner's session that brought it here or ended it."""
     claim: ClaimNumbers = NO_CLAIM
-    """The number of this claim among those of a durable subscription."""
+    """The order of this claim among those to the durable subscription."""
     signature: bytes = b""
-    """The signature of all that, by the key of its origin (`palio.node.fact_verifier`)."""
+    """The origin's signature over all other fields (`palio.node.fact_verifier`)."""
 
     @property
     def chars(self) -> int:
@@ -735,21 +730,21 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Facts(msgspec.Struct, frozen=True, tag=True):
-    """Facts, in the order of their versions."""
+    """Gossip facts, in the order of their versions."""
 
     facts: Annotated[tuple[Fact, ...], msgspec.Meta(max_length=PORTION)]
 
 
 class Digest(msgspec.Struct, frozen=True, tag=True):
-    """By origin, the newest version that the sender has: what it lacks is sent to it."""
+    """Advertise the newest version held of each origin; the peer sends the newer facts."""
 
     versions: dict[str, Number]
     incarnation: Number = 0
-    """In which incarnation the sender is: another number after each start."""
+    """The sender's incarnation: another number after each start."""
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Where would this event go from here? Nobody receives it."""
+    """Trace the path of an event from here; no subscriber receives it."""
 
     id: Number
     parcel: Parcel
@@ -757,21 +752,21 @@ class Probe(msgspec.Struct, frozen=True, tag=True):
 
 
 class Probed(msgspec.Struct, frozen=True, tag=True):
-    """The fate of a probe at one broker and beyond it."""
+    """Answer a `Probe`: its fate at one broker and beyond."""
 
     id: Number
     hops: tuple[dict[str, Any], ...]
 
 
 class Seek(msgspec.Struct, frozen=True, tag=True):
-    """Does anybody offer what this wants? Asked of the broker above."""
+    """Ask the parent broker whether any publisher offers events for a filter."""
 
     id: Number
     filter: Filter
 
 
 class Sought(msgspec.Struct, frozen=True, tag=True):
-    """The answer to a `Seek`."""
+    """Answer a `Seek`."""
 
     id: Number
     has_source: bool
@@ -833,4 +828,4 @@ Message: TypeAlias = (
 )
 
 UNCOUNTED: Final = frozenset((Hello, Challenge, Welcome, Bye, StreamAck, Ping, Pong))
-"""The types of messages about the connection itself."""
+"""Message types that concern the connection itself; retransmission excludes them."""
