@@ -4,7 +4,7 @@ A *trace* is an event that is routed but not delivered. Each broker reports how 
 event, queries the neighbours it would forward to, and answers once they all have.
 
 Data of other clients needs the grant to monitor (`Principal.may_monitor`), for clients and for
-neighbours alike. A neighbour's own grant counts, whoever has sent the query to it.
+neighbours alike. A neighbour's own grant counts, not that of the client behind it.
 
 | query | without the grant |
 |---|---|
@@ -88,7 +88,7 @@ class AdminQueries:
             case "waiting":
                 session.say(core.out, Answer(id, self._waiting(session, about)))
             case "topology":
-                principal.check_monitor("which brokers there are and what they keep for whom")
+                principal.check_monitor("the brokers and the durable subscriptions of all")
                 session.say(core.out, Answer(id, self.topology()))
             case "peers":
                 principal.check_monitor("which brokers this one is linked to, and where")

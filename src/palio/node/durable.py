@@ -412,9 +412,7 @@ class DurableEvents:
         return opening, operations
 
     def _is_current(self, share: Share, opening: Mapping[str, Claim]) -> bool:
-        """Return whether a share belongs to the present subscription of that name: an earlier one
-        may have ended since the share was put.
-        """
+        """Return if a share is of the present subscription of that name, not an earlier one."""
         claim = opening.get(share.subject) or self.claims.newest(share.subject, self.overlay)
         return claim is not None and share.number >= claim.since
 

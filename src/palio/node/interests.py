@@ -32,8 +32,7 @@ class Interests:
         self._wanted: set[int] = set()
         self._unreadable: set[int] = set()
         self.unread: dict[str, str] = {}
-        """By broker, a filter of its claims that cannot be parsed here. `Core` logs and clears it.
-        """
+        """By broker, a filter of its claims that cannot be parsed here, until `Core` logs it."""
 
     def learn(self, claim: Claim) -> None:
         """Replace the filter of a durable subscription by that of its newest claim."""

@@ -184,9 +184,7 @@ class Log:
         return self._write(tuple(operations), token, with_released=is_ripe or is_claim)
 
     def barrier(self, token: Any) -> Append | None:
-        """Append nothing behind all appends in flight, to learn their outcome; None if there are
-        none.
-        """
+        """Append nothing behind all appends in flight, to learn their outcome; None without any."""
         if not self._in_flight:
             return None
         return self._write((), token, with_released=False)

@@ -64,9 +64,7 @@ class EntryReader:
         self.cache = ParcelCache(store)
 
     def read(self, line: OffsetQueue[T], offset: int, entry: int) -> Parcel | None:
-        """Return the events of an entry, None if they are damaged; entries behind it are read
-        ahead.
-        """
+        """Return the events of an entry, None if damaged; entries behind it are read ahead."""
         behind = islice(line.following(offset), READ_AHEAD)
         return self.cache.get(entry, (item.entry for _, item in behind))
 
