@@ -2,7 +2,7 @@
 
 An event is sent once to each cluster in which anybody wants it. With a threshold `t` there are
 groups of up to `t` brokers only, and one of the whole cluster for more. No group is listed: its
-number says who is in it, so a plan is as small as its clusters.
+number encodes its members, so a plan is as small as its clusters.
 """
 
 from __future__ import annotations

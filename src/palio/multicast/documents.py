@@ -1,5 +1,5 @@
 """Plans as JSON documents, which `palio plan` writes and reads, and as the short texts of bounded
-cost that brokers tell each other.
+cost that brokers send each other.
 """
 
 from __future__ import annotations

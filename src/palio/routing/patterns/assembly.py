@@ -1,10 +1,10 @@
-"""`Assembly`: one pattern's monitor, the events it holds back, and how both move house.
+"""`Assembly`: one pattern's monitor and the events it holds back, and their handoff.
 
 Events wait here until the reorder window has passed them, then they reach the model's `Monitor` in
 the order of publication. A broker has the only assembly of a subscription or none, so holding back
 happens once between publisher and subscriber, and one window bounds it.
 
-A *waiting* assembly only collects: the state it is to continue from is still under way.
+A *waiting* assembly only collects: the state that it continues from is still in flight.
 """
 
 from __future__ import annotations

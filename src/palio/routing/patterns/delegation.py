@@ -1,20 +1,20 @@
 """`Delegation`: where the assembly of each pattern stands, and how it moves (siena 5.4).
 
-Every pattern subscription has exactly one *assembly* in the whole network. It stands where the ways
-of its events meet: a broker with one single provider for the whole pattern, a neighbour, delegates
-it there; one with several, or with a client of its own among them, subscribes the steps as plain
-filters and assembles here. What a delegation brings back is one composite notification
-an occurrence, passed on as it is.
+Every pattern subscription has exactly one *assembly* in the whole network. It stands where the
+paths of its events meet. A broker with one single provider for the whole pattern, a neighbour,
+delegates it there. A broker with several, or with a client of its own among them, subscribes the
+steps as plain filters and assembles here. A delegation brings back one composite notification an
+occurrence, which is forwarded unchanged.
 
 When the table of available patterns changes, the assembly moves by one link, and its state with it,
 so that no occurrence is lost or doubled:
 
-    down   subscribe the steps; `Recall`; what comes is collected; `Returned` says where to continue
-    up     `SubscribePattern(running)`; the provider collects and sends `Ready`; `Resume` says
+    down   subscribe the steps; `Recall`; collect the events; `Returned` states where to continue
+    up     `SubscribePattern(running)`; the provider collects and sends `Ready`; `Resume` states
            where to continue; unsubscribe the steps
 
 Since a link keeps order, the broker that takes over has collected, or is sent, each event that the
-other one has not yet let go. docs/concepts/routing-patterns.md has the proof, and why no shorter
+other one has not yet released. docs/concepts/routing-patterns.md has the proof, and why no shorter
 part of a sequence is delegated.
 """
 
@@ -48,7 +48,7 @@ from palio.routing.protocol import IllegalMessage, Peer, Send
 
 
 class Delegation:
-    """The pattern subscriptions of one broker, and what it says of them to its peers."""
+    """The pattern subscriptions of one broker, and its messages about them to peers."""
 
     def __init__(self, underlay: Underlay) -> None:
         self._underlay = underlay
@@ -72,7 +72,7 @@ class Delegation:
         check_room(subscriber, len(self._by_key.get(subscriber, {})) + more - 1)
 
     def receive(self, sender: Peer, message: PatternControl) -> list[Send]:
-        """Do what a peer says of a pattern. An illegal message raises `IllegalMessage`."""
+        """Act on a peer's message about a pattern. An illegal one raises `IllegalMessage`."""
         match message:
             case SubscribePattern():
                 return self._subscribe(sender, message)
@@ -92,8 +92,8 @@ class Delegation:
     def missed(self, standing: PatternSubscription) -> list[Send]:
         """The subscriber is informed of events that were late."""
         assembly = standing.assembly
-        told = () if assembly is None else assembly.missed(standing.key)
-        return [Send(standing.subscriber, each) for each in told]
+        reports = () if assembly is None else assembly.missed(standing.key)
+        return [Send(standing.subscriber, report) for report in reports]
 
     def report(self, standing: PatternSubscription, parts: Parts) -> list[Send]:
         """One occurrence goes one link towards the subscriber."""
@@ -103,7 +103,7 @@ class Delegation:
             standing.ends_after = place_of(parts[-1])
         return [Send(standing.subscriber, Composite(standing.key, parts))]
 
-    # --- what subscribers say ---
+    # --- messages of subscribers ---
 
     def _subscribe(self, sender: Peer, message: SubscribePattern) -> list[Send]:
         if message.running and sender.is_client:
@@ -140,8 +140,8 @@ class Delegation:
     def _awaited(self, sender: Peer, message: Resume | HeldBack) -> PatternSubscription:
         standing = self._by_key.get(sender, {}).get(message.key)
         if standing is None or standing.stage is not AssemblyPlace.AWAITED:
-            said = type(message).__name__
-            raise IllegalMessage(sender, f"{said} of pattern {message.key}, which is not awaited")
+            kind = type(message).__name__
+            raise IllegalMessage(sender, f"{kind} of pattern {message.key}, which is not awaited")
         return standing
 
     def _hold(self, sender: Peer, message: HeldBack) -> list[Send]:
@@ -175,12 +175,12 @@ class Delegation:
     def _return(self, standing: PatternSubscription) -> list[Send]:
         """Give the assembly back to the subscriber that recalled it."""
         self.reading.read_up(standing)
-        assembly, told = standing.assembly, self.missed(standing)
+        assembly, reports = standing.assembly, self.missed(standing)
         progress = AssemblyProgress() if assembly is None else assembly.stop()
         answer = Send(standing.subscriber, Returned(standing.key, progress))
-        return [*told, answer, *self._give_up(standing)]
+        return [*reports, answer, *self._give_up(standing)]
 
-    # --- what providers say ---
+    # --- messages of providers ---
 
     def _from_provider(self, sender: Peer, message: FromProvider) -> list[Send]:
         number = message.key
@@ -220,14 +220,14 @@ class Delegation:
             return [withdrawal, *self.settle(standing)]
         standing.stage = AssemblyPlace.THERE
         self.reading.read_up(standing)
-        told = self.missed(standing)
+        reports = self.missed(standing)
         resume = Send(provider, Resume(standing.number, assembly.stop()))
-        return [*told, resume, *self._disassemble(standing)]
+        return [*reports, resume, *self._disassemble(standing)]
 
     def _take_over(
         self, sender: Peer, standing: PatternSubscription, progress: AssemblyProgress
     ) -> None:
-        """Go on here from what a neighbour knew."""
+        """Continue here from a neighbour's state."""
         if not follows(standing.pattern, progress):
             raise IllegalMessage(sender, "no monitor of the pattern comes to such a state")
         standing.stage = AssemblyPlace.HERE
@@ -256,9 +256,9 @@ class Delegation:
             is_running = stage is AssemblyPlace.HERE
             standing.stage = AssemblyPlace.MOVING if is_running else AssemblyPlace.THERE
             self.providers.entrust(standing, goal)
-            wish = SubscribePattern(standing.number, standing.pattern, running=is_running)
+            request = SubscribePattern(standing.number, standing.pattern, running=is_running)
             self._underlay.tree.note_sent(goal)
-            return [Send(goal, wish)]
+            return [Send(goal, request)]
         if stage is AssemblyPlace.IDLE:
             standing.stage = AssemblyPlace.HERE
             return self._assemble(standing)

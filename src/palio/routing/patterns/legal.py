@@ -42,7 +42,7 @@ def bound(sender: Peer, message: SubscribePattern | CancelPattern) -> Pattern:
 
 
 def check_room(sender: Peer, count: int) -> None:
-    """Refuse one pattern more of who has so many."""
+    """Refuse one pattern more of a peer at its limit."""
     if count < MAX_DELEGATED:
         return
     if sender.is_client:
@@ -75,12 +75,12 @@ def check_times(parcel: Parcel) -> None:
 
 
 def check_turn(sender: Peer, message: FromProvider, standing: PatternSubscription) -> None:
-    """Refuse what a provider has no reason to say now."""
+    """Refuse a provider's message that is out of turn."""
     due: tuple[AssemblyPlace, ...] = (AssemblyPlace.THERE, AssemblyPlace.RECALLED)
     if isinstance(message, Ready):
         due = (AssemblyPlace.MOVING,)
     elif isinstance(message, Returned | HeldBack):
         due = (AssemblyPlace.RECALLED,)
     if standing.provider != sender or standing.stage not in due:
-        said = type(message).__name__
-        raise IllegalMessage(sender, f"{said} of pattern {message.key} out of turn")
+        kind = type(message).__name__
+        raise IllegalMessage(sender, f"{kind} of pattern {message.key} out of turn")

@@ -17,7 +17,7 @@ pattern has a key of the subscriber's choosing, which no other pattern of its ev
 | `TooLate`            | provider          | while it has the pattern                             |
 | `Composite`          | provider          | while it has the pattern                             |
 
-What a provider says about a pattern that the subscriber gave up in the meantime is ignored.
+A provider's message about a pattern that the subscriber gave up meanwhile is ignored.
 """
 
 from __future__ import annotations

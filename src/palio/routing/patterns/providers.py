@@ -1,4 +1,4 @@
-"""`Providers`: whom a broker may have the events of a pattern from, and who was given one.
+"""`Providers`: the peers that may provide a pattern's events, and the peers given a pattern.
 
 Peers advertise which events a broker can get from them (siena 5.4). By that a sequence is
 factored: a factor is a longest run of neighbouring steps for which there is at most one provider;

@@ -172,7 +172,7 @@ class Patterned:
             return self._around(lambda: self.inner.receive(sender, message), only)
         if not self._underlay.is_in_tree(sender):
             if sender in self.inner.peers:
-                return []  # said before they knew that the link left the tree
+                return []  # sent before they learned that the link left the tree
             raise IllegalMessage(sender, "it is not attached")
         return self.delegation.receive(sender, message)
 

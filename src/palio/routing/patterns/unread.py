@@ -69,7 +69,7 @@ class Unread:
     def note(
         self, parcel: Parcel, needed: dict[int, RowMask], subscribers: dict[int, Peer]
     ) -> list[int]:
-        """Events have come, some for each of these patterns; for which there is no room."""
+        """Add events, some for each of these patterns; return patterns without space for them."""
         part = _Part(parcel, 0)
         if self._bytes + part.size > MAX_UNREAD_BYTES:
             return list(needed)
