@@ -34,7 +34,7 @@ KERNELS := $(STAMP)-kernels
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench campaign nightly coverage pins clean
+.PHONY: help demo test check bench docs campaign nightly coverage pins clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +59,12 @@ bench: $(KERNELS) ## run every program of benchmarks/; each prints tables
 	    printf '\n== benchmarks.%s\n' "$$name"; \
 	    $(PYTHON) -m "benchmarks.$$name" $(ARGS) || exit 1; \
 	done
+
+# Material for MkDocs prints an advertisement of its successor unless it is told not to.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(STAMP) ## build the documentation as a site, into build/site
+	@"$(VENV)/bin/mkdocs" build --quiet --strict $(ARGS)
+	@echo "build/site/index.html"
 
 campaign: $(KERNELS) ## break virtual networks, and see what holds: ARGS="--seeds 1000 --jobs 2"
 	@$(PYTHON) -m tests.campaign $(ARGS)

@@ -274,8 +274,9 @@ class Index:
         >>> from palio.model import to_batch
         >>> index = Index()
         >>> index.add(7, palio.parse("price < 10"))
-        >>> [each.tolist() for each in index.counts(to_batch({"price": 9.5}))]
-        [[7], [1]]
+        >>> keys, counts = index.counts(to_batch({"price": 9.5}))
+        >>> keys.tolist() + counts.tolist()
+        [7, 1]
         """
         events = self._conform(events)
         return self._combiner.count(self._snapshot(events.num_rows), events)
