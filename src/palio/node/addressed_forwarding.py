@@ -1,6 +1,6 @@
 """`AddressedForwarding`: forwarding of events that are addressed to brokers.
 
-Brokers on the path do not match them. A neighbour gets one message for all addressees beyond it.
+Brokers on the path do not match them. A peer gets one message for all addressees beyond it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from palio.routing.protocol import Addressing
 
 
 class AddressedForwarding:
-    """The paths from one broker. Events without a path are lost: flows repair that."""
+    """The paths from one broker. Events without a path are dropped, and flows repair the loss."""
 
     def __init__(self, core: Core, router: Addressing | None) -> None:
         self._core = core
@@ -26,9 +26,10 @@ class AddressedForwarding:
     def pass_on(
         self, source: str, parcel: Parcel, addressed: Addressed, before: str, *, durable: bool
     ) -> bool:
-        """Send events to each neighbour on the path, with the addressees beyond it, and return
-        whether any neighbour got some: the tree of the source may end here. `before` is the
-        neighbour that they came from.
+        """Forward events to each next hop, with the addressees beyond it.
+
+        Return whether any peer got some: the tree of the source may end here. `before` is the
+        previous hop.
         """
         if addressed.hops > MAX_HOPS:
             return False
@@ -59,7 +60,7 @@ class AddressedForwarding:
         if not neighbour.principal.may_receive_all:
             mask = receivable(neighbour.principal, parcel)
             if not mask.all():
-                # A number in a flow stands for the whole parcel, so a part must not bear it.
+                # A flow's number identifies the whole parcel, so a selection must not bear it.
                 to = tuple(each for each in addressed.to if not each[1])
                 if not to or not mask.any():
                     return False
@@ -70,12 +71,12 @@ class AddressedForwarding:
         return True
 
     def _hop(self, source: str, broker: str, before: str) -> str | None:
-        """Return the neighbour on the path to a broker; None if the events came from there."""
+        """Return the next hop to a broker; None if it is the previous one."""
         hop = None if self._router is None else self._router.hop(source, broker)
         return None if hop == before else hop
 
     def relay(self, source: str, to: str, message: FlowStands | Heard, before: str) -> None:
-        """Send a message about a flow to the neighbour on the path to a broker."""
+        """Send a message about a flow to the next hop to a broker."""
         hop = self._hop(source, to, before)
         neighbour = None if hop is None else self._core.neighbours.get(hop)
         if neighbour is None or message.hops >= MAX_HOPS:

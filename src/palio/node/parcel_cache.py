@@ -1,4 +1,4 @@
-"""`ParcelCache`: the newest durable events, so that the journal is read for old ones alone."""
+"""`ParcelCache`: the newest durable events in memory, so that only old ones need the journal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from palio.node.effects import Store
 from palio.protocol.messages import Parcel
 
 CACHE_BYTES: Final = 64 << 20
-"""Parcels kept in memory; others are read from the journal when their turn comes."""
+"""The memory for written parcels; the journal serves all others."""
 
 
 class ParcelCache:
-    """The newest parcels, by entry, and all that are not on the disk yet."""
+    """The newest parcels, by entry, and all that are not on disk yet."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -28,13 +28,13 @@ class ParcelCache:
         self._unwritten[entry] = parcel
 
     def written(self, entry: int) -> None:
-        """An entry can be read from the journal from now on."""
+        """Make a parcel evictable, as the journal can serve it now."""
         parcel = self._unwritten.pop(entry, None)
         if parcel is not None:
             self.put(entry, parcel)
 
     def put(self, entry: int, parcel: Parcel) -> None:
-        """Keep a parcel that is on the disk, in the place of the oldest."""
+        """Keep a parcel that is on disk, and evict the oldest beyond the limit."""
         self._parcels[entry] = parcel
         self._bytes += parcel.nbytes
         while self._bytes > CACHE_BYTES and len(self._parcels) > 1:
@@ -42,7 +42,7 @@ class ParcelCache:
             self._bytes -= old.nbytes
 
     def get(self, entry: int, after: Iterable[int]) -> Parcel | None:
-        """A parcel; `after` are entries likely to be asked for next. None for a damaged one."""
+        """Return a parcel, or None if damaged; `after` are likely next entries, read ahead."""
         for parcels in (self._parcels, self._unwritten):
             held = parcels.get(entry)
             if held is not None:
@@ -51,7 +51,7 @@ class ParcelCache:
         numbers = [each for each in (entry, *after) if each not in self._parcels]
         try:
             entries = self._store.entries(numbers)
-        except JournalDamaged:  # one of them; whether it is this one shows when it is read alone
+        except JournalDamaged:  # of any of them: read this one alone
             try:
                 entries = self._store.entries([entry])
             except JournalDamaged:
@@ -63,7 +63,7 @@ class ParcelCache:
         return found
 
     def drop(self, entry: int) -> None:
-        """An entry is over, or was never written."""
+        """Drop an entry that was finished or never written."""
         self._unwritten.pop(entry, None)
         parcel = self._parcels.pop(entry, None)
         if parcel is not None:

@@ -1,9 +1,9 @@
-"""`PublishBarrier`: a queue of events that wait while the spanning tree of a graph replaces a link.
+"""`PublishBarrier`: a queue of publications while the spanning tree of a graph replaces a link.
 
-Events that enter the network here wait until the router uses the new tree
-(`palio.routing.changes`), and are sent then, in order. A change that takes too long, or for which
-too many events wait, is given up. The router then uses the new tree at once: events under way may
-be lost, which is reported as any change of ways is (`LossReports`).
+Events that enter the network here are queued until the router uses the new tree
+(`palio.routing.changes`), and are then sent in order. The broker aborts a change that takes too
+long or queues too many events. The router then uses the new tree at once. Events in flight may be
+lost, and are reported as after any change of paths (`LossReports`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Held(NamedTuple):
 
 
 class PublishBarrier:
-    """Events that wait at one broker, sent by `send`, one publication after the other."""
+    """The publications queued at one broker; `send` sends them one after the other."""
 
     def __init__(self, core: Core, send: Callable[[Peer, Parcel, bool], None]) -> None:
         self._core = core
@@ -36,7 +36,7 @@ class PublishBarrier:
         self._senders: Counter[Peer] = Counter()
         self._bytes = 0
         self._since: float | None = None
-        """When this broker first saw that the tree changes."""
+        """The time at which this broker first saw the current change of the tree."""
 
     def __len__(self) -> int:
         return len(self.waiting)
@@ -48,7 +48,7 @@ class PublishBarrier:
 
     def must_wait(self, sender: Peer) -> bool:
         """Return whether a sender's events must wait."""
-        # Behind earlier ones they always wait: the order of one sender's events is kept.
+        # A sender with queued events must wait behind them, to keep its order.
         return sender in self._senders or self._core.router.holds(sender)
 
     def put(
@@ -68,7 +68,7 @@ class PublishBarrier:
             self._give_up("too many events wait for it")
 
     def send_some(self) -> None:
-        """Send some of the events that wait, if the change is over."""
+        """Send some of the queued events, if the change is over."""
         sent = 0
         while self.is_over and sent < HELD_AT_ONCE:
             sender, parcel, durable, then = self.waiting.popleft()
@@ -85,7 +85,7 @@ class PublishBarrier:
                 then()
 
     def watch(self) -> None:
-        """Give up a change of the tree that takes too long."""
+        """Abort a change of the tree that takes too long."""
         core = self._core
         if not core.router.is_changing:
             self._since = None

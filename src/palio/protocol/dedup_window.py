@@ -1,7 +1,7 @@
-"""`DedupWindow`: which durable events have come to a client, so that it gets each once.
+"""`DedupWindow`: the numbers of durable events that a client received, to drop duplicates.
 
-Remembered are the numbers themselves, a bit for each, for the newest blocks of each publisher. What
-is older than that is let through: rather twice than never.
+The window has one bit for each number, in the newest blocks of each publisher. Older numbers pass
+as fresh: a duplicate is better than a loss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from palio.model.parcels import ONE_ROW, runs
 from palio.protocol.limits import MAX_PUBLISHERS, WINDOW_BLOCKS
 
 BLOCK: Final = 1 << 12
-"""Numbers of one block."""
+"""The count of numbers in one block."""
 
 _FULL: Final = (1 << BLOCK) - 1
 """The one object that all complete blocks share."""
@@ -27,7 +27,7 @@ def _shared(bits: int) -> int:
 
 
 def _common(bits: int, first: int, last: int) -> int:
-    """Which numbers of a range have come, as bits from its first one on."""
+    """Return the received numbers of a range, as bits from its first one on."""
     return bits >> first % BLOCK & (1 << last - first + 1) - 1
 
 
@@ -51,10 +51,10 @@ class DedupWindow:
 
     def __init__(self) -> None:
         self._blocks: dict[str, dict[int, int]] = {}
-        """For each publisher and block the numbers that have come, as the bits of an integer."""
+        """For each publisher and block, the received numbers as the bits of an integer."""
 
     def fresh(self, publisher: str, numbers: npt.NDArray[np.int64]) -> RowMask:
-        """Which of some ascending numbers have not come before."""
+        """Return a mask of the ascending numbers that are new."""
         blocks = self._blocks.get(publisher, {})
         if len(numbers) == 1:
             number = int(numbers[0])
@@ -73,11 +73,11 @@ class DedupWindow:
     def add(self, publisher: str, numbers: npt.NDArray[np.int64]) -> None:
         """Remember ascending numbers."""
         blocks = self._blocks.pop(publisher, {})
-        self._blocks[publisher] = blocks  # the one learned of last is the last
+        self._blocks[publisher] = blocks  # the most recently used publisher is last
         for first, last in runs(numbers, BLOCK):
             place = first // BLOCK
             blocks[place] = _shared(blocks.get(place, 0) | _range(first, last))
         for place in sorted(blocks)[:-WINDOW_BLOCKS]:
             del blocks[place]
-        if len(self._blocks) > MAX_PUBLISHERS:  # the one learned of longest ago is forgotten
+        if len(self._blocks) > MAX_PUBLISHERS:  # evict the least recently used
             del self._blocks[next(iter(self._blocks))]

@@ -1,4 +1,4 @@
-"""Errors as data, and back: how one end's error is told to the other."""
+"""Convert errors to data and back, so that one end can report its error to the other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from palio.protocol.messages import Bye, Failure
 
 
 def failure(error: Exception) -> Failure:
-    """An error as data."""
+    """Encode an error as data."""
     details = {
         name: value
         for name, value in vars(error).items()
@@ -29,7 +29,7 @@ def failure(error: Exception) -> Failure:
 
 
 def class_of(kind: str) -> type[PalioError]:
-    """The class of `palio.errors` that a failure names; `PalioError` if it is none of these.
+    """Return the class of `palio.errors` that a failure names; `PalioError` if unknown.
 
     >>> class_of("NotPermitted").__name__, class_of("annotations").__name__
     ('NotPermitted', 'PalioError')
@@ -39,7 +39,7 @@ def class_of(kind: str) -> type[PalioError]:
 
 
 def error_of(failure: Failure) -> PalioError:
-    """The error that a broker told of, of the class that it named.
+    """Decode the error that a broker reported, with the class that it named.
 
     >>> error_of(Failure("NotPermitted", "not for you"))
     NotPermitted('not for you')
@@ -47,13 +47,13 @@ def error_of(failure: Failure) -> PalioError:
     kind = class_of(failure.kind)
     error: PalioError = kind.__new__(kind)
     error.__dict__.update(failure.details)
-    # Classes take different arguments, and the broker has put them into words already.
+    # Constructors differ between classes, and the message already contains their arguments.
     error.args = (failure.message,)
     return error
 
 
 def farewell(bye: Bye) -> PalioError:
-    """Why the other end closed the connection.
+    """Return the reason for which the other end closed the connection, as an error.
 
     >>> farewell(Bye("NotAuthenticated", "the token has expired"))
     NotAuthenticated('the token has expired')

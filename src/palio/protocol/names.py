@@ -1,8 +1,8 @@
 """Names of brokers, clients, durable subscriptions, principals and incarnations.
 
-Names are put together with `/` (`owner/incarnation`, `owner/durable`), shown on terminals, written
-to logs and compared byte by byte. So one rule is for all of them, and they are checked wherever one
-comes in: from settings, from tokens and certificates, from clients and from other brokers.
+Names are joined with `/` (`owner/incarnation`, `owner/durable`), shown on terminals, written to
+logs and compared byte by byte. So one rule holds for all, and each entry point checks it: settings,
+tokens and certificates, clients and other brokers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RULE: Final = (
 
 
 def check_name(name: object, what: str) -> str:
-    """The name, if it is one; `what` says whose, for the error.
+    """Return a valid name; `what` is its bearer in the error about an invalid one.
 
     >>> check_name("north-1.example", "a broker")
     'north-1.example'

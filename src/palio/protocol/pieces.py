@@ -1,7 +1,7 @@
-"""`Pieces`: datagrams of which some pieces have come, within bounds of memory and time.
+"""`Pieces`: reassembly of fragmented datagrams, within bounds of memory and time.
 
-What is kept was authenticated. A datagram that lacks a piece is given up when it is too old, or
-when its sender, or all senders together, take too much memory: the oldest goes first.
+All fragments were authenticated. An incomplete datagram expires when it is too old. Incomplete
+datagrams are also evicted, the oldest first, when one sender or all together exceed their memory.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from palio.protocol.limits import (
 )
 
 _PIECE_BYTES: Final = 200
-"""About what a piece takes beside its bytes: it bounds how many there are."""
+"""The approximate overhead of a fragment, so that the limit in bytes bounds their number, too."""
 
 _Key = tuple[str, int]
-"""A sender, and its number of the first piece."""
+"""A sender, and the number of the first fragment."""
 
 
 class _Begun:
-    """A datagram of which pieces are still to come."""
+    """An incomplete datagram."""
 
     __slots__ = ("at", "of", "pieces", "size")
 
@@ -35,12 +35,12 @@ class _Begun:
 
     @property
     def nbytes(self) -> int:
-        """About what it takes."""
+        """The approximate memory that it takes, in bytes."""
         return self.size + _PIECE_BYTES * len(self.pieces)
 
 
 class Pieces:
-    """Pieces of datagrams, by sender and the number of the first.
+    """Fragments of datagrams, by sender and the number of the first fragment.
 
     >>> pieces = Pieces()
     >>> pieces.add("b1", 7, 1, 2, b"world", now=0.0)
@@ -53,9 +53,9 @@ class Pieces:
         self._by_sender: dict[str, dict[_Key, None]] = {}
         self._bytes: dict[str, int] = {}
         self.nbytes = 0
-        """About what all of them take."""
+        """The approximate memory of all of them."""
         self.given_up = 0
-        """Datagrams that some pieces of never came, or came too late."""
+        """The number of datagrams that expired or were evicted while incomplete."""
 
     def __len__(self) -> int:
         return len(self._begun)
@@ -63,9 +63,9 @@ class Pieces:
     def add(
         self, sender: str, first: int, place: int, of: int, data: bytes, *, now: float
     ) -> bytes | None:
-        """The datagram, if this was the last piece that it lacked.
+        """Add a fragment, and return the datagram if it is now complete.
 
-        `ValueError` for a piece that contradicts another, or the limit of a datagram.
+        Raise `ValueError` if the fragment contradicts another or the datagram exceeds its limit.
         """
         self._give_up_old(now)
         key = sender, first
@@ -89,7 +89,7 @@ class Pieces:
         return None
 
     def give_up(self, sender: str) -> None:
-        """Nothing more comes of what a sender has begun: it has restarted."""
+        """Discard all incomplete datagrams of a sender, which has restarted."""
         for key in list(self._by_sender.get(sender, ())):
             self._give_up(key)
 

@@ -1,10 +1,10 @@
-"""`portions`: what is too much for one frame goes in several.
+"""`portions`: the division of a long message into several frames.
 
-The tables that a broker hands to a neighbour grow with its clients, frames do not, nor what a
-broker does at a time. A `Batch` is applied as one; where it is cut, the receiver has the first part
-of a new table for a moment before it has the rest. The first part says that the table is new, and
-the last one bears the wave, so that what is settled is settled with all of it. A `Flood` with a
-version is put together again before it is applied.
+The tables that a broker sends to a peer grow with its clients. The size of a frame and the work of
+one step are limited. A receiver applies each portion of a `Batch` on arrival, so it briefly has the
+beginning of a new table alone. The first portion marks the table as new. The last one bears the
+wave, so that a settled wave covers the whole table. A receiver reassembles a `Flood` with a version
+before it applies it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from palio.routing.patterns.messages import MOST_HELD, HeldBack, Resume, Returne
 _Item = TypeVar("_Item", Fact, Request, Occurrence)
 
 _PLAIN_CHARS: Final = 16
-"""The weight of a value that is no text."""
+"""The size to assume for a value that is not text."""
 
 _encoder: Final = msgspec.msgpack.Encoder(enc_hook=str)
 
 
 def portions(message: Message) -> Iterator[Message]:
-    """A message between brokers as one or more that say the same, each cut when it is asked for.
+    """Divide a message between brokers lazily into one or more messages of the same meaning.
 
     >>> list(portions(Facts((Fact("b1", 1, "links"),))))
     [Facts(facts=(Fact(origin='b1', version=1, subject='links', ...),))]
@@ -48,7 +48,7 @@ def portions(message: Message) -> Iterator[Message]:
 
 
 def _with_held(control: Resume | Returned) -> Iterator[Route]:
-    """The events that a monitor holds back before the rest of what it knows."""
+    """Yield the events that a monitor holds back, then the rest of its state."""
     held = control.progress.held
     for start, end in _parts(held, MOST_HELD):
         if end < len(held):
@@ -59,7 +59,7 @@ def _with_held(control: Resume | Returned) -> Iterator[Route]:
 
 
 def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:
-    """Parts of no more than so many requests that together say the same."""
+    """Divide a table into messages of at most `most` requests."""
     requests = control.requests
     goes_on = isinstance(control, Flood) and control.more
     for start, end in _parts(requests, most):
@@ -72,7 +72,7 @@ def cut(control: Batch | Flood, most: int = PORTION) -> Iterator[Route]:
 
 
 def _parts(items: tuple[_Item, ...], most: int) -> Iterator[tuple[int, int]]:
-    """From where to where: as many as fit at a time, at least one and at most so many."""
+    """Yield slices within `PORTION_BYTES`, of at least one item and at most `most`."""
     start = size = 0
     for at, item in enumerate(items):
         weight = len(_encoder.encode(item))
@@ -95,8 +95,8 @@ def weight(request: Request) -> int:
 
 
 def chars_together(request: Subscribe) -> int:
-    """About how many characters a subscription has, of the `TOGETHER_CHARS` that some may have
-    together. More than these, if it has to go by itself: it is durable or has a collection.
+    """Estimate a subscription's share of the `TOGETHER_CHARS` of one message. The result is larger
+    than the limit if it needs a message of its own: it is durable or has a collection.
 
     >>> chars_together(Subscribe(0, 1, "x < :most", {"most": 5}))
     25

@@ -1,4 +1,4 @@
-"""Receipts that a durable subscription owes its broker, and which events it already has.
+"""Track the acks that a durable subscription owes its broker, and the events it already has.
 
 A broker numbers the entries that it delivers. An acknowledgement covers all entries up to one, so
 it is sent once every event of the oldest entry, and of those after it, was handled.
@@ -26,26 +26,26 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Entry:
-    """Events of one publisher that are acknowledged together."""
+    """Events of one publisher that one ack covers."""
 
     __slots__ = ("is_here", "number", "open", "publisher", "seqs")
 
     def __init__(self, number: int, publisher: str, seqs: Numbers, count: int) -> None:
         self.number = number
-        """The entry acknowledged with it; 0 if that is the number of one behind it."""
+        """The entry to ack; 0 if a redelivered entry behind it bears the number."""
         self.publisher = publisher
         self.seqs = seqs
         self.open = count
         self.is_here = True
-        """True if the broker of now has delivered some of it."""
+        """True if the broker of this session has delivered some of it."""
 
     def identities(self) -> list[tuple[str, int]]:
-        """Return the names of its events, under whatever number they come."""
+        """Return the identities of its events, which do not depend on the entry's number."""
         return [(self.publisher, seq) for seq in self.seqs.tolist()]
 
 
 class Receipt:
-    """A receipt for some events of an entry, given back once."""
+    """A handle to finish some events of an entry; only its first use counts."""
 
     __slots__ = ("_count", "_entry", "_owner")
 
@@ -55,7 +55,7 @@ class Receipt:
         self._count = count
 
     def give(self) -> None:
-        """These events have been dealt with."""
+        """Mark these events as handled."""
         count, self._count = self._count, 0
         self._entry.open -= count
         if count and not self._entry.open:
@@ -63,7 +63,7 @@ class Receipt:
 
 
 class Receipts:
-    """The entries that were delivered and not acknowledged.
+    """The delivered entries without an ack.
 
     >>> said = []
     >>> receipts = Receipts(said.append)
@@ -78,17 +78,17 @@ class Receipts:
         self._say: Final = say
         self._entries: deque[Entry] = deque()
         self._awaited: dict[tuple[str, int], Entry] = {}
-        """By publisher and number, events that may come again before they were dealt with."""
+        """By publisher and number, unhandled events that a new session may redeliver."""
         self._taken: list[Receipt] = []
         self._came = DedupWindow()
 
     @property
     def open(self) -> int:
-        """Entries that were not acknowledged."""
+        """The number of entries without an ack."""
         return len(self._entries)
 
     def came(self, publisher: str, seqs: Numbers) -> npt.NDArray[np.bool_]:
-        """Which events of an entry came for the first time. `expect` is to be called next."""
+        """Return a mask of the events that came for the first time. Call `expect` next."""
         if self._awaited:
             for seq in seqs.tolist():
                 entry = self._awaited.get((publisher, seq))
@@ -98,7 +98,7 @@ class Receipts:
         return self._came.fresh(publisher, seqs)
 
     def expect(self, number: int, publisher: str, seqs: Numbers, count: int) -> Entry:
-        """An entry came, of which so many events, those of `seqs` at most, go into the queue."""
+        """Register an entry of which `count` events of `seqs` go into the queue."""
         entry = Entry(number, publisher, seqs, count)
         self._entries.append(entry)
         if len(seqs):
@@ -108,21 +108,21 @@ class Receipts:
         return entry
 
     def make(self, entry: Entry, count: int = 1) -> Receipt:
-        """The receipt for some events of an entry."""
+        """Return the receipt for some events of an entry."""
         return Receipt(self, entry, count)
 
     def take(self, receipt: Receipt) -> None:
-        """The consumer has taken events: `finish` will give their receipts."""
+        """Record that the consumer took events, until `finish` gives their receipts."""
         self._taken.append(receipt)
 
     def finish(self) -> None:
-        """The consumer has dealt with all it has taken."""
+        """Give the receipts of all events that the consumer took."""
         taken, self._taken = self._taken, []
         for receipt in taken:
             receipt.give()
 
     def renew(self) -> None:
-        """The session is lost: what was not acknowledged will come again."""
+        """Expect the redelivery of all unacked entries, as the session is lost."""
         entries, self._entries = self._entries, deque()
         for entry in entries:
             entry.is_here = False
@@ -130,7 +130,7 @@ class Receipts:
                 self._awaited.update(dict.fromkeys(entry.identities(), entry))
 
     def _closed(self, entry: Entry) -> None:
-        """All of an entry has been dealt with."""
+        """Ack the oldest entries up to the first unfinished one."""
         if self._awaited:
             for each in entry.identities():
                 self._awaited.pop(each, None)
@@ -146,4 +146,4 @@ def _unsaid(_entry: int) -> None:
 
 
 NO_RECEIPTS: Final = Receipts(_unsaid)
-"""Those of a subscription that is not durable: there never are any."""
+"""The receipts of a subscription that is not durable: always empty."""
