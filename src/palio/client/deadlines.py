@@ -1,7 +1,7 @@
-"""`Deadlines`: answers that are waited for no longer than so many seconds.
+"""`Deadlines`: timeouts of pending replies.
 
-A call costs no timer of its own: those with the client's own patience end in the order in which
-they began, so one timer for the first of them does for all.
+Calls with the client's default timeout expire in the order in which they began. So one timer, for
+the oldest, serves all of them.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, Final
 from palio.errors import InvalidInput, NoAnswer
 
 TIMEOUT_S: Final = 30.0
-"""How long a request waits for its answer: longer than a broker takes to be missed and dialled
-again, and short enough for a caller to learn of the failure."""
+"""The default timeout of a request: longer than a client takes to detect a dead broker and
+reconnect, and short enough for a caller to handle the failure."""
 
 TIDY_AT: Final = 10_000
-"""So many that wait, and those that were answered out of order are taken out."""
+"""The number of pending futures at which those done out of order are removed."""
 
 
 class Deadlines:
@@ -27,17 +27,17 @@ class Deadlines:
 
     def __init__(self, seconds: float | None, state: Callable[[], str]) -> None:
         self.seconds = seconds
-        """The patience of those that name none; None waits for ever."""
+        """The default timeout; None waits forever."""
         self._state = state
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._terms: deque[tuple[float, str]] = deque()
-        """Of each that waits, until when, and what it is: the garbage collector visits no such."""
+        """The deadline and subject of each; the garbage collector untracks such plain tuples."""
         self._tidy_at = TIDY_AT
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self, future: asyncio.Future[Any], what: str, seconds: float | None) -> None:
-        """Let a future fail after so many seconds; `what` says of what it is the answer, and what
-        is known without it.
+        """Let a future fail after a timeout; `what` describes its request and the state without a
+        reply, for the error.
         """
         if seconds is None or future.done():
             return
@@ -58,7 +58,7 @@ class Deadlines:
             self._timer = loop.call_at(self._terms[0][0], self._sweep)
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Cancel all timeouts."""
         self._waiting.clear()
         self._terms.clear()
         if self._timer is not None:
@@ -72,7 +72,7 @@ class Deadlines:
         self._tidy_at = max(TIDY_AT, 2 * len(self._waiting))
 
     def _sweep(self) -> None:
-        """The first deadline has come."""
+        """Expire the futures whose deadline has passed."""
         self._timer = None
         loop, waiting = asyncio.get_running_loop(), self._waiting
         while waiting:
@@ -92,7 +92,7 @@ class Deadlines:
 
 
 def check_timeout(seconds: float | None) -> float | None:
-    """A time to wait, which may be None for ever.
+    """Return a valid timeout in seconds; None waits forever.
 
     >>> check_timeout(1.5)
     1.5

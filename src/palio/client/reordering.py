@@ -1,7 +1,7 @@
-"""`Window`: how long a pattern waits for events that were overtaken on their way.
+"""`Window`: the time for which a pattern waits for events that arrive out of order.
 
-Longer is safer and later. So unless an application sets it, the window follows what comes: it
-grows at once when events are overtaken for longer, and shrinks slowly while they are not.
+A longer window loses fewer events and adds latency. Unless an application sets the window, it
+adapts: it grows at once when events arrive later than before, and shrinks slowly otherwise.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from palio.errors import LimitExceeded
 from palio.protocol.limits import check_seconds
 
 REORDER_S: Final = 1.0
-"""How long a pattern waits at first unless the application sets it: a few retransmissions around
-the world, and what clocks of brokers differ by."""
+"""The initial window unless the application sets it: a few retransmissions around the world, and
+the clock skew of brokers."""
 
 MAX_REORDER_S: Final = 3_600.0
-"""The most an application may ask for: what is awaited for longer belongs in an archive."""
+"""The longest window to request: an application with later events needs an archive."""
 
 LEAST_REORDER_S: Final = 0.25
-"""The least that is found out: a retransmission, which calm minutes need not have shown."""
+"""The shortest adaptive window: a retransmission, which a calm trial may not contain."""
 
 MAX_FOUND_S: Final = 10.0
-"""The most that is found out: one broker with a wrong clock is not to keep everybody waiting."""
+"""The longest adaptive window: one broker's wrong clock must not delay all patterns."""
 
 MARGIN: Final = 2.0
-"""How many times as long as events were overtaken the window is."""
+"""The ratio of the window to the longest observed delay."""
 
 TRIAL_S: Final = 600.0
-"""For so long events must be in time before the window shrinks: links have bad minutes."""
+"""Events must be in time for this long before the window shrinks: links have bad minutes."""
 
 TRIAL_EVENTS: Final = 100
-"""So many must have come, too: of a few nobody learns anything."""
+"""The events that a trial needs, too: a smaller sample shows nothing."""
 
 
 def check_reorder(seconds: object) -> float:
-    """A reorder window in seconds, if it may be one.
+    """Return a valid reorder window in seconds.
 
     >>> check_reorder(0.25)
     0.25
@@ -53,7 +53,7 @@ def check_reorder(seconds: object) -> float:
 
 
 class Window:
-    """The reorder window of one pattern: as it was given, or (None) as it turns out.
+    """The reorder window of one pattern: fixed if given, adaptive if None.
 
     >>> window = Window(None)
     >>> window.saw(now=0.0, count=1, overtaken_s=0.75)
@@ -70,7 +70,7 @@ class Window:
         self._count, self._longest_s = 0, 0.0
 
     def saw(self, now: float, count: int, overtaken_s: float) -> None:
-        """Events came in time; one was overtaken for so long, the others for less."""
+        """Record events that came in time, the latest of them by `overtaken_s`."""
         if not self._count:
             self._since = now
         self._count += count
@@ -82,10 +82,10 @@ class Window:
             self._restart_trial()
 
     def missed(self, now: float, overtaken_s: float) -> None:
-        """An event came too late, overtaken for so long at least.
+        """Record an event that came too late, by at least `overtaken_s`.
 
-        Later events may have been released before the window last grew, which then shows nothing
-        of the window as it is now.
+        Its successors may have been released before the window last grew. Such an event is no
+        evidence against the present window.
         """
         is_new = now >= self._grew_at + self.seconds
         self._grow(now, max(overtaken_s, self.seconds) if is_new else overtaken_s)

@@ -1,7 +1,7 @@
-"""One connection to a broker: messages in, messages out. `dial` opens it over TCP or TLS.
+"""Connect a client to a broker over TCP or TLS, and exchange messages.
 
-Whatever is sent in one turn of the loop is written at its end in one call of the system; a lone
-message waits for nothing but the end of that turn.
+A connection collects the messages of one loop iteration and writes them at its end with one system
+call. A single message waits only for the end of that iteration.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class Receiver(Protocol):
     """The receiver of one connection's messages."""
 
     def arrived(self, message: Message) -> None:
-        """A message came."""
+        """Handle a message."""
 
     def lost(self, reason: str) -> None:
-        """The connection is gone. Comes once, unless it was this end that closed it."""
+        """Handle the loss of the connection. Called once, unless this end closed it."""
 
     def illegal(self, error: IllegalMessage) -> None:
-        """Something came that cannot be read; nothing more does. In the place of `lost`."""
+        """Handle undecodable input, the last input. Called in place of `lost`."""
 
 
 class Wire(Protocol):
@@ -38,17 +38,17 @@ class Wire(Protocol):
         """Write a message after those before it."""
 
     def flush(self) -> None:
-        """Write what was sent now, and not at the end of this turn of the loop."""
+        """Write pending messages now, not at the end of this loop iteration."""
 
     def close(self) -> None:
-        """Close it once everything before is written. Nothing more arrives."""
+        """Close once pending messages are written. No further message arrives."""
 
     async def wait_closed(self) -> None:
         """Wait until it is closed."""
 
 
 Dial: TypeAlias = Callable[[str, Receiver], Awaitable[Wire]]
-"""Opens a connection to a URL; `OSError` if nobody answers there."""
+"""Opens a connection to a URL; raises `OSError` if no server answers."""
 
 
 def tcp(tls: TLS = None) -> Dial:
@@ -121,7 +121,7 @@ class _Connection(asyncio.Protocol):
             receiver.lost(reason)
 
     def _abandon(self) -> Receiver | None:
-        """Cut the connection; the receiver of the reason, if there still is one."""
+        """Abort the connection, and return the receiver to notify, if any."""
         receiver, self._receiver = self._receiver, None
         if self._transport is not None:
             self._transport.abort()
@@ -133,7 +133,7 @@ TLS: TypeAlias = ssl.SSLContext | str | Path | bool | None
 
 
 def tls_context(tls: TLS, *, is_secure: bool) -> ssl.SSLContext | None:
-    """How to secure a connection to an address; None where it is to be open."""
+    """Return the TLS context for a connection; None for one without TLS."""
     if tls is None and not is_secure:
         return None
     if tls is False:

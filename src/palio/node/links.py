@@ -17,7 +17,7 @@ _ANSWERS: Final = ALLOWED[Speaker.NEIGHBOUR, State.GREETING]
 
 
 class Link:
-    """A connection, before and after it is known who is at its other end."""
+    """A connection, before and after the handshake identifies its other end."""
 
     __slots__ = (
         "dialed",
@@ -43,12 +43,12 @@ class Link:
         self.opened = self.heard = self.said = at.now
         self.dialed = dialed
         self.url = url
-        """Where we dialled, if that is known."""
+        """The URL that this broker dialed, if known."""
         self.transport_name = transport_name
         self.introduction = introduction
         self.party: PeerSession | None = None
         self.handshake = _ANSWERS if dialed else _CALLS
-        """The messages that are legal until there is a party."""
+        """The messages that are legal until there is a session."""
 
 
 class Links:
@@ -63,7 +63,7 @@ class Links:
     def open(
         self, link: int, *, dialed: bool, transport_name: str = "", url: str = ""
     ) -> PeerAuthentication:
-        """A connection is there, with the client's name that its transport has proven, if any."""
+        """Register a connection, with the client name that its transport has proven, if any."""
         introduction = PeerAuthentication(self._core)
         self._links[link] = Link(
             self._core.at, introduction, dialed=dialed, transport_name=transport_name, url=url
@@ -71,31 +71,31 @@ class Links:
         return introduction
 
     def all(self) -> list[tuple[int, Link]]:
-        """The connections as they are now, while they come and go."""
+        """Return a copy of the open connections, safe against changes during iteration."""
         return list(self._links.items())
 
     def forget(self, link: int) -> None:
-        """A connection is no longer looked at; its party is elsewhere, or over."""
+        """Remove a connection whose session has another connection or has ended."""
         self._links.pop(link, None)
 
     def lost(self, link: int) -> None:
-        """A connection is over: the party at its other end, if it is still there, is away."""
+        """Remove a lost connection, and mark its session as disconnected."""
         state = self._links.pop(link, None)
         if state is not None and state.party is not None:
             self.part(link, state.party)
 
     def part(self, link: int, party: PeerSession) -> None:
-        """A party is away if this was its connection."""
+        """Mark a session as disconnected if this was its connection."""
         if party.link == link:
             party.link, party.disconnected_at = None, self._core.at.now
 
     def close(self, link: int, bye: Bye) -> None:
-        """Say why, and close."""
+        """Send the reason, and close."""
         self._core.out += [Send(link, bye), Close(link, bye.code)]
         self.lost(link)
 
     def replaced(self, party: PeerSession, reason: str) -> None:
-        """A party has another connection, or none any more: close the one that it had."""
+        """Close the former connection of a session that has another one or has ended."""
         if party.link is not None:
             self.forget(party.link)
             self._core.out.append(Close(party.link, reason))
