@@ -1,12 +1,12 @@
 """`Stream`: a session's messages in both directions, across any number of connections.
 
-Counted messages are kept until the other end has seen them. After a break each end says how many
-arrived, the rest is sent again, and so nothing is lost or doubled as long as both ends remember the
-session. A receiver that does not say what it has seen closes the window: what waits beyond it is
-its owner's to bound (see `Outbox`).
+The sender keeps counted messages until the other end acks them. After a break each end states its
+count, and the other retransmits the rest. So nothing is lost or duplicated while both ends remember
+the session. Without acks the window closes. The owner of a stream bounds the backlog beyond the
+window (see `Outbox`).
 
-What is damaged on its way has not arrived, and is sent again. A message that the receiver cannot
-take ends the session.
+A message that was damaged in transit has not arrived, and is retransmitted. A message that the
+receiver must refuse ends the session.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from palio.routing.patterns.messages import WithEvents, events_of
 _WITH_PARCEL: Final = frozenset(get_args(EventMessage))
 
 EVENTS: Final = _WITH_PARCEL | {Assembled}
-"""The messages of events: a window is for these, and it stops them where it is full."""
+"""The messages of events, which alone a full window holds back."""
 
 _CONTROL_BYTES = 128
 """The weight of a message without events."""
@@ -52,7 +52,7 @@ _NUMBER_BYTES = 8
 
 
 def size_of(message: Message) -> int:
-    """About how many bytes of memory a message takes."""
+    """Return the approximate memory of a message in bytes."""
     if type(message) in _WITH_PARCEL:
         held_bytes: int = message.parcel.held_bytes  # type: ignore[union-attr]  # it has one
         return held_bytes
@@ -80,9 +80,9 @@ class Stream:
     >>> here, there = Stream(), Stream()
     >>> for number in range(3):
     ...     _ = here.send(Done(number))
-    >>> there.arrive(Done(0))  # so little need not be said yet
+    >>> there.arrive(Done(0))  # too little for an ack
     False
-    >>> again = here.resume(there.received)  # after a break: the first arrived, the others go again
+    >>> again = here.resume(there.received)  # after a break: only the first arrived
     >>> again == [Done(1), Done(2)]
     True
     """
@@ -98,21 +98,21 @@ class Stream:
         self._unseen_events = 0
         """The part of them that is events."""
         self.unseen_routes = 0
-        """Messages of the router among that."""
+        """The number of unacked messages of the router."""
         self.rows_begun = 0
         """Rows of the next message that were taken already."""
         self._mark: object = None
-        """By which that one is known."""
+        """The identity of that message."""
         self._damaged_after = -1
         self._damages = 0
         self._unseen: deque[tuple[Message, int]] = deque()
-        self._since_said = 0
-        self._routes_since_said = 0
-        self._said = 0
+        self._owed_bytes = 0
+        self._owed_routes = 0
+        self._acked = 0
 
     @property
     def has_room(self) -> bool:
-        """True if more may be sent before the other end says what it has seen."""
+        """True if more may be sent before the next ack."""
         return self.unseen_bytes < self.window
 
     @property
@@ -121,7 +121,7 @@ class Stream:
         return self.unseen_bytes - self._unseen_events
 
     def send(self, message: Message) -> int:
-        """Count and keep a message that is about to be written; what it weighs."""
+        """Count and keep a message that is about to be written, and return its size."""
         size = size_of(message)
         self._unseen.append((message, size))
         self._note(message, size)
@@ -129,7 +129,7 @@ class Stream:
         return size
 
     def _note(self, message: Message, size: int) -> None:
-        """A message is to be seen, or (below 0) has been."""
+        """Account for an unacked message, or (size below 0) for an acked one."""
         self.unseen_bytes += size
         kind = type(message)
         if kind in EVENTS:
@@ -138,39 +138,39 @@ class Stream:
             self.unseen_routes += 1 if size > 0 else -1
 
     def arrive(self, message: Message) -> bool:
-        """Count a message that was read; whether so much arrived that `ack` is due."""
+        """Count a message that arrived, and return whether an `ack` is due."""
         if type(message) not in UNCOUNTED:
             self.received += 1
             self.rows_begun = 0
-            self._since_said += size_of(message)
-            self._routes_since_said += type(message) is Route
-        return self._since_said >= SEEN_EVERY_BYTES or self._routes_since_said >= SEEN_EVERY_ROUTES
+            self._owed_bytes += size_of(message)
+            self._owed_routes += type(message) is Route
+        return self._owed_bytes >= SEEN_EVERY_BYTES or self._owed_routes >= SEEN_EVERY_ROUTES
 
     def begun(self, mark: object) -> int:
-        """Rows of the next message that were taken already. If its connection breaks before the
-        rest was, it comes again, and they count as taken. By its `mark` it is known from another
-        one, which only a hostile end sends in its stead.
+        """Return the rows of the next message that were taken already. If its connection breaks
+        before the rest, the retransmission skips them. `mark` identifies the message: only a
+        hostile end replaces it by another.
         """
         return self.rows_begun if mark == self._mark else 0
 
     def begin(self, mark: object, rows: int) -> None:
-        """So many rows of the next message were taken; the others follow."""
+        """Record that some rows of the next message were taken, with others to follow."""
         self._mark, self.rows_begun = mark, rows
 
     def ack(self) -> StreamAck | None:
         """Return the acknowledgement of what arrived; None if it was sent."""
-        if self._said == self.received:
+        if self._acked == self.received:
             return None
-        self._say_all()
+        self._mark_acked()
         return StreamAck(self.received)
 
-    def _say_all(self) -> None:
-        """The other end is told of all that arrived."""
-        self._said = self.received
-        self._since_said = self._routes_since_said = 0
+    def _mark_acked(self) -> None:
+        """Record that the other end knows the present count."""
+        self._acked = self.received
+        self._owed_bytes = self._owed_routes = 0
 
     def seen(self, count: int) -> None:
-        """The other end has everything up to a count; it need not be kept."""
+        """Drop the messages up to the count that the other end has acked."""
         fresh = count - (self.sent - len(self._unseen))
         if not 0 <= fresh <= len(self._unseen):
             raise IllegalMessage(
@@ -181,13 +181,13 @@ class Stream:
             self._note(message, -size)
 
     def take_up(self, sent: int) -> None:
-        """Go on with a session that another program began, and that sent so many messages."""
+        """Continue a session of another process, which sent so many messages."""
         self.sent = sent
 
     def resume(self, count: int) -> list[Message]:
-        """The messages to write again on a new connection, when so many had arrived."""
+        """Return the messages to retransmit to an end where `count` messages arrived."""
         self.seen(count)
-        self._say_all()
+        self._mark_acked()
         return [message for message, _ in self._unseen]
 
     def damaged(self) -> bool:
@@ -199,9 +199,9 @@ class Stream:
         return self._damages >= DAMAGE_TRIES
 
     def knows(self, count: int) -> bool:
-        """Return whether a session can be resumed by someone with so many messages."""
+        """Return whether an end with this count of messages can resume the session."""
         return self.sent - len(self._unseen) <= count <= self.sent
 
     def unseen(self) -> Iterable[Message]:
-        """Return what was sent and perhaps never arrived."""
+        """Return the sent messages without an ack, which may not have arrived."""
         return (message for message, _ in self._unseen)
