@@ -1,7 +1,8 @@
-"""The parties at the other end: `Session`, a client, and `Neighbour`, a broker.
+"""Hold the state of sessions: `Session` with a client, `Neighbour` with a broker.
 
-Both are a `PeerSession`: a stream of counted messages that outlives a connection, and a queue of
-events for when the receiver is slow or away. The queue is bounded; what it drops is counted.
+Both are a `PeerSession`: a stream of sequenced messages that outlives its connection, and a queue
+of events for a slow or disconnected receiver. The queue is bounded, and drops the oldest events.
+Every dropped event is counted, and a client receives a `Gap` for it ahead of any later event.
 """
 
 from __future__ import annotations
@@ -51,41 +52,40 @@ _Events: TypeAlias = Deliver | Assembled | Forward | Carry
 
 
 class Budget:
-    """An account of all windows and queues together, and of whose queue holds most."""
+    """Bound the memory of all windows and queues together."""
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
         self.used = 0
-        """In queues."""
+        """Bytes in queues."""
         self.under_way = 0
-        """In windows: sent, and not yet seen. It cannot be dropped."""
+        """Bytes in flight, which cannot be dropped."""
         self.answers = 0
-        """Among that, what is no events: there is as much of it as is asked for."""
+        """Those of them that are not events: clients cause as many as they send requests."""
         self.receivers = 0
         self.parties: dict[PeerSession, None] = {}
-        """Those whose queue is not empty."""
+        """Sessions whose queue is not empty."""
 
     @property
     def room(self) -> int:
-        """Bytes that one receiver may have under way: as much as is left of a half for all
-        together, so that however many stall there is some left for one that does not; and at least
-        a fair share.
+        """Bytes that one receiver may have in flight: the unused part of half the budget, and at
+        least a fair share. So stalled receivers, however many, leave some to the others.
         """
         return max(self.maximum // 2 - self.under_way, self.fair_share)
 
     @property
     def fair_share(self) -> int:
-        """Bytes that each receiver may have under way, whatever others have."""
+        """Bytes that each receiver may have in flight, however much the others have."""
         return self.maximum // 2 // max(FEW_RECEIVERS, self.receivers)
 
     @property
     def is_strained(self) -> bool:
-        """True if answers that nobody has seen take much of it."""
+        """True if unacked answers take a large share of the budget (`ANSWERS_PART`)."""
         return self.answers > self.maximum // ANSWERS_PART
 
     def relieve(self) -> None:
-        """Bring the sum under the maximum: the longest queue loses half of what it holds. Whatever
-        is under way, queues have an eighth: what some clients do not see costs others no more.
+        """Bring the sum under the maximum: halve the longest queue until it is. Queues keep an
+        eighth of the budget, so clients that do not ack cannot take all of it from the others.
         """
         least = self.maximum // QUEUES_PART
         while self.parties and self.used > max(self.maximum - self.under_way, least):
@@ -94,7 +94,7 @@ class Budget:
 
 
 class PeerSession:
-    """One end of a session: `link` is its connection, or None while it is away."""
+    """One end of a session. `link` is its connection, or None while it is disconnected."""
 
     MAY_SAY: ClassVar[frozenset[type]]
     """The messages that are legal from the other end."""
@@ -104,7 +104,7 @@ class PeerSession:
     ) -> None:
         self.id = id
         self.name = peer.name
-        """Its name for people; of a neighbour the broker's name."""
+        """Its name in logs; for a neighbour, the broker's name."""
         self.peer = peer
         self.principal = principal
         self.link: int | None = link
@@ -116,23 +116,23 @@ class PeerSession:
         self._queue: deque[tuple[_Events, int]] = deque()
         self._budget = budget
         self._gaps: dict[tuple[str, int], Gap] = {}
-        """By publisher and durable subscription (or -1), what was lost and is yet to be told."""
-        self._owed_lapse = ""
-        """Why more may have been lost, if it is yet to be told that."""
+        """Losses yet to be reported, by publisher and key of a durable subscription (or -1)."""
+        self._possible_loss = ""
+        """Why more events may be lost, until it is reported."""
         budget.receivers += 1
 
     @property
     def has_room(self) -> bool:
-        """True if more events may be sent now; always, if it has seen all."""
+        """True if more events may be sent now; always if none is in flight, as one may be large."""
         unseen = self.stream.unseen_bytes
         return not unseen or (self.stream.has_room and unseen < self._budget.room)
 
     def resumes(self, session: str, received: int) -> bool:
-        """Return whether this is the session that goes on after so many messages of it."""
+        """Return whether this is that session, and it can resume after `received` messages."""
         return self.id == session and self.stream.knows(received)
 
     def say(self, out: list[Effect], message: Message) -> None:
-        """Send a counted message now, or when the party is back."""
+        """Send a sequenced message now, or once the other end has reconnected."""
         size = self.stream.send(message)
         self._budget.under_way += size
         if type(message) not in EVENTS:
@@ -141,12 +141,12 @@ class PeerSession:
             out.append(Send(self.link, message))
 
     def offer(self, out: list[Effect], message: _Events, limit: int) -> None:
-        """Send events, or queue them behind others; the oldest go where there are too many."""
+        """Send events, or queue them; a queue of more than `limit` bytes drops the oldest."""
         if self.has_room and not self._queue:
             self.say(out, message)
             return
         if isinstance(message, Deliver) and message.subscriptions is not None:
-            # Answers overtake what waits: by then the receiver may have changed them.
+            # Answers overtake queued events: by then the subscriptions may have changed.
             message = Deliver(message.parcel, message.rows, message.key, message.entry)
         size = size_of(message)
         self._queue.append((message, size))
@@ -156,49 +156,50 @@ class PeerSession:
         self._budget.relieve()
 
     def shed(self, target: int) -> None:
-        """Drop the oldest events until no more than `target` bytes wait."""
+        """Drop the oldest events until at most `target` bytes are queued."""
         while self.queued_bytes > target:
             message, size = self._queue.popleft()
             self._account(-size)
             self._lose(message)
 
     def send_waiting(self, out: list[Effect]) -> None:
-        """Send what waits, as far as the window allows; what was lost before it is told first."""
+        """Send queued events as far as the window allows, and report earlier losses first."""
         while self._queue and self.has_room:
-            self._tell_gaps(out)
+            self._report_gaps(out)
             message, size = self._queue.popleft()
             self._account(-size)
             self.say(out, message)
         if not self._queue and self.has_room:
-            self._tell_gaps(out)
+            self._report_gaps(out)
 
     def seen(self, count: int) -> None:
-        """The other end has got so many messages."""
+        """Take the other end's ack of its first `count` messages."""
         before, answers = self.stream.unseen_bytes, self.stream.unseen_answers
         self.stream.seen(count)
         self._budget.under_way += self.stream.unseen_bytes - before
         self._budget.answers += self.stream.unseen_answers - answers
 
     def arrived(self, out: list[Effect], message: Message) -> None:
-        """A counted message was taken: the other end is told so, if that is due."""
+        """Count a sequenced message that was processed, and ack it if an ack is due."""
         if self.stream.arrive(message):
             self.send_ack(out)
 
     def send_ack(self, out: list[Effect]) -> None:
-        """Acknowledge what arrived, unless that was done."""
+        """Ack all messages that arrived, unless that was done."""
         if self.link is not None:
             ack: StreamAck | None = self.stream.ack()
             if ack is not None:
                 out.append(Send(self.link, ack))
 
     def forget(self) -> None:
-        """The session is over."""
+        """End the session: return its bytes to the budget."""
         self._budget.under_way -= self.stream.unseen_bytes
         self._budget.answers -= self.stream.unseen_answers
         self._budget.receivers -= 1
         self._queue.clear()
         self._account(-self.queued_bytes)
-        self._budget = Budget(self._budget.maximum)  # what is still said to it is on no account
+        # Messages to an ended session must not count: nothing would subtract them any more.
+        self._budget = Budget(self._budget.maximum)
 
     def _account(self, size: int) -> None:
         self.queued_bytes += size
@@ -210,7 +211,7 @@ class PeerSession:
 
     def _lose(self, message: _Events) -> None:
         if isinstance(message, Carry):
-            return  # its origin sends it again
+            return  # its origin retransmits it
         key = -1 if isinstance(message, Forward) else message.key
         if isinstance(message, Assembled):
             publisher, first, last, count, *_ = msgspec.structs.astuple(message.gap)
@@ -221,44 +222,44 @@ class PeerSession:
             count = len(numbers)
         self.dropped += count
         if (publisher, key) not in self._gaps and len(self._gaps) >= MAX_GAPS:
-            publisher, first, last = "*", 0, 0
-        known = self._gaps.get((publisher, key))
-        if known is not None:
-            first = known.first_seq
-            count += known.count
+            publisher, first, last = "*", 0, 0  # one gap for all further publishers
+        earlier = self._gaps.get((publisher, key))
+        if earlier is not None:
+            first = earlier.first_seq
+            count += earlier.count
         self._gaps[publisher, key] = Gap(publisher, first, last, count, key)
 
-    def _tell_gaps(self, out: list[Effect]) -> None:
-        if self._gaps or self._owed_lapse:
-            reason = self._owed_lapse
-            perhaps = (Gap("*", 0, 0, 0, reason=reason),) if reason else ()
-            gaps = Gaps((*perhaps, *self._gaps.values()))
-            self._gaps, self._owed_lapse = {}, ""
+    def _report_gaps(self, out: list[Effect]) -> None:
+        if self._gaps or self._possible_loss:
+            reason = self._possible_loss
+            possible = (Gap("*", 0, 0, 0, reason=reason),) if reason else ()
+            gaps = Gaps((*possible, *self._gaps.values()))
+            self._gaps, self._possible_loss = {}, ""
             if self.peer.is_client:
                 self.say(out, gaps)
 
 
 class Subscription(msgspec.Struct):
-    """A subscription of a session under one key; `what` was asked for, before grants."""
+    """A session's subscription under one key. `what` is the requested filter, before grants."""
 
     what: Filter | Pattern
     values: Bindings
     version: int = 0
     durable: str = ""
     assembled: bool = False
-    """True if brokers assemble it, a pattern."""
+    """True if it is a pattern that brokers assemble."""
     costed: tuple[Filter | Pattern, Bindings, int] | None = None
-    """The filter of which its cost was last worked out, and the cost."""
+    """The filter and values of which the cost was last calculated, and that cost."""
 
     @property
     def filter(self) -> Filter:
-        """The filter that brokers look for: of a pattern what any of its steps wants."""
+        """The filter that brokers match: for a pattern, the union of its steps."""
         what = self.what
         return what if isinstance(what, Filter) else what.any_step
 
     @property
     def cost(self) -> int:
-        """The cost of all its residuals, with the values in them."""
+        """The cost of all its residuals, with its values bound."""
         costed = self.costed
         if costed is None or costed[0] is not self.what or costed[1] is not self.values:
             cost = sum(
@@ -271,7 +272,7 @@ class Subscription(msgspec.Struct):
 
 
 class Session(PeerSession):
-    """A client."""
+    """Hold a client's session: its subscriptions, its durables and its publications."""
 
     MAY_SAY = ALLOWED[Speaker.CLIENT, State.ESTABLISHED]
 
@@ -289,53 +290,52 @@ class Session(PeerSession):
     ) -> None:
         super().__init__(id, peer, principal, link, stream, budget)
         self.limiter = RateLimiter(principal.name)
-        """The account of its principal, once it has begun."""
+        """The counts of its principal, which all sessions of it share."""
         self.owner = owner
-        """Whose durable subscriptions these are."""
+        """The owner of its durable subscriptions."""
         self.name = f"client {owner}"
         self.identity = ""
-        """With whose other sessions it shares what they advertise; empty for nobody's."""
+        """Sessions of one identity may withdraw and cancel for each other; empty for none."""
         self.publisher = publisher
         self._subscriptions: dict[int, Subscription] = {}
         self.subscriptions: Final[Mapping[int, Subscription]] = self._subscriptions
-        """Changed by `take_up`, `change` and `let_go` alone, which count them on the principal's
-        account, too."""
+        """Only `take_up`, `change` and `let_go` change it, as they keep the counts of the
+        principal."""
         self.cost = 0
-        """The sum of the costs of all their residuals."""
+        """The sum of its subscriptions' costs."""
         self.durables: dict[int, Durable] = {}
         """Durable subscriptions, by key; `subscriptions` has them too."""
         self.stalled: dict[Durable, None] = {}
-        """Those for which more may wait than there was room for. They are served in turn."""
+        """Those that filled the window and may have a backlog. They are served in turn."""
         self.is_waiting = False
-        """True if something that it asked waits for its broker, which has just started."""
+        """True if one of its requests waits for the broker to finish its start."""
         self.last_seq = -1
         self.endpoint: Peer | None = None
-        """The place in the routing table from which it publishes, once it has
-        (`PublisherEndpoints`)."""
+        """The endpoint from which it publishes, once it has (`PublisherEndpoints`)."""
         self.waves: dict[int, None] = {}
-        """Those by which it is to learn that all is in force everywhere."""
+        """Waves through the network that answer its `Settle` requests once they return."""
         self.promises: dict[StoredAt, deque[tuple[int, int]]] = {True: deque(), "home": deque()}
         """Durable publications not yet answered: (last number, ticket or 0 when stored)."""
 
     def take_up(self, subscriptions: Mapping[int, Subscription]) -> None:
-        """Hear something under keys that are not in use."""
+        """Add subscriptions under unused keys."""
         assert self.subscriptions.keys().isdisjoint(subscriptions)
         self._subscriptions.update(subscriptions)
-        self._count(len(subscriptions), sum(each.cost for each in subscriptions.values()))
+        self._count(len(subscriptions), sum(new.cost for new in subscriptions.values()))
 
     def change(self, key: int, what: Filter | Pattern, values: Bindings) -> None:
-        """Hear something else under a key."""
-        known = self._subscriptions[key]
-        before = known.cost
-        known.what, known.values = what, values
-        self._count(0, known.cost - before)
+        """Replace the filter and the values under a key."""
+        subscription = self._subscriptions[key]
+        before = subscription.cost
+        subscription.what, subscription.values = what, values
+        self._count(0, subscription.cost - before)
 
     def let_go(self, key: int) -> Subscription | None:
-        """Unsubscribe under a key; what it was, if anything."""
-        known = self._subscriptions.pop(key, None)
-        if known is not None:
-            self._count(-1, -known.cost)
-        return known
+        """Remove and return the subscription under a key, if there is one."""
+        subscription = self._subscriptions.pop(key, None)
+        if subscription is not None:
+            self._count(-1, -subscription.cost)
+        return subscription
 
     def _count(self, subscriptions: int, cost: int) -> None:
         self.limiter.subscriptions += subscriptions
@@ -343,16 +343,16 @@ class Session(PeerSession):
         self.cost += cost
 
     def forget(self) -> None:
-        """The session is over."""
+        """End the session, and free its quota."""
         super().forget()
-        # What is left leaves the tables piece by piece, and is on the principal's account no more.
+        # The tables drop a large session step by step (`Peers.let_go`), its quota is free at once.
         count, cost = len(self.subscriptions), self.cost
         self._count(-count, -cost)
         self.limiter = RateLimiter(self.principal.name)
         self._count(count, cost)
 
     def hear_pattern(self, out: list[Effect], said: Composite | TooLate, limit: int) -> None:
-        """A pattern of this session has occurred, or events were too late for it."""
+        """Deliver an occurrence of a pattern, or report events that were too late for it."""
         if isinstance(said, Composite):
             self.offer(out, Assembled(said.key, said.parts), limit)
         else:
@@ -360,26 +360,29 @@ class Session(PeerSession):
             self.say(out, Gaps((Gap(*late, is_late=True),)))
 
     def lapse(self, out: list[Effect], reason: str) -> None:
-        """Events of anybody may have been lost on their way: told now, or when there is room."""
-        self._owed_lapse = self._owed_lapse or reason
+        """Report that events of any publisher may be lost, now or once the window allows it."""
+        self._possible_loss = self._possible_loss or reason
         if self.link is not None and self.has_room and not self._queue:
-            self._tell_gaps(out)
+            self._report_gaps(out)
 
 
 class Neighbour(PeerSession):
-    """A broker at the other end of a link."""
+    """Hold the session with a broker at the other end of a link, and the order of its messages.
+
+    Table updates are sent in portions between other work (`untold`); later messages wait behind
+    them. A message that states that all events have come waits behind queued events (`_behind`).
+    """
 
     MAY_SAY = ALLOWED[Speaker.NEIGHBOUR, State.ESTABLISHED]
 
     before: Callable[[], None] | None = None
-    """Called before anything is said to it but what its router says."""
+    """Called before each message to it that is not its router's."""
 
     is_taken_in = False
-    """The routing tables use the link."""
+    """True if the routing tables use the link."""
 
     is_joining = True
-    """Tables were not in force since its session began: who has missed its part by then is for
-    `Absences` to say."""
+    """True until its session's tables are in force; until then `Absences` accounts for losses."""
 
     def __init__(
         self, id: str, peer: Peer, principal: Principal, link: int, stream: Stream, budget: Budget
@@ -388,23 +391,21 @@ class Neighbour(PeerSession):
         self.untold: deque[Iterator[Message] | WaitingBatch] = deque()
         """Messages yet to be sent to it, portion by portion, in order."""
         self._behind: deque[Message] = deque()
-        """Messages that it may not get before the events that wait for it."""
+        """Messages that queued events must precede."""
         self._open: WaitingBatch | None = None
-        """That among it which other batches may be joined to."""
+        """The batch in `untold` that further batches may join."""
         self.uses = 0
-        """How often, on a graph, this link has left the tree, as either end said."""
-        self._told = 0
+        """How often, on a graph, this link has left the tree by a message of either end."""
+        self._reported_drops = 0
 
     def changes_tree(self, control: Control) -> bool:
-        """Whether, on a graph, this link comes into the tree or leaves it, and that matters."""
+        """Return whether this link joins or leaves a graph's tree with events in flight."""
         if isinstance(control, Join):
             return not control.calm
         return isinstance(control, Leave) and not control.calm
 
     def tell(self, out: list[Effect], portion: Message) -> None:
-        """Say a portion of what is told. That all events have come (`_LAST`) is said behind those
-        that wait, and what its router says after that, behind it.
-        """
+        """Send a portion; `_LAST`, and messages of the router after it, wait behind events."""
         is_last = isinstance(portion, Route) and isinstance(portion.control, _LAST)
         if isinstance(portion, Route) and (self._behind or (is_last and self._queue)):
             self._behind.append(portion)
@@ -412,37 +413,37 @@ class Neighbour(PeerSession):
             super().say(out, portion)
 
     def say_behind(self, out: list[Effect], message: Message) -> None:
-        """Say something behind the events that wait for it."""
+        """Send a message after the queued events."""
         if self._behind or self._queue:
             self._behind.append(message)
         else:
             self.say(out, message)
 
     def send_waiting(self, out: list[Effect]) -> None:
-        """See `PeerSession.send_waiting`."""
+        """Send queued events, then the messages behind them."""
         super().send_waiting(out)
         while self._behind and not self._queue:
             super().say(out, self._behind.popleft())
 
     def carry(self, out: list[Effect], message: Carry, limit: int) -> None:
-        """Send on what goes to another broker, or queue it; or drop it, as it is sent again, before
-        it takes the place of live events.
+        """Send or queue an entry on its path to another broker. Drop it if the queue is half full,
+        before it displaces live events: its origin retransmits it, and they come only once.
         """
         if self.queued_bytes <= limit // 2:
             self.offer(out, message, limit)
 
     def has_dropped(self) -> bool:
-        """Return whether events for it were dropped since this was asked last."""
-        before, self._told = self._told, self.dropped
+        """Return whether events for it were dropped since the last call."""
+        before, self._reported_drops = self._reported_drops, self.dropped
         return self.dropped > before
 
     @property
     def has_room(self) -> bool:
-        """Brokers are few and their links are not to stand still for clients that do."""
+        """True if its own window allows more: clients that stall must not stall links."""
         return self.stream.has_room and not self.untold
 
     def say(self, out: list[Effect], message: Message) -> None:
-        """After messages that wait in `untold`; see `PeerSession.say`."""
+        """Send a message after those in `untold`, so that tables and messages keep their order."""
         if self.before is not None:
             self.before()
         if self.untold:
@@ -452,17 +453,17 @@ class Neighbour(PeerSession):
 
     @property
     def unseen(self) -> list[Forward]:
-        """Events that it has perhaps not seen, in order."""
-        sent = [each for each in self.stream.unseen() if isinstance(each, Forward)]
-        return sent + [each for each, _ in self._queue if isinstance(each, Forward)]
+        """Events without an ack, in order: those in flight, then those in the queue."""
+        sent = [message for message in self.stream.unseen() if isinstance(message, Forward)]
+        return sent + [message for message, _ in self._queue if isinstance(message, Forward)]
 
     @property
     def is_busy(self) -> bool:
-        """True if the link or the other end is behind with what this broker's router said."""
+        """True if too many messages of this broker's router are in flight on the link."""
         return self.stream.unseen_routes >= ROUTES_UNDER_WAY
 
     def join(self, batch: Batch) -> bool:
-        """Say a batch with one that is untold, or after all that is. False: it is too long."""
+        """Append a batch to a waiting one, or to `untold`; return False if it is too long."""
         if self._open is not None and self._open.add(batch):
             return True
         waiting = WaitingBatch(PORTION_BYTES, weight)
@@ -474,11 +475,11 @@ class Neighbour(PeerSession):
         return True
 
     def part(self) -> None:
-        """No batch that comes later may be said before what is untold now."""
+        """Close the open batch: later batches must not overtake the messages in `untold`."""
         self._open = None
 
     def next_portion(self) -> Message | None:
-        """Take out the next of what is untold; None if that is nothing, or waits."""
+        """Remove and return the next portion; None if there is none, or the link is busy."""
         while self.untold:
             first = self.untold[0]
             if isinstance(first, WaitingBatch):
@@ -495,7 +496,7 @@ class Neighbour(PeerSession):
         return None
 
     def forget(self) -> None:
-        """The session is over."""
+        """End the session, and drop its messages."""
         super().forget()
         self._behind.clear()
         self.untold.clear()
@@ -503,7 +504,7 @@ class Neighbour(PeerSession):
 
 
 class Durable:
-    """A durable subscription that lives at this broker."""
+    """Hold the state of a durable subscription whose home is this broker."""
 
     def __init__(
         self, subject: str, owner: str, filter: Filter, values: Mapping[str, Any], lease_s: float
@@ -517,44 +518,43 @@ class Durable:
         self.key = -1
         self.disconnected_at = 0.0
         self.session_epoch = NO_SESSION_EPOCH
-        """In which session its owner took it up."""
+        """The session of its owner that subscribed or resumed it."""
         self.claim: Claim | None = None
-        """The last one of this broker that is on the disk. What waits before there is one was for
-        an earlier one of its name."""
+        """This broker's last claim that is on the disk. Entries from before the first claim belong
+        to an earlier subscription of the same name."""
         self.acknowledged = 0
-        """Up to which offset its owner has dealt with its queue, written or not."""
+        """The offset up to which its owner has acked, whether the ack is on the disk or not."""
         self.sent = 0
-        """Up to which offset that was sent to it..."""
-        self._sizes: deque[tuple[int, int]] = deque()
-        """...and how large what is on its way is."""
+        """The offset up to which entries were sent."""
+        self._sizes: deque[tuple[int, int]] = deque()  # of each entry in flight: offset, bytes
         self._in_flight = 0
 
     def follow(self, before: Durable) -> None:
-        """Its owner is here again: what was not acknowledged is sent again."""
+        """Resume after `before`, its owner's last session: retransmit entries without an ack."""
         self.acknowledged = self.sent = before.acknowledged
 
     @property
     def has_room(self) -> bool:
-        """True if more may be on its way to its owner."""
+        """True if more entries may be in flight to its owner."""
         return self._in_flight < WINDOW_BYTES
 
     def send(self, offset: int, size: int) -> None:
-        """The next of its queue goes to its owner."""
+        """Count the next entry of its queue as in flight."""
         self.sent = offset
         self._sizes.append((offset, size))
         self._in_flight += size
 
     def held(self, offset: int) -> None:
-        """Its owner has what was sent up to an offset, and there is room for more."""
+        """Free the window of entries that the owner has buffered, up to an offset."""
         while self._sizes and self._sizes[0][0] <= offset:
             self._in_flight -= self._sizes.popleft()[1]
 
     @property
     def peer(self) -> Peer:
-        """Its place in the routing table, while its owner is here."""
+        """Its endpoint in the routing table, while its owner is here."""
         return Peer.session(f"durable {self.subject}")
 
     @property
     def bound(self) -> Filter:
-        """The filter of what it gets now."""
+        """Its filter with its current values."""
         return self.filter.bind(self.values)
