@@ -14,7 +14,10 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[1]
 DOCS: Final = ROOT / "docs"
 PAGES: Final = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    ),
     *sorted(DOCS.rglob("*.md")),
 ]
 SOURCES: Final = [
@@ -35,6 +38,13 @@ CLASS: Final = re.compile(r"^class ([A-Za-z]\w*)", re.MULTILINE)
 
 UNKNOWN: Final = re.compile(r"\b(?:DESIGN|SEMANTICS|HARD|ANCHORS|STYLE)(?:\.md| [\"\d])")
 """Plans of the project that are not in the repository; docs/concepts/design.md is."""
+
+
+README_LINES_MAX: Final = 150
+"""A newcomer reads no more before the first link."""
+
+QUICKSTART_LINES_MAX: Final = 60
+"""One screen."""
 
 
 @cache
@@ -88,6 +98,21 @@ def test_every_section_of_a_paper_that_is_cited_is_told() -> None:
         for paper, section in CITED.findall(text)
     }
     assert not {(path, section) for path, section in cited if section not in told}
+
+
+def test_the_citation_names_every_paper() -> None:
+    papers = prose_of(DOCS / "concepts" / "papers.md")
+    titles = re.findall(r"^\| \w+ \| .*: \*(.+)\*, (\d{4}) \|$", papers, re.MULTILINE)
+    assert len(titles) == 5
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    for title, year in titles:
+        assert f'title: "{title}"\n    year: {year}\n' in citation
+
+
+def test_the_readme_and_quickstarts_stay_short() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= README_LINES_MAX
+    for page in (DOCS / "quickstart").glob("*.md"):
+        assert len(page.read_text("utf-8").splitlines()) <= QUICKSTART_LINES_MAX, page.name
 
 
 def test_no_document_is_cited_that_a_reader_cannot_open() -> None:
