@@ -11,7 +11,13 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT: Final = Path(__file__).parents[1]
-PAGES: Final = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+PAGES: Final = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CODE_OF_CONDUCT.md",
+    "CHANGELOG.md",
+    "SECURITY.md",
+)
 
 UP: Final = re.compile(rf"\]\((?:\.\./)+(?=(?:{'|'.join(map(re.escape, PAGES))})\b)")
 """A link from a page of docs/ to one of the root."""

@@ -28,6 +28,7 @@ FETCHED: Final = re.compile(r'<(?:script|link|img)\b[^>]*(?:src|href)="(?:https?
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    pytest.importorskip("mkdocs", reason="mkdocs is missing; install the extra docs")
     folder = tmp_path_factory.mktemp("site")
     made = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", folder],
