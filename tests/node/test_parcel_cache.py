@@ -70,3 +70,17 @@ def test_the_oldest_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in (0, 1, 2, 2, 1, 0):
         assert cache.get(each, ()) is not None
     assert store.read == [[0], [1], [2], [0]]
+
+
+def test_an_entry_that_was_read_ahead_before_its_write_was_reported_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = parcel({"x": 0})
+    monkeypatch.setattr(parcel_cache, "CACHE_BYTES", 2 * one.nbytes)
+    store = Read(3)
+    cache = ParcelCache(store)
+    cache.hold(1, one)
+    cache.get(0, [1])  # reads both
+    cache.written(1)
+    assert cache.get(0, ()) is not None
+    assert store.read == [[0, 1]]

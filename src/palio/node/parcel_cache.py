@@ -35,6 +35,9 @@ class ParcelCache:
 
     def put(self, entry: int, parcel: Parcel) -> None:
         """Keep a parcel that is on disk, and evict the oldest beyond the limit."""
+        previous = self._parcels.pop(entry, None)  # read ahead before its write was reported
+        if previous is not None:
+            self._bytes -= previous.nbytes
         self._parcels[entry] = parcel
         self._bytes += parcel.nbytes
         while self._bytes > CACHE_BYTES and len(self._parcels) > 1:
