@@ -116,6 +116,48 @@ def test_two_neighbours_that_lost_their_disks_are_told_by_who_has_one(
     assert not any(each.rejected_facts for each in mesh.members.values())
 
 
+@pytest.mark.parametrize("first", ["b1", "b2"])
+def test_of_facts_from_a_lost_disk_the_newest_counts_whichever_peer_is_first(
+    first: str, fact_verifier: VouchingFor
+) -> None:
+    """One peer has the end of a subscription, the other only its claim."""
+    mesh = Mesh(0, 3, fact_verifier)
+    mesh.join("b0", "b1")
+    mesh.join("b0", "b2")
+    mesh.members["b0"].announce("a/0", filter="x = 1")
+    mesh.members["b0"].announce("a/1", filter="x = 1")
+    mesh.collect()
+    mesh.rest()
+    mesh.cut("b0", "b2")
+    mesh.members["b0"].announce("a/0")
+    mesh.collect()
+    mesh.rest()
+    mesh.cut("b0", "b1")
+    mesh.rest()
+    mesh.members["b0"] = ClusterState("b0", (), fact_verifier("b0"))
+    mesh.members["b0"].begin(1_000_000)
+    for other in (first, *({"b1", "b2"} - {first})):
+        mesh.join("b0", other)
+        mesh.rest()
+    assert mesh.known("b0") == mesh.known("b1") == mesh.known("b2")
+    assert mesh.known("b2")["b0", "a/0"] == ((), "")
+    assert mesh.known("b2")["b0", "a/1"] == ((), "x = 1")
+
+
+def test_a_fact_of_this_incarnation_is_newer_than_all_history(fact_verifier: VouchingFor) -> None:
+    mesh = wiped(fact_verifier)
+    mesh.join("b0", "b1")
+    mesh.join("b1", "b2")
+    mesh.rest()
+    mesh.members["b0"].announce("a/0", filter="x = 2")
+    mesh.collect()
+    mesh.rest()
+    mesh.cut("b1", "b2")
+    mesh.join("b1", "b2")
+    mesh.rest()
+    assert mesh.known("b2")["b0", "a/0"] == mesh.known("b0")["b0", "a/0"] == ((), "x = 2")
+
+
 def forgotten(count: int = 1) -> Mesh:
     """The two that have lost their disks are linked again."""
     mesh = wiped(FactVerifier, count)

@@ -37,6 +37,8 @@ class FactStore:
         """Brokers that began another incarnation. The caller takes them out."""
         # By broker that has lost its disk, while older facts of it are stored here: when it was
         # last sent these.
+        self._reclaimed: dict[str, int] = {}
+        # Own subjects that were taken over from an earlier incarnation, with their versions there.
         self._lost_disks: dict[str, float] = {}
 
     def fact(self, origin: str, subject: str) -> Fact | None:
@@ -91,7 +93,9 @@ class FactStore:
 
     def _is_new_fact(self, fact: Fact) -> bool:
         """Return whether a fact would change anything."""
-        if fact.origin == self.name and (self.name, fact.subject) not in self._facts:
+        if fact.origin == self.name and (
+            (self.name, fact.subject) not in self._facts or self._is_newer_history(fact)
+        ):
             return True
         return fact.version > self._version(fact.origin) or self._removes_broker(fact)
 
@@ -99,6 +103,13 @@ class FactStore:
         """Return the version from which on a broker remembers its facts (see `ClusterState`)."""
         links = self._facts.get((origin, LINKS))
         return 0 if links is None else links.claimed_us
+
+    def _is_newer_history(self, fact: Fact) -> bool:
+        """Return whether an own fact of an earlier incarnation is newer than the one that was taken
+        over: peers may have different ones, and the newest counts whichever comes first.
+        """
+        reclaimed = self._reclaimed.get(fact.subject)
+        return reclaimed is not None and reclaimed < fact.version < self._history_start(self.name)
 
     def _is_from_lost_disk(self, fact: Fact) -> bool:
         """Return whether another broker published a fact before it lost its disk."""

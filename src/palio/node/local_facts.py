@@ -161,6 +161,7 @@ class LocalFacts(FactStore):
         claim: ClaimNumbers = NO_CLAIM,
     ) -> None:
         """Announce a fact about this broker; without a filter, the end of its subject."""
+        self._reclaimed.pop(subject, None)
         previous = self.fact(self.name, subject)
         claimed_us = claimed_us or (previous.claimed_us if previous is not None else 0)
         self._publish(Fact(self.name, 0, subject, (), filter, claimed_us, session_epoch, claim))
@@ -220,11 +221,12 @@ class LocalFacts(FactStore):
         if fact.version > self._version(self.name):
             self._versions[self.name] = fact.version
             self._is_superseded = True
-        if (self.name, fact.subject) in self._facts:
+        if (self.name, fact.subject) in self._facts and not self._is_newer_history(fact):
             return
         is_lasting = fact.subject == PLAN or fact.subject.startswith(REMOVED)
         if is_lasting or is_subscription(fact.subject):  # only an operator or owner ends these
             self._publish(fact)
+            self._reclaimed[fact.subject] = fact.version
         else:
             self._announce(fact.subject, claimed_us=fact.claimed_us)
 
