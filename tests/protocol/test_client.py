@@ -48,7 +48,7 @@ def lose_session(world: World, member: Member) -> None:
 def test_a_client_hears_all_that_a_broker_may_say() -> None:
     member = world_of(1).client("a", "b1")
     legal = ALLOWED[Speaker.BROKER, State.ESTABLISHED] - UNCOUNTED
-    assert set(member.core._hearers) == legal
+    assert set(member.core._handlers) == legal
 
 
 def test_a_durable_subscription_that_takes_the_name_of_one_that_was_forgotten_stays() -> None:

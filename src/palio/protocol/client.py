@@ -1,13 +1,13 @@
-"""`ClientCore`: what a client has under way with its broker, without I/O.
+"""Track a client's requests, publications and subscriptions at its broker, without I/O.
 
 ```
   shell --ask, publish, acknowledge, move------> ClientCore --> ClientSession --> the shell's
   shell <-deliver, outcomes, receipts, ended---- ClientCore <-- ClientSession <-- connection
 ```
 
-A request is answered once, or fails; a publication too. What is asked is kept in the `Table`: a
-session that is renewed is told all of it. While a client moves it has two sessions: what both
-brokers deliver is given on once.
+Each request and each publication is answered exactly once, or fails. `Table` keeps the requests in
+force, and declares them to the broker of a renewed session. A client that moves has two sessions
+for a while; events that both brokers deliver reach the application once.
 """
 
 from __future__ import annotations
@@ -49,62 +49,62 @@ from palio.protocol.requests import DONE, Table
 
 
 class Application:
-    """Whom a client serves: a shell of `ClientCore` overrides what matters to it."""
+    """Receive a client's events and outcomes: a shell of `ClientCore` overrides what it needs."""
 
     def deliver(self, message: Deliver) -> None:
-        """Events for whoever wants them."""
+        """Deliver events to all subscriptions that match them."""
 
     def deliver_named(
         self, message: Deliver, keys: Sequence[int], unconfirmed: Collection[int]
     ) -> None:
-        """An event by itself for the subscriptions of these keys, but for those that are
-        `unconfirmed`: it is for them if they want it, named or not.
+        """Deliver a single event to the subscriptions under these keys. Those that are
+        `unconfirmed` are matched here, listed or not: the broker may have an older filter.
         """
         del keys, unconfirmed
         self.deliver(message)
 
     def deliver_durable(self, message: Deliver) -> None:
-        """Events for one durable subscription, which may have come before: see `Receipts`."""
+        """Deliver events to one durable subscription; they may be duplicates (see `Receipts`)."""
         self.deliver(message)
 
     def deliver_assembled(self, message: Assembled) -> None:
-        """An occurrence of a pattern that brokers assembled, which may have come before."""
+        """Deliver an occurrence of a pattern that brokers assembled; it may be a duplicate."""
 
     def bookmarked(self, key: int, bookmark: bytes) -> None:
-        """How far a durable subscription had got, before anything comes for it."""
+        """Take the progress of a resumed durable subscription, ahead of its first event."""
 
     def lose(self, gaps: Sequence[Gap]) -> None:
-        """The broker dropped events, as this client fell behind."""
+        """Report lost events: the broker dropped them, or they may be lost."""
 
     def renewed(self, *, may_have_missed: bool) -> None:
-        """A session began; what is published while there is none is not known."""
+        """Note a new session; events published between two sessions may be lost."""
 
     def withdrawn(self, ended: Subscribe, error: PalioError) -> None:
-        """A subscription that was in force is over: the broker refuses it, or another client of the
-        same identity has cancelled it.
+        """Note the end of a subscription that was in force: the broker refuses it, or another
+        client of the same identity has cancelled it.
         """
 
     def flow(self) -> None:
-        """There may be room to publish more."""
+        """Publish more, as the window may allow it again."""
 
     def disconnected(self) -> None:
-        """The connection broke; it is dialled again."""
+        """Note that the connection broke; the session redials."""
 
     def redirected(self, urls: Sequence[str]) -> None:
-        """The broker is about to go, and there are others at these addresses: `ClientCore.move`."""
+        """Move to a broker at one of these addresses (`ClientCore.move`): this one shuts down."""
 
     def ended(self, error: PalioError) -> None:
-        """There will be no further connection; all that was open has been told."""
+        """Note that the client never reconnects; every open request has failed by now."""
 
 
 class ClientCore:
-    """A client's requests, publications and subscriptions, in one session or between two.
+    """Keep a client's state in one session, or in two during a move.
 
-    Set `session` before anything else is called.
+    Set `session` before any other call.
     """
 
     session: ClientSession
-    """Where things are said."""
+    """The session in which the client sends."""
 
     def __init__(self, application: Application, *, window: int = WINDOW_BYTES) -> None:
         self.publications: Final = Publications(self._send, window=window)
@@ -112,16 +112,17 @@ class ClientCore:
         self.table: Final = Table(self._send, application.withdrawn)
         """The requests to the broker."""
         self._arriving: ClientSession | None = None
-        """The session of a moving client that no broker has welcomed yet..."""
+        """The new session of a moving client, until a broker welcomes it."""
         self._left: ClientSession | None = None
-        """...or the one that will be left."""
+        """The old session of a moving client, from then until the move is complete."""
         self._has_missed = False
-        """True if that one was lost while it was being left."""
+        """True if the old broker lost that session during the move, and events with it."""
         self._crossing: Crossing | None = None
         self._crossed_at: float | None = None
+        """When duplicates of events from the old broker need no longer be detected."""
         self._error: PalioError | None = None
-        """Why there will be no further connection, if that is so."""
-        self._hearers: Final[dict[type, Callable[[ClientSession, Any], None]]] = {
+        """The reason why the client has ended, if it has."""
+        self._handlers: Final[dict[type, Callable[[ClientSession, Any], None]]] = {
             Deliver: self._delivered,
             Assembled: self._assembled,
             Accepted: self._accepted,
@@ -140,10 +141,9 @@ class ClientCore:
         self.session.send(message)
 
     def allow_publish(self) -> bool:
-        """Return whether what is published leaves now: there is a connection, and the broker keeps
-        up.
+        """Return whether events may be published now: connected, and the windows have room.
 
-        While a client is at two brokers, nothing does: it would overtake what went by the other.
+        None may during a move: they would overtake those that the old broker still forwards.
         """
         session = self.session
         return (
@@ -163,7 +163,7 @@ class ClientCore:
         durable: StoredAt,
         is_last: bool = True,
     ) -> None:
-        """Send events (see `Publications.publish`); `allow_publish` says whether that is wise."""
+        """Send events (see `Publications.publish`); call it only if `allow_publish` is true."""
         if self._error is None:
             self.publications.publish(parcel, receipts, durable=durable, is_last=is_last)
         else:
@@ -175,14 +175,14 @@ class ClientCore:
     # --- moving, and the end ---
 
     def move(self, arriving: ClientSession) -> None:
-        """Go to another broker: once it welcomes us in this session, all is said there."""
+        """Move to another broker: once it welcomes `arriving`, that is the session in use."""
         self._arriving = arriving
         self._crossing = self._crossing or Crossing()
         self._crossed_at = None
 
     def moved(self, now: float) -> None:
-        """All is in force at the new broker, or it could not be reached: leave one of the two. What
-        one that is not connected did not say is lost.
+        """Complete a move, or abort it if the new broker is unreachable: end the other session.
+        Report a gap if the old one is not connected, as its undelivered events are lost.
         """
         left = self._left
         if left is not None and (self._has_missed or not left.is_connected):
@@ -194,21 +194,21 @@ class ClientCore:
         self.flow(self.session)
 
     def end(self, error: PalioError | None = None) -> None:
-        """Leave for good."""
+        """End all sessions for good."""
         self._end_others(error)
         self.session.end(error)
 
     def _end_others(self, error: PalioError | None) -> None:
-        """Leave all sessions of a moving client but the one that counts."""
+        """End all sessions of a moving client but the one in use."""
         for other in (self._arriving, self._left):
             if other is not None:
                 other.end(error)
         self._arriving = self._left = None
 
-    # --- what the session tells (`client_session.Owner`) ---
+    # --- calls of the session (`client_session.Owner`) ---
 
     def renewed(self, session: ClientSession, *, is_first: bool) -> None:
-        """The broker knows nothing of this client: say it all again."""
+        """Declare all requests to the broker of a new session."""
         moves = session is self._arriving
         if moves:
             self._left, self.session, self._arriving = self.session, session, None
@@ -225,21 +225,21 @@ class ClientCore:
             self.publications.renew()
 
     def flow(self, session: ClientSession) -> None:
-        """There may be room for what waits to be published."""
+        """Publish pending events, as the window may allow it again."""
         if session is self.session and session.is_connected:
             self._application.flow()
 
     def lost(self, session: ClientSession) -> None:
-        """The connection broke."""
+        """Report that the connection in use broke."""
         if session is self.session:
             self._application.disconnected()
 
     def hear(self, session: ClientSession, message: Message) -> None:
-        """Take a message of a broker."""
-        self._hearers[type(message)](session, message)
+        """Process a message of a broker."""
+        self._handlers[type(message)](session, message)
 
     def ended(self, session: ClientSession, error: PalioError) -> None:
-        """There is no way back to a broker."""
+        """Fail everything that is open, once the session in use has ended."""
         if session is self.session and self._error is None:
             self._error = error
             self._end_others(error)
@@ -247,7 +247,7 @@ class ClientCore:
             self.publications.end(error)
             self._application.ended(error)
 
-    # --- what the broker says ---
+    # --- messages of the broker ---
 
     def _delivered(self, session: ClientSession, message: Deliver) -> None:
         parcel = message.parcel
@@ -257,18 +257,18 @@ class ClientCore:
         if message.subscriptions is not None and len(parcel) != 1:
             raise IllegalMessage("the broker", "several events, and for whom they are")
         if message.entry:
-            if session is self.session:  # another that is being left has its own numbers
+            if session is self.session:  # entries of the old broker have numbers of another queue
                 self._application.deliver_durable(message)
         elif self._crossing is None:
-            self._give_on(message)
+            self._dispatch(message)
         else:
             fresh = self._crossing.first_time(message)
             if fresh is not None:
-                self._give_on(fresh)
+                self._dispatch(fresh)
             if self._crossed_at is not None and session.heard_at >= self._crossed_at:
                 self._crossing = None
 
-    def _give_on(self, message: Deliver) -> None:
+    def _dispatch(self, message: Deliver) -> None:
         if message.key != -1:
             self._application.deliver_durable(message)
         elif message.subscriptions is not None:
@@ -310,24 +310,22 @@ class ClientCore:
                 self.table.end_subscription(key, error_of(message.failure))
 
     def _redirected(self, session: ClientSession, message: Redirect) -> None:
-        """Refuse anything more of a client that moves already."""
+        """Move away from the broker, unless a move is under way."""
         if session is self.session and self._arriving is None and self._left is None:
             self._application.redirected(message.urls)
 
 
 class Crossing:
-    """Events that came since the move began, so that those that come on both ways are delivered
-    once.
-    """
+    """Remember the events received since a move began, to deliver those on both paths once."""
 
     def __init__(self) -> None:
         self._seen = DedupWindow()
-        self._found: set[tuple[int, tuple[tuple[str, int], ...]]] = set()
-        """Occurrences, each by its key and the publishers and numbers of its events."""
+        self._occurrences: set[tuple[int, tuple[tuple[str, int], ...]]] = set()
+        """Each by its key and the publishers and numbers of its events."""
 
     def first_time(self, message: Deliver) -> Deliver | None:
-        """Those events of a message that had not come before under its key, if any; now they
-        have. Whom they are for is to be found out: the two brokers may know different things.
+        """Return the events of a message that are new under its key, if any, and remember them.
+        The client matches them itself, as the brokers may have different subscriptions in force.
         """
         parcel, numbers = message.parcel, message.parcel.numbers
         line = f"{message.key}\n{parcel.publisher}"
@@ -338,8 +336,8 @@ class Crossing:
         return msgspec.structs.replace(message, rows=pack_mask(fresh), subscriptions=None)
 
     def is_found_first(self, message: Assembled) -> bool:
-        """Return whether an occurrence had not come before under its key; now it has."""
-        found = message.key, tuple((each.publisher, each.seq) for each in message.parts)
-        is_new = found not in self._found
-        self._found.add(found)
+        """Return whether an occurrence is new under its key, and remember it."""
+        occurrence = message.key, tuple((event.publisher, event.seq) for event in message.parts)
+        is_new = occurrence not in self._occurrences
+        self._occurrences.add(occurrence)
         return is_new

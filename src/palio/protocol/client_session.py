@@ -1,18 +1,18 @@
-"""`ClientSession`: a client's end of a session with a broker, across connections, without I/O.
+"""Run a client's end of a session with a broker, across connections, without I/O.
 
-1. A connection that breaks is dialled again: the addresses in turn, beginning with the one that
-   answered last, with pauses that grow and are partly left to chance, so that a thousand clients of
-   a broker that comes back do not come at once.
-2. If the broker still knows the session, both go on where they were: what the other has not got is
-   sent again, nothing is lost or doubled.
-3. If not, the session is *renewed*: its owner says again all that must be known.
-4. What was damaged on its way is sent again.
-5. What no attempt can change ends it: who we are is not accepted, or one end cannot take what the
-   other says.
+1. A session redials after its connection breaks. It tries the addresses in turn, first the one that
+   answered last. Pauses grow and are partly random, so that a thousand clients of a broker that
+   restarts do not reconnect at once.
+2. If the broker still has the session, both ends resume it: each retransmits the messages that the
+   other has not received. None is lost or duplicated.
+3. If not, the session is *renewed*: its owner declares all its state to the broker.
+4. A damaged message breaks the connection, and is retransmitted when the session resumes.
+5. An error that no retry can change ends the session: the broker denies the client's identity, or
+   one end receives a message that is not legal.
 
-The shell round it opens connections and hands in what comes, each time with the time of now, and
-calls `tick` when `wake_at` has come. The session calls its `Connector` and its `Owner` at once; its
-own state is complete before it does, so both may call back.
+The shell opens connections and hands in messages, each with the current time, and calls `tick` when
+`wake_at` has come. The session calls its `Connector` and its `Owner` at once. Its own state is
+complete before it does, so both may call back.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _SAYS: Final = ALLOWED[Speaker.BROKER, State.ESTABLISHED]
 class Stage(Enum):
     """The states of a session's connection."""
 
-    IDLE = "not connected, and nobody asked for it"
+    IDLE = "not connected, and not to be"
     PAUSE = "waiting to dial again"
     DIALLING = "waiting for a connection"
     GREETING = "waiting for `Welcome`"
@@ -77,10 +77,10 @@ class Stage(Enum):
 
 
 class Connector:
-    """The shell's side: one connection at a time."""
+    """Define what a shell does for a session: it keeps one connection at a time."""
 
     def dial(self, url: str) -> None:
-        """Open a connection: `dialled` or `lost` tells what came of it."""
+        """Open a connection, and report the result by `dialled` or `lost`."""
         raise NotImplementedError
 
     def send(self, message: Message) -> None:
@@ -88,43 +88,43 @@ class Connector:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Close the connection once everything before is written, or stop dialling.
+        """Close the connection once all messages are written, or stop dialling.
 
-        Nothing of that connection is handed in any more.
+        The shell hands in nothing more from that connection.
         """
         raise NotImplementedError
 
     def opened(self, *, resumed: bool) -> None:
-        """The session is connected."""
+        """Note that the session is connected."""
 
     def unopened(self, error: PalioError, *, again: bool) -> None:
-        """No broker welcomed us. That is tried again, or it was for `connect`, which has failed."""
+        """Note that no broker answered. If `again`, the session retries; else `connect` failed."""
 
     def broke(self, error: Exception) -> None:
-        """The connection broke; it is dialled again."""
+        """Note that the connection broke; the session redials."""
 
 
 class Owner(Protocol):
-    """Whose session it is: who says things in it and hears what the broker says."""
+    """Define what a session calls on its owner, which sends and receives its messages."""
 
     def renewed(self, session: ClientSession, *, is_first: bool) -> None:
-        """The broker knows nothing of us: say it all. `is_first`: nothing was ever said."""
+        """Declare all state to the broker, which has none. `is_first`: nor had any before."""
 
     def hear(self, session: ClientSession, message: Message) -> None:
-        """A counted message came. `IllegalMessage` if it cannot be taken."""
+        """Process a sequenced message; raise `IllegalMessage` to reject it."""
 
     def flow(self, session: ClientSession) -> None:
-        """There may be room to send more."""
+        """Send more, as the window may allow it again."""
 
     def lost(self, session: ClientSession) -> None:
-        """The connection broke."""
+        """Note that the connection broke."""
 
     def ended(self, session: ClientSession, error: PalioError) -> None:
-        """There will be no further connection."""
+        """Note that the session has ended and never reconnects."""
 
 
 class ClientSession:
-    """One session, over any number of connections."""
+    """Keep one session, over any number of connections."""
 
     def __init__(
         self,
@@ -138,41 +138,38 @@ class ClientSession:
         paced: Callable[[], None] | None = None,
         soon: Callable[[], None] | None = None,
     ) -> None:
-        """`returns`: a connection that broke is dialled again; else the session ends with it.
-        `paced` is called for each counted message that arrived: `StreamAck` is said by the shell,
-        when its consumer is done with it. Else the session says it. `soon` is called when something
-        waits to be said with what follows: the shell calls `go_on` in a moment.
+        """`returns`: the session redials after its connection breaks; else it ends with it.
+        `paced` is called for each sequenced message that arrived: the shell then sends the acks, by
+        the pace of its consumer. Without it the session sends them. `soon` is called when the first
+        of several messages is held back for one frame: the shell calls `go_on` in a moment.
         """
         self.urls = list(urls)
-        """The brokers to try, the one that answered last first."""
+        """The addresses to try, first the one that answered last."""
         self.stream = Stream()
         self.stage = Stage.IDLE
         self.broker = ""
         """The name of the broker at the other end."""
         self.publisher = ""
-        """The name that events published here bear."""
+        """The publisher's name on events of this session."""
         self.id = hello.session
         self.wake_at = inf
-        """When `tick` is to be called."""
+        """The time at which `tick` is due."""
         self.heard_at = 0.0
-        """When something came last."""
+        """The time of the last message from the broker."""
         self.stream.received = hello.received
         self._connector = connector
         self._owner = owner
         self.hello = hello
-        """How it says who it is; a token that runs out may be replaced."""
+        """The `Hello` of each connection; the shell may replace a token that expires."""
         self._draw = draw
         self._returns = returns
         self._paced = paced
         self._soon = soon
-        self._together: list[Subscribe] = []
-        """The publications to be sent in one message."""
+        self._together: list[Subscribe] = []  # to be sent in one message
         self._together_chars = 0
-        self._is_new = True
-        """True if no broker has ever welcomed it."""
-        self._opens = False
-        """True if this round of attempts is for `connect`: it is not repeated."""
-        self._untried = 0
+        self._is_new = True  # no broker has ever welcomed it
+        self._opens = False  # this round of attempts is for `connect`, which does not retry
+        self._untried = 0  # addresses left in this round
         self._reasons: list[str] = []
         self._pause_s = BACKOFF_MIN_S
         self._heartbeat_s = HEARTBEAT_S
@@ -181,7 +178,7 @@ class ClientSession:
 
     @property
     def is_connected(self) -> bool:
-        """True if messages go out at once."""
+        """True if messages are sent at once."""
         return self.stage is Stage.ESTABLISHED
 
     # --- connections ---
@@ -192,23 +189,23 @@ class ClientSession:
             raise Closed("the session has ended; connect anew")
         if self.stage is Stage.ESTABLISHED or (self._opens and self._is_trying):
             return
-        if self._is_trying:  # in a round that began before
+        if self._is_trying:  # abort the round of a reconnection, whose failure would not be raised
             self._connector.close()
         self._opens = True
         self._begin_round(now)
 
     def pause(self) -> None:
-        """Leave the broker, which keeps the session for its grace. `connect` comes back."""
+        """Disconnect; the broker keeps the session for its grace period. `connect` resumes it."""
         if self.stage is not Stage.ENDED:
             self._leave(Stage.IDLE, Bye("suspended"))
 
     def abandon(self) -> None:
-        """Nobody waits for `connect` any longer: leave without a word."""
+        """Abort a `connect` whose caller has stopped waiting, without a `Bye`."""
         if self.stage is not Stage.ENDED:
             self._leave(Stage.IDLE)
 
     def end(self, error: PalioError | None = None) -> None:
-        """Leave the broker for good."""
+        """End the session for good, and report `error` to its owner."""
         if self.stage is not Stage.ENDED:
             error = error or Closed("the client is closed; connect anew")
             opens = self._opens and self._is_trying
@@ -233,7 +230,7 @@ class ClientSession:
         self._connector.dial(self.urls[0])
 
     def dialled(self, now: float) -> None:
-        """There is a connection to the address that was dialled: say who we are."""
+        """Send `Hello` on the new connection."""
         if self.stage is not Stage.DIALLING:
             return
         self.stage = Stage.GREETING
@@ -242,21 +239,21 @@ class ClientSession:
         self._connector.send(structs.replace(self.hello, session=self.id, received=received))
 
     def lost(self, error: Exception, now: float) -> None:
-        """The connection broke, or none could be made."""
+        """Take the loss of the connection, or the failure to open one."""
         if self._is_trying:
             self._failed(error, now)
         elif self.stage is Stage.ESTABLISHED:
             self._break(error, now)
 
     def illegal(self, error: IllegalMessage, now: float) -> None:
-        """Something came that cannot be read."""
+        """Reject a frame that does not decode."""
         if self._is_trying:
             self._failed(error, now)
         elif self.stage is Stage.ESTABLISHED:
             self._cannot_take(error, now)
 
     def _failed(self, error: Exception, now: float) -> None:
-        """An attempt came to nothing: try the next address, or all again later."""
+        """Try the next address after a failed attempt, or all of them after a pause."""
         self._connector.close()
         if is_final(error):
             self._give_up(error)
@@ -266,16 +263,16 @@ class ClientSession:
         if self._untried:
             self._dial(now)
             return
-        nobody = Unreachable(f"no broker answers: {'; '.join(self._reasons)}")
-        nobody.__cause__ = error
+        unreachable = Unreachable(f"no broker answers: {'; '.join(self._reasons)}")
+        unreachable.__cause__ = error
         if self._opens:
-            self._give_up(error if isinstance(error, LimitExceeded) else nobody)
+            self._give_up(error if isinstance(error, LimitExceeded) else unreachable)
         else:
             self._pause(now)
-            self._connector.unopened(nobody, again=True)
+            self._connector.unopened(unreachable, again=True)
 
     def _give_up(self, error: PalioError) -> None:
-        """Whoever called `connect` is told; a session that comes back by itself ends."""
+        """Fail the `connect` under way; else, on a reconnection, end the session."""
         if self._opens:
             self._leave(Stage.IDLE)
             self._connector.unopened(error, again=False)
@@ -288,7 +285,7 @@ class ClientSession:
         self._pause_s = min(2 * self._pause_s, BACKOFF_MAX_S)
 
     def _break(self, error: Exception, now: float) -> None:
-        """A connection is lost: close what is left of it, and come back later."""
+        """Close a broken connection, and redial after a pause."""
         self._leave(Stage.IDLE)
         if not self._returns:
             self.end(error if isinstance(error, PalioError) else Unreachable(str(error)))
@@ -300,7 +297,7 @@ class ClientSession:
         self._owner.lost(self)
 
     def _leave(self, stage: Stage, last: Bye | None = None) -> None:
-        """Close the connection, after a last word if there is one to hear it."""
+        """Close the connection, with `last` as its last message if it is established."""
         before, self.stage = self.stage, stage
         self.wake_at = self._beat_at = self._seen_at = inf
         self._opens = False
@@ -309,7 +306,7 @@ class ClientSession:
         if before in (Stage.DIALLING, Stage.GREETING, Stage.ESTABLISHED):
             self._connector.close()
 
-    # --- the greeting ---
+    # --- the handshake ---
 
     def _greeted(self, message: Message, now: float) -> None:
         if type(message) not in _GREETS:
@@ -321,26 +318,26 @@ class ClientSession:
             self._connector.send(Pong())
         elif isinstance(message, Welcome):
             try:
-                again = self._welcomed(message)
+                unseen = self._welcomed(message)
             except IllegalMessage as error:
                 self._failed(error, now)
             else:
-                self._begin(message, again, now)
+                self._begin(message, unseen, now)
 
     def _welcomed(self, welcome: Welcome) -> list[Message]:
-        """Return what to send first: what the broker has not got, if it knows the session."""
+        """Return the messages to retransmit: those that the broker of a resumed session lacks."""
         if not welcome.resumed:
-            self._take_together()  # the owner says it again
+            self._take_together()  # the owner declares these subscriptions, too
             self.stream = Stream()
             return []
         if not self.id or welcome.session != self.id:
             raise IllegalMessage("the broker", "it resumes a session that is none")
         stream = self.stream
-        if self._is_new:  # another program began it
+        if self._is_new:  # another program began it, so the counts start from the broker's
             stream.take_up(welcome.received)
         return stream.resume(welcome.received)
 
-    def _begin(self, welcome: Welcome, again: list[Message], now: float) -> None:
+    def _begin(self, welcome: Welcome, unseen: list[Message], now: float) -> None:
         is_first, self._is_new = self._is_new, False
         self.stage = Stage.ESTABLISHED
         self._opens = False
@@ -348,7 +345,7 @@ class ClientSession:
         self._heartbeat_s = welcome.heartbeat_s or HEARTBEAT_S
         self.heard_at = now
         self._beat_at = self.wake_at = now + self._heartbeat_s
-        for message in again:
+        for message in unseen:  # before any new message, as the stream is ordered
             self._connector.send(message)
         if not welcome.resumed:
             self._owner.renewed(self, is_first=is_first)
@@ -358,9 +355,9 @@ class ClientSession:
     # --- messages ---
 
     def send(self, message: Message) -> None:
-        """Send a counted message now, or when there is a connection.
+        """Send a sequenced message now, or once there is a connection.
 
-        Subscriptions wait for others that follow at once, where the shell sees to it (`soon`).
+        With `soon`, subscriptions are held back for a moment, to share a frame with the next ones.
         """
         if self._soon is not None and isinstance(message, Subscribe):
             chars = chars_together(message)
@@ -377,7 +374,7 @@ class ClientSession:
             self._send(message)
 
     def go_on(self) -> None:
-        """Say what waits to be said with what follows."""
+        """Send the subscriptions that were held back."""
         if self._together:
             together = self._take_together()
             self._send(together[0] if len(together) == 1 else SubscribeAll(tuple(together)))
@@ -392,12 +389,12 @@ class ClientSession:
             self._connector.send(message)
 
     def say_seen(self, count: int) -> None:
-        """Say that so many messages need not be kept (see `paced`)."""
+        """Ack the first `count` messages of the broker, where the shell sends acks (`paced`)."""
         if self.stage is Stage.ESTABLISHED:
             self._connector.send(StreamAck(count))
 
     def receive(self, message: Message, now: float) -> None:
-        """A message came over the connection."""
+        """Process a message from the connection."""
         self.heard_at = now
         if self.stage is Stage.ESTABLISHED:
             try:
@@ -427,9 +424,9 @@ class ClientSession:
             self._dismissed(message, now)
 
     def _acknowledge(self, now: float, *, is_due: bool) -> None:
-        """Say what arrived: at once when it is much, else a moment later.
+        """Ack at once if much has arrived, else a moment later.
 
-        Events that come one by one are not each answered: that would cost as much again as they do.
+        An ack for each single event would cost as much as the event itself.
         """
         ack = self.stream.ack() if is_due else None
         if ack is not None:
@@ -439,7 +436,10 @@ class ClientSession:
             self.wake_at = min(self._seen_at, self._beat_at)
 
     def _cannot_take(self, error: IllegalMessage, now: float) -> None:
-        """Something came that cannot be read or taken: it has not arrived."""
+        """Reject a message, which does not count as arrived.
+
+        A damaged one is retransmitted on the next connection; `DAMAGE_TRIES` bounds that.
+        """
         if self.stage is not Stage.ESTABLISHED:
             return
         if isinstance(error, DamagedFrame) and not self.stream.damaged():
@@ -458,7 +458,7 @@ class ClientSession:
     # --- time ---
 
     def tick(self, now: float) -> None:
-        """Time has passed."""
+        """Do everything that is due: redial, time out, ack, send a heartbeat."""
         if now < self.wake_at:
             return
         if self.stage is Stage.PAUSE:
@@ -477,7 +477,7 @@ class ClientSession:
                 self.wake_at = min(self._seen_at, self._beat_at)
 
     def _beat(self, now: float) -> None:
-        """Ask a silent broker whether it is there, and give up one that does not answer."""
+        """Ping an idle broker, and drop the connection to one that has timed out."""
         silent_s = now - self.heard_at
         if silent_s >= SILENT_BEATS * self._heartbeat_s:
             self._break(Unreachable(f"nothing came for {silent_s:.0f} s"), now)
