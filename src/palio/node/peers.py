@@ -1,4 +1,9 @@
-"""`Peers`: sessions of clients and of brokers begin and end."""
+"""Begin and end the sessions of clients and of peers, and keep the costs of links.
+
+Quotas bind when a session begins. A session ends by itself when its client leaves too much without
+an ack. Long work, such as removing a session of many subscriptions from the tables, goes in steps,
+so that other inputs have their turn.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +31,17 @@ from palio.routing.protocol import Peer
 from palio.routing.trees import MAX_LINK_COST, UNMEASURED, edge_of, forest
 
 STEPS: Final = 1_000
-"""Steps that are done at once of much work: about 10 ms, then other inputs have their turn."""
+"""Steps of long work in one turn: about 10 ms, then other inputs have their turn."""
 
 LINK_COST_PACE_S: Final = 1.0
-"""A broker reports its link costs once in so many seconds for each broker of the network, as every
-report goes to all of them. Overloaded machines answer late, which changes many costs: 100 brokers
-that reported at once took half of two processors. So the network reports one change a second.
+"""Seconds between two reports of a broker's link costs, times the brokers of the network, as each
+report goes to all of them. So the whole network reports about once a second. Overloaded machines
+answer late, which changes many costs: 100 brokers that reported at once took half of two CPUs.
 """
 
 
 def circle(name: str, other: str, routing: str) -> NotSupported:
-    """Why two brokers are not to be linked."""
+    """Return the error for a link that would close a circle."""
     return NotSupported(
         f"a link between {name!r} and {other!r} would close a circle, as there is another way "
         f"between them, and {routing} needs a tree; leave the link out, or set "
@@ -45,7 +50,7 @@ def circle(name: str, other: str, routing: str) -> NotSupported:
 
 
 class Peers:
-    """Whoever has a session with this broker."""
+    """Begin, drain and end sessions with this broker."""
 
     def __init__(
         self, core: Core, links: Links, admin_queries: AdminQueries, reroutes: Reroutes
@@ -55,24 +60,23 @@ class Peers:
         self._links = links
         self._admin_queries = admin_queries
         self.leaving: deque[Session] = deque()
-        """Sessions that have ended, and whose subscriptions are yet to go from the tables."""
-        self._looked_at = -1
-        """The state of the cluster_state when circles were looked for last."""
+        """Ended sessions whose subscriptions are still in the routing tables."""
+        self._checked_version = -1  # the routing version of the last search for circles
         self._round_trips: dict[str, RoundTrips] = {}
-        """By broker, also while it is away."""
+        """By broker; kept while it is disconnected, so that its cost is known when it returns."""
         self._measured: dict[str, None] = {}
-        """Neighbours whose link cost may have changed since it was reported."""
+        """Neighbours whose link cost may have changed since the last report."""
         self._costs_due_at = 0.0
-        """When measured link costs may be reported next."""
+        """The earliest time of the next report of link costs."""
         self._aside: int | None = None
-        """The cost of each link while this broker is about to leave."""
+        """The cost of every link while this broker drains or stops."""
         self._spared: dict[str, None] = {}
-        """Neighbours whose links are to be taken only where there are no others."""
+        """Neighbours whose links drain: paths use them only where there are no others."""
 
     def new_session(
         self, owner: str, identity: str, incarnation: str, principal: Principal, link: int
     ) -> Session:
-        """A client begins a session."""
+        """Begin a client's session, within the quotas of the broker and of its principal."""
         core = self._core
         if len(core.sessions) >= core.settings.max_sessions:
             raise LimitExceeded(
@@ -112,15 +116,15 @@ class Peers:
     def end_disconnected(
         self, limiter: RateLimiter, *, sessions: int = 0, subscriptions: int = 0, cost: int = 0
     ) -> bool:
-        """Make room for a principal that has no more: its sessions without a connection end, the
-        longest away first. None of them if that is not enough, which is `False`.
+        """Free the quota of a principal: end its disconnected sessions, the longest disconnected
+        first. Return False, and end none, if that frees too little.
         """
-        mine = [self._core.sessions[each] for each in limiter.sessions]
-        away = sorted(
+        mine = [self._core.sessions[id] for id in limiter.sessions]
+        disconnected = sorted(
             (s for s in mine if s.link is None), key=lambda session: session.disconnected_at
         )
         chosen: list[Session] = []
-        for session in away:
+        for session in disconnected:
             if (
                 sessions > 0
                 or (subscriptions > 0 and session.subscriptions)
@@ -137,7 +141,7 @@ class Peers:
         return True
 
     def part_with(self, party: PeerSession) -> None:
-        """A session cannot go on; whoever comes back begins a new one."""
+        """End a session that cannot continue; a reconnection begins a new one."""
         if isinstance(party, Neighbour):
             self.end_neighbour(party)
         elif isinstance(party, Session):
@@ -148,14 +152,14 @@ class Peers:
             self.end_session(party)
 
     def left(self, party: PeerSession, *, in_order: bool) -> None:
-        """Somebody has said goodbye, and forgets the session."""
+        """End a session after the `Bye` of its other end, which does not resume it."""
         if isinstance(party, Neighbour):
             self.end_neighbour(party, in_order=in_order)
         elif isinstance(party, Session):
             self.end_session(party)
 
     def new_neighbour(self, id: str, name: str, principal: Principal, link: int) -> Neighbour:
-        """A broker begins a session."""
+        """Begin a session with a broker."""
         peer = self._core.settings.peer(name)
         stream = Stream(self._core.settings.window_bytes)
         neighbour = Neighbour(id, peer, principal, link, stream, self._core.budget)
@@ -163,7 +167,7 @@ class Peers:
         return neighbour
 
     def attach(self, neighbour: Neighbour) -> None:
-        """A broker has been greeted: it is informed what is known here, and does the same."""
+        """Exchange digests of the cluster state with a broker that completed the handshake."""
         core = self._core
         core.report("info", "peer_up", peer=neighbour.name)
         core.awaiting_digest[neighbour] = core.at.now
@@ -171,28 +175,26 @@ class Peers:
         self._apply_link_cost(neighbour)
 
     def ask(self, neighbour: Neighbour, *, is_silent: bool = False) -> None:
-        """Ask a neighbour for nothing but an answer: now and then, for how far is it, and when it
-        is silent.
-        """
+        """Ping a neighbour: once in a heartbeat to measure the round trip, and when it is idle."""
         core, link = self._core, neighbour.link
         trips, every_s = self._round_trips[neighbour.name], core.settings.heartbeat_s
         if link is not None and trips.start(link, core.at.now, every_s, is_silent=is_silent):
             core.out.append(Send(link, Ping()))
 
     def measured(self, link: int, neighbour: Neighbour) -> None:
-        """Take a round trip from a neighbour's answer. Only the first cost is reported at once."""
+        """Record a round trip at a neighbour's `Pong`. Only the first cost is applied at once."""
         trips = self._round_trips[neighbour.name]
-        is_news = trips.link_cost == UNMEASURED
+        is_first = trips.link_cost == UNMEASURED
         if not trips.finish(link, self._core.at.now):
             return
-        if is_news:
+        if is_first:
             self._apply_link_cost(neighbour)
         else:
             self._measured[neighbour.name] = None
         self.ask(neighbour)
 
     def report_link_costs(self) -> None:
-        """Report the link costs that have changed, if it is time to."""
+        """Apply and report the link costs that have changed, if a report is due."""
         core = self._core
         if not self._measured or core.at.now < self._costs_due_at:
             return
@@ -205,7 +207,7 @@ class Peers:
                 self._apply_link_cost(core.neighbours[name])
 
     def _apply_link_cost(self, neighbour: Neighbour) -> None:
-        """Set the cost of the link to a neighbour at the router."""
+        """Set a link's cost at the router: that of a drain, else the configured or measured one."""
         core, name = self._core, neighbour.name
         trips = self._round_trips.setdefault(name, RoundTrips())
         cost = core.settings.link_costs.get(name, trips.link_cost)
@@ -216,25 +218,25 @@ class Peers:
         core.route(core.router.set_link_cost(neighbour.peer, cost))
 
     def step_aside(self, cost: int | None) -> None:
-        """Give all links of this broker one cost, or their own again (None)."""
+        """Give all links of this broker one cost; None restores their own."""
         self._aside = cost
         for neighbour in self._core.neighbours.values():
             self._apply_link_cost(neighbour)
 
     def spare(self, name: str) -> None:
-        """The link to one neighbour is to be taken only where there are no others."""
+        """Give the link to a neighbour the greatest cost, so that paths avoid it if they can."""
         self._spared[name] = None
         if name in self._core.neighbours:
             self._apply_link_cost(self._core.neighbours[name])
 
     def spare_no_more(self, name: str) -> None:
-        """It is a link like others again."""
+        """Restore the link's own cost."""
         self._spared.pop(name, None)
         if name in self._core.neighbours:
             self._apply_link_cost(self._core.neighbours[name])
 
     def end_session(self, session: Session) -> None:
-        """A client's session is over."""
+        """End a client's session, and release its durable subscriptions."""
         core = self._core
         for durable in list(session.durables.values()):
             core.release(durable)
@@ -246,18 +248,15 @@ class Peers:
         core.rate_limiters.end(limiter, session.id)
         if len(session.subscriptions) <= STEPS:
             core.route(core.router.detach(session.peer))
-        else:  # nothing goes to it any longer; its place goes piece by piece
+        else:  # it receives nothing any more, so its subscriptions may leave the tables in steps
             self.leaving.append(session)
 
     def ends_if_unseen(self, session: Session) -> bool:
-        """End the session of a client that has left too much unseen, before it is answered more;
-        whether it has.
+        """End the session of a client with too many unacked bytes; return whether it had.
 
-        Events stop by themselves where a window is full; answers are made as often as they are
-        asked for. What a client has not seen of them is kept, so there is a limit for each
-        (`UNACKED_BYTES`). Where all together hold much, the limit is a fair share, so that they
-        take
-        no more from the others.
+        A full window stops events, but a client causes answers by its requests, and unacked answers
+        stay in memory. So each session has a limit (`UNACKED_BYTES`). While all unacked answers
+        take much of the budget, the limit is a fair share, to protect the other sessions.
         """
         budget, stream = self._core.budget, session.stream
         maximum = UNACKED_BYTES
@@ -276,9 +275,7 @@ class Peers:
         return True
 
     def end_unseen(self) -> Iterator[int]:
-        """Time has passed: where much is held, end the sessions of those, too, who ask nothing
-        more; session by session.
-        """
+        """End sessions over the limit that send no more requests, one in each step."""
         sessions = self._core.sessions
         for session in list(sessions.values()) if self._core.budget.is_strained else ():
             if sessions.get(session.id) is session:
@@ -286,7 +283,7 @@ class Peers:
             yield 1
 
     def let_go(self) -> None:
-        """Take a piece of the subscriptions of a session that has ended from the tables."""
+        """Remove the next subscriptions of an ended session from the routing tables."""
         if not self.leaving:
             return
         core, session = self._core, self.leaving[0]
@@ -300,26 +297,28 @@ class Peers:
             self.leaving.popleft()
 
     def open_circles(self) -> None:
-        """Links that were made at once may close a circle that nobody saw before. Where the routing
-        needs a tree, both ends of the one with the greatest names part.
+        """Open circles of links where the routing needs a tree.
+
+        Links made at the same time may close a circle that the check of neither could see. All
+        brokers choose the same surplus link, that with the greatest names, and its ends close it.
         """
         core, cluster_state = self._core, self._core.durability.cluster_state
-        if cluster_state.routing_version == self._looked_at:
+        if cluster_state.routing_version == self._checked_version:
             return
-        self._looked_at = cluster_state.routing_version
+        self._checked_version = cluster_state.routing_version
         in_trees = [
-            each
-            for each in core.neighbours.values()
-            if core.settings.graph_with(each.name) is GraphKind.TREE
+            neighbour
+            for neighbour in core.neighbours.values()
+            if core.settings.graph_with(neighbour.name) is GraphKind.TREE
         ]
         if not in_trees:
             return
-        said = {broker: cluster_state.links(broker) for broker in cluster_state.brokers}
-        links = {
+        stated = {broker: cluster_state.links(broker) for broker in cluster_state.brokers}
+        links = {  # those that both ends state
             edge_of(broker, near)
-            for broker, all_near in said.items()
+            for broker, all_near in stated.items()
             for near in all_near
-            if broker in said.get(near, ())
+            if broker in stated.get(near, ())
         }
         surplus = links - forest(sorted(links))
         for neighbour in in_trees:
@@ -330,33 +329,33 @@ class Peers:
                 self.end_neighbour(neighbour)
 
     def missed(self) -> list[Neighbour]:
-        """Neighbours whose connection has been gone for longer than a heartbeat."""
+        """Return the neighbours that have been disconnected for longer than a heartbeat."""
         core = self._core
         since = core.at.now - core.settings.peer_heartbeat_s
         return [
-            each
-            for each in core.neighbours.values()
-            if each.link is None and each.disconnected_at < since
+            neighbour
+            for neighbour in core.neighbours.values()
+            if neighbour.link is None and neighbour.disconnected_at < since
         ]
 
     def go_round(self) -> None:
-        """The session with each neighbour that is missed ends, if another way leads to it, or to
-        a neighbour of it: then all beyond it can be reached.
+        """End the session with each unreachable neighbour of a graph, if another path leads to it
+        or to a neighbour of it. Paths then avoid the broken link; on a tree there is no other path.
         """
         missed, core = self.missed(), self._core
         if not missed:
             return
-        near = [each.name for each in core.neighbours.values() if each.link is not None]
+        near = [peer.name for peer in core.neighbours.values() if peer.link is not None]
         cluster_state = core.durability.cluster_state
         within_reach = cluster_state.reachable_over(near)
-        for each in missed:
-            is_on_graph = core.settings.graph_with(each.name) is GraphKind.GRAPH
-            beyond = (each.name, *cluster_state.links(each.name))
+        for neighbour in missed:
+            is_on_graph = core.settings.graph_with(neighbour.name) is GraphKind.GRAPH
+            beyond = (neighbour.name, *cluster_state.links(neighbour.name))
             if is_on_graph and not within_reach.isdisjoint(beyond):
-                self.end_neighbour(each)
+                self.end_neighbour(neighbour)
 
     def end_neighbour(self, neighbour: Neighbour, *, in_order: bool = False) -> None:
-        """A broker's session is over; `in_order` if it has seen to it that nothing is lost."""
+        """End a broker's session; `in_order` if paths avoided the link before, so none is lost."""
         core = self._core
         core.report("warning", "peer_down", peer=neighbour.name)
         del core.neighbours[neighbour.name]
@@ -369,7 +368,7 @@ class Peers:
         if neighbour.is_taken_in:
             core.route(core.router.detach(neighbour.peer))
         self._reroutes.part(neighbour, unseen)
-        self._reroutes.send_next()  # ahead of what tells others that the link is gone
+        self._reroutes.send_next()  # ahead of the messages that report the link as gone
         if not in_order:
             core.loss_reports.note(f"the session with {neighbour.name!r} ended")
         self._admin_queries.lost(neighbour)
