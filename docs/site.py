@@ -35,7 +35,10 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages of the root, whose links to docs/ lead to their neighbours there."""
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
-        files.append(File.generated(config, name, content=text))
+        file = File.generated(config, name, content=text)
+        # MkDocs takes every README for the index of its folder, which is docs/index.md here.
+        file.dest_uri = name.replace(".md", ".html")
+        files.append(file)
     return files
 
 

@@ -20,6 +20,11 @@ import palio.testing
 ROOT: Final = Path(__file__).parents[1]
 API: Final = ROOT / "docs" / "reference" / "api.md"
 
+ROOT_PAGES: Final = (
+    *("README.md", "CONTRIBUTING.md", "CODE_OF_CONDUCT.md"),
+    *("CHANGELOG.md", "SECURITY.md"),
+)
+
 MODULES: Final = {"client", "errors", "language", "matching", "model", "spark", "testing"}
 """Public modules: of these the page has the names that follow."""
 
@@ -48,6 +53,16 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(site: Path) -> 
     assert len(pages) > 30
     for page in pages:
         assert not FETCHED.search(page.read_text("utf-8")), page
+
+
+def test_every_page_has_a_file_of_its_own_and_nothing_else_has(site: Path) -> None:
+    docs = ROOT / "docs"
+    pages = {path.relative_to(docs).with_suffix(".html") for path in docs.rglob("*.md")}
+    pages |= {Path(name).with_suffix(".html") for name in ROOT_PAGES}
+    assert {path.relative_to(site) for path in site.rglob("*.html")} == {*pages, Path("404.html")}
+    assert "the map of the documentation<" in (site / "index.html").read_text("utf-8")
+    assert "Across machines<" in (site / "README.html").read_text("utf-8")
+    assert not list(site.rglob("*.py*"))
 
 
 def test_the_reference_has_every_public_name(site: Path) -> None:
