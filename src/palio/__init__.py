@@ -1,7 +1,7 @@
 """Palio: content-based publish/subscribe for Python and Spark.
 
-People state what they want to hear as a filter over typed attributes, others publish, and Palio
-delivers exactly what matches.
+Subscribers state what they want to receive as a filter over typed attributes, others publish, and
+Palio delivers exactly what matches.
 
 >>> import palio
 >>> palio.parse("symbol = 'IBM' AND price < :limit").matches(

@@ -19,8 +19,8 @@ caller can decide by type; the details are attributes, so that a program need no
     ├── NotAdvertised               published, where only what was advertised is delivered
     ├── SubscriptionEnded           a subscription that its client has not ended
     ├── Unreachable                 no broker answers, or the connection was lost for good
-    ├── Unsettled                   a change that some brokers could not be told of
-    ├── IllegalMessage              a peer said what it may not say
+    ├── Unsettled                   a change that did not reach some brokers
+    ├── IllegalMessage              a peer sent what it may not send
     ├── NotStored                   a broker's disk did not take what it was to keep
     ├── JournalDamaged              stored data that is not what was written
     ├── Closed                      a bus, client or subscription used after it was closed
@@ -162,7 +162,7 @@ class NotSupported(InvalidInput):
 
 
 class NotAuthenticated(PalioError):
-    """Whoever connects has not shown who it is, or what it shows has expired or was revoked."""
+    """A client or broker has shown no valid credential: it is missing, expired or revoked."""
 
 
 class NotPermitted(PalioError):
@@ -186,8 +186,8 @@ class NotAdvertised(PalioError):
 
 class SubscriptionEnded(PalioError):
     """A subscription receives nothing more, though who made it has not unsubscribed: another who
-    acts under the same identity has cancelled it, it is durable and heard elsewhere now, or it has
-    waited its time and nobody offers what it wants.
+    acts under the same identity has cancelled it, it is durable and was taken over elsewhere, or
+    it has waited its time and nobody offers what it wants.
     """
 
 

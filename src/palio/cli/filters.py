@@ -33,7 +33,7 @@ def test(
     param: Parameters = None,
     as_json: AsJson = False,
 ) -> int:
-    """Say whether events match, and if not why.
+    """Show whether events match, and if not why.
 
     One verdict an event. Nested objects are flattened: {"a": {"b": 1}} has the attribute a.b.
     Ends with 0 if an event matches, 1 if none does, 2 for bad input.

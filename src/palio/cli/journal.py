@@ -27,7 +27,8 @@ NewDirectory = Annotated[
 
 @journal_commands.command("check")
 def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
-    """Say what of a journal is damaged, and where; 1 if anything is. The broker may be running."""
+    """Report the damage of a journal, and where it is; 1 if anything is. The broker may be
+    running."""
     from palio.server.journal.maintenance import check
 
     return _show(check(data), as_json=as_json)
@@ -37,8 +38,8 @@ def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
 def journal_backup(data: DataDirectory, new: NewDirectory, as_json: AsJson = False) -> int:
     """Copy a journal as it is now. The broker may be running.
 
-    A broker that starts from a copy tells its durable subscriptions that events may be lost: those
-    that came after it.
+    A broker that starts from a copy reports to its durable subscriptions that events may be lost:
+    those that came after it.
     """
     from palio.server.journal.maintenance import backup
 

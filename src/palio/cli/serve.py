@@ -54,7 +54,7 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     """Run a broker.
 
     Prints one line once it can be reached. A signal (Ctrl-C, TERM) stops it in order: it sends its
-    clients to other brokers, says goodbye, and ends with 0. A second one cuts that short: 1.
+    clients to other brokers, closes its sessions, and ends with 0. A second one cuts that short: 1.
     """
     import asyncio
 
@@ -172,7 +172,7 @@ def config_show(
 
 @config_commands.command("check")
 def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
-    """Say whether the settings are good; ends with 2 if not."""
+    """Check the settings; ends with 2 if they are not good."""
     changed = sum(each.origin != "default" for each in _configured(config).settings)
     if as_json:
         show({"valid": True, "set": changed})

@@ -185,7 +185,7 @@ def cancel(  # typer makes an option of each
     ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
-    """End what an identity hears, as far as a filter covers it.
+    """End the subscriptions of an identity that a filter covers.
 
     A pattern ends patterns of as many steps, each covered by its own.
     """

@@ -334,7 +334,7 @@ class SourceTrees(PlainRouter, Addressing):
         return tree
 
     def _rebuild_trees(self) -> None:
-        """Compute trees anew after links have changed, and count a change of paths."""
+        """Recompute trees after links have changed, and count a change of paths."""
         old, self._trees = self._trees, {}
         is_too_much = len(old) * len(self._states.known) > MOST_COMPARED
         if old and (
@@ -355,7 +355,7 @@ class SourceTrees(PlainRouter, Addressing):
         return self._report_links() if verdicts != {LinkNews.OLD} else []
 
     def _report_links(self) -> list[Send]:
-        """Compute trees anew, and flood new link states, at once or at `uncork`."""
+        """Recompute trees, and flood new link states, at once or at `uncork`."""
         self._rebuild_trees()
         return [] if self._is_corked else self.uncork()
 

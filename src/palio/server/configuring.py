@@ -1,4 +1,4 @@
-"""Reads settings from their sources, says where each came from, and checks them together."""
+"""Reads settings from their sources, notes where each came from, and checks them together."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _from_text(name: str, text: str) -> Any:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only programs of this machine reach an address.
+    """Return whether only programs of this machine reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("")
     (True, True, False, False)
@@ -169,7 +169,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_any(host: str) -> bool:
-    """Tell whether it stands for all addresses of a machine, so that nobody can dial it.
+    """Return whether it stands for all addresses of a machine, so that nobody can dial it.
 
     >>> is_any("0.0.0.0"), is_any("::"), is_any("127.0.0.1"), is_any("localhost")
     (True, True, False, False)

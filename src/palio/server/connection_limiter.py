@@ -127,12 +127,12 @@ class ConnectionSlot:
 
     @property
     def is_strangers(self) -> bool:
-        """Tell whether no principal was shown yet."""
+        """Return whether no principal was shown yet."""
         return self._holder is None
 
     @property
     def is_new(self) -> bool:
-        """Tell whether its claim was admitted a moment ago."""
+        """Return whether its claim was admitted a moment ago."""
         return asyncio.get_running_loop().time() - self._since < YIELD_S
 
     def hold(self, cut: Callable[[str], None]) -> bool:

@@ -62,18 +62,18 @@ class Hosts:
             self._enter(entry.strip().lower().rstrip("."))
 
     def allow(self, host: str, address: str) -> bool:
-        """Tell whether a host of this name at this address is meant."""
+        """Return whether a host of this name at this address is meant."""
         return self._all or self.name(host) or self.contain(address)
 
     def name(self, host: str) -> bool:
-        """Tell whether a host is meant by its name, or by an address that is given as one."""
+        """Return whether a host is meant by its name, or by an address that is given as one."""
         name = host.lower().rstrip(".")
         if self._all or name in self._names or name.endswith(self._endings):
             return True
         return bool(self._networks) and self._within(address_of(name))
 
     def contain(self, address: str) -> bool:
-        """Tell whether a host is meant by its address."""
+        """Return whether a host is meant by its address."""
         found = address_of(address)
         return self._all or self._within(found) or (self._public and is_public(found))
 
@@ -123,7 +123,7 @@ def address_of(text: str) -> Address | None:
 
 
 def is_public(address: Address | None) -> bool:
-    """Tell whether an address is one of the public internet: it leads to no machine nearby.
+    """Return whether an address is one of the public internet: it leads to no machine nearby.
 
     >>> [is_public(address_of(each)) for each in ("93.184.216.34", "169.254.169.254", "fd00::1")]
     [True, False, False]

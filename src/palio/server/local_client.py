@@ -231,7 +231,7 @@ class InternalClient(Application):
 
     @property
     def is_open(self) -> bool:
-        """Tell whether the session stands."""
+        """Return whether the session stands."""
         return self._failure is None
 
     # --- requests ---
@@ -289,7 +289,7 @@ class InternalClient(Application):
 
     @property
     def has_news(self) -> bool:
-        """Tell whether `next` returns at once."""
+        """Return whether `next` returns at once."""
         return bool(self._news)
 
     async def next(self) -> News:

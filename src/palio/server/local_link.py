@@ -65,7 +65,7 @@ class LocalLink:
 
     @property
     def closed(self) -> bool:
-        """Tell whether nothing can be sent any more."""
+        """Return whether nothing can be sent any more."""
         return self.end.is_closed
 
     def send(self, message: Message) -> None:
@@ -146,7 +146,7 @@ class NodeEnd:
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether either end has closed it."""
+        """Return whether either end has closed it."""
         return self._reason is not None
 
     def send(self, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Puts a broker together as its configuration says, and runs it."""
+"""Puts a broker together from its configuration, and runs it."""
 
 from __future__ import annotations
 

@@ -60,12 +60,12 @@ class FairScheduler:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether this turn has no time left."""
+        """Return whether this turn has no time left."""
         return self._left <= 0.0
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether the queue is empty."""
+        """Return whether the queue is empty."""
         return not self._queue
 
     def wait(self, who: Waiting) -> None:
@@ -191,7 +191,7 @@ class CompletionQueue:
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether every answer was handed over."""
+        """Return whether every answer was handed over."""
         return not self._queue
 
     def add(self, answers: Iterable[Completion]) -> None:

@@ -147,7 +147,7 @@ class Server:
             await asyncio.sleep(0)
 
     async def close(self, *, patience_s: float = GOODBYE_S) -> None:
-        """Stop: accept nobody, let ways lead round, write what waits, say goodbye, close.
+        """Stop: accept no connection, let routes avoid this broker, flush, close the sessions, end.
 
         May be called once.
         """

@@ -399,7 +399,7 @@ class Connection(asyncio.Protocol):
 
 
 def is_large(message: Message) -> TypeGuard[Divisible]:
-    """Tell whether a message is to go to the node part by part, where that takes long."""
+    """Return whether a message is to go to the node part by part, where that takes long."""
     return is_divisible(message) and len(message.parcel) > 1
 
 
@@ -423,7 +423,7 @@ class Parts:
 
     @property
     def is_begun(self) -> bool:
-        """Tell whether something is left of it."""
+        """Return whether something is left of it."""
         return self._message is not None
 
     def begin(self, message: Divisible) -> None:

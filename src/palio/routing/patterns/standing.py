@@ -82,8 +82,8 @@ class PatternSubscription:
 def covers_subscription(
     general: Filter | Pattern, specific: Filter | Pattern, effort: Effort | None = None
 ) -> bool:
-    """Tell if a filter covers another one, or a pattern another of the same length, position by
-    position (siena 3.3); neither covers one of the other kind.
+    """Return whether a filter covers another one, or a pattern another of the same length,
+    position by position (siena 3.3); neither covers one of the other kind.
 
     >>> import palio
     >>> covers_subscription(palio.parse("a > 1"), palio.parse("a > 5 THEN a > 9"))

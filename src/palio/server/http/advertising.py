@@ -78,7 +78,7 @@ class _Advertiser:
 
     @property
     def is_needed(self) -> bool:
-        """Tell whether somebody advertises in it, or is about to."""
+        """Return whether somebody advertises in it, or is about to."""
         if self.opening.done() and not is_usable(self.opening):
             return False
         return bool(self.offers or self.users)

@@ -66,7 +66,7 @@ Columns = Mapping[str, pa.DataType]
 
 
 def is_wanted(request: Request) -> bool:
-    """Tell whether an answer is to be an Arrow stream."""
+    """Return whether an answer is to be an Arrow stream."""
     kinds = request.headers.get("accept", "").split(",")
     return ARROW_TYPE in {kind.partition(";")[0].strip().lower() for kind in kinds}
 

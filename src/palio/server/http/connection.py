@@ -211,7 +211,7 @@ class HttpConnection(H11Protocol):
 
     @property
     def lingers(self) -> bool:
-        """Tell whether only the client's taking of the answer is left: the connection was
+        """Return whether only the client's taking of the answer is left: the connection was
         closed, or another answer waits behind those that were not taken.
         """
         if self.transport.is_closing():
@@ -308,7 +308,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     @property
     def lingers(self) -> bool:
-        """Tell whether it was closed, and the client does not take the rest."""
+        """Return whether it was closed, and the client does not take the rest."""
         return self.transport.is_closing()
 
     def handle_cont(self, event: Frame) -> None:

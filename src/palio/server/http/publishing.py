@@ -120,7 +120,7 @@ class HttpPublishers:
 
 
 def is_usable(opening: asyncio.Task[InternalClient]) -> bool:
-    """Tell whether a session that was opened stands."""
+    """Return whether a session that was opened stands."""
     return not opening.cancelled() and opening.exception() is None and opening.result().is_open
 
 

@@ -60,11 +60,11 @@ class DiskSpace:
 
     @property
     def is_reserved(self) -> bool:
-        """Tell whether the reserve is there."""
+        """Return whether the reserve is there."""
         return self._path.exists()
 
     def admits(self, nbytes: int, reusable: int = 0) -> bool:
-        """Tell whether `nbytes` may be written, into the log and later into the file, where
+        """Return whether `nbytes` may be written, into the log and later into the file, where
         `reusable` bytes are free already. What grows leaves room for a reserve that was given up,
         and to use again what will be free in the file.
         """
@@ -112,7 +112,7 @@ class FileIdentity:
         self._problem: str | None = None
 
     def problem(self) -> str | None:
-        """Say why no write can be relied on any more, for good; None while all is well."""
+        """Return why writes can no longer be relied on; None while they can."""
         self._problem = self._problem or self._look()
         return self._problem
 

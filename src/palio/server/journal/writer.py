@@ -207,7 +207,7 @@ class Writer:
         return found
 
     def _is_too_much(self, nbytes: int) -> bool:
-        """Tell whether the disk lacks room for so much and for what must be written after it."""
+        """Return whether the disk lacks room for so much and for what must be written after it."""
         room = self._room
         if room is None or not nbytes or room.admits(nbytes):
             return False

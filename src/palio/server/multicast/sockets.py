@@ -201,7 +201,7 @@ class GroupSockets:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether all is joined and left that shall be, as far as that can be."""
+        """Return whether all is joined and left that shall be, as far as that can be."""
         return self._memberships.is_settled
 
     @property
@@ -280,7 +280,7 @@ class Memberships:
 
     @property
     def is_settled(self) -> bool:
-        """Tell whether there is nothing to do."""
+        """Return whether there is nothing to do."""
         return not self._to_leave and not self._to_join
 
     def step(self) -> bool:

@@ -53,7 +53,7 @@ class SinkAnswer(NamedTuple):
 
     @property
     def is_success(self) -> bool:
-        """Tell whether it is one of 2xx."""
+        """Return whether it is one of 2xx."""
         return 200 <= self.status < 300
 
 
