@@ -28,7 +28,8 @@ NewDirectory = Annotated[
 @journal_commands.command("check")
 def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
     """Report the damage of a journal, and where it is; 1 if anything is. The broker may be
-    running."""
+    running.
+    """
     from palio.server.journal.maintenance import check
 
     return _show(check(data), as_json=as_json)
