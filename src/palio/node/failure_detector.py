@@ -118,7 +118,7 @@ class FailureDetector:
         yield from self._peers.end_unseen()
         self._peers.open_circles()
         self._publishing.publish_barrier.watch()
-        self._publishing.multicasting.look()
+        self._publishing.multicasting.switch_plan()
         yield from self._report_losses()
         for subject, durable in list(core.durability.here.items()):
             if core.durability.here.get(subject) is durable and _lease_is_over(

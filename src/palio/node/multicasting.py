@@ -1,9 +1,9 @@
-"""`Multicasting`: events that this broker addresses to others, and those addressed to it.
+"""Connect the multicast flows to a broker: the events that it addresses to others, and receives.
 
-Where brokers have a plan of groups events go by flows (docs/concepts/multicast.md, "On the
-network"). The flows themselves are `palio.multicast.outflows` and `inflows`. Here is what joins
-them to a node: facts say who takes part and which plan counts, links carry what no group does, and
-what arrives goes to the clients here as any event.
+With a plan of groups, events go by flows (docs/concepts/multicast.md, "On the network").
+`palio.multicast.outflows` and `inflows` are the flows; this module gives them facts, links and
+clients. Facts state the participants and the plan in force. Links carry events that no group
+carries, and the flows' states and acks. Received events go to the clients here as any others do.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from palio.protocol.messages import Addressed, Fact, FlowStands, Forward, Heard
 from palio.routing.protocol import Addressing, Destined, Peer
 
 EARLY_S: Final = 1e-6
-"""Times are added up in different orders: what is due so soon is due."""
+"""A timer due within this time is due: sums of times differ by the order of their addition."""
 
 
 class Multicasting:
-    """The flows of one broker; `arrived` is called with events that came by one."""
+    """Run the flows of one broker; `arrived` is called with the events that they deliver."""
 
     def __init__(self, core: Core, arrived: Callable[[Parcel, bool], None]) -> None:
         self._core = core
         router = core.router
         self._router = router if isinstance(router, Addressing) else None
         self._arrived = arrived
-        self._ways = AddressedForwarding(core, self._router)
+        self._forwarding = AddressedForwarding(core, self._router)
         self.participants = Participants()
         self._incarnation = 0
         share = self._share = min(1.0, core.settings.memory_bytes / MEMORY_BYTES)
@@ -53,66 +53,66 @@ class Multicasting:
         self._epochs: dict[int, Epoch] = {}
         """Plans whose groups are joined, by id, the newest last."""
         self._members: dict[tuple[int, int], tuple[int, int]] = {}
-        """By plan and group, the place of this broker in it and how many there are."""
+        """By plan and group: the index of this broker among its members, and their number."""
         self._used = 0
         """The plan by which this broker sends; 0 for none."""
         self._since = 0.0
-        """When the newest plan was learned."""
+        """When this broker received the newest plan."""
         self.dropped = 0
-        """Datagrams of plans and groups that are not this broker's."""
+        """Datagrams of plans and groups that this broker has not joined."""
         self._lost = 0
 
     # --- incarnation ---
 
     def begin(self) -> None:
-        """The node starts: its flows are those of a new incarnation."""
+        """Start the flows of a new incarnation, with a greater number than any earlier one."""
         core = self._core
         if self._router is None:
             return
-        said = core.durability.cluster_state.fact(core.name, PART)
-        earlier = 0 if said is None else said.claimed_us
+        stated = core.durability.cluster_state.fact(core.name, PART)
+        earlier = 0 if stated is None else stated.claimed_us
         self._incarnation = max(core.at.wall_us, earlier + 1)
         self._out = Outflows(core.name, self._incarnation, self._share)
         cluster_state = core.durability.cluster_state
         self.learn(cluster_state.facts())
         self._adopt()
         if core.plans.current is None:
-            if said is not None and said.filter:
-                self._take_part()
-            elif not cluster_state.is_new:  # it may have told what its disk did not take
+            if stated is not None and stated.filter:
+                self._announce()
+            elif not cluster_state.is_new:  # it may have announced a fact that its disk lacks
                 cluster_state.announce(PART, claimed_us=self._incarnation)
 
     @property
     def is_on(self) -> bool:
-        """True if events that are published here are addressed to brokers."""
+        """True if events published here are addressed to brokers, as others take part."""
         return self._router is not None and bool(self.participants)
 
     # --- facts ---
 
     def learn(self, facts: Iterable[Fact]) -> None:
-        """Facts are new: who takes part, and which plan counts."""
-        known = list(facts)
-        is_other = self._core.plans.learn(known)
+        """Apply new facts: participants, removed brokers, and the plan in force."""
+        new = list(facts)
+        is_other = self._core.plans.learn(new)
         if self._router is None:
             return
-        for name in self.participants.learn(each for each in known if each.origin != self.name):
-            self._meet(name)
-        if any(each.subject.startswith(REMOVED) for each in known):
+        for name in self.participants.learn(fact for fact in new if fact.origin != self.name):
+            self._update_flow(name)
+        if any(fact.subject.startswith(REMOVED) for fact in new):
             for name in self._core.durability.cluster_state.removed & self.participants.keys():
                 del self.participants[name]
                 self._out.end(name)
         if is_other and self._incarnation:
             self._adopt()
-        self.look()
-        self.say()
+        self.switch_plan()
+        self._send_outgoing()
 
     @property
     def name(self) -> str:
-        """The broker's."""
+        """The broker's name."""
         return self._core.name
 
-    def _meet(self, name: str) -> None:
-        """A broker has said that it takes part, or that it does no longer."""
+    def _update_flow(self, name: str) -> None:
+        """Begin the flow to a broker that takes part, or end it if the broker no longer does."""
         participant = self.participants.get(name)
         if participant is None:
             self._out.end(name)
@@ -121,25 +121,25 @@ class Multicasting:
             self._out.join(name, participant.joined)
 
     def _adopt(self) -> None:
-        """Another plan counts: join its groups. `look` says when it is used."""
+        """Join the groups of a plan that came into force; `switch_plan` decides when to use it."""
         core, current = self._core, self._core.plans.current
         if self._core.plans.problem:
             core.report("warning", "plan_unusable", reason=self._core.plans.problem)
         self._since = core.at.now
         if current is not None:
-            self._epochs.pop(current.id, None)  # it may have been stated before, and counts again
+            self._epochs.pop(current.id, None)  # an earlier plan in force again is the newest
             epoch = self._epochs[current.id] = Epoch(current.id, current.plan)
             while len(self._epochs) > 2:
                 self._leave(next(iter(self._epochs)))
             if core.settings.multicast:
                 core.out.append(Tune(current.id, epoch.groups_of(core.name)))
         if current is not None or self._used:
-            self._take_part()
-            self.look()
+            self._announce()
+            self.switch_plan()
 
-    def look(self) -> None:
-        """Use the newest plan once those who hear the old one hear it, and leave the old one once
-        nobody sends by it.
+    def switch_plan(self) -> None:
+        """Use the newest plan once all receivers of the old one have joined it, or after `JOIN_S`.
+        Leave the old plan once every reachable participant sends by the newest.
         """
         current = self._core.plans.current
         newest = 0 if current is None else current.id
@@ -149,25 +149,25 @@ class Multicasting:
             self._use(newest)
         if self._used == newest and len(self._epochs) > bool(newest):
             near = (self.participants[name] for name in self._near())
-            if all(each.used == newest for each in near):
-                for id in [each for each in self._epochs if each != newest]:
-                    self._leave(id)
+            if all(participant.used == newest for participant in near):
+                for old in [plan for plan in self._epochs if plan != newest]:
+                    self._leave(old)
 
     def _have_joined(self, plan: int) -> bool:
         if self._core.at.now >= self._since + JOIN_S:
             return True
-        known = (self.participants[name].joined for name in self._near())
-        return all(plan in joined for joined in known if self._used in joined)
+        near = (self.participants[name].joined for name in self._near())
+        return all(plan in joined for joined in near if self._used in joined)
 
     def _near(self) -> list[str]:
-        """The participants that can be reached."""
+        """Return the reachable participants: others cannot hold up a switch of plans."""
         cluster_state = self._core.durability.cluster_state
         return [name for name in self.participants if cluster_state.next_hop(name) is not None]
 
     def _use(self, plan: int) -> None:
         self._used = plan
         self._out.use(self._epochs.get(plan) if self._core.settings.multicast else None)
-        self._take_part()
+        self._announce()
 
     def _leave(self, plan: int) -> None:
         del self._epochs[plan]
@@ -175,28 +175,30 @@ class Multicasting:
         if self._core.settings.multicast:
             self._core.out.append(Tune(plan, ()))
 
-    def _take_part(self) -> None:
-        """Inform all brokers."""
-        can_hear = self._core.settings.multicast and self._epochs
-        joined = next(reversed(self._epochs)) if can_hear else 0
+    def _announce(self) -> None:
+        """Announce to all brokers the plan that this one has joined, and that by which it sends."""
+        can_receive = self._core.settings.multicast and self._epochs
+        joined = next(reversed(self._epochs)) if can_receive else 0
         text = text_of(joined, self._used)
         cluster_state = self._core.durability.cluster_state
-        said = cluster_state.fact(self.name, PART)
-        if said is None or (said.filter, said.claimed_us) != (text, self._incarnation):
+        stated = cluster_state.fact(self.name, PART)
+        if stated is None or (stated.filter, stated.claimed_us) != (text, self._incarnation):
             cluster_state.announce(PART, filter=text, claimed_us=self._incarnation)
 
     # --- events that are published here ---
 
     def destined(self, sender: Peer, parcel: Parcel) -> Destined:
-        """Whom they are for."""
+        """Return the brokers and the clients here that events are for."""
         assert self._router is not None
         return self._router.destined(sender, parcel)
 
     def send(self, parcel: Parcel, brokers: Mapping[str, RowMask], *, durable: bool) -> None:
-        """To each broker what it wants, by its flow if that has begun."""
+        """Send each broker the events that it wants, by its flow if that has begun, else by links.
+        Events beyond a datagram go by links, so each broker is sent only its own rows.
+        """
         flows, others = self._out.split(tuple(brokers))
-        for names, part in _parted(parcel, brokers, others):
-            self._by_links(part, tuple((name, 0) for name in names), durable=durable)
+        for names, rows in _grouped(parcel, brokers, others):
+            self._by_links(rows, tuple((name, 0) for name in names), durable=durable)
         if not flows:
             return
         now = self._core.at.now
@@ -204,16 +206,14 @@ class Multicasting:
         if small is not None:
             self._out.send(small, flows, durable=durable, now=now)
         else:
-            for names, part in _parted(parcel, brokers, flows):
-                self._out.send(part, names, durable=durable, is_small=False, now=now)
-        self.say()
+            for names, rows in _grouped(parcel, brokers, flows):
+                self._out.send(rows, names, durable=durable, is_small=False, now=now)
+        self._send_outgoing()
 
     def _small(
         self, parcel: Parcel, brokers: Mapping[str, RowMask], flows: tuple[str, ...]
     ) -> Parcel | None:
-        """Return what any of some brokers wants, if a datagram takes it; names of attributes count
-        too.
-        """
+        """Return the events that any flow wants; None if they exceed a datagram."""
         most = self._core.settings.cast_bytes
         if parcel.nbytes > most:
             return None
@@ -224,39 +224,39 @@ class Multicasting:
     # --- from other brokers ---
 
     def receive_datagram(self, datagram: Datagram) -> None:
-        """A datagram came."""
-        place, members = self._member(datagram.plan, datagram.group)
-        if place < 0 or len(datagram.counts) != 4 * members or datagram.source == self.name:
+        """Receive a datagram of a group that this broker has joined; drop any other."""
+        index, members = self._member(datagram.plan, datagram.group)
+        if index < 0 or len(datagram.counts) != 4 * members or datagram.source == self.name:
             self.dropped += 1
             return
-        self._in.datagram(datagram, place, self._core.at.now)
-        self.say()
+        self._in.datagram(datagram, index, self._core.at.now)
+        self._send_outgoing()
 
     def _member(self, plan: int, group: int) -> tuple[int, int]:
-        found = self._members.get((plan, group))
-        if found is None:
+        member = self._members.get((plan, group))
+        if member is None:
             epoch = self._epochs.get(plan)
             if epoch is None:
                 return -1, 0
-            found = epoch.place(self.name, group), len(epoch.members(group))
-            if 0 <= group < epoch.plan.group_count:
-                self._members[plan, group] = found
-        return found
+            member = epoch.place(self.name, group), len(epoch.members(group))
+            if 0 <= group < epoch.plan.group_count:  # a hostile number must not fill the cache
+                self._members[plan, group] = member
+        return member
 
     def forward(self, neighbour: Neighbour, message: Forward, parcel: Parcel) -> None:
-        """Events come that are addressed; `parcel` is what the neighbour may bring of them. What
-        has a number is of a flow, and others would not be believed if this were another event.
+        """Deliver or forward addressed events; `parcel` is those that the neighbour may publish.
+        Numbered ones need a peer with all rights, as a false number displaces a true event.
         """
         addressed = message.addressed
         assert addressed is not None
         principal = neighbour.principal
         is_free = principal.publishes_all and principal.may_receive_all
-        on: list[tuple[str, int]] = []
+        onward: list[tuple[str, int]] = []
         for name, number in addressed.to:
             if number and not is_free:
                 continue
             if name != self.name:
-                on.append((name, number))
+                onward.append((name, number))
             elif not number:
                 self._arrive(parcel, message.durable)
             else:
@@ -268,27 +268,27 @@ class Multicasting:
                     durable=message.durable,
                     now=self._core.at.now,
                 )
-        if on:
-            passed = Addressed(tuple(on), addressed.incarnation, addressed.hops + 1)
-            self._ways.pass_on(
+        if onward:
+            passed = Addressed(tuple(onward), addressed.incarnation, addressed.hops + 1)
+            self._forwarding.pass_on(
                 message.source, parcel, passed, neighbour.name, durable=message.durable
             )
-        self.say()
+        self._send_outgoing()
 
     def receive(self, neighbour: Neighbour, message: FlowStands | Heard) -> None:
-        """Something is said of a flow, by who may receive and publish all."""
+        """Process a flow's state or ack, from a peer that may publish and receive all events."""
         principal = neighbour.principal
         if not (principal.publishes_all and principal.may_receive_all):
             self._core.warn("beyond_grant", neighbour.name, 1, said=type(message).__name__)
         elif isinstance(message, FlowStands):
-            self._stands(neighbour, message)
+            self._receive_state(neighbour, message)
         else:
-            self._hears(neighbour, message)
+            self._receive_ack(neighbour, message)
 
-    def _stands(self, neighbour: Neighbour, message: FlowStands) -> None:
-        """How a flow stands is for this broker, or is passed on."""
+    def _receive_state(self, neighbour: Neighbour, message: FlowStands) -> None:
+        """Process the state of a flow to this broker, or relay that of another."""
         if message.receiver != self.name:
-            self._ways.relay(message.sender, message.receiver, message, neighbour.name)
+            self._forwarding.relay(message.sender, message.receiver, message, neighbour.name)
         elif message.receiver_life == self._incarnation:
             self._in.state(
                 message.sender,
@@ -298,12 +298,12 @@ class Multicasting:
                 gone=message.gone,
                 now=self._core.at.now,
             )
-            self.say()
+            self._send_outgoing()
 
-    def _hears(self, neighbour: Neighbour, message: Heard) -> None:
-        """How far a receiver has got is for this broker, or is passed on."""
+    def _receive_ack(self, neighbour: Neighbour, message: Heard) -> None:
+        """Process an ack of a flow from this broker, or relay that of another."""
         if message.sender != self.name:
-            self._ways.relay(message.receiver, message.sender, message, neighbour.name)
+            self._forwarding.relay(message.receiver, message.sender, message, neighbour.name)
         elif message.incarnation == self._incarnation:
             self._out.receive_ack(
                 message.receiver,
@@ -313,13 +313,13 @@ class Multicasting:
                 lacking=message.lacking,
                 now=self._core.at.now,
             )
-            self.say()
+            self._send_outgoing()
 
     def _arrive(self, parcel: Parcel, durable: bool) -> None:  # a callback
-        """It goes to the clients here. Whatever it does to an engine, others go their way."""
+        """Deliver events to the clients here; a failure must not stop the flow's later events."""
         try:
             self._arrived(parcel, durable)
-        except Exception as error:  # noqa: BLE001  # a fault of ours, and nobody is there to be told
+        except Exception as error:  # noqa: BLE001  # a fault here; the sender can do nothing
             self._core.fault("addressed events", error)
             self._core.loss_reports.note("addressed events failed")
 
@@ -329,14 +329,14 @@ class Multicasting:
 
     # --- links ---
 
-    def say(self) -> None:
-        """Send what the flows want said."""
+    def _send_outgoing(self) -> None:
+        """Send the pending messages of the flows, and report their losses."""
         self._core.has_follow_up = True
         out, into = self._out, self._in
-        while out.outgoing or into.outgoing:
-            said, out.outgoing = out.outgoing, []
-            for each in said:
-                self._say(each)
+        while out.outgoing or into.outgoing:  # to send one may add others
+            messages, out.outgoing = out.outgoing, []
+            for message in messages:
+                self._send_flow_message(message)
             acks, into.outgoing = into.outgoing, []
             for ack in acks:
                 self._send_ack(ack)
@@ -350,24 +350,24 @@ class Multicasting:
             self._core.loss_reports.note("a flow lost events")
             self._lost = lost
 
-    def _say(self, said: FlowMessage) -> None:
-        if isinstance(said, Datagram):
-            self._core.out.append(Cast(said))
-        elif isinstance(said, ByLinks):
-            self._by_links(said.parcel, said.to, durable=said.durable)
+    def _send_flow_message(self, message: FlowMessage) -> None:
+        if isinstance(message, Datagram):
+            self._core.out.append(Cast(message))
+        elif isinstance(message, ByLinks):
+            self._by_links(message.parcel, message.to, durable=message.durable)
         else:
-            self._ways.relay(self.name, said.receiver, self._standing(said), "")
+            self._forwarding.relay(self.name, message.receiver, self._encoded(message), "")
 
-    def _standing(self, said: FlowState) -> FlowStands:
+    def _encoded(self, state: FlowState) -> FlowStands:
         return FlowStands(
             self.name,
             self._incarnation,
-            said.receiver,
-            said.receiver_life,
-            said.stage,
-            said.number,
-            said.gone,
-            said.is_cast,
+            state.receiver,
+            state.receiver_life,
+            state.stage,
+            state.number,
+            state.gone,
+            state.is_cast,
         )
 
     def _send_ack(self, ack: FlowAck) -> None:
@@ -380,40 +380,41 @@ class Multicasting:
             ack.number,
             ack.lacking,
         )
-        self._ways.relay(self.name, ack.sender, message, "")
+        self._forwarding.relay(self.name, ack.sender, message, "")
 
     def _by_links(self, parcel: Parcel, to: tuple[tuple[str, int], ...], *, durable: bool) -> None:
-        self._ways.pass_on(self.name, parcel, Addressed(to, self._incarnation), "", durable=durable)
+        to_all = Addressed(to, self._incarnation)
+        self._forwarding.pass_on(self.name, parcel, to_all, "", durable=durable)
 
     # --- time ---
 
     @property
     def wake_at(self) -> float:
-        """When `tick` is next to be called. Who takes part no longer may still be sent events:
-        others learn of it later, much later if the disk here is full.
+        """The time at which `tick` is due. Timers run also in a broker that has left the plan:
+        others send to it until they receive its fact, much later if the disk here is full.
         """
         return min(self._out.wake_at, self._in.wake_at)
 
     def tick(self) -> bool:
-        """Time has passed: whether there was something to do."""
+        """Run the flows' timers; return whether any was due."""
         now = self._core.at.now + EARLY_S
         if self.wake_at > now:
             return False
         self._out.tick(now)
         self._in.tick(now)
-        self.say()
+        self._send_outgoing()
         return True
 
     def flush(self) -> None:
-        """This broker is going down: links carry what groups have not, as long as there are any."""
+        """Send unacked events by links before this broker stops and its links close."""
         self._out.flush(self._core.at.now)
-        self.say()
+        self._send_outgoing()
 
-    # --- for people ---
+    # --- admin queries ---
 
     def explain(self, sender: Peer, parcel: Parcel) -> dict[str, Any] | None:
-        """Return what would carry an event that is published here to other brokers: groups, each
-        with those that it is for and those that hear it in vain, and links. None without a plan.
+        """Return the groups and links that would carry an event published here; None without plan.
+        Each group lists its addressees, and the members that receive the event `in_vain`.
         """
         if not self.is_on or not self._used:
             return None
@@ -435,32 +436,32 @@ class Multicasting:
         return {"groups": groups, "by_links": list(carried.by_link)}
 
     def standings(self, brokers: Iterable[str]) -> dict[str, str]:
-        """Return what brokers, this one too, do with the plan that counts: one has `joined` its
-        groups, was `moved` to links by this one, hears by `links` as it has no multicast way, or is
-        yet `waiting`. Empty without a plan.
+        """Return the state of brokers, this one too, in the plan in force: one has `joined` its
+        groups, was `moved` to links by this one as it is slow, uses `links` as it cannot receive
+        multicast, or is `waiting`, as it has not adopted the plan. Empty without a plan.
         """
         slow = frozenset(self._out.slow)
         return {name: self._standing_of(name, slow) for name in brokers}
 
     def _standing_of(self, broker: str, slow: frozenset[str]) -> str:
-        current, said = self._core.plans.current, Participants()
+        current, stated = self._core.plans.current, Participants()
         if current is None:
             return ""
         fact = self._core.durability.cluster_state.fact(broker, PART)
-        said.learn([] if fact is None else [fact])
-        known = said.get(broker)
-        if known is not None and current.id in known.joined:
+        stated.learn([] if fact is None else [fact])
+        participant = stated.get(broker)
+        if participant is not None and current.id in participant.joined:
             return "moved" if broker in slow else "joined"
-        return "links" if known is not None and known.used == current.id else "waiting"
+        return "links" if participant is not None and participant.used == current.id else "waiting"
 
     def status(self) -> dict[str, Any]:
-        """Counts, by name."""
+        """Return the plan in use, the receivers by carrier, and counters, by name."""
         current = self._core.plans.current
         receivers = self._out.receivers()
         return {
             "plan": None if current is None else {"id": current.id, "epoch_us": current.epoch_us},
             "used": self._used,
-            "groups_joined": sum(len(each.groups_of(self.name)) for each in self._epochs.values()),
+            "groups_joined": sum(len(plan.groups_of(self.name)) for plan in self._epochs.values()),
             "by_datagrams": sorted(name for name, is_cast in receivers.items() if is_cast),
             "by_links": sorted(name for name, is_cast in receivers.items() if not is_cast),
             "datagrams": self._out.datagrams,
@@ -472,13 +473,13 @@ class Multicasting:
         }
 
 
-def _parted(
+def _grouped(
     parcel: Parcel, brokers: Mapping[str, RowMask], names: tuple[str, ...]
 ) -> Iterable[tuple[tuple[str, ...], Parcel]]:
-    """Brokers that want the same events together, with these."""
+    """Return groups of brokers that want the same events, each with those events."""
     if len(parcel) == 1:
         return [(names, parcel)] if names else []
     wanted: dict[bytes, list[str]] = {}
     for name in names:
         wanted.setdefault(brokers[name].tobytes(), []).append(name)
-    return [(tuple(each), parcel.select(brokers[each[0]])) for each in wanted.values()]
+    return [(tuple(group), parcel.select(brokers[group[0]])) for group in wanted.values()]
