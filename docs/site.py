@@ -36,8 +36,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for name in PAGES:
         text = (ROOT / name).read_text(encoding="utf-8").replace("](docs/", "](")
         file = File.generated(config, name, content=text)
-        # MkDocs takes every README for the index of its folder, which is docs/index.md here.
-        file.dest_uri = name.replace(".md", ".html")
+        # MkDocs takes every README for the index of its folder, which is docs/index.md here; and
+        # some file systems take SECURITY.html for security.html.
+        file.dest_uri = "project-" + name.lower().replace(".md", ".html")
         files.append(file)
     return files
 

@@ -58,10 +58,11 @@ def test_the_site_is_built_without_a_warning_and_fetches_nothing(site: Path) -> 
 def test_every_page_has_a_file_of_its_own_and_nothing_else_has(site: Path) -> None:
     docs = ROOT / "docs"
     pages = {path.relative_to(docs).with_suffix(".html") for path in docs.rglob("*.md")}
-    pages |= {Path(name).with_suffix(".html") for name in ROOT_PAGES}
+    pages |= {Path("project-" + name.lower()).with_suffix(".html") for name in ROOT_PAGES}
     assert {path.relative_to(site) for path in site.rglob("*.html")} == {*pages, Path("404.html")}
+    assert len({str(page).lower() for page in pages}) == len(pages)
     assert "the map of the documentation<" in (site / "index.html").read_text("utf-8")
-    assert "Across machines<" in (site / "README.html").read_text("utf-8")
+    assert "Across machines<" in (site / "project-readme.html").read_text("utf-8")
     assert not list(site.rglob("*.py*"))
 
 
