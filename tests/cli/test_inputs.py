@@ -46,6 +46,16 @@ def test_events_of_a_file(write: Any, content: str, expected: list[Any]) -> None
     assert list(events(write(content))) == expected
 
 
+def test_what_becomes_no_attribute_is_named_once(
+    write: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = '{"a": 1}\n{"b": 2, "data": {"tags": [1], "note": null}}\n{"c": []}\n'
+    assert [event for _, event in events(write(content))] == [{"a": 1}, {"b": 2}, {}]
+    told = capsys.readouterr().err
+    assert "line 2: left out data.tags (an array), data.note (null)" in told
+    assert told.count("left out") == 1
+
+
 def test_events_of_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b'{"a": 1}\n{"a": 2}')))
     assert [event for _, event in events("-")] == [{"a": 1}, {"a": 2}]

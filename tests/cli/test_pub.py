@@ -220,7 +220,7 @@ def test_an_event_is_described_with_its_parts() -> None:
 def test_where_nobody_knows_of_sources_a_lifetime_is_refused(run: Palio, url: str) -> None:
     outcome = run("sub", "x > 0", "--from", url, "--lifetime", "0")
     assert outcome.status == 2
-    assert "nobody knows whether there is a source" in outcome.err
+    assert "routing has no advertisements, so it cannot find sources" in outcome.err
 
 
 def test_a_subscription_without_a_source_ends_and_says_so(run: Palio, tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def events(source: str) -> Iterator[tuple[int, dict[str, Value]]]:
     """
     from palio.model.events import flatten
 
-    found = False
+    found = is_warned = False
     with _opened(source, is_text=source.lstrip().startswith("{")) as stream:
         for line, document in _documents(_lines(stream)):
             found = True
@@ -57,9 +57,28 @@ def events(source: str) -> Iterator[tuple[int, dict[str, Value]]]:
                 event = flatten(document)
             except InvalidInput as error:
                 raise BadLine(line, error) from None
+            if not is_warned and (omitted := list(_omitted(document))):
+                is_warned = True
+                print_status(
+                    f"line {line}: left out {', '.join(omitted)}, as attributes are scalars; "
+                    "further lines may have more of that"
+                )
             yield line, event
     if not found:
         raise InvalidEvent("there is no event; give a JSON object, or one a line")
+
+
+def _omitted(part: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The values of a JSON object that become no attributes.
+
+    >>> list(_omitted({"id": 7, "data": {"tags": [], "note": None}}))
+    ['data.tags (an array)', 'data.note (null)']
+    """
+    for name, value in part.items():
+        if value is None or isinstance(value, list):
+            yield f"{prefix}{name} ({_noun(value)})"
+        elif isinstance(value, dict):
+            yield from _omitted(value, f"{prefix}{name}.")
 
 
 BATCH_ROWS: Final = 1_000
