@@ -1,4 +1,4 @@
-"""Every limit of what both ends of a connection share, in one place, each with its reason."""
+"""Define the limits that both ends of a connection share, each with its reason."""
 
 from __future__ import annotations
 
@@ -7,196 +7,193 @@ from typing import Final
 from palio.errors import InvalidInput
 
 PROTOCOL_VERSION: Final = 1
-"""Raised when messages of the version before would be misread; an end of another is refused."""
+"""Raised when an older version would misread messages; brokers reject any other version."""
 
 MAX_FRAME_BYTES: Final = 16 << 20
 """One frame: a batch of 16,384 events of 64 numbers each fits, a mistaken length does not."""
 
 MAX_BATCH_BYTES: Final = MAX_FRAME_BYTES - (MAX_FRAME_BYTES >> 4)
-"""Bytes that a client publishes at once, numbers and times included: the rest of a frame is for
-what a broker writes before it. A larger frame would cost whoever hears it the connection."""
+"""Bytes that a client publishes at once, numbers and times included. The rest of a frame is for the
+broker's fields: a delivery in a larger frame would cost its receiver the connection."""
 
 MAX_BATCH_ROWS: Final = 1 << 14
-"""Events of one message. An event takes a broker about 1 us beside 100 filters, so that this many
-keep others waiting for 16 ms. More are published in parts; where there are more filters a broker
-takes a message part by part."""
+"""Events of one message. An event takes a broker about 1 us with 100 filters, so these delay others
+by 16 ms. Clients publish more in slices; with more filters a broker processes a message in slices.
+"""
 
 MAX_BATCH_CELLS: Final = 1 << 20
-"""Rows of a message times its columns, for the same reason: 64 columns of the most rows. Each is an
-object of some 60 bytes to whoever hears it as JSON."""
+"""Rows of a message times its columns, for the same reason: 64 columns of the most rows. Each cell
+is an object of some 60 bytes for a subscriber by JSON."""
 
 MAX_CHUNK_ROWS: Final = 1 << 20
-"""Events that a front takes at once and publishes in parts. A batch without columns takes no bytes,
-however many rows it says it has."""
+"""Events that a front end accepts at once and publishes in slices. A batch without columns takes no
+bytes, however many rows it claims."""
 
 MAX_CHUNK_CELLS: Final = 1 << 22
 """Rows of those times their columns: a frame holds 134 million booleans."""
 
 PORTION_BYTES: Final = 16 << 10
-"""Bytes of brokers' tables that go in one frame, unless one thing is larger:
-to read filters takes up to 3 ms a kilobyte, and others get their turn between two frames."""
+"""Bytes of brokers' tables in one frame, unless a single message is larger. Parsing filters takes
+up to 3 ms a kilobyte, and other inputs have their turn between two frames."""
 
 MAX_REQUEST_BYTES: Final = 2 << 20
-"""One message of a client without a batch of events: a filter of MAX_TEXT_CHARS in any script, and
-as much of values, fit."""
+"""One message of a client without a batch of events: a filter of MAX_TEXT_CHARS in any script fits,
+with as many bytes of values."""
 
 MAX_GREETING_BYTES: Final = 16 << 10
-"""A frame of a connection that has not shown who it is: a token and a name fit."""
+"""A frame of a connection before its handshake is complete: a token and a name fit."""
 
 GREETING_S: Final = 2.0
-"""How long a connection may take to show who it is."""
+"""The timeout of a handshake at the accepting broker."""
 
 ANSWER_S: Final = 10.0
-"""How long a broker that was dialled may take to answer. It may have much else to do, and to be
-dialled again meanwhile, which ends what it has begun, would keep it busy for ever."""
+"""The timeout of a handshake at the dialling broker. A new attempt ends the pending one, so a
+shorter timeout could keep an overloaded peer busy for ever."""
 
 MAX_NUMBER: Final = 1 << 62
-"""A number in a message. Added to another it is an int64 still."""
+"""A number in a message. The sum of two is still an int64."""
 
 DAMAGE_TRIES: Final = 10
-"""Damaged messages are sent again as they are; if one is damaged so often in a row at one place,
-that is no accident, and the session ends."""
+"""Damaged messages are retransmitted unchanged. If the same one is damaged so often in a row, the
+fault is not transient, and the session ends."""
 
 MAX_BOOKMARK_BYTES: Final = 64 << 10
-"""How far a durable subscription has got, in its owner's words: brokers hold it in memory."""
+"""The progress of a durable subscription, in its owner's format: brokers hold it in memory."""
 
 MAX_NAME_BYTES: Final = 200
 """A client's, a broker's or a durable subscription's name."""
 
 MAX_ADDRESSEES: Final = 4_096
-"""Brokers to which events are addressed together: as many as a plan of groups has."""
+"""Brokers to which one message addresses events: as many as a plan of groups has."""
 
 MAX_URLS: Final = 8
-"""Addresses of other brokers that a client is informed at once: it tries them in turn."""
+"""Addresses of other brokers in one `Redirect`: the client tries them in turn."""
 
 MAX_URL_CHARS: Final = 300
-"""One of them: the longest name of a machine has 253."""
+"""One address: the longest host name has 253 characters."""
 
 MAX_DETOUR: Final = 100
-"""Brokers that events pass on the way round a link that broke: the longest way of a large
-network."""
+"""Brokers on a detour round a broken link: the longest path of a large network."""
 
 MAX_SECONDS: Final = 10 * 365 * 86_400.0
-"""Any time that somebody sets or asks for: ten years. Far beyond, clocks and timers overflow."""
+"""Any duration in a setting or request: ten years. Far beyond, clocks and timers overflow."""
 
 MIN_SECONDS: Final = 0.001
-"""The least of a broker's settings: timers that are shorter keep it busy with nothing else."""
+"""The least duration in a broker's settings: shorter timers would keep it busy."""
 
 MAX_SHAPES: Final = 1_024
-"""Shapes (schemas) that one end of a connection may name; beyond, it starts over with none."""
+"""Shapes (schemas) that one end of a connection may define; beyond, it starts over with none."""
 
 WINDOW_BYTES: Final = 4 << 20
-"""Bytes that may be on their way to one receiver before it has acknowledged them."""
+"""Bytes in flight to one receiver, sent and not yet acked."""
 
 SEEN_EVERY_BYTES: Final = 256 << 10
-"""A receiver says what it has got at least this often, and when it falls idle."""
+"""A receiver acks at least this often, and when it falls idle."""
 
 SEEN_EVERY_ROUTES: Final = 8
-"""A broker says what it has got after so many messages of its neighbour's router, too..."""
+"""A broker also acks after this many messages of its peer's router."""
 
 ROUTES_UNDER_WAY: Final = 32
-"""...and while so many are not seen, the link is busy: updates wait, and those that wait are
-joined. Several times as many as are answered at once, so that a link is busy only if the other end
-is behind by a round trip or by work; few, so that a slow link has little before the last value."""
+"""With this many router messages in flight the link is busy: further updates wait, and are joined.
+Several times `SEEN_EVERY_ROUTES`, so that a link is busy only if the other end lags by a round trip
+or by work. Few, so that a slow link has little queued before the last value."""
 
 HEARTBEAT_S: Final = 5.0
-"""A connection that says nothing for so long is asked; for three times as long, it is lost."""
+"""A connection idle for this long is pinged."""
 
 SILENT_BEATS: Final = 3
-"""A connection on which nothing came for this many heartbeats is lost."""
+"""A connection idle for this many heartbeats has timed out."""
 
 SEEN_AFTER_S: Final = 0.01
-"""A client tells its broker what has arrived after this at the latest."""
+"""The longest delay of a client's ack."""
 
 DIAL_S: Final = 5.0
-"""How long a client's attempt to connect may take, the broker's answer to the greeting included."""
+"""The timeout of a client's attempt to connect, including the handshake."""
 
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 5.0
 """The pause between a client's attempts doubles from the one to the other."""
 
 CROSSING_S: Final = 0.5
-"""A client that moves is at both brokers for so long after all is in force at the new one: what was
-published before that, and what it published itself, may be on its way over 24 links of 20 ms."""
+"""A client that moves stays at both brokers for so long after its requests are in force at the new
+one. Earlier events, and its own, may still be in flight over 24 links of 20 ms."""
 
 OVERLAP_S: Final = 30.0
-"""Events that a client's old broker had delivered may come from the new one for so long after a
-move."""
+"""How long after a move the new broker may deliver events that the old one had delivered."""
 
 MAX_PUBLISHERS: Final = 100_000
-"""Publishers whose numbers are remembered; beyond, the one learned of longest ago is forgotten."""
+"""Publishers whose numbers are remembered; beyond, the one added first is evicted."""
 
 WINDOW_BLOCKS: Final = 16
-"""Blocks of numbers (see `dedup_window`) that are remembered of one publisher of durable events."""
+"""Blocks of numbers (see `dedup_window`) remembered for one publisher of durable events."""
 
 UPDATES_UNDER_WAY: Final = 16
-"""Updates of one subscription that a client has sent and its broker has not answered; those that
-follow are joined until one is. So many take effect in each round trip, and no link nor broker has a
-backlog of values that are outdated."""
+"""Updates of one subscription in flight; a client joins further ones until one is answered. So this
+many take effect in each round trip, and links and brokers have no backlog of outdated values."""
 
 MOST_TOGETHER: Final = 32
-"""Subscriptions of one message: a broker takes 1 ms for them, 6 ms if each has its own shape..."""
+"""Subscriptions of one message: a broker needs 1 ms for them, 6 ms if each has its own shape."""
 
 TOGETHER_CHARS: Final = 4 << 10
-"""...and so many characters of filters and values have they at the most (see `PORTION_BYTES`)."""
+"""Characters of filters and values in those subscriptions (see `PORTION_BYTES`)."""
 
 PORTION_FACTS: Final = 128
-"""Facts of one message. To verify a signature takes about 0.13 ms, and a fact may need two: so many
-keep a broker busy for 35 ms at the most."""
+"""Facts of one message. Verifying a signature takes about 0.13 ms, and a fact may have two, so this
+many keep a broker busy for at most 35 ms."""
 
 MAX_SUBJECTS: Final = 100
-"""Durable subscriptions of one home that get something of an entry that is carried there."""
+"""Durable subscriptions of one home that share a transferred entry."""
 
 MAX_PUBLISHER_CHARS: Final = 2 * MAX_NAME_BYTES + 1
-"""A publisher is called after its client and the incarnation of that."""
+"""A publisher's name: that of its client and the client's incarnation."""
 
 MAX_DATAGRAM_BYTES: Final = 64 << 10
-"""A datagram before it is sealed and cut into pieces. One piece that is lost loses all of it, so
-that what is larger is better off on links."""
+"""A datagram before it is sealed and fragmented. The loss of one fragment loses all of it, so
+larger messages are better sent by links."""
 
 MAX_COUNTS_BYTES: Final = 4 * 4_096
 """The numbers of flows in a datagram: four bytes for each of the most brokers of a plan."""
 
 DATAGRAM_MTU: Final = 1_400
-"""The bytes of a packet that most networks carry whole, tunnels too, without their own headers."""
+"""The payload bytes of a packet that most networks carry whole, even in tunnels."""
 
 MIN_MTU: Final = 512
-"""A piece of a datagram: with the longest name of a broker half of it is still of use."""
+"""A packet of one fragment: with the longest name of a broker, half of it is still payload."""
 
 MAX_MTU: Final = 65_507
-"""Bytes that a packet of UDP holds."""
+"""The payload bytes of the largest UDP packet."""
 
 MAX_PIECES: Final = 320
 """Packets of the longest datagram in the shortest packets."""
 
 PIECES_BYTES: Final = 8 << 20
-"""Memory for datagrams of which pieces are still to come, those of all senders..."""
+"""Memory for the incomplete datagrams of all senders."""
 
 PIECES_OF_ONE_BYTES: Final = 1 << 20
-"""...and those of one, which keeps no more than its own others waiting."""
+"""Memory for those of one sender, so that it cannot evict the datagrams of others."""
 
 PIECES_S: Final = 2.0
-"""Pieces that the network did not bring together by now do not come any more."""
+"""When an incomplete datagram expires: networks deliver its fragments together or lose some."""
 
 REPLAY_WINDOW: Final = 2_048
-"""Packets of one sender that may be overtaken by its newest; what is older counts as a copy."""
+"""How far behind its sender's newest a reordered packet may be; older ones count as replays."""
 
 MAX_SENDERS: Final = 10_000
-"""Brokers of which it is remembered what they have sent: to forget one would let in copies."""
+"""Brokers whose packets are remembered: to evict one would admit replays of its packets."""
 
 MAX_STREAMS: Final = 2 * MAX_SENDERS
-"""Keys at hand, one for each sender and plan: two plans are in use while one follows another. A key
-that was let go is derived again."""
+"""Cached keys, one for each sender and plan: two plans are in use while one supersedes the other.
+An evicted key is derived again."""
 
 SHAPES_BYTES: Final = 32 << 20
-"""Memory for shapes that datagrams have described; beyond, they are read again."""
+"""Memory for parsed shapes of datagrams; beyond, all are evicted and parsed again."""
 
 
 _YEARS: Final = round(MAX_SECONDS / (365 * 86_400))
 
 
 def check_seconds(given: object, what: str, *, least: float = 0.0) -> float:
-    """The time as a float, if it is one of at least `least`; `what` says which, for the error.
+    """Return a duration as a float, or raise if it is not from `least` up; `what` names it.
 
     >>> check_seconds(90, "lease_s")
     90.0

@@ -255,7 +255,7 @@ class Replace(msgspec.Struct, frozen=True, tag=True):
 
 
 class Update(msgspec.Struct, frozen=True, tag=True):
-    """Set new values for some variables of a subscription."""
+    """Set new values for some parameters of a subscription."""
 
     id: Number
     key: Number
@@ -512,7 +512,7 @@ class Withdrawn(msgspec.Struct, frozen=True, tag=True):
 
 
 class Redirect(msgspec.Struct, frozen=True, tag=True):
-    """Announce a shutdown: the client moves to one of these addresses, or to one it knows."""
+    """Announce a shutdown: the client moves to one of these addresses, or to one of its own."""
 
     urls: Annotated[
         tuple[Annotated[str, msgspec.Meta(max_length=MAX_URL_CHARS)], ...],
@@ -646,7 +646,7 @@ class EntriesStored(msgspec.Struct, frozen=True, tag=True):
 class SessionEpoch(NamedTuple):
     """Order a client's sessions: a fencing token for its durable subscriptions.
 
-    With it, each of two brokers that the client visited knows which visit was later.
+    By it, a broker decides which of two sessions at different brokers was the later one.
     """
 
     publisher: str = ""
@@ -715,7 +715,7 @@ class Fact(msgspec.Struct, frozen=True, omit_defaults=True):
     claimed_us: Number = 0
     """When a durable subscription came here. Of a removed broker, the last version of its facts
     that is void. Of a plan, its epoch. Of links, the first version since their broker began with
-    an empty disk: it remembers its facts from there on. Of a log, its number."""
+    an empty disk: it has its own facts from that version on. Of a log, its number."""
     session_epoch: SessionEpoch = NO_SESSION_EPOCH
     """The owner's session that brought it here or ended it."""
     claim: ClaimNumbers = NO_CLAIM
