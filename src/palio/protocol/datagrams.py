@@ -1,16 +1,15 @@
-"""`Sealer` and `Opener`: datagrams of a group to bytes and back, encrypted, in pieces, none twice.
+"""Encrypt and fragment a group's datagrams into packets (`Sealer`), and reverse it (`Opener`).
 
-| bytes | what |
+| bytes | content |
 |---|---|
 | 17 | the stream: version, name, check (`group_keys`) |
-| 6 | the number of this packet, of all that its sender has sealed in this incarnation;
-little-endian | | | one of four messages in msgpack, sealed by AES-GCM with all before it; 16 bytes
-more |
+| 6 | the packet's number among all of its sender's incarnation, little-endian |
+| rest | one of four messages in msgpack, sealed by AES-GCM with the bytes above; 16 are its tag |
 
-The messages are arrays: whose they are, then the numbers of flows, then an event as its values or
-a batch as an Arrow message, each beside its shape; or a piece of such a message that is too long
-for one packet. A shape is described in each datagram, as any other may have been lost; both ends
-remember what they have made of it. `docs/concepts/protocol.md` lists all that is checked.
+Messages are arrays: the sender, the numbers of flows, then an event's values or a batch as an Arrow
+message, each with its schema. A fourth message is a fragment of one that exceeds a packet. Each
+datagram describes its schema, as any other may be lost; both ends cache the schemas that they have
+parsed. `docs/concepts/protocol.md` lists all checks.
 """
 
 from __future__ import annotations
@@ -61,28 +60,28 @@ _COUNTER_BYTES: Final = 6
 _TAG_BYTES: Final = 16
 _HEAD: Final = STREAM_BYTES + _COUNTER_BYTES
 _NONCE: Final = slice(_HEAD - 12, _HEAD)
-"""The end of a head: no two of a stream are alike there."""
+"""The last 12 bytes of a head, with the packet's number: a stream must never reuse a nonce."""
 
 OVERHEAD_BYTES: Final = _HEAD + _TAG_BYTES
-"""Bytes of a packet beside the message in it."""
+"""The bytes of a packet apart from its message."""
 
 MAX_COUNTER: Final = (1 << 8 * _COUNTER_BYTES) - 1
 """Packets of one `Sealer`: a million a second for nine years."""
 
 _PIECE_ROOM: Final = 6
-"""Bytes that numbers and lengths in a piece may take beyond those of an empty first one."""
+"""The most bytes by which numbers and lengths of a fragment exceed those of an empty first one."""
 
 _MOST_BYTES: Final = MAX_DATAGRAM_BYTES - MAX_COUNTS_BYTES - 8 * MAX_NAME_BYTES
-"""Bytes that events and their shape may take: the rest is for numbers and names."""
+"""The most bytes of events and their schema: the rest is for numbers and names."""
 
 _VALUE_BYTES: Final = 15
-"""Bytes that a value takes at the most, texts apart."""
+"""The most bytes of a value, apart from texts."""
 
 _TEXT_BYTES: Final = 4
-"""Bytes that a character takes at the most."""
+"""The most bytes of a character."""
 
 _FIELD_BYTES: Final = 500
-"""About what a column of a shape takes in memory."""
+"""The approximate memory of a schema's column."""
 
 DROPS: Final = (
     "truncated",
@@ -95,9 +94,9 @@ DROPS: Final = (
     "illegal",
     "incomplete",
 )
-"""Why datagrams were dropped: shorter or longer than any; not sealed with the key; one's own; heard
-before, or too late to tell; of an earlier incarnation of its sender; of one sender too many;
-sealed, but not legal; lacking a piece."""
+"""Why packets are dropped: below the least or above the greatest size; not sealed with the key;
+one's own; duplicates, or too old to decide; of an earlier incarnation of the sender; beyond
+`MAX_SENDERS`; sealed, but not legal. The last counts datagrams that expired without a fragment."""
 
 
 # --- the messages ---
@@ -141,7 +140,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(_Counts | _Lone | _Batch | _Piece).decode
 
 _Names: TypeAlias = Annotated[list[str], msgspec.Meta(max_length=1 + MAX_ATTRIBUTES)]
-"""The letters of a shape's types and the names of its attributes, without those of the system."""
+"""The letters of a schema's types and the names of its attributes, without system columns."""
 
 _decode_names: Final = msgspec.msgpack.Decoder(_Names).decode
 
@@ -156,12 +155,12 @@ _LETTERS: Final[dict[pa.DataType, str]] = {
 _TYPES: Final = {letter: kind for kind, letter in _LETTERS.items()}
 _SYSTEM: Final[tuple[tuple[str, str], ...]] = ((SEQ, "i"), (TIME, "t"))
 _STAMPED: Final = "$"
-"""The last letter of a shape whose last columns are those of the system."""
+"""The last letter of a schema that ends with the system columns."""
 
 
 @lru_cache(maxsize=MAX_SHAPES)
 def _described(shape: Shape) -> bytes:
-    """A letter for each type, and the names."""
+    """Encode a schema: a letter for each type, and the names."""
     names = list(shape.names)
     letters = "".join([_LETTERS[kind] for kind in shape.schema.types])
     if tuple(zip(names[-2:], letters[-2:], strict=True)) == _SYSTEM:
@@ -182,7 +181,7 @@ def _shape_of(described: bytes) -> Shape:
 
 
 def fits(parcel: Parcel, most: int = _MOST_BYTES) -> bool:
-    """Return whether events take no more than so many bytes, and go in a datagram of any group.
+    """Return whether events take at most `most` bytes, and fit a datagram of any group.
 
     >>> lone = Parcel.of("", pa.record_batch({"text": ["a" * 1_000]})).stamped("p", 1, 1)
     >>> fits(lone), fits(lone, most=1_000)
@@ -192,12 +191,13 @@ def fits(parcel: Parcel, most: int = _MOST_BYTES) -> bool:
     values = parcel.values
     if values is None:
         return bool(parcel.payload.size <= most)
+    # Most events are far below the limit: an upper bound saves encoding them twice.
     bound = _VALUE_BYTES * len(values) + _TEXT_BYTES * parcel.text_bytes
     return bound <= most or len(_encode(values)) <= most
 
 
 class _Outgoing:
-    """A stream that is sent."""
+    """Hold the cipher of a stream that this broker sends."""
 
     __slots__ = ("cipher", "stream")
 
@@ -207,9 +207,9 @@ class _Outgoing:
 
 
 class Sealer:
-    """Datagrams to packets. Keep one for the incarnation of a sender: it numbers all that it seals.
+    """Turn datagrams into packets. It numbers them, so keep one for a sender's whole incarnation.
 
-    `salt` is 16 random bytes of this sealer alone (`SALT_BYTES`).
+    `salt` is 16 random bytes of this sealer alone (`SALT_BYTES`), so that it has new keys.
 
     >>> opener = Opener(UNSHARED, "b2")
     >>> (packet,) = Sealer(UNSHARED, salt=bytes(16)).seal(Datagram("b1", 1, 7, 0, 1, bytes(8)))
@@ -229,7 +229,7 @@ class Sealer:
         self._counter = 0
 
     def seal(self, datagram: Datagram) -> list[bytes]:
-        """Packets of which none is longer than the mtu; `LimitExceeded` for what does not fit."""
+        """Return packets of at most the mtu; raise `LimitExceeded` for too large a datagram."""
         message = self._message(datagram)
         check_limit("a datagram in bytes", "MAX_DATAGRAM_BYTES", MAX_DATAGRAM_BYTES, len(message))
         about = datagram.source, datagram.incarnation, datagram.plan
@@ -237,13 +237,13 @@ class Sealer:
         if len(message) + OVERHEAD_BYTES <= self._mtu:
             return [self._sealed(outgoing, message)]
         first = self._counter + 1
-        beside = OVERHEAD_BYTES + len(_encode(_Piece(*about, first, 0, 0, b""))) + _PIECE_ROOM
-        room = self._mtu - beside
-        parts = [message[start : start + room] for start in range(0, len(message), room)]
-        last = len(parts) - 1
+        overhead = OVERHEAD_BYTES + len(_encode(_Piece(*about, first, 0, 0, b""))) + _PIECE_ROOM
+        size = self._mtu - overhead
+        fragments = [message[start : start + size] for start in range(0, len(message), size)]
+        last = len(fragments) - 1
         return [
-            self._sealed(outgoing, _encode(_Piece(*about, first, place, last, part)))
-            for place, part in enumerate(parts)
+            self._sealed(outgoing, _encode(_Piece(*about, first, index, last, fragment)))
+            for index, fragment in enumerate(fragments)
         ]
 
     def _message(self, datagram: Datagram) -> bytes:
@@ -267,7 +267,7 @@ class Sealer:
 
     def _begin(self, about: tuple[str, int, int]) -> _Outgoing:
         if len(self._outgoing) >= MAX_STREAMS:
-            self._outgoing.clear()
+            self._outgoing.clear()  # keys are derived again, and numbers go up across all streams
         stream = self._ciphers.stream(self._salt, *about)
         outgoing = self._outgoing[about] = _Outgoing(self._ciphers, stream)
         return outgoing
@@ -275,13 +275,12 @@ class Sealer:
 
 # --- opening ---
 
-_Found: TypeAlias = Datagram | str | None
-"""The message that a packet is or completes, or why it is dropped; None for a piece with others to
-come."""
+_Opened: TypeAlias = Datagram | str | None
+"""A complete datagram, or why the packet is dropped; None for a fragment of an incomplete one."""
 
 
 class _Sender:
-    """The packets of a sender in its newest incarnation."""
+    """Detect replays in a sender's newest incarnation: bit i of `seen` is packet `newest - i`."""
 
     __slots__ = ("incarnation", "newest", "seen")
 
@@ -289,18 +288,18 @@ class _Sender:
         self.begin(incarnation)
 
     def begin(self, incarnation: int) -> None:
-        """An incarnation of which nothing was heard yet."""
+        """Start a new incarnation, with its own numbers."""
         self.incarnation = incarnation
         self.newest = -1
         self.seen = 0
 
     def is_fresh(self, counter: int) -> bool:
-        """Return whether a packet was not heard, and is not too old to tell."""
+        """Return whether a packet is new, and not too old to decide that."""
         behind = self.newest - counter
         return behind < 0 or (behind < REPLAY_WINDOW and not self.seen >> behind & 1)
 
     def note(self, counter: int) -> None:
-        """A packet was heard: the bits of those that were, from the newest on backwards."""
+        """Mark a packet as received, and advance the window if it is the newest."""
         ahead = counter - self.newest
         if ahead <= 0:
             self.seen |= 1 << -ahead
@@ -315,7 +314,7 @@ _WINDOW: Final = (1 << REPLAY_WINDOW) - 1
 
 
 class _Incoming:
-    """A stream that is heard. Whose it is is not known before the first packet that opens."""
+    """Hold the state of a received stream. Its first packet that opens identifies its sender."""
 
     __slots__ = ("about", "cipher", "is_own", "sender")
 
@@ -326,7 +325,7 @@ class _Incoming:
         self.is_own = False
 
     def refuses(self, counter: int) -> str:
-        """Why a packet is dropped, opened or not; empty if it is not."""
+        """Return why a packet is to be dropped, before it costs a decryption; else empty."""
         if self.is_own:
             return "own"
         if self.sender is None or self.about is None:
@@ -337,7 +336,7 @@ class _Incoming:
 
 
 class Opener:
-    """Packets to datagrams, each once: what is forged, a copy, cut short or illegal is dropped.
+    """Turn packets into datagrams, each once; drop forged, replayed, truncated and illegal ones.
 
     >>> opener = Opener(UNSHARED, "b2")
     >>> opener.open(b"noise", now=0.0)
@@ -357,23 +356,23 @@ class Opener:
         self._shapes_bytes = 0
         self._pieces = Pieces()
         self.dropped: dict[str, int] = dict.fromkeys(DROPS, 0)
-        """Packets that were dropped; datagrams, where they were `incomplete`."""
+        """Counts by reason: of packets, and for `incomplete` of datagrams."""
 
     def open(self, data: bytes, now: float) -> Datagram | None:
-        """The datagram that a packet is or completes. `now` grows."""
-        found = self._opened(data, now)
-        if not isinstance(found, str):
-            return found
-        self.dropped[found] += 1
+        """Return the datagram that a packet has or completes, if any. `now` never decreases."""
+        opened = self._opened(data, now)
+        if not isinstance(opened, str):
+            return opened
+        self.dropped[opened] += 1
         return None
 
-    def _opened(self, data: bytes, now: float) -> _Found:
+    def _opened(self, data: bytes, now: float) -> _Opened:
         if len(data) <= OVERHEAD_BYTES:
             return "truncated"
         if len(data) > MAX_MTU:
             return "oversized"
         stream = data[:STREAM_BYTES]
-        incoming = self._incoming.get(stream) or self._meet(stream)
+        incoming = self._incoming.get(stream) or self._add_stream(stream)
         if incoming is None:
             return "forged"
         counter = int.from_bytes(data[STREAM_BYTES:_HEAD], "little")
@@ -387,43 +386,44 @@ class Opener:
             return "forged"
         try:
             return self._read(incoming, counter, message, now)
-        except Exception:  # noqa: BLE001  # whatever parsers make of hostile bytes
+        except Exception:  # noqa: BLE001  # parsers raise many kinds of errors on hostile bytes
             return "illegal"
         finally:
             self.dropped["incomplete"] = self._pieces.given_up
 
-    def _meet(self, stream: bytes) -> _Incoming | None:
-        """A stream of which nothing was heard; None if it is no stream of this key."""
+    def _add_stream(self, stream: bytes) -> _Incoming | None:
+        """Add a new stream; None if its check does not fit the group key."""
         if not self._ciphers.knows(stream):
             return None
-        if len(self._incoming) >= MAX_STREAMS:
+        if len(self._incoming) >= MAX_STREAMS:  # its sender's window stays, and stops replays
             del self._incoming[next(iter(self._incoming))]
         incoming = self._incoming[stream] = _Incoming(self._ciphers, stream)
         return incoming
 
-    def _read(self, incoming: _Incoming, counter: int, message: bytes, now: float) -> _Found:
-        said = _decode(message)
-        about = said.source, said.incarnation, said.plan
+    def _read(self, incoming: _Incoming, counter: int, message: bytes, now: float) -> _Opened:
+        decoded = _decode(message)
+        about = decoded.source, decoded.incarnation, decoded.plan
         if incoming.about is None:
-            reason = self._know(incoming, about) or incoming.refuses(counter)
+            reason = self._identify(incoming, about) or incoming.refuses(counter)
             if reason:
                 return reason
         sender = incoming.sender
         if about != incoming.about or sender is None:
             return "illegal"
         sender.note(counter)
-        if isinstance(said, _Piece):
-            place, of = said.place, said.last + 1
-            whole = self._pieces.add(said.source, said.first, place, of, said.data, now=now)
+        if isinstance(decoded, _Piece):
+            source, index, of = decoded.source, decoded.place, decoded.last + 1
+            whole = self._pieces.add(source, decoded.first, index, of, decoded.data, now=now)
             if whole is None:
                 return None
-            said = _decode(whole)
-            if (said.source, said.incarnation, said.plan) != about or isinstance(said, _Piece):
+            decoded = _decode(whole)
+            inner = decoded.source, decoded.incarnation, decoded.plan
+            if inner != about or isinstance(decoded, _Piece):
                 return "illegal"
-        return self._datagram(said)
+        return self._datagram(decoded)
 
-    def _know(self, incoming: _Incoming, about: tuple[str, int, int]) -> str:
-        """A stream has told whose it is. Why it is not heard, if it is not."""
+    def _identify(self, incoming: _Incoming, about: tuple[str, int, int]) -> str:
+        """Link a stream to its sender, or return why its packets are dropped."""
         source, incarnation, _ = about
         if source == self._name:
             incoming.is_own = True
@@ -434,24 +434,24 @@ class Opener:
             if len(self._senders) >= MAX_SENDERS:
                 return "crowded"
             sender = self._senders[source] = _Sender(incarnation)
-        elif incarnation > sender.incarnation:
+        elif incarnation > sender.incarnation:  # it supersedes the earlier one, and its fragments
             sender.begin(incarnation)
             self._pieces.give_up(source)
         incoming.about, incoming.sender = about, sender
         return ""
 
-    def _datagram(self, said: _Counts) -> Datagram:
+    def _datagram(self, message: _Counts) -> Datagram:
         parcel: Parcel | None = None
-        if isinstance(said, _Lone):
-            parcel = lone_parcel(said.publisher, self._shape(said.shape), said.values)
-        elif isinstance(said, _Batch):
-            parcel = batch_parcel(said.publisher, self._shape(said.shape), said.payload)
+        if isinstance(message, _Lone):
+            parcel = lone_parcel(message.publisher, self._shape(message.shape), message.values)
+        elif isinstance(message, _Batch):
+            parcel = batch_parcel(message.publisher, self._shape(message.shape), message.payload)
         if parcel is not None:
-            check_numbered(said.source, parcel)
-        if len(said.counts) % 4:
+            check_numbered(message.source, parcel)
+        if len(message.counts) % 4:
             raise ValueError("numbers of flows that are not of four bytes each")
-        of = said.source, said.incarnation, said.plan, said.group, said.number, said.counts
-        return Datagram(*of, parcel, said.durable)
+        flow = message.source, message.incarnation, message.plan, message.group, message.number
+        return Datagram(*flow, message.counts, parcel, message.durable)
 
     def _shape(self, described: bytes) -> Shape:
         shape = self._shapes.get(described)
