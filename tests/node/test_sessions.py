@@ -178,12 +178,12 @@ def test_that_no_event_follows_is_said_after_the_events_that_wait(last: Control)
     link = Neighbour("b2", Peer.broker("b2"), Principal("b2"), 1, Stream(SIZE), Budget(9 * SIZE))
     for number in (1, 2):
         link.offer(out, Forward(parcel({"x": number}, first_seq=number)), MANY)
-    link.tell(out, Route(last))
+    link.send_portion(out, Route(last))
     assert [type(each) for each in sent(out)] == [Forward]
     link.seen(1)
     link.send_waiting(out)
     assert [type(each) for each in sent(out)] == [Forward, Forward, Route]
-    link.tell(out, Route(last))
+    link.send_portion(out, Route(last))
     assert len(sent(out)) == 4
 
 
@@ -215,5 +215,5 @@ def test_a_session_that_is_over_gives_back_what_it_held_and_takes_no_more() -> N
     assert (budget.under_way > 0, budget.used > 0) == (True, True)
     one.forget()
     one.say([], Accepted(1, "durable"))
-    assert (budget.under_way, budget.used, dict(budget.parties)) == (0, 0, {})
+    assert (budget.under_way, budget.used, dict(budget.queued)) == (0, 0, {})
     assert budget.receivers == 0

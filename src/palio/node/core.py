@@ -397,7 +397,7 @@ class Core:
                     self.settling.answered(control.wave, control.unreached)
                 elif isinstance(control, Composite | TooLate):
                     session, _ = self.by_peer[peer]
-                    session.hear_pattern(self.out, control, self.settings.queue_bytes)
+                    session.deliver_pattern(self.out, control, self.settings.queue_bytes)
                 continue
             neighbour = self.neighbours.get(peer.name)
             if neighbour is None or not neighbour.is_taken_in:
@@ -431,7 +431,7 @@ class Core:
         self.absences.tables_in_force(has_published=self.has_published)
 
     def _send_chunk(self, neighbour: Neighbour, chunk: Message) -> None:
-        neighbour.tell(self.out, chunk)
+        neighbour.send_portion(self.out, chunk)
 
     def settle_up(self) -> None:
         """Send and store the results of the last input. State that did not change costs nothing."""

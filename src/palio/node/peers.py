@@ -140,23 +140,23 @@ class Peers:
             self.end_session(session)
         return True
 
-    def part_with(self, party: PeerSession) -> None:
+    def part_with(self, session: PeerSession) -> None:
         """End a session that cannot continue; a reconnection begins a new one."""
-        if isinstance(party, Neighbour):
-            self.end_neighbour(party)
-        elif isinstance(party, Session):
-            if party.link is not None:
+        if isinstance(session, Neighbour):
+            self.end_neighbour(session)
+        elif isinstance(session, Session):
+            if session.link is not None:
                 self._links.close(
-                    party.link, Bye("closed", "the session cannot go on; begin a new one")
+                    session.link, Bye("closed", "the session cannot go on; begin a new one")
                 )
-            self.end_session(party)
+            self.end_session(session)
 
-    def left(self, party: PeerSession, *, in_order: bool) -> None:
+    def left(self, session: PeerSession, *, in_order: bool) -> None:
         """End a session after the `Bye` of its other end, which does not resume it."""
-        if isinstance(party, Neighbour):
-            self.end_neighbour(party, in_order=in_order)
-        elif isinstance(party, Session):
-            self.end_session(party)
+        if isinstance(session, Neighbour):
+            self.end_neighbour(session, in_order=in_order)
+        elif isinstance(session, Session):
+            self.end_session(session)
 
     def new_neighbour(self, id: str, name: str, principal: Principal, link: int) -> Neighbour:
         """Begin a session with a broker."""

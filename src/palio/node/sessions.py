@@ -63,7 +63,7 @@ class Budget:
         self.answers = 0
         """Those of them that are not events: clients cause as many as they send requests."""
         self.receivers = 0
-        self.parties: dict[PeerSession, None] = {}
+        self.queued: dict[PeerSession, None] = {}
         """Sessions whose queue is not empty."""
 
     @property
@@ -88,8 +88,8 @@ class Budget:
         eighth of the budget, so clients that do not ack cannot take all of it from the others.
         """
         least = self.maximum // QUEUES_PART
-        while self.parties and self.used > max(self.maximum - self.under_way, least):
-            longest = max(self.parties, key=lambda party: party.queued_bytes)
+        while self.queued and self.used > max(self.maximum - self.under_way, least):
+            longest = max(self.queued, key=lambda session: session.queued_bytes)
             longest.shed(longest.queued_bytes // 2)
 
 
@@ -205,9 +205,9 @@ class PeerSession:
         self.queued_bytes += size
         self._budget.used += size
         if self._queue:
-            self._budget.parties[self] = None
+            self._budget.queued[self] = None
         else:
-            self._budget.parties.pop(self, None)
+            self._budget.queued.pop(self, None)
 
     def _lose(self, message: _Events) -> None:
         if isinstance(message, Carry):
@@ -351,12 +351,12 @@ class Session(PeerSession):
         self.limiter = RateLimiter(self.principal.name)
         self._count(count, cost)
 
-    def hear_pattern(self, out: list[Effect], said: Composite | TooLate, limit: int) -> None:
+    def deliver_pattern(self, out: list[Effect], news: Composite | TooLate, limit: int) -> None:
         """Deliver an occurrence of a pattern, or report events that were too late for it."""
-        if isinstance(said, Composite):
-            self.offer(out, Assembled(said.key, said.parts), limit)
+        if isinstance(news, Composite):
+            self.offer(out, Assembled(news.key, news.parts), limit)
         else:
-            late = (said.publisher, said.first_seq, said.last_seq, said.count, said.key)
+            late = (news.publisher, news.first_seq, news.last_seq, news.count, news.key)
             self.say(out, Gaps((Gap(*late, is_late=True),)))
 
     def lapse(self, out: list[Effect], reason: str) -> None:
@@ -404,7 +404,7 @@ class Neighbour(PeerSession):
             return not control.calm
         return isinstance(control, Leave) and not control.calm
 
-    def tell(self, out: list[Effect], portion: Message) -> None:
+    def send_portion(self, out: list[Effect], portion: Message) -> None:
         """Send a portion; `_LAST`, and messages of the router after it, wait behind events."""
         is_last = isinstance(portion, Route) and isinstance(portion.control, _LAST)
         if isinstance(portion, Route) and (self._behind or (is_last and self._queue)):
@@ -468,13 +468,13 @@ class Neighbour(PeerSession):
             return True
         waiting = WaitingBatch(PORTION_BYTES, weight)
         if not waiting.add(batch):
-            self.part()
+            self.close_batch()
             return False
         self._open = waiting
         self.untold.append(waiting)
         return True
 
-    def part(self) -> None:
+    def close_batch(self) -> None:
         """Close the open batch: later batches must not overtake the messages in `untold`."""
         self._open = None
 
@@ -487,7 +487,7 @@ class Neighbour(PeerSession):
                     return None
                 self.untold.popleft()
                 if first is self._open:
-                    self.part()
+                    self.close_batch()
                 return Route(first.batch)
             portion = next(first, None)
             if portion is not None:
@@ -500,7 +500,7 @@ class Neighbour(PeerSession):
         super().forget()
         self._behind.clear()
         self.untold.clear()
-        self.part()
+        self.close_batch()
 
 
 class Durable:

@@ -42,7 +42,7 @@ class TableSync:
             if (neighbour.untold or neighbour.is_busy) and neighbour.join(control):
                 return
         elif isinstance(message, Facts) or not (control is None or isinstance(control, Settled)):
-            neighbour.part()
+            neighbour.close_batch()
         chunks = portions(message)
         if not neighbour.untold:
             self._send(neighbour, next(chunks))
