@@ -119,7 +119,7 @@ async def target(
     """A broker of its own, for as long as the block runs; its log goes to `stderr`."""
     command = [sys.executable, "-m", "palio", "serve", "--name", "b1", "--json"]
     command += ["--listen", "127.0.0.1:0", "--http", "0", "--data", str(folder / "b1")]
-    environment = {**os.environ, "PALIO__LIMITS__GREETING_S": "60"}
+    environment = {**os.environ, "PALIO__LIMITS__HANDSHAKE_TIMEOUT_S": "60"}
     process = await asyncio.create_subprocess_exec(
         *command,
         *arguments,
