@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import palio
-from palio.cli.inputs import BadLine, bindings, check_bindings, events, names_a_file, text_of
+from palio.cli.inputs import (
+    MOST_NAMED,
+    BadLine,
+    bindings,
+    check_bindings,
+    events,
+    names_a_file,
+    text_of,
+)
 from palio.errors import InvalidBinding, InvalidEvent, InvalidInput, PalioError, ParseError
 
 
@@ -52,8 +60,18 @@ def test_what_becomes_no_attribute_is_named_once(
     content = '{"a": 1}\n{"b": 2, "data": {"tags": [1], "note": null}}\n{"c": []}\n'
     assert [event for _, event in events(write(content))] == [{"a": 1}, {"b": 2}, {}]
     told = capsys.readouterr().err
-    assert "line 2: left out data.tags (an array), data.note (null)" in told
+    assert "line 2: left out 'data.tags' (an array), 'data.note' (null), as" in told
     assert told.count("left out") == 1
+
+
+def test_of_many_omitted_attributes_a_few_are_named_without_control_characters(
+    write: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = ", ".join(f'"\\u001b{n}": []' for n in range(1_000))
+    assert [event for _, event in events(write("{" + members + "}"))] == [{}]
+    told = capsys.readouterr().err
+    assert told.count("an array") == MOST_NAMED
+    assert "\x1b" not in told
 
 
 def test_events_of_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:

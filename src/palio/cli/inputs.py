@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -57,26 +58,30 @@ def events(source: str) -> Iterator[tuple[int, dict[str, Value]]]:
                 event = flatten(document)
             except InvalidInput as error:
                 raise BadLine(line, error) from None
-            if not is_warned and (omitted := list(_omitted(document))):
+            if not is_warned and (omitted := list(islice(_omitted(document), MOST_NAMED))):
                 is_warned = True
                 print_status(
                     f"line {line}: left out {', '.join(omitted)}, as attributes are scalars; "
-                    "further lines may have more of that"
+                    "there may be more"
                 )
             yield line, event
     if not found:
         raise InvalidEvent("there is no event; give a JSON object, or one a line")
 
 
+MOST_NAMED: Final = 5
+"""Omitted attributes that a warning names: an event may have any number of them."""
+
+
 def _omitted(part: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """The values of a JSON object that become no attributes.
 
     >>> list(_omitted({"id": 7, "data": {"tags": [], "note": None}}))
-    ['data.tags (an array)', 'data.note (null)']
+    ["'data.tags' (an array)", "'data.note' (null)"]
     """
     for name, value in part.items():
         if value is None or isinstance(value, list):
-            yield f"{prefix}{name} ({_noun(value)})"
+            yield f"{f'{prefix}{name}'!r:.80} ({_noun(value)})"
         elif isinstance(value, dict):
             yield from _omitted(value, f"{prefix}{name}.")
 
