@@ -102,6 +102,8 @@ class Receipts:
         entry = Entry(number, publisher, seqs, count)
         self._entries.append(entry)
         if len(seqs):
+            # What `came` let through, and nothing else: no event is delivered twice.
+            assert self._came.fresh(publisher, seqs).all()
             self._came.add(publisher, seqs)
         if not count:
             self._closed(entry)
