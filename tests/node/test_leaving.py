@@ -56,7 +56,7 @@ class House:
     def load(self, count: int) -> None:
         """Publish at each in turn, every third durably."""
         for _ in range(count):
-            ready = [each for each in self.publishers if each.core.allow_publish()]
+            ready = [each for each in self.publishers if each.core.may_publish()]
             if not ready:
                 self.world.run(0.007)
                 continue

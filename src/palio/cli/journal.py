@@ -27,9 +27,7 @@ NewDirectory = Annotated[
 
 @journal_commands.command("check")
 def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
-    """Report the damage of a journal, and where it is; 1 if anything is. The broker may be
-    running.
-    """
+    """Report what is damaged in a journal; ends with 1 if anything is. The broker may run."""
     from palio.server.journal.maintenance import check
 
     return _show(check(data), as_json=as_json)

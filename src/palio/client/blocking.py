@@ -166,10 +166,11 @@ def subscribed(
 ) -> Callable[Concatenate[Any, Given], SyncSubscription]:
     """`subscribe` of an asynchronous class, with its options, for the one round it."""
 
+    subscribe = waited(verb)
+
     @wraps(verb)
     def call(self: Any, /, *given: Given.args, **named: Given.kwargs) -> SyncSubscription:
-        portal: Portal = self._portal
-        return SyncSubscription(portal.call(verb(self._inner, *given, **named)), portal)
+        return SyncSubscription(subscribe(self, *given, **named), self._portal)
 
     return call
 

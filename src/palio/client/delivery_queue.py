@@ -1,8 +1,8 @@
 """The bounded queue between a bus and one consumer.
 
-Events wait in the batches they came in, with the rows that matched. When there are more than the
-queue_size, the oldest are dropped and remembered as gaps, which are reported before the
-next event, so that it always knows what it has not seen.
+Events wait in the batches they came in, with the rows that matched. Beyond the size of the queue
+the oldest are dropped and remembered as gaps, which are reported before the next event, so that it
+always knows what it has not seen.
 
 What still matches is decided when events are *taken*: one that fails its subscription's parameters
 of that moment is left out and counted as spurious (parametric 3.3).

@@ -65,8 +65,8 @@ class Roaming(Upstream, Application):
         self.name: Final = hello.name
         self.identity: Final = hello.identity
         self.core: Final = ClientCore(self)
-        publications, allow_publish = self.core.publications, self.core.allow_publish
-        self.outbox: Final = Outbox(publications, allow_publish, self._write)
+        publications, may_publish = self.core.publications, self.core.may_publish
+        self.outbox: Final = Outbox(publications, may_publish, self._write)
         self.deadlines: Final = Deadlines(timeout, self._state)
         self.is_ready = False
         """Whether it was connected once and has not ended."""

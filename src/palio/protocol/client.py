@@ -140,7 +140,7 @@ class ClientCore:
     def _send(self, message: Message) -> None:
         self.session.send(message)
 
-    def allow_publish(self) -> bool:
+    def may_publish(self) -> bool:
         """Return whether events may be published now: connected, and the windows have room.
 
         None may during a move: they would overtake those that the old broker still forwards.
@@ -163,7 +163,7 @@ class ClientCore:
         durable: StoredAt,
         is_last: bool = True,
     ) -> None:
-        """Send events (see `Publications.publish`); call it only if `allow_publish` is true."""
+        """Send events (see `Publications.publish`); call it only if `may_publish` is true."""
         if self._error is None:
             self.publications.publish(parcel, receipts, durable=durable, is_last=is_last)
         else:

@@ -75,9 +75,7 @@ class Connection(Application):
         hello = Hello("client", login.name, PROTOCOL_VERSION, login.token, incarnation)
         self._session = Session(self._core, tcp(login.tls), [login.url], hello, random.Random())
         self._core.session = self._session.core
-        self._outbox = Outbox(
-            self._core.publications, self._core.allow_publish, self._session.flush
-        )
+        self._outbox = Outbox(self._core.publications, self._core.may_publish, self._session.flush)
         self._portal = Portal("palio-spark")
         try:
             self._portal.call(self._opened())
