@@ -20,6 +20,7 @@ PUBLIC: Final = {
     "Bus",
     "CatalogueEntry",
     "Client",
+    "ConnectionState",
     "Event",
     "Explanation",
     "Filter",

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from palio.client.bus import Bus
     from palio.client.connection import AdvertisementHandle, Client, connect
     from palio.client.events import Event, Gap, LateGap, PublishReceipt
+    from palio.client.roaming import ConnectionState
     from palio.client.subscriber import Parameter, Subscriber, event, on
     from palio.client.subscription import Subscription
     from palio.language.fluent import attr, param
@@ -65,6 +66,7 @@ _NAMES: Final = {
     "client.bus": ("Bus",),
     "client.connection": ("Client", "AdvertisementHandle", "connect"),
     "client.events": ("Event", "Gap", "LateGap", "PublishReceipt"),
+    "client.roaming": ("ConnectionState",),
     "client.subscriber": ("Parameter", "Subscriber", "event", "on"),
     "client.subscription": ("Subscription",),
     "language.fluent": ("attr", "param"),
@@ -89,6 +91,7 @@ __all__ = [
     "Bus",
     "CatalogueEntry",
     "Client",
+    "ConnectionState",
     "DrainStatus",
     "Event",
     "Explanation",

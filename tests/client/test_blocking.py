@@ -18,6 +18,7 @@ import pytest
 import palio
 from palio.client.blocking import Portal, SyncSubscription
 from palio.client.events import Event, Gap, PublishReceipt
+from palio.client.roaming import ConnectionState
 from palio.errors import Closed, InvalidBinding, InvalidEvent, InvalidInput, PalioError
 from palio.model.events import SEQ
 from tests.cli.brokers import PATIENCE_S, broker
@@ -98,6 +99,15 @@ def test_batches() -> None:
         bus.publish([{"x": x} for x in range(3)])
         bus.publish({"x": 5})
     assert [batch.column(SEQ).to_pylist() for batch in sub.batches()] == [[2, 3], [4]]
+
+
+def test_a_batch_with_a_timeout() -> None:
+    with palio.SyncBus() as bus:
+        sub = bus.subscribe("x > 0")
+        with pytest.raises(TimeoutError):
+            sub.receive_batch(timeout=0.001)
+        bus.publish([{"x": 1}, {"x": 2}])
+        assert sub.receive_batch(timeout=30).num_rows == 2
 
 
 def test_what_waits_can_be_taken_after_the_end() -> None:
@@ -348,6 +358,29 @@ def test_a_client_may_be_closed_twice() -> None:
     with broker("b1") as url, palio.SyncClient(url) as client:
         client.close()
         client.close()
+
+
+def test_the_states_of_a_connection_without_await() -> None:
+    with broker("b1") as url, palio.SyncClient(url) as client:
+        states = client.states()
+        assert next(states).status == "connected"
+        client.suspend()
+        assert next(states) == ConnectionState("disconnected", "b1")
+        client.resume()
+        assert next(states).status == "connected"
+        client.close()
+        assert list(states) == []
+
+
+def test_a_request_without_await() -> None:
+    class Clerk(palio.Subscriber):
+        @palio.on("EXISTS ask")
+        def asked(self, id: str) -> None:
+            bus.publish({"answers": id})
+
+    with palio.SyncBus() as bus:
+        bus.attach(Clerk())
+        assert bus.request({"ask": 1, "id": "7"}, "answers = :id") == {"answers": "7"}
 
 
 def test_an_offer_and_questions_without_await() -> None:

@@ -16,6 +16,7 @@ import pytest
 import palio
 from palio.client.connection import connect
 from palio.client.events import Event, Gap
+from palio.client.roaming import MAX_PENDING_STATES, ConnectionState
 from palio.client.subscription import SETTLE_TIMEOUT_S, Subscription
 from palio.errors import (
     Closed,
@@ -26,6 +27,7 @@ from palio.errors import (
     InvalidFilter,
     InvalidInput,
     LimitExceeded,
+    NoAnswer,
     NotAdvertised,
     Unreachable,
     Unsettled,
@@ -511,6 +513,106 @@ async def test_the_first_that_answers_is_taken_if_any_does() -> None:
         net.kill("b2")
         with pytest.raises(Unreachable, match=r"b1: .*b2: "):
             _ = await net.connect("b1", "b2")
+
+
+@in_virtual_time
+async def test_a_first_connect_that_retries_waits_for_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Network() as net:
+        net.kill("b1")
+        client = net.client("b1", retry=True)
+        opening = asyncio.ensure_future(client.open())
+        await quiet(60)
+        assert not opening.done()
+        assert "no broker answers: b1: " in caplog.text
+        net.restart("b1")
+        await opening
+        assert client.is_connected
+        await client.close()
+
+
+@in_virtual_time
+async def test_a_first_connect_that_retries_ends_with_its_client() -> None:
+    async with Network() as net:
+        net.kill("b1")
+        client = net.client("b1", retry=True)
+        opening = asyncio.ensure_future(client.open())
+        await quiet(60)
+        await client.close()
+        with pytest.raises(Closed):
+            await opening
+
+
+@in_virtual_time
+async def test_the_states_of_a_connection_are_told_in_order() -> None:
+    async with Network("line:2") as net:
+        client = net.client("b1", "b2")
+        states = client.states()
+        assert await anext(states) == ConnectionState("connecting", "")
+        await client.open()
+        assert await anext(states) == ConnectionState("connected", "b1")
+        assert await anext(client.states()) == ConnectionState("connected", "b1")
+        net.kill("b1")
+        assert await anext(states) == ConnectionState("disconnected", "b1")
+        assert await anext(states) == ConnectionState("connected", "b2")
+        net.restart("b1")
+        await client.move("b1")
+        await client.publish({"x": 1})
+        await client.close()
+        assert [state async for state in states] == [
+            ConnectionState("connected", "b1"),
+            ConnectionState("closed", "b1"),
+        ]
+        assert [state.status async for state in client.states()] == ["closed"]
+
+
+@pytest.mark.parametrize("breaks", [MAX_PENDING_STATES // 2 - 1, MAX_PENDING_STATES // 2])
+@in_virtual_time
+async def test_who_does_not_ask_for_states_gets_the_newest(breaks: int) -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        states = client.states()
+        assert (await anext(states)).status == "connected"
+        for _ in range(breaks):
+            await client.suspend()
+            await client.resume()
+        await client.close()
+        found = [state.status async for state in states]
+        assert found[-2:] == ["connected", "closed"]
+        assert len(found) == min(2 * breaks + 1, MAX_PENDING_STATES)
+
+
+@in_virtual_time
+async def test_a_request_gets_the_reply_that_it_asks_for() -> None:
+    async with Network("line:2") as net:
+        asking, answering = await net.connect("b1"), await net.connect("b2")
+        asked = await answering.subscribe("EXISTS ask")
+        await asked.settled()
+
+        async def reply() -> None:
+            async for event in asked:
+                await answering.publish({"answers": "another", "price": 1.0})
+                await answering.publish({"answers": event["id"], "price": 9.5})
+
+        replying = asyncio.ensure_future(reply())
+        assert (await asking.request({"ask": "IBM", "id": "7"}, "answers = :id"))["price"] == 9.5
+        where = "answers = :which"
+        found = await asking.request({"ask": "IBM", "id": "8"}, where, {"which": "another"})
+        assert found["price"] == 1.0
+        assert "with 0 subscriptions" in repr(asking)
+        replying.cancel()
+
+
+@in_virtual_time
+async def test_a_request_without_a_reply_ends() -> None:
+    async with Network() as net:
+        client = await net.connect("b1")
+        with pytest.raises(NoAnswer, match=r"'answers = :id' came in 5 s; check that"):
+            await client.request({"ask": "IBM", "id": "7"}, "answers = :id", timeout=5)
+        assert "with 0 subscriptions" in repr(client)
+        with pytest.raises(InvalidBinding, match="id"):
+            await client.request({"ask": "IBM"}, "answers = :id")
 
 
 async def test_a_client_that_was_never_connected_says_so() -> None:

@@ -319,6 +319,15 @@ async def test_batches_hold_what_matched_with_the_system_columns() -> None:
     assert batches[0].column(TIME)[0].as_py() == NOON
 
 
+async def test_a_batch_that_comes_after_the_timeout_waits_for_the_next_call() -> None:
+    async with palio.Bus() as bus:
+        sub = await bus.subscribe("x > 0")
+        with pytest.raises(TimeoutError):
+            await sub.receive_batch(timeout=0.001)
+        await bus.publish([{"x": 1}, {"x": 2}])
+        assert (await sub.receive_batch(timeout=30)).num_rows == 2
+
+
 async def test_batches_and_events_may_be_mixed() -> None:
     bus = palio.Bus()
     sub = await bus.subscribe("price > :low", {"low": 0})

@@ -176,6 +176,36 @@ def test_who_is_beyond_a_limit_is_told_so_once_no_other_broker_answers() -> None
     assert isinstance(line.error, LimitExceeded)
 
 
+def test_who_connects_with_patience_tries_all_addresses_until_it_is_over() -> None:
+    line = Line("b1", "b2")
+    line.session.connect(0.0, retry_s=1.0)
+    line.session.lost(ConnectionRefusedError(), 0.999)
+    line.session.lost(ConnectionRefusedError(), 0.999)
+    assert line.take_done() == ["dial b1", "close", "dial b2", "close", "unopened, again"]
+    line.session.tick(line.session.wake_at)
+    line.session.lost(ConnectionRefusedError(), 1.0)
+    line.session.lost(ConnectionRefusedError(), 1.0)
+    assert line.take_done() == ["dial b1", "close", "dial b2", "close", "unopened"]
+    assert line.session.wake_at == inf
+
+
+def test_who_connects_with_patience_is_told_when_the_session_ends_in_a_pause() -> None:
+    line = Line()
+    line.session.connect(0.0, retry_s=inf)
+    line.session.lost(ConnectionRefusedError(), 0.0)
+    line.session.end()
+    assert line.take_done() == ["dial b1", "close", "unopened, again", "unopened", "ended"]
+
+
+def test_a_broker_that_denies_who_connects_with_patience_is_not_asked_again() -> None:
+    line = Line()
+    line.session.connect(0.0, retry_s=inf)
+    line.session.dialled(0.0)
+    line.session.receive(Bye("NotAuthenticated", "who?"), 0.0)
+    assert line.take_done() == ["dial b1", "close", "unopened"]
+    assert isinstance(line.error, NotAuthenticated)
+
+
 def test_every_address_is_tried_once_for_who_connects() -> None:
     line = Line("b1", "b2")
     line.session.connect(0.0)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, Self, TypeVar
 
+from palio.client.deadlines import TIMEOUT_S, check_timeout
 from palio.client.delivery_queue import DeliveryQueue
 from palio.client.dispatcher import Dispatcher
-from palio.client.events import PublishReceipt
+from palio.client.events import Event, PublishReceipt
 from palio.client.outgoing import Publishable
 from palio.client.registration import Registration, SubscriptionOptions
 from palio.client.subscriber import Attached, Subscriber
@@ -23,7 +25,7 @@ from palio.client.subscribing import (
 )
 from palio.client.subscription import LoopAffinity, Subscription
 from palio.client.upstream import PendingReply, Upstream
-from palio.errors import Closed, InvalidInput
+from palio.errors import Closed, InvalidInput, NoAnswer, PalioError, Unsettled
 from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
@@ -52,6 +54,48 @@ class BaseBus(Generic[AnyUpstream]):
     @abstractmethod
     async def publish(self, events: Publishable) -> PublishReceipt:
         """Publish one event, several, or a record batch."""
+
+    async def request(
+        self,
+        event: Mapping[str, Any],
+        reply_where: str | Filter | Pattern,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout: float = TIMEOUT_S,  # noqa: ASYNC109  # the error says what was waited for
+    ) -> Event:
+        """Publish an event and return the first reply: the first event that matches `reply_where`.
+
+        Its parameters have the values of `params`, and otherwise those of the event's attributes of
+        the same names: `request({"ask": "price", "id": "7"}, "answers = :id")`. Whoever replies
+        must have subscribed before. `NoAnswer` after `timeout` seconds.
+        """
+        what = as_filter(reply_where)
+        values = {name: event[name] for name in what.variables if name in event}
+        values |= given_params(params)
+        try:
+            async with asyncio.timeout(check_timeout(timeout)):
+                return await self._first_reply(event, what, values)
+        except TimeoutError as error:
+            if isinstance(error, PalioError):
+                raise
+            raise NoAnswer(
+                f"nothing that matches {str(what)!r:.200} came in {timeout:g} s; check that "
+                "somebody is subscribed to the request and replies"
+            ) from None
+
+    async def _first_reply(
+        self, event: Mapping[str, Any], what: Filter | Pattern, values: Bindings
+    ) -> Event:
+        options = SubscriptionOptions(max_events=1, reorder_timeout=self._reorder_timeout)
+        registration, reply = self._announced(what, values, 1, options)
+        try:
+            replies = await self._in_force(registration, reply, replace_covered=False)
+            with suppress(Unsettled):  # no reply can come from there anyway
+                await self._upstream.settled(0.0)
+            await self.publish(event)
+            return await replies.receive()
+        finally:
+            registration.abandon()
 
     def _announced(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -20,6 +20,7 @@ from palio.client.base_bus import BaseBus
 from palio.client.bus import Bus
 from palio.client.connection import AdvertisementHandle, Client, connect
 from palio.client.events import Event
+from palio.client.roaming import ConnectionState
 from palio.client.subscriber import Subscriber
 from palio.client.subscription import Subscription, SubscriptionView
 from palio.errors import Closed, PalioError
@@ -161,6 +162,10 @@ async def _acked(subscription: Subscription, event: Event | None) -> None:
     subscription.ack(event)
 
 
+async def _next_of(states: AsyncIterator[ConnectionState]) -> ConnectionState | None:
+    return await anext(states, None)
+
+
 def subscribed(
     verb: Callable[Concatenate[Any, Given], Coroutine[Any, Any, Subscription]],
 ) -> Callable[Concatenate[Any, Given], SyncSubscription]:
@@ -197,6 +202,10 @@ class SyncSubscription(SubscriptionView):
         """The next event; `TimeoutError` after so many seconds, `Closed` if there will be none."""
         return self._portal.call(self._inner.receive(), timeout)
 
+    def receive_batch(self, timeout: float | None = None) -> pa.RecordBatch:
+        """The next batch; `TimeoutError` after so many seconds, `Closed` if there will be none."""
+        return self._portal.call(self._inner.receive_batch(), timeout)
+
     def __iter__(self) -> Iterator[Event]:
         while True:
             try:
@@ -208,7 +217,7 @@ class SyncSubscription(SubscriptionView):
         """Events as record batches, with `$seq` and `$time` beside their attributes."""
         while True:
             try:
-                yield self._portal.call(self._inner.receive_batch())
+                yield self.receive_batch()
             except Closed:
                 return
 
@@ -249,6 +258,7 @@ class SyncBaseBus:
         self._portal = portal
         self._closing = threading.Lock()
 
+    request = waited(BaseBus.request)
     cancel = waited(BaseBus.cancel)
     detach = waited(BaseBus.detach)
 
@@ -356,6 +366,15 @@ class SyncClient(SyncBaseBus):
             what.withdraw()
         else:
             self._portal.call(self._client.unadvertise(what, params))
+
+    def states(self) -> Iterator[ConnectionState]:
+        """The state of the connection, and each state after it, until the client is closed."""
+        states = self._client.states()
+        while True:
+            state = self._portal.call(_next_of(states))
+            if state is None:
+                return
+            yield state
 
     settled = waited(Client.settled)
     suspend = waited(Client.suspend)

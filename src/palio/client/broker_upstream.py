@@ -166,16 +166,16 @@ class BrokerUpstream(Roaming):
 
     def flow(self) -> None:
         """The session is back, or there is room again for what waits to be published."""
-        if not self.is_listening:
-            self.is_listening = True
+        was_listening = self.is_listening
+        super().flow()
+        if not was_listening:
             for each in self.dispatcher:
                 if each.assembling is not None:
                     each.assembling.restart_wait()
-        self.outbox.flow()
 
     def disconnected(self) -> None:
         """Release callers that wait for the broker to confirm an unsubscribe."""
-        self.is_listening = False
+        super().disconnected()
         for each in list(self._unsubscribing):
             finish(each)
 

@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from math import inf
 from types import EllipsisType
 from typing import Any, Final, Literal, Self
 
@@ -30,6 +31,7 @@ from palio.client.events import Gap, PublishReceipt
 from palio.client.outgoing import Publishable
 from palio.client.registration import SubscriptionOptions
 from palio.client.reordering import check_reorder
+from palio.client.roaming import ConnectionState
 from palio.client.subscribing import (
     as_filter,
     check_match_at,
@@ -78,6 +80,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     seed: int | None = None,
     timeout: float | None = TIMEOUT_S,
     reorder_timeout: float | None = None,
+    retry: bool = False,
 ) -> Client:
     """A connection to a broker: `async with connect(...) as client`, or `await connect(...)`.
 
@@ -88,8 +91,10 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
     principal's own name. `timeout` is how many
     seconds each request waits for its answer before it raises `Unreachable` (None: for ever).
     `reorder_timeout` is how many seconds patterns wait for events that were overtaken on their way
-    (0: they go by the order of arrival; None: it is found out). `dial` opens connections in some
-    way of its own, and `seed` settles the pauses between attempts; both are for tests.
+    (0: they go by the order of arrival; None: it is found out). With `retry` the first connect
+    waits until a broker answers, as a service does that may start before it. `dial` opens
+    connections in some way of its own, and `seed` settles the pauses between attempts; both are for
+    tests.
     """
     urls = [url] if isinstance(url, str) else list(url)
     if not urls:
@@ -118,7 +123,7 @@ def connect(  # noqa: PLR0913  # each is a setting that applications give by nam
         timeout=check_timeout(timeout),
     )
     wait = None if reorder_timeout is None else check_reorder(reorder_timeout)
-    return Client(upstream, reorder_timeout=wait)
+    return Client(upstream, reorder_timeout=wait, retry=retry)
 
 
 class AdvertisementHandle:
@@ -145,11 +150,14 @@ class AdvertisementHandle:
 class Client(BaseBus[BrokerUpstream]):
     """The verbs of the bus over a connection; made by `connect`. `admin` has those of operators."""
 
-    def __init__(self, upstream: BrokerUpstream, *, reorder_timeout: float | None) -> None:
+    def __init__(
+        self, upstream: BrokerUpstream, *, reorder_timeout: float | None, retry: bool
+    ) -> None:
         super().__init__(upstream.dispatcher, upstream, reorder_timeout=reorder_timeout)
         self.admin = Admin(upstream, self._check_open)
         self._outbox = upstream.outbox
         self._lifetimes = Lifetimes(upstream)
+        self._retry_s = inf if retry else 0.0
 
     # --- the connection ---
 
@@ -178,10 +186,16 @@ class Client(BaseBus[BrokerUpstream]):
         """Events that came and were for no subscription any longer."""
         return self._dispatcher.spurious
 
+    def states(self) -> AsyncGenerator[ConnectionState, None]:
+        """The state of the connection now, and from then on each state after it, for example for a
+        health check: `async for state in client.states()`. The last is `closed`.
+        """
+        return self._upstream.states()
+
     async def open(self) -> None:
-        """Connect; `Unreachable` if no broker answers. `async with` does it."""
+        """Connect; `Unreachable` if no broker answers, unless it retries. `async with` does it."""
         self._check_usable()
-        await self._upstream.open()
+        await self._upstream.open(retry_s=self._retry_s)
 
     def __await__(self) -> Generator[Any, None, Self]:
         yield from self.open().__await__()

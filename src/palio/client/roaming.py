@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from palio.client.deadlines import Deadlines
 from palio.client.outbox import Outbox
@@ -44,8 +46,24 @@ MOST_KNOWN: Final = 16
 """Addresses that a client knows without having been given them by its application are no more than
 it takes to have so many in all."""
 
+MAX_PENDING_STATES: Final = 64
+"""States of the connection that wait for one iteration over them; beyond, the oldest are dropped:
+a connection that breaks more often meanwhile is of interest for its last state alone."""
+
 SETTLE_AGAIN_S: Final = 0.1
 """How long a client waits before it asks again about brokers that were not reached."""
+
+
+Status: TypeAlias = Literal["connecting", "connected", "disconnected", "closed"]
+"""`connecting` is the first time; a client that is `disconnected` dials again by itself, unless it
+was suspended; one that is `closed` never does."""
+
+
+class ConnectionState(Struct, frozen=True):
+    """The state of a client's connection, and the name of its broker, empty before the first."""
+
+    status: Status
+    broker: str
 
 
 class Roaming(Upstream, Application):
@@ -71,8 +89,9 @@ class Roaming(Upstream, Application):
         self.is_ready = False
         """Whether it was connected once and has not ended."""
         self.has_ended = False
-        self.is_listening = True
-        """False while the connection is lost or suspended: what is under way comes later."""
+        self.state = ConnectionState("connecting", "")
+        self._watchers: set[asyncio.Queue[ConnectionState]] = set()
+        """One for each iteration over `states`."""
         self._hello = hello
         self._dial = dial
         self._draw = draw
@@ -118,9 +137,34 @@ class Roaming(Upstream, Application):
 
     # --- the connection ---
 
-    async def open(self) -> None:
-        """Connect."""
-        await self._session.open()
+    @property
+    def is_listening(self) -> bool:
+        """False while the connection is lost or suspended: what is under way comes later."""
+        return self.state.status != "disconnected"
+
+    def _enter(self, status: Status) -> None:
+        self.state = ConnectionState(status, self.session.broker)
+        for watcher in self._watchers:
+            if watcher.full():
+                watcher.get_nowait()
+            watcher.put_nowait(self.state)
+
+    async def states(self) -> AsyncGenerator[ConnectionState, None]:
+        """Yield the state of the connection, and each state after it; the last is `closed`."""
+        watcher: asyncio.Queue[ConnectionState] = asyncio.Queue(MAX_PENDING_STATES)
+        self._watchers.add(watcher)
+        state = self.state
+        try:
+            yield state
+            while state.status != "closed":
+                state = await watcher.get()
+                yield state
+        finally:
+            self._watchers.discard(watcher)
+
+    async def open(self, *, retry_s: float = 0.0) -> None:
+        """Connect; wait so many seconds for a broker that answers."""
+        await self._session.open(retry_s=retry_s)
 
     async def resume(self, urls: Sequence[str]) -> None:
         """Come back; to other addresses if some are given."""
@@ -228,8 +272,19 @@ class Roaming(Upstream, Application):
             going = self._go_elsewhere(urls)
             self._going = asyncio.get_running_loop().create_task(going)
 
+    def flow(self) -> None:
+        """The session is back, or there is room again for what waits to be published."""
+        if self.state.status != "connected" or self.state.broker != self.session.broker:
+            self._enter("connected")
+        self.outbox.flow()
+
+    def disconnected(self) -> None:
+        """The connection broke, or the client was suspended."""
+        self._enter("disconnected")
+
     def ended(self, error: PalioError) -> None:
         """There is no way back to a broker."""
+        self._enter("closed")
         self.is_ready, self.has_ended = False, True
         self.deadlines.close()
         self.outbox.end(error)

@@ -69,10 +69,12 @@ class Session(Connector):
         self._connecting: list[asyncio.Future[None]] = []
         self._was_lost = False
 
-    async def open(self) -> None:
-        """Connect for the first time, or after `pause`: every address is tried once."""
+    async def open(self, *, retry_s: float = 0.0) -> None:
+        """Connect for the first time, or after `pause`: every address is tried once, and again
+        and again for so many seconds.
+        """
         loop = asyncio.get_running_loop()
-        self.core.connect(loop.time())
+        self.core.connect(loop.time(), retry_s=retry_s)
         self.set_timer()
         if self.core.is_connected:
             return
@@ -185,7 +187,8 @@ class Session(Connector):
     def unopened(self, error: PalioError, *, again: bool) -> None:
         """Fail callers of `open`, unless the session dials again."""
         if again:
-            logger.info("%s", error)
+            level = logging.WARNING if self._connecting else logging.INFO
+            logger.log(level, "%s; it is dialled again", error)
         else:
             self._resolve_connecting(error)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ from palio.model.filters import Filter
 from palio.model.patterns import Pattern
 from palio.model.values import Bindings
 from palio.protocol.messages import Parcel
+
+Taken = TypeVar("Taken")
 
 SETTLE_TIMEOUT_S: Final = 5.0
 """How long `settled` waits for brokers that are not reached: a network that forms is whole soon."""
@@ -212,11 +214,7 @@ class Subscription(SubscriptionView):
         An event that comes just then waits for the next call.
         """
         self._next_asked()
-        if timeout is None:
-            _, event = await self._queue.take_event()
-        else:
-            async with asyncio.timeout(timeout):
-                _, event = await self._queue.take_event()
+        _, event = await _within(timeout, self._queue.take_event())
         return event
 
     def _next_asked(self) -> None:
@@ -259,10 +257,13 @@ class Subscription(SubscriptionView):
                 return
             yield Parcel(publisher, batch)
 
-    async def receive_batch(self) -> pa.RecordBatch:
-        """The next batch; `Closed` when there will be none."""
+    async def receive_batch(self, timeout: float | None = None) -> pa.RecordBatch:  # noqa: ASYNC109  # as `receive`
+        """The next batch; `Closed` when there will be none, `TimeoutError` after so many seconds.
+
+        A batch that comes just then waits for the next call.
+        """
         self._next_asked()
-        _, batch = await self._queue.take_batch()
+        _, batch = await _within(timeout, self._queue.take_batch())
         return batch
 
     async def __aenter__(self) -> Self:
@@ -272,6 +273,16 @@ class Subscription(SubscriptionView):
         if kind is None:
             self._next_asked()
         await self.unsubscribe()
+
+
+async def _within(seconds: float | None, taking: Coroutine[Any, Any, Taken]) -> Taken:
+    """Await what is taken from a queue, so many seconds long. Without a limit no loop is needed:
+    `SyncSubscription` takes the rest of a closed bus without one.
+    """
+    if seconds is None:
+        return await taking
+    async with asyncio.timeout(seconds):
+        return await taking
 
 
 async def _answered(reply: PendingReply, take_back: Callable[[], None]) -> None:

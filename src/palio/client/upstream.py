@@ -33,8 +33,11 @@ class Upstream:
     """Whether changes are sent to a broker."""
     is_ready = True
     """Whether it takes requests; else `check_ready` raises the reason."""
-    is_listening = True
-    """Whether events can come just now."""
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether events can come just now."""
+        return True
 
     def check_ready(self) -> None:
         """Refuse what is not connected."""

@@ -168,7 +168,8 @@ class ClientSession:
         self._together: list[Subscribe] = []  # to be sent in one message
         self._together_chars = 0
         self._is_new = True  # no broker has ever welcomed it
-        self._opens = False  # this round of attempts is for `connect`, which does not retry
+        self._opens = False  # this round of attempts is for `connect`
+        self._opens_until = -inf  # and after that it does not try again
         self._untried = 0  # addresses left in this round
         self._reasons: list[str] = []
         self._pause_s = BACKOFF_MIN_S
@@ -183,15 +184,17 @@ class ClientSession:
 
     # --- connections ---
 
-    def connect(self, now: float) -> None:
-        """Connect for the first time, or after `pause`: every address is tried once."""
+    def connect(self, now: float, *, retry_s: float = 0.0) -> None:
+        """Connect for the first time, or after `pause`: every address is tried once, and for
+        `retry_s` again and again, as after a connection broke.
+        """
         if self.stage is Stage.ENDED:
             raise Closed("the session has ended; connect anew")
         if self.stage is Stage.ESTABLISHED or (self._opens and self._is_trying):
             return
         if self._is_trying:  # abort the round of a reconnection, whose failure would not be raised
             self._connector.close()
-        self._opens = True
+        self._opens, self._opens_until = True, now + retry_s
         self._begin_round(now)
 
     def pause(self) -> None:
@@ -208,7 +211,7 @@ class ClientSession:
         """End the session for good, and report `error` to its owner."""
         if self.stage is not Stage.ENDED:
             error = error or Closed("the client is closed; connect anew")
-            opens = self._opens and self._is_trying
+            opens = self._opens
             self._leave(Stage.ENDED, Bye("closed"))
             if opens:
                 self._connector.unopened(error, again=False)
@@ -265,7 +268,7 @@ class ClientSession:
             return
         unreachable = Unreachable(f"no broker answers: {'; '.join(self._reasons)}")
         unreachable.__cause__ = error
-        if self._opens:
+        if self._opens and now >= self._opens_until:
             self._give_up(error if isinstance(error, LimitExceeded) else unreachable)
         else:
             self._pause(now)

@@ -22,7 +22,7 @@ from palio.client.outbox import Outbox
 from palio.client.session import CLOSE_S, Session
 from palio.client.transport import tcp
 from palio.client.upstream import answers
-from palio.errors import NoAnswer, PalioError, Unreachable
+from palio.errors import NoAnswer, PalioError
 from palio.model.printing import shown_without
 from palio.protocol.addresses import parse_address
 from palio.protocol.batches import parts
@@ -33,9 +33,6 @@ from palio.protocol.requests import Request
 
 TIMEOUT_S: Final = 60.0
 """Seconds that a broker may take to be reached, to answer a request, to accept a publication."""
-
-RETRY_S: Final = 0.2
-"""Between two attempts to reach the broker for the first time."""
 
 Result = TypeVar("Result")
 
@@ -78,23 +75,10 @@ class Connection(Application):
         self._outbox = Outbox(self._core.publications, self._core.may_publish, self._session.flush)
         self._portal = Portal("palio-spark")
         try:
-            self._portal.call(self._opened())
+            self._portal.call(self._session.open(retry_s=timeout_s))
         except BaseException:
             self._portal.close()
             raise
-
-    async def _opened(self) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self.timeout_s
-        while True:
-            try:
-                await self._session.open()
-            except Unreachable:
-                if loop.time() >= until:
-                    raise
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
 
     @property
     def broker(self) -> str:
