@@ -1,21 +1,21 @@
-"""The tables of docs/reference/model.md, so that tests check the very rows that people read."""
+"""The tables of docs/reference, so that tests check the very rows that people read."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-DOCUMENT: Final = Path(__file__).parents[1] / "docs" / "reference" / "model.md"
+REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
 
 
-def table(heading: str) -> list[dict[str, str]]:
+def table(heading: str, page: str = "model.md") -> list[dict[str, str]]:
     """The rows of the first table under a heading, by the names of its columns."""
-    lines = iter(DOCUMENT.read_text(encoding="utf-8").splitlines())
+    lines = iter((REFERENCE / page).read_text(encoding="utf-8").splitlines())
     for line in lines:
         if line.lstrip("#").strip() == heading and line.startswith("#"):
             break
     else:
-        raise LookupError(f"{DOCUMENT} has no heading {heading!r}")
+        raise LookupError(f"{page} has no heading {heading!r}")
     rows: list[list[str]] = []
     for line in lines:
         if line.startswith("|"):

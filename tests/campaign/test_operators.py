@@ -45,8 +45,8 @@ def test_a_drained_broker_keeps_nothing_and_is_there_again(afterwards: str) -> N
     assert alice.moves_s == [world.now]
     assert not bob.moves_s
     world.run(11.0)
-    assert reported(world, "drained") == ["b1"]
-    assert ("b1" in reported(world, "in_service")) is (afterwards == "undo")
+    assert reported(world, "drain_finished") == ["b1"]
+    assert ("b1" in reported(world, "drain_cancelled")) is (afterwards == "undo")
     assert (world.disks["b1"] is not before) is (afterwards == "replace")
     assert [each.broker for each in faults.blanks] == (["b1"] if afterwards == "replace" else [])
     world.run(8.0)
@@ -62,7 +62,7 @@ def test_a_broker_that_has_not_handed_over_all_stays_in_service() -> None:
     world.client("carol", "b1").acknowledges = False
     faults.cause("drain", ("b1", "replace", 0.5))
     world.run(3.0)
-    assert reported(world, "in_service") == ["b1"]
+    assert reported(world, "drain_cancelled") == ["b1"]
     assert "b1" in world.nodes
     assert not faults.operators.under_way
 

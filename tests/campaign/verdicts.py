@@ -81,7 +81,7 @@ def verdicts(play: Play) -> Iterator[Breach]:
         yield from verdict.of_actor(actor)
         yield from verdict.of_publications(actor)
     for name, report in play.world.reports:
-        if report.event == "failed":
+        if report.event == "internal_error":
             yield Breach("failed", f"{name} has failed on something: {report.details}")
         if report.event == "peer_down" and play.script.faults.issubset(CLIENT_FAULTS):
             yield Breach("taken down", f"{name} lost a neighbour through clients: {report.details}")

@@ -228,7 +228,9 @@ class MulticastStorm:
 
     def _check(self) -> None:
         for who, report in self.world.reports:
-            if report.event == "failed" or "a frame that cannot be read" in str(report.details):
+            if report.event == "internal_error" or "a frame that cannot be read" in str(
+                report.details
+            ):
                 self._fail(f"{who} failed, or could not read another: {report}")
         for listener in self.listeners.values():
             self._check_live(listener)

@@ -125,4 +125,4 @@ def test_flows_are_for_those_who_may_do_everything() -> None:
         middle = Middle(**grants)
         assert middle.say("b1", FlowStands("b1", 1, "b4", 2, 1, 5, 0, is_cast=True)) == []
         assert middle.say("b1", Heard("b1", 1, "b4", 2, 1, 5)) == []
-        assert "beyond_grant" in middle.node.status()["rejections"]
+        assert "grant_exceeded" in middle.node.status()["rejections"]

@@ -205,7 +205,7 @@ def test_what_a_neighbour_may_not_bring_or_hear_is_taken_out(who: str) -> None:
         "d/d": UNREAD,
     }
     assert (carried.offset, carried.previous) == (5, 0)
-    kind = "beyond_grant" if who == "n may bring" else "withheld"
+    kind = "grant_exceeded" if who == "n may bring" else "events_withheld"
     assert [each["count"] for each in told if "count" in each] == [1]
     assert near.node.status()["rejections"][kind] == 1
 
@@ -239,7 +239,7 @@ def test_who_may_bring_or_hear_some_events_does_not_say_or_learn_whose_are_lost(
     carried, told = passed(near, NOTICE.parcel, Share("a/d", 1, None))
     assert LossMarker.of(carried.parcel) == what
     assert bool(carried.shares) == bool(what)
-    assert near.node.status()["rejections"].get("loss_told", 0) == (brings is not FALSE)
+    assert near.node.status()["rejections"].get("loss_reported", 0) == (brings is not FALSE)
     assert told
 
 

@@ -184,7 +184,7 @@ def test_a_promise_that_fails_is_told_and_keeps_nobody_from_the_others(*, is_wri
         else:
             effects += node.failed(append.ticket, "the disk is full", AT)
     assert kept == ["written" if is_written else "the disk is full"]
-    told = [each for each in effects if isinstance(each, Report) and each.event == "failed"]
+    told = [each for each in effects if isinstance(each, Report) and each.event == "internal_error"]
     assert [each.details["error"] for each in told] == ["ValueError: a bug"]
 
 
@@ -201,7 +201,7 @@ def test_a_disk_that_goes_on_failing_is_told_of_at_once_and_then_together() -> N
         told += [each for each in effects if isinstance(each, Report)]
         core.out.clear()
         node.writable(at)
-    failed = [each for each in told if each.event == "journal_failed"]
+    failed = [each for each in told if each.event == "append_refused"]
     assert [each.details.get("count") for each in failed] == [1, 10]
     assert all(each.details["reason"] == "the disk is full" for each in failed)
 
@@ -294,7 +294,7 @@ def test_a_broker_that_lost_its_disk_tells_all_that_are_durable_once() -> None:
     assert alone.heard(Accepted) == [Accepted(1, "durable")]
     assert [each.id for each in alone.heard(Done)] == [1]
     assert alone.log > LOST_LOG
-    assert alone.told("log_lost") == [{"broker": "b1"}]
+    assert alone.told("journal_lost") == [{"broker": "b1"}]
     assert "far/d" in {share.subject for each in alone.heard(Carry) for share in each.shares}
     alone.tell(1, Subscribe(2, 2, "x = 1", durable="d"))
     alone.sync()
@@ -303,7 +303,7 @@ def test_a_broker_that_lost_its_disk_tells_all_that_are_durable_once() -> None:
     again = Alone(alone.disk, known=Digest({"b1": 11, "b3": 3}))
     say(again, *earlier_life()[1:])
     assert again.log == alone.log
-    assert not again.told("log_lost")
+    assert not again.told("journal_lost")
 
 
 def test_what_waits_for_a_broker_is_written_behind_what_the_network_told_it() -> None:
@@ -349,7 +349,7 @@ def test_a_broker_that_hears_late_that_it_lost_its_disk_tells_it_then() -> None:
     log = alone.log
     say(alone, *earlier_life())
     say(alone, *earlier_life())
-    assert alone.told("log_lost") == [{"broker": "b1"}]
+    assert alone.told("journal_lost") == [{"broker": "b1"}]
     assert alone.log == log > LOST_LOG
     assert losses(alone) == ["far/d"]
 
@@ -362,7 +362,7 @@ def test_with_its_clock_put_back_it_has_another_log_all_the_same(waits: bool) ->
     alone = Alone(settings=settings, known=Digest({"b1": 11, "b3": 3}))
     say(alone, *earlier_life(ahead))
     assert alone.log == ahead + 1
-    assert alone.told("log_lost") == [{"broker": "b1"}]
+    assert alone.told("journal_lost") == [{"broker": "b1"}]
     said = [each for each in alone.disk.facts() if (each.origin, each.subject) == ("b1", LOG)]
     assert [each.claimed_us for each in said] == [ahead + 1]
     (carry,) = alone.heard(Carry)
@@ -411,7 +411,7 @@ def test_a_broker_that_finds_nobody_serves_after_a_while() -> None:
     alone.tell(1, Publish(to_event(), 2, durable=True))
     alone.sync()
     assert alone.heard(Accepted) == [Accepted(1, "durable"), Accepted(2, "durable")]
-    assert not alone.told("log_lost")
+    assert not alone.told("journal_lost")
 
 
 def test_what_is_sent_to_a_broker_that_lost_its_disk_is_sent_again() -> None:
@@ -458,7 +458,7 @@ def test_a_disk_that_is_lost_costs_no_more_than_was_on_it(keeps: bool) -> None:
     assert [row["x"] for _, _, row in owner.heard] == ([1, 2, 3] if keeps else [1, 3])
     told = [gap for gap in owner.gaps if gap.key == key]
     assert [gap.publisher for gap in told] == ([] if keeps else ["*"])
-    assert sum(each.event == "log_lost" for _, each in world.reports) == (not keeps)
+    assert sum(each.event == "journal_lost" for _, each in world.reports) == (not keeps)
     assert not any(node.status()["custody_entries"] for node in world.nodes.values())
 
 
@@ -487,9 +487,7 @@ def test_a_claim_that_is_refused_is_told_of_by_name(monkeypatch: pytest.MonkeyPa
     cluster_state = alone.node._core.durability.cluster_state
     monkeypatch.setattr(cluster_state, "may_receive", lambda origin, _filter: origin != "b3")
     say(alone, far(), lives("b3", 3, 2, claimed_us=9_000_000))
-    assert alone.told("claim_refused") == [
-        {"neighbour": "b3", "count": 1, "subscription": "alice/d"}
-    ]
+    assert alone.told("claim_rejected") == [{"source": "b3", "count": 1, "subscription": "alice/d"}]
     assert not alone.heard(Ended)
     alone.tell(1, Publish(to_event(), 1, durable=True))
     alone.sync()

@@ -69,7 +69,7 @@ def test_a_lease_ends_and_its_owner_is_told() -> None:
     owner.cut()
     publisher.publish({"x": 1}, durable=True)
     world.run(20.0)
-    assert [each.details for _, each in world.reports if each.event == "lease_over"] == [
+    assert [each.details for _, each in world.reports if each.event == "lease_expired"] == [
         {"subscription": "a/d", "entries_lost": 1}
     ]
     owner.broker = "b1"
@@ -181,9 +181,9 @@ def test_a_neighbour_from_which_nothing_comes_is_asked_and_then_given_up() -> No
     world.delay("b1", "b2", 1_000.0)
     world.delay("alice", "b1", 1_000.0)
     world.run(1.5)
-    assert told(world, "silent") == []
+    assert told(world, "heartbeat_timeout") == []
     world.run(2.0)
-    assert sorted(told(world, "silent")) == [("b1", "b2"), ("b2", "b1")]
+    assert sorted(told(world, "heartbeat_timeout")) == [("b1", "b2"), ("b2", "b1")]
     assert alice.is_connected
 
 
@@ -281,7 +281,7 @@ def test_another_parent_or_root_is_told() -> None:
         return [
             (report.details["parent"], report.details["root"])
             for name, report in world.reports
-            if name == broker and report.event == "parent"
+            if name == broker and report.event == "parent_changed"
         ]
 
     assert {name: told(name)[-1:] for name in world.nodes} == {

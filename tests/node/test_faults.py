@@ -452,7 +452,7 @@ def test_what_cannot_be_is_complained_of_and_changes_nothing(what: str) -> None:
         alone.tell(2, EntriesStored("b3", 7, "b1", alone.log, 1_000))
     else:
         alone.carry(parcel(2), 9, 3)
-    assert len(alone.told("message_refused")) == 1
+    assert len(alone.told("ack_rejected")) == 1
     assert not alone.closed
     assert alone.node.status()["custody_entries"] == (2 if what == "stored" else 1)
 
@@ -464,7 +464,7 @@ def test_a_fact_with_a_parameter_is_better_too_much() -> None:
     alone.tell(1, Publish(event(), 1, durable=True))
     alone.sync()
     assert alone.disk.held()
-    assert alone.told("unread")
+    assert alone.told("filter_unreadable")
 
 
 def test_the_largest_number_can_be_published() -> None:

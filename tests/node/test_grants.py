@@ -103,10 +103,10 @@ def test_durable_events_are_carried_only_to_brokers_that_may_hear_them(batch: bo
     assert heard(bob) == [1, 3, 5]
     assert ann.accepted_durable == 6
     assert held(world) == 0
-    told = reports(world, "withheld")
-    assert {(name, each["neighbour"]) for name, each in told} == {("b1", "b2")}
+    told = reports(world, "events_withheld")
+    assert {(name, each["source"]) for name, each in told} == {("b1", "b2")}
     world.run(15.0)
-    assert sum(each["count"] for _, each in reports(world, "withheld")) == 3
+    assert sum(each["count"] for _, each in reports(world, "events_withheld")) == 3
 
 
 @pytest.mark.parametrize("grant", ["a = 1", "TRUE"])
@@ -140,8 +140,8 @@ def test_what_cannot_be_read_counts_as_everything_to_grants_too(durable: str, gr
     assert {a for each in sent for a in each.batch["a"].to_pylist()} == expected
     is_carried = any(isinstance(each, Carry) for each in seen)
     assert is_carried is (bool(durable) and not is_refused)
-    told = "fact_refused" if is_refused else "unread"
-    assert ("b1", "b2") in {(name, each["neighbour"]) for name, each in reports(world, told)}
+    told = "fact_rejected" if is_refused else "filter_unreadable"
+    assert ("b1", "b2") in {(name, each["source"]) for name, each in reports(world, told)}
     assert held(world) == 0
 
 
@@ -157,7 +157,7 @@ def test_what_a_broker_may_not_bring_is_kept_nowhere_and_raises_no_alarm() -> No
     assert not reports(world, "entry_lost")
     assert held(world) == 0
     assert not world.disks["b2"].held(), "brokers between keep nothing"
-    denied = reports(world, "beyond_grant")
+    denied = reports(world, "grant_exceeded")
     assert sum(each["count"] for _, each in denied) == 42  # the live way and in custody
     assert len(denied) < 6
 
@@ -188,7 +188,7 @@ def test_a_broker_asks_others_for_what_it_may_hear_of_a_durable_subscription(
     world.run(5.0)
     assert heard(bob) == [1, 3], "of its own clients it may receive anything"
     assert held(world) == 0
-    assert not reports(world, "withheld"), "nobody keeps what it may not hear"
+    assert not reports(world, "events_withheld"), "nobody keeps what it may not hear"
     world.kill("b3")
     world.run(5.0)
     world.start("b3")
@@ -196,7 +196,7 @@ def test_a_broker_asks_others_for_what_it_may_hear_of_a_durable_subscription(
     ann.publish({"x": 4, "a": 1}, {"x": 5, "a": 2}, durable=True)
     world.run(5.0)
     assert heard(bob) == [1, 3, 4]
-    assert not reports(world, "fact_refused")
+    assert not reports(world, "fact_rejected")
 
 
 def test_a_durable_subscription_waits_where_all_of_it_may_be_heard(tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_durable_subscription_waits_where_all_of_it_may_be_heard(tmp_path: Pat
     world.run(10.0)
     assert heard(bob) == [1, 2, 3, 4]
     assert held(world) == 0
-    assert not reports(world, "fact_refused")
+    assert not reports(world, "fact_rejected")
 
 
 @pytest.mark.parametrize("is_back", [True, False])
@@ -243,7 +243,7 @@ def test_a_token_that_grants_less_than_before_narrows_what_a_broker_asks_for(
     bob.resume("b3")
     world.run(5.0)
     assert heard(bob) == [1]
-    assert not reports(world, "fact_refused")
+    assert not reports(world, "fact_rejected")
 
 
 CHANGES: dict[str, Callable[[int], Request]] = {
@@ -268,7 +268,7 @@ def test_who_may_publish_and_hear_all_changes_nothing_of_the_network(change: str
     assert failed.failure.kind == "NotPermitted"
     assert "needs the grant `operate` (palio token create --operate" in failed.failure.message
     assert list(world.nodes["b1"]._core.neighbours) == ["b2"]
-    assert not reports(world, "leaving")
+    assert not reports(world, "drain_started")
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -25,5 +25,5 @@ def test_events_on_their_way_take_others_before_a_link_ends() -> None:
         world.run(0.01)
     world.run(20.0)
     assert len(alice.gaps) == 1
-    assert any(report.event == "given_back" for _, report in world.reports)
+    assert any(report.event == "fallback_link_closed" for _, report in world.reports)
     assert [row["x"] for _, _, row in alice.heard] == list(range(1_000))

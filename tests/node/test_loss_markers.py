@@ -213,7 +213,7 @@ def test_who_may_bring_or_hear_some_events_does_not_say_or_learn_whose_they_were
         assert Gap("*", 0, 0, 0, 1) in bob.gaps
         assert all(each.publisher == "*" for each in bob.gaps)
         assert sum(node.status()["custody_entries"] for node in world.nodes.values()) == 0
-        assert {name for name, _ in reports(world, "loss_told")} == {"b2", "b3"}
+        assert {name for name, _ in reports(world, "loss_reported")} == {"b2", "b3"}
 
 
 @pytest.mark.parametrize("grants", FROM_NOBODY.values(), ids=FROM_NOBODY.keys())
@@ -223,8 +223,8 @@ def test_nothing_is_told_by_or_to_whom_all_is_withheld(
     world = network(3, **grants)
     bob = moves_away_from_a_damaged_entry(world)
     assert not [each for each in bob.gaps if each.key == 1]
-    assert not reports(world, "loss_told")
-    assert not reports(world, "cannot_take")
+    assert not reports(world, "loss_reported")
+    assert not reports(world, "message_rejected")
     assert sum(node.status()["custody_entries"] for node in world.nodes.values()) == 0
 
 

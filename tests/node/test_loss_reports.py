@@ -277,7 +277,9 @@ def test_a_client_cannot_say_that_something_was_lost() -> None:
         end.send(message)
         world.run(3.0)
     world.run(LOG_INTERVAL_S)
-    refused = [each.details["reason"] for who, each in world.reports if each.event == "refused"]
+    refused = [
+        each.details["reason"] for who, each in world.reports if each.event == "connection_rejected"
+    ]
     assert any("Facts is not for clients" in each for each in refused)
     assert any("Gaps is not for clients" in each for each in refused)
     assert victim.gaps == []

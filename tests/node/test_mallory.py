@@ -463,7 +463,7 @@ def test_what_it_offers_beyond_its_grant_draws_nothing_to_it(offer: str, tmp_pat
     mallory.say(Forward(parcel({"kind": "noise", "x": 8})))
     world.run(1.0)
     assert [row["x"] for _, _, row in bob.heard if row["kind"] == "noise"] == [8]
-    told = [name for name, each in world.reports if each.event == "beyond_grant"]
+    told = [name for name, each in world.reports if each.event == "grant_exceeded"]
     assert told == ["b2"] * is_beyond
     mallory.say(Route(routing.Batch((routing.Unadvertise(1),))))
     world.run(1.0)

@@ -142,7 +142,7 @@ def test_who_could_not_be_added_is_dialled_as_long_as_it_is_looked_for() -> None
     while number not in ann.answers:
         world.run(0.1)
     assert isinstance(ann.answers[number], Failed)
-    assert "not_found" not in {report.event for _, report in world.reports}
+    assert "discovery_failed" not in {report.event for _, report in world.reports}
     assert world.calls("b1", address_of("b3"))
 
 
@@ -159,7 +159,7 @@ def test_who_is_added_while_it_is_looked_for_is_not_dialled_as_a_way_to_others()
     world.cut("b1", "b3")
     world.kill("b2")
     ann, bob = world.client("ann", "b1"), world.client("bob", "b3")
-    while "peer_discovery" not in {report.event for _, report in world.reports}:
+    while "discovery_started" not in {report.event for _, report in world.reports}:
         world.run(0.1)
     ann.ask(lambda id: AddPeer(id, address_of("b3")))
     bob.ask(lambda id: AddPeer(id, address_of("b1")))

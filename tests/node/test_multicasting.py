@@ -230,7 +230,7 @@ def test_a_broker_that_is_deaf_is_moved_to_links_and_told() -> None:
     publish(world, publisher, 1, 3_000)
     world.run(3.0)
     assert all(heard(each) == list(range(1, 3_001)) for each in members.values())
-    moved = [each.details for name, each in world.reports if each.event == "moved_to_links"]
+    moved = [each.details for name, each in world.reports if each.event == "peer_moved_to_links"]
     assert {"broker": "b2"} in moved
     world.medium.undeafen("b2")
     world.run(3.0)
@@ -457,7 +457,7 @@ def test_a_question_stays_legal_of_which_a_broker_on_the_way_answers_every_other
     assert heard(members["b2"]) == numbers[1::2]
     assert heard(members["b3"]) == numbers
     assert heard(members["b4"]) == numbers[::2]
-    assert not [report for _, report in world.reports if report.event == "refused"]
+    assert not [report for _, report in world.reports if report.event == "connection_rejected"]
 
 
 def test_a_broker_that_starts_takes_back_what_its_disk_did_not_take() -> None:

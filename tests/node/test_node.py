@@ -107,7 +107,7 @@ def test_numbers_of_publications_grow() -> None:
     member.core.publications.next = 1
     member.publish({"x": 1})
     world.run(1.0)
-    refused, *_ = (each for _, each in world.reports if each.event == "refused")
+    refused, *_ = (each for _, each in world.reports if each.event == "connection_rejected")
     assert "number 1 was published before" in refused.details["reason"]
 
 

@@ -240,7 +240,7 @@ def test_brokers_with_keys_stay_linked_without_certificates(ring: Keyring) -> No
     assert bob.answers[id] == Done(id)
     assert count(world, "peer_up") == 4
     assert count(world, "peer_down") == 0
-    assert count(world, "refused") == 0
+    assert count(world, "connection_rejected") == 0
 
 
 def test_a_link_is_resumed_by_who_proves_to_be_the_same(ring: Keyring) -> None:
@@ -258,7 +258,7 @@ def test_the_end_without_a_token_is_told_what_is_missing(ring: Keyring, bare: st
     ring.nobody(bare)
     world = network(ring)
     assert not any(each["up"] for each in world.nodes["b1"].status()["peers"].values())
-    told = reasons(world, "refused") + reasons(world, "turned_away")
+    told = reasons(world, "connection_rejected") + reasons(world, "rejected_by_peer")
     assert any("auth.token_file" in each for each in told), told
 
 
@@ -269,7 +269,7 @@ def test_a_neighbour_whose_token_ends_is_parted_with_whoever_dialled(ring: Keyri
     assert count(world, "peer_up") == 4
     world.run(20.0)
     assert not any(each["up"] for each in world.nodes["b2"].status()["peers"].values())
-    assert any("has expired" in each for each in reasons(world, "refused"))
+    assert any("has expired" in each for each in reasons(world, "connection_rejected"))
 
 
 def test_nothing_is_told_to_who_is_no_broker(ring: Keyring) -> None:

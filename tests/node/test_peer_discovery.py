@@ -57,7 +57,7 @@ def test_the_ends_of_a_line_find_each_other_until_its_middle_is_back(routing: st
     world.start("b2")
     world.run(10.0)
     assert links_of(world, "b1") == links_of(world, "b3") == ["b2"]
-    assert len(said(world, "given_back")) == 1
+    assert len(said(world, "fallback_link_closed")) == 1
     bob.publish({"x": 3})
     world.run(1.0)
     assert [row["x"] for _, _, row in alice.heard] == [2, 3]
@@ -68,7 +68,7 @@ def test_the_leaves_of_a_star_find_each_other_without_all_dialling_one() -> None
     world.kill("b1")
     world.run(4.0)
     leaves = list(world.nodes)
-    assert len(said(world, "found")) < 2 * len(leaves)
+    assert len(said(world, "fallback_link_opened")) < 2 * len(leaves)
     assert max(len(links_of(world, name)) for name in leaves) < 6
     listener = world.client("alice", leaves[0])
     listener.subscribe("TRUE")
@@ -86,10 +86,10 @@ def test_who_has_another_way_to_all_others_looks_for_nobody() -> None:
     world = world_of(ring(4))
     world.cut("b1", "b2")
     world.run(20.0)
-    assert said(world, "peer_discovery") == []
+    assert said(world, "discovery_started") == []
     world.kill("b3")
     world.run(20.0)  # b3 itself is dialled, as one does
-    assert set(said(world, "peer_discovery", "b4")) == {"b3"}
+    assert set(said(world, "discovery_started", "b4")) == {"b3"}
     assert links_of(world, "b2") == ["b4"]
 
 
@@ -98,7 +98,7 @@ def test_a_link_that_breaks_again_and_again_and_is_back_at_once_is_not_missed() 
     for _ in range(12):
         world.drop("b1", "b2")
         world.run(0.23)  # it is dialled again after 0.2 s
-    assert said(world, "peer_discovery") == []
+    assert said(world, "discovery_started") == []
     assert "peer_down" not in {report.event for _, report in world.reports}
 
 
@@ -113,7 +113,7 @@ def test_who_is_missed_keeps_no_more_stand_ins_than_lead_to_it() -> None:
     world.heal("b1", "b3")  # b2 misses b1 still, and either of the two leads there
     world.run(10.0)
     assert links_of(world, "b2") == ["b3"]
-    assert said(world, "given_back") == ["b4"]
+    assert said(world, "fallback_link_closed") == ["b4"]
     world.heal("b1", "b2")
     world.run(10.0)
     assert links_of(world, "b2") == ["b1"]
@@ -123,7 +123,7 @@ def test_a_stand_in_that_starts_again_is_found_again() -> None:
     world = world_of(line(3))
     world.kill("b2")
     world.run(3.0)
-    finder = "b1" if said(world, "found", "b1") else "b3"
+    finder = "b1" if said(world, "fallback_link_opened", "b1") else "b3"
     world.kill(finder)
     world.run(5.0)
     world.start(finder)
@@ -153,17 +153,21 @@ def test_whoever_answers_must_be_whom_was_looked_for_and_a_lie_is_dialled_less_a
     world.kill("b2")
     world.run(300.0)
     assert links_of(world, "b1") == links_of(world, "b4") == []
-    reasons = [str(each.details["reason"]) for _, each in world.reports if each.event == "refused"]
+    reasons = [
+        str(each.details["reason"])
+        for _, each in world.reports
+        if each.event == "connection_rejected"
+    ]
     lies = [each for each in reasons if "'b3' is said to be there" in each]
     assert 3 <= len(lies) <= 12
-    assert len(said(world, "peer_discovery", "b1")) < 30
+    assert len(said(world, "discovery_started", "b1")) < 30
 
 
 def test_where_a_tree_is_needed_nobody_is_looked_for() -> None:
     world = World.of(line(3), Acyclic, settings=Settings(routing="acyclic", discovery=True))
     world.kill("b2")
     world.run(10.0)
-    assert said(world, "peer_discovery") == []
+    assert said(world, "discovery_started") == []
 
 
 # --- one node, and what it dials ---

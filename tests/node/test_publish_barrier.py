@@ -221,7 +221,7 @@ def test_with_all_of_it_taken_the_change_is_given_up(
         broker.publish({"x": number})
     broker.rest()
     assert broker.forwarded == ([] if is_held else [1, 2, 3])
-    assert [each.event for each in broker.reports].count("change_given_up") == (not is_held)
+    assert [each.event for each in broker.reports].count("tree_change_aborted") == (not is_held)
 
 
 @pytest.mark.parametrize(("late_s", "is_held"), [(-0.1, True), (0.0, True), (0.3, False)])

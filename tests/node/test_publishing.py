@@ -296,7 +296,7 @@ def test_times_do_not_go_back_after_a_restart_with_the_clock_put_right() -> None
         last + 2,
         last + 3,
     ]
-    assert right.told("time_waits") == [{"ahead_s": pytest.approx(3_600.0)}]
+    assert right.told("clock_behind") == [{"behind_s": pytest.approx(3_600.0)}]
     right.wall_us = WALL_US + 2 * HOUR_US
     assert right.publish(durable=True) == right.wall_us
 
@@ -312,8 +312,8 @@ def test_times_that_are_too_far_ahead_begin_anew_at_the_wall(
     right = Life(store, WALL_US)
     assert right.publish(durable=True) == (WALL_US if goes_back else last + 1)
     told = [{"from_us": last, "to_us": WALL_US}] if goes_back else []
-    assert right.told("time_went_back") == told
-    assert not Life(store, WALL_US + 1).told("time_went_back")  # it is told once
+    assert right.told("clock_went_back") == told
+    assert not Life(store, WALL_US + 1).told("clock_went_back")  # it is told once
 
 
 def test_times_of_live_events_are_remembered_now_and_then() -> None:

@@ -9,7 +9,7 @@ from palio.node.rate_limited_log import LOG_INTERVAL_S, RateLimitedLog
 
 def test_the_first_is_told_at_once_and_the_others_together() -> None:
     rate_limited_log = RateLimitedLog()
-    assert rate_limited_log.note("a", "b1", 3, 0.0) == {"neighbour": "b1", "count": 3}
+    assert rate_limited_log.note("a", "b1", 3, 0.0) == {"source": "b1", "count": 3}
     assert rate_limited_log.note("a", "b2", 1, 0.0) is not None
     assert rate_limited_log.note("b", "b1", 1, 0.0) is not None
     assert [rate_limited_log.note("a", "b1", 1, 1.0, number=each) for each in range(9)] == [
@@ -17,7 +17,7 @@ def test_the_first_is_told_at_once_and_the_others_together() -> None:
     ] * 9
     assert rate_limited_log.totals == {"a": 13, "b": 1}
     assert rate_limited_log.due(LOG_INTERVAL_S) == [
-        ("a", {"neighbour": "b1", "count": 9, "number": 8})
+        ("a", {"source": "b1", "count": 9, "number": 8})
     ]
     assert rate_limited_log.due(LOG_INTERVAL_S) == []
 

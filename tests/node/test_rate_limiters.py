@@ -273,8 +273,10 @@ def test_sessions_of_a_broker_have_a_limit_and_the_log_is_not_filled() -> None:
         assert isinstance(answer, Bye)
         assert answer.code == "LimitExceeded"
         assert "MAX_SESSIONS = 1; try another broker" in answer.reason
-    assert [each.details["count"] for each in house.reports if each.event == "refused"] == [1]
-    assert house.core.rate_limited_log.totals["refused"] == 20
+    assert [
+        each.details["count"] for each in house.reports if each.event == "connection_rejected"
+    ] == [1]
+    assert house.core.rate_limited_log.totals["connection_rejected"] == 20
 
 
 def test_those_who_show_nothing_share_no_account(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -465,7 +465,7 @@ def test_a_bookmark_without_room_forgets_nothing(monkeypatch: pytest.MonkeyPatch
     house.note(house.node.tick(AT._replace(now=AT.now + RELEASE_S)))
     house.write()
     assert [each.entry for each in house.store.held()] == [only.entry]
-    assert house.node.status()["rejections"] == {"bookmark_refused": 1}
+    assert house.node.status()["rejections"] == {"bookmark_rejected": 1}
     house.say(ALICE, Acknowledge(1, only.entry, bookmark=b"a" * 8))
     house.note(house.node.tick(AT._replace(now=AT.now + 2 * RELEASE_S)))
     house.write()

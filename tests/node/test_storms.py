@@ -31,12 +31,12 @@ def test_where_brokers_show_who_they_are(seed: int, tmp_path: Path) -> None:
         != "no handshake within limits.handshake_timeout_s"  # a slow link
     }
     if "part" in found.script.faults:
-        told.discard("turned_away")  # who was removed tries again
+        told.discard("rejected_by_peer")  # who was removed tries again
     if "wipe" in found.script.faults:
         # One without a disk hears what another had said in an earlier incarnation before the token
         # that this one told in its new incarnation; what it refuses it is told again.
-        told.discard("fact_refused")
-    assert not told & {"turned_away", "fact_refused", "withheld", "beyond_grant"}
+        told.discard("fact_rejected")
+    assert not told & {"rejected_by_peer", "fact_rejected", "events_withheld", "grant_exceeded"}
 
 
 @pytest.mark.parametrize("seed", seeds(4, nightly=500))

@@ -162,10 +162,10 @@ def test_people_are_told_and_not_too_often() -> None:
     for low in range(100):
         house.bad.subscribe(f"x > {low} AND {BAD}")
     house.world.run(2 * LOG_INTERVAL_S)
-    told = reports(house.world, "unread")
+    told = reports(house.world, "filter_unreadable")
     assert 1 <= len(told) <= 3
     (broker, first), *_ = told
-    assert (broker, first["neighbour"]) == ("b2", "b1")
+    assert (broker, first["source"]) == ("b2", "b1")
     assert NEWER in first["filter"]
     assert "update this broker" in first["remedy"]
 
@@ -230,7 +230,7 @@ def test_a_claim_that_cannot_be_read_is_of_everything(where: str) -> None:
     house.world.run(2.0)
     assert {each.status()["custody_entries"] for each in house.world.nodes.values()} == {0}
     assert ("b2", "b1" if where == "b1" else "b3") in {
-        (broker, said["neighbour"]) for broker, said in reports(house.world, "unread")
+        (broker, said["source"]) for broker, said in reports(house.world, "filter_unreadable")
     }
 
 
@@ -260,8 +260,8 @@ def test_what_cannot_be_taken_begins_a_new_session(kind: type) -> None:
     world.run(LONG_S)
     assert len(spoilt) == 1
     assert heard(listener) == [1]
-    ((broker, said),) = reports(world, "cannot_take")
-    assert (broker, said["neighbour"]) == ("b2", "b1")
+    ((broker, said),) = reports(world, "message_rejected")
+    assert (broker, said["source"]) == ("b2", "b1")
     assert "cannot be read" in said["reason"]
 
 
@@ -277,7 +277,7 @@ def test_a_link_that_only_says_what_cannot_be_read_begins_anew_and_says_so() -> 
     world.run(LONG_S)
     said = [each.event for _, each in world.reports[before:]]
     assert "peer_down" in said
-    assert 1 <= said.count("cannot_take") <= 2 * (LONG_S / LOG_INTERVAL_S + 1)
+    assert 1 <= said.count("message_rejected") <= 2 * (LONG_S / LOG_INTERVAL_S + 1)
 
 
 def greeted(node: Node, link: int, at: Moment, session: str = "") -> Welcome:
@@ -344,7 +344,9 @@ def test_people_are_told_what_a_broker_failed_on_and_where() -> None:
         (requests.Subscribe(1, 1, "x > 0"), requests.Subscribe(2, 2, BAD))
     )
     effects = node.receive(1, together, at)
-    (failed,) = [each for each in effects if isinstance(each, Report) and each.event == "failed"]
+    (failed,) = [
+        each for each in effects if isinstance(each, Report) and each.event == "internal_error"
+    ]
     assert failed.details["message"] == "SubscribeAll"
     assert "KeyError" in failed.details["error"]
     assert "test_unread.py" in failed.details["where"]

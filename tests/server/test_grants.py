@@ -96,7 +96,7 @@ async def test_three_brokers_with_keys_deliver_everything_over_links_that_stay(
             assert [(await orders.receive())["x"] for _ in range(20)] == list(range(20))
         before = len(looked_at)
         await until(lambda: len(looked_at) > before + 30)
-        assert events(caplog, "peer_down", "refused", "fact_refused") == []
+        assert events(caplog, "peer_down", "connection_rejected", "fact_rejected") == []
         assert len(events(caplog, "peer_up")) == 4
     # All stop, and begin again with what is on their disks.
     async with three(ring) as (north, _, south):
@@ -110,7 +110,7 @@ async def test_three_brokers_with_keys_deliver_everything_over_links_that_stay(
                 heard.append((await orders.receive())["x"])
             # The word that the last one had been dealt with may not have come before the end.
             assert [x for x in heard if x != 19] == list(range(20, 40))
-    assert events(caplog, "refused", "fact_refused") == []
+    assert events(caplog, "connection_rejected", "fact_rejected") == []
 
 
 # --- parameters of which a grant leaves some out ---

@@ -12,7 +12,9 @@ from typing import Final
 
 import pytest
 
+from palio.node.core import _level
 from palio.server.logs import configure_logs
+from tests.tables import code, table
 
 
 @contextmanager
@@ -82,21 +84,42 @@ def test_less_than_the_level_is_not_told() -> None:
     assert stream.getvalue() == ""
 
 
-SERVER: Final = Path(__file__).parents[2] / "src" / "palio" / "server"
+SOURCES: Final = Path(__file__).parents[2] / "src" / "palio"
 
 LEVELS: Final = ("debug", "info", "warning", "error", "exception")
 
 
-@pytest.mark.parametrize("path", sorted(SERVER.rglob("*.py")), ids=lambda path: path.stem)
-def test_every_event_is_a_name_that_an_alert_can_ask_for(path: Path) -> None:
-    """`noun_verb`, and what varies is in the details."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def _logged(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
+    """Each event that is logged, and its level; empty where a variable decides."""
+    for node in ast.walk(tree):
         match node:
             case ast.Call(
-                func=ast.Attribute(value=ast.Name("logger" | "losses"), attr=level),
-                args=[*arguments],
-            ) if level in (*LEVELS, "log"):
-                event = arguments[level == "log"]
-                assert isinstance(event, ast.Constant)
-                assert isinstance(event.value, str)
-                assert re.fullmatch(r"[a-z0-9]+(_[a-z0-9]+)+", event.value), event.value
+                func=ast.Attribute(value=ast.Name("logger" | "losses"), attr="log"),
+                args=[_, event],
+            ):
+                yield event, ""
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name("logger" | "losses"), attr=level), args=[event]
+            ) if level in LEVELS:
+                yield event, "error" if level == "exception" else level
+            case ast.Call(func=ast.Attribute(attr="report"), args=[level, event]):
+                yield event, str(level.value) if isinstance(level, ast.Constant) else ""
+            case ast.Call(func=ast.Attribute(attr="warn"), args=[event, *_]):
+                yield event, _level(str(event.value)) if isinstance(event, ast.Constant) else ""
+
+
+def test_the_documentation_lists_every_event() -> None:
+    """Each is called `noun_verb`, so that an alert can match it; what varies is in the details."""
+    rows = {code(row["event"]): row for row in table("Logs", "server.md")}
+    assert all(row["when"] and row["what to do"] for row in rows.values())
+    events = set()
+    for path in sorted([*(SOURCES / "server").rglob("*.py"), *(SOURCES / "node").rglob("*.py")]):
+        for event, level in _logged(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [each.value for each in ast.walk(event) if isinstance(each, ast.Constant)]
+            if not names:  # the calls of `RateLimitedLog`, which are given the event's name
+                assert (path.name, ast.unparse(event)) == ("core.py", "event")
+            for name in names:
+                assert re.fullmatch(r"[a-z]+(_[a-z]+)+", str(name)), (path, name)
+                assert not level or rows[str(name)]["level"] == level, (path, name)
+                events.add(name)
+    assert events == set(rows)

@@ -91,5 +91,5 @@ async def test_nothing_is_lost_where_a_broker_cannot_read_a_filter(
         assert dict(await plain.receive()) == {"x": 2}
         assert routed() == 6
         told = [record.message for record in caplog.records]
-        assert "unread" in told
+        assert "filter_unreadable" in told
         assert "peer_down" not in told

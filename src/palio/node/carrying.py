@@ -66,7 +66,7 @@ class Carrying:
             raise IllegalMessage(neighbour.name, str(error)) from None
         principal = neighbour.principal
         if marker is not None and principal.publishes_something:
-            self._core.warn("loss_told", neighbour.name, 1, homes=[message.home])
+            self._core.warn("loss_reported", neighbour.name, 1, homes=[message.home])
             if principal.publishes_all:
                 return message
             return msgspec.structs.replace(message, parcel=marker.anonymous.parcel)
@@ -98,7 +98,7 @@ class Carrying:
 
     def _warn_denied(self, neighbour: Neighbour, parcel: Parcel, denied: int) -> None:
         if denied:
-            self._core.warn("beyond_grant", neighbour.name, denied, publisher=parcel.publisher)
+            self._core.warn("grant_exceeded", neighbour.name, denied, publisher=parcel.publisher)
 
     def _are_known(self, neighbour: Neighbour, *brokers: str) -> bool:
         """Return whether these brokers are known here. Facts of a new one may arrive late: then

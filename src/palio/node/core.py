@@ -76,7 +76,7 @@ from palio.routing.messages import Batch, Control, Flood, Leave, Settled
 from palio.routing.patterns.messages import Composite, TooLate
 from palio.routing.protocol import Peer, Router, Send
 
-_FAULTS: Final = ("cannot_take", "journal_failed")
+_FAULTS: Final = ("message_rejected", "append_refused")
 """Warnings that are logged as errors: a correct broker with a sound disk causes none of them."""
 
 
@@ -163,7 +163,7 @@ class Core:
         """Log an exception of this broker's own code with its location; return its text."""
         problem = f"{type(error).__name__}: {error}"
         where = format_tb(error.__traceback__, -1)[0].split("\n")[0].strip()
-        self.report("error", "failed", message=kind, error=problem, where=where)
+        self.report("error", "internal_error", message=kind, error=problem, where=where)
         return problem
 
     def warn(self, event: str, source: str, count: int, **details: object) -> None:
@@ -180,7 +180,9 @@ class Core:
     def warn_unreadable(self, source: str, texts: Sequence[str]) -> None:
         """Log filters that this broker cannot parse, and treats as TRUE."""
         remedy = "each is taken for everything; update this broker"
-        self.warn("unread", source, len(texts), filter=texts[0][:SHOWN_CHARS], remedy=remedy)
+        self.warn(
+            "filter_unreadable", source, len(texts), filter=texts[0][:SHOWN_CHARS], remedy=remedy
+        )
 
     # --- the journal ---
 
@@ -273,7 +275,7 @@ class Core:
 
     def failed(self, ticket: int, reason: str) -> None:
         """Handle an `Append` that the disk refused."""
-        self.warn("journal_failed", "", 1, reason=reason)
+        self.warn("append_refused", "", 1, reason=reason)
         self.perform(self.durability.events.refused(self.at.now, ticket, reason))
 
     def writable(self) -> None:
@@ -308,7 +310,7 @@ class Core:
                 case Damaged(entry, home):
                     self._report_damage(entry, home=home)
                 case Impossible(broker, reason):
-                    self.warn("message_refused", broker[:SHOWN_CHARS], 1, reason=reason)
+                    self.warn("ack_rejected", broker[:SHOWN_CHARS], 1, reason=reason)
 
     def _call(self, callback: Callable[[], None]) -> None:
         try:
@@ -505,7 +507,7 @@ class Core:
         actions, refused = durability.learn(now, news)
         self.perform(actions)
         for fact in refused:
-            self.warn("claim_refused", fact.origin[:SHOWN_CHARS], 1, subscription=fact.subject)
+            self.warn("claim_rejected", fact.origin[:SHOWN_CHARS], 1, subscription=fact.subject)
         for fact in news:
             if fact.subject == LOG and fact.origin != self.name:
                 self.perform(events.renew(now, fact.origin, fact.claimed_us))
@@ -542,7 +544,7 @@ class Core:
         self._finish_catch_up()
 
     def _loss(self, broker: str) -> Parcel:
-        self.report("error", "log_lost", broker=broker)
+        self.report("error", "journal_lost", broker=broker)
         wall_us = self.at.wall_us
         return LossMarker.at(broker, wall_us, Heading(ANYBODY, 0, 0, wall_us), 0).parcel
 
@@ -552,7 +554,7 @@ class Core:
         unbelieved, cluster_state.rejected_facts = cluster_state.rejected_facts, []
         for name, fact, reason in unbelieved:
             origin, subject = fact.origin[:SHOWN_CHARS], fact.subject[:SHOWN_CHARS]
-            self.warn("fact_refused", name, 1, origin=origin, subject=subject, reason=reason)
+            self.warn("fact_rejected", name, 1, origin=origin, subject=subject, reason=reason)
 
     def _report_damage(self, entry: int, **whose: str) -> None:
         """Log an unreadable entry, with the publisher and numbers of its events where known."""
@@ -610,8 +612,12 @@ class Core:
         self.evict(durable)
         durability.remove(durable.subject)
         durability.bookmarks.drop(durable.subject)
-        event = "durable_ended" if claim.is_over else "durable_moved"
-        self.report("info", event, subscription=durable.subject, to=claim.home)
+        self.report(
+            "info",
+            "durable_ended" if claim.is_over else "durable_moved",
+            subscription=durable.subject,
+            to=claim.home,
+        )
 
     def end_durable(self, subject: str, callbacks: Callbacks | None = None) -> None:
         """End a durable subscription at its owner's request."""
@@ -715,7 +721,7 @@ class Core:
         mask = receivable(neighbour.principal, carry.parcel)
         withheld = len(mask) - int(mask.sum())
         if withheld:
-            self.warn("withheld", neighbour.name, withheld, homes=[carry.home])
+            self.warn("events_withheld", neighbour.name, withheld, homes=[carry.home])
         return without(carry, mask)
 
     def resume_sending(self, session: PeerSession) -> None:

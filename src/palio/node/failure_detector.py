@@ -96,7 +96,7 @@ class FailureDetector:
         place = self._hierarchy.parent, self._hierarchy.root
         if place != self._place:
             self._place = place
-            self._core.report("info", "parent", parent=place[0], root=place[1])
+            self._core.report("info", "parent_changed", parent=place[0], root=place[1])
 
     # --- the sweep ---
 
@@ -125,7 +125,7 @@ class FailureDetector:
                 durable, core.at.now
             ):
                 backlog = len(core.durability.events.backlog(subject))
-                core.report("warning", "lease_over", subscription=subject, entries_lost=backlog)
+                core.report("warning", "lease_expired", subscription=subject, entries_lost=backlog)
                 core.end_lease(subject)
                 yield LEASE_STEPS
         core.durability.cluster_state.tick(core.at)
@@ -179,9 +179,9 @@ class FailureDetector:
         state.heard = min(core.at.now, state.heard + late)
         idle_s = core.at.now - state.heard
         if core.at.now >= state.heard + SILENT_BEATS * heartbeat_s:
-            core.report("warning", "silent", peer=str(party.peer))
+            core.report("warning", "heartbeat_timeout", peer=str(party.peer))
             self._links.lost(link)
-            core.out.append(Close(link, "silent"))
+            core.out.append(Close(link, "heartbeat timeout"))
             return
         party.send_ack(core.out)
         if isinstance(party, Neighbour):

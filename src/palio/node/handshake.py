@@ -88,7 +88,7 @@ class Handshake:
         state.party = session
         self._welcome(link, state, session, resumed=False, publisher=session.publisher)
         core.route(core.router.attach(session.peer))
-        core.report("debug", "session", client=owner, session=session.id)
+        core.report("debug", "session_opened", client=owner, session=session.id)
 
     def _greet_broker(self, link: int, state: Link, hello: Hello, principal: Principal) -> None:
         core = self._core

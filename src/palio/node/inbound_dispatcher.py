@@ -198,7 +198,7 @@ class InboundDispatcher:
             self._tell_unread(neighbour, control)
         heard, denied = core.assembling.restrict_incoming(neighbour.principal, control)
         if denied:
-            core.warn("beyond_grant", neighbour.name, denied, said=type(control).__name__)
+            core.warn("grant_exceeded", neighbour.name, denied, message=type(control).__name__)
         if heard is not None:
             core.route(core.router.receive(neighbour.peer, heard))
         core.note_tree_change(neighbour, control)

@@ -80,7 +80,7 @@ class Leaving:
         core = self._core
         self.is_leaving, self._last_left_at = True, core.at.now
         core.durability.cluster_state.announce(LEAVING, filter="TRUE")
-        core.report("info", "leaving")
+        core.report("info", "drain_started")
 
     @property
     def is_ready(self) -> bool:
@@ -125,7 +125,7 @@ class Leaving:
             self._peers.step_aside(None)
             self._core.durability.cluster_state.announce(LEAVING)
             self._core.announce_log()
-            self._core.report("info", "in_service", reason=reason)
+            self._core.report("info", "drain_cancelled", reason=reason)
 
     def remaining(self) -> dict[str, Any]:
         """Return how much is yet to be handed over, and how many peers could adopt it."""
@@ -159,7 +159,7 @@ class Leaving:
         elif self._unreached is not None and core.at.now - since[0] >= QUIET_S and not self.is_done:
             self.is_done = True
             core.durability.cluster_state.announce(LOG)  # an empty journal is no loss when it goes
-            core.report("info", "drained")
+            core.report("info", "drain_finished")
 
     def _confirm_empty(self) -> None:
         """Send a wave that finds brokers which do not know that this one is empty."""

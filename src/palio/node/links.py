@@ -102,5 +102,5 @@ class Links:
 
     def hang_up(self, link: int, error: PalioError) -> None:
         """Refuse a connection, and log it."""
-        self._core.warn("refused", "", 1, link=link, reason=str(error))
+        self._core.warn("connection_rejected", "", 1, link=link, reason=str(error))
         self.close(link, Bye(type(error).__name__, str(error)))

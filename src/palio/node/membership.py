@@ -127,7 +127,7 @@ class Membership:
             raise InvalidInput(f"{name!r:.80} is not a peer of {core.name!r}; its peers: {names}")
         if name in self._link_drain:
             raise InvalidInput(f"the link to {name!r} is being drained")
-        core.report("info", "removing", peer=name, by=session.owner)
+        core.report("info", "peer_removal_started", peer=name, by=session.owner)
         done = partial(self._on_drained, session, request)
         bye = Bye("removed", f"{name!r} was removed from the peers of {core.name!r}")
         self._link_drain.begin(name, bye, done)
@@ -137,7 +137,7 @@ class Membership:
         self._removed[request.name] = urls
         if len(self._removed) > MAX_PEERS:
             del self._removed[next(iter(self._removed))]
-        self._core.report("info", "removed", peer=request.name)
+        self._core.report("info", "peer_removed", peer=request.name)
         configured = [url for url in urls if url in self._configured]
         self._answer(session, request.id, {"peer": request.name, "configured": configured})
 
@@ -274,7 +274,7 @@ class Membership:
         if url not in self._configured:
             self._added[url] = None
             self._store_added()
-        self._core.report("info", "added", peer=name, url=url, by=adding.session.owner)
+        self._core.report("info", "peer_added", peer=name, url=url, by=adding.session.owner)
         data = {"peer": name, "url": url, "remembered": self._core.settings.has_disk}
         self._answer(adding.session, adding.id, data)
 

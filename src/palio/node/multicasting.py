@@ -124,7 +124,7 @@ class Multicasting:
         """Join the groups of a plan that came into force; `switch_plan` decides when to use it."""
         core, current = self._core, self._core.plans.current
         if self._core.plans.problem:
-            core.report("warning", "plan_unusable", reason=self._core.plans.problem)
+            core.report("warning", "plan_rejected", reason=self._core.plans.problem)
         self._since = core.at.now
         if current is not None:
             self._epochs.pop(current.id, None)  # an earlier plan in force again is the newest
@@ -279,7 +279,7 @@ class Multicasting:
         """Process a flow's state or ack, from a peer that may publish and receive all events."""
         principal = neighbour.principal
         if not (principal.publishes_all and principal.may_receive_all):
-            self._core.warn("beyond_grant", neighbour.name, 1, said=type(message).__name__)
+            self._core.warn("grant_exceeded", neighbour.name, 1, message=type(message).__name__)
         elif isinstance(message, FlowStands):
             self._receive_state(neighbour, message)
         else:
@@ -343,10 +343,10 @@ class Multicasting:
         if out.moved:
             moved, out.moved = out.moved, []
             for name in moved:
-                self._core.report("warning", "moved_to_links", broker=name)
+                self._core.report("warning", "peer_moved_to_links", broker=name)
         lost = out.lost + into.lost
         if lost != self._lost:
-            self._core.report("warning", "flow_lost", events=lost - self._lost)
+            self._core.report("warning", "flow_events_lost", events=lost - self._lost)
             self._core.loss_reports.note("a flow lost events")
             self._lost = lost
 

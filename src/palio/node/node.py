@@ -236,7 +236,6 @@ class Node:
     def unreachable(self, url: str, reason: str, at: Moment) -> list[Effect]:
         """Note that one attempt to connect to an address has failed."""
         self._core.at = at
-        self._core.report("debug", "unreachable", url=url, reason=reason[:REASON_CHARS])
         self._peer_discovery.unreachable(url)
         self._membership.unreachable(url, reason)
         return self._effects()
@@ -422,7 +421,7 @@ class Node:
     def _handle_bye(self, link: int, state: Link, bye: Bye) -> None:
         core, party = self._core, state.party
         if party is None and state.dialed and bye.code not in ("closed", "duplicate"):
-            core.report("warning", "turned_away", reason=bye.reason[:REASON_CHARS])
+            core.report("warning", "rejected_by_peer", reason=bye.reason[:REASON_CHARS])
         if bye.code in ("closed", "removed") and party is not None:
             self._peers.left(party, in_order=bye.in_order)
         self._membership.rejected_by_peer(state, bye)
@@ -442,7 +441,7 @@ class Node:
             is_damage, error = False, IllegalMessage(party.peer, str(error))
         if isinstance(party, Neighbour) and not is_damage:
             number = party.stream.received + 1
-            self._core.warn("cannot_take", party.name, 1, number=number, reason=str(error))
+            self._core.warn("message_rejected", party.name, 1, number=number, reason=str(error))
         self._links.hang_up(link, error)
         if party is not None and not is_damage:
             self._peers.part_with(party)

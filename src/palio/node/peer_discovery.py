@@ -215,7 +215,7 @@ class PeerDiscovery:
         _, before = self._rests.get(call.name, (0.0, REST_S / 2))
         rest = min(2 * before, MAX_REST_S)
         self._rests[call.name] = (self._core.at.now + rest, rest)
-        self._core.report("debug", "not_found", broker=call.name, url=call.url)
+        self._core.report("debug", "discovery_failed", broker=call.name, url=call.url)
 
     def _end(self, call: _Call) -> None:
         del self._calls[call.name]
@@ -263,7 +263,9 @@ class PeerDiscovery:
             if call.is_up:
                 call.tries = 0
                 if not was_up:
-                    self._core.report("info", "found", broker=call.name, url=call.url)
+                    self._core.report(
+                        "info", "fallback_link_opened", broker=call.name, url=call.url
+                    )
             elif state is not None:  # that broker has dialed this one meanwhile
                 self._end(call)
             elif was_up:
@@ -325,7 +327,9 @@ class PeerDiscovery:
             self._core.out.append(Dial(str(address), name))
             missed = lost[:MAX_LOST_CONSIDERED]
             level = "debug" if name in self._rests else "info"
-            self._core.report(level, "peer_discovery", broker=name, url=str(address), missed=missed)
+            self._core.report(
+                level, "discovery_started", broker=name, url=str(address), missed=missed
+            )
 
     def _is_replaced(self, name: str, up: list[str]) -> bool:
         """Return whether a lost peer, which can be reached, need not be linked again: its link was
@@ -471,7 +475,7 @@ class PeerDiscovery:
             self._end(call)
         self._spare = ""
         self.forget(name)
-        self._core.report("info", "given_back", broker=name)
+        self._core.report("info", "fallback_link_closed", broker=name)
 
     def _announce_found(self) -> None:
         """Announce which links of this broker are fallback links that it has dialed."""

@@ -96,5 +96,5 @@ class PublishBarrier:
 
     def _give_up(self, reason: str) -> None:
         self._since = None
-        self._core.report("warning", "change_given_up", reason=reason, held=len(self.waiting))
+        self._core.report("warning", "tree_change_aborted", reason=reason, held=len(self.waiting))
         self._core.route(self._core.router.give_up())

@@ -441,10 +441,10 @@ class Times:
         self._kept_at = core.at.now
         ahead_us = self._last_us - core.at.wall_us
         if ahead_us > TIME_AHEAD_US:
-            core.report("warning", "time_went_back", from_us=self._last_us, to_us=core.at.wall_us)
+            core.report("warning", "clock_went_back", from_us=self._last_us, to_us=core.at.wall_us)
             self._last_us = self._kept_us = 0
         elif ahead_us > 0:
-            core.report("warning", "time_waits", ahead_s=ahead_us / 1e6)
+            core.report("warning", "clock_behind", behind_s=ahead_us / 1e6)
 
     def next_us(self) -> int:
         """Now, or just after the publication before."""

@@ -23,12 +23,12 @@ class RateLimitedLog:
     """Counts by kind and source: the first is logged at once, the others together.
 
     >>> rate_limited_log = RateLimitedLog()
-    >>> rate_limited_log.note("fact_refused", "mallory", 1, 0.0, origin="north")
-    {'neighbour': 'mallory', 'count': 1, 'origin': 'north'}
-    >>> rate_limited_log.note("fact_refused", "mallory", 2, 1.0), rate_limited_log.due(9.0)
+    >>> rate_limited_log.note("fact_rejected", "mallory", 1, 0.0, origin="north")
+    {'source': 'mallory', 'count': 1, 'origin': 'north'}
+    >>> rate_limited_log.note("fact_rejected", "mallory", 2, 1.0), rate_limited_log.due(9.0)
     (None, [])
     >>> rate_limited_log.due(10.0)
-    [('fact_refused', {'neighbour': 'mallory', 'count': 2})]
+    [('fact_rejected', {'source': 'mallory', 'count': 2})]
     """
 
     def __init__(self) -> None:
@@ -65,4 +65,4 @@ class RateLimitedLog:
 
 def _named(source: str) -> dict[str, str]:
     """Return the source of an event; nothing if it is this broker itself."""
-    return {"neighbour": source} if source else {}
+    return {"source": source} if source else {}

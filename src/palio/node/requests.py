@@ -245,7 +245,7 @@ class RequestHandler:
                 f"broker {broker!r} is not gone; stop it, and wait until it is missed "
                 f"({core.settings.peer_grace_s:g} s, peer_grace_s)"
             )
-        core.report("warning", "broker_retired", broker=broker, by=session.owner)
+        core.report("warning", "broker_removed", broker=broker, by=session.owner)
         log = cluster_state.fact(broker, LOG)
         cluster_state.remove(broker, core.at.wall_us)
         if log is not None and log.claimed_us:
@@ -596,7 +596,7 @@ class RequestHandler:
         durable, durability = core.durability.here[subscription.durable], core.durability
         subject, bookmark = durable.subject, request.bookmark
         if bookmark and not durability.bookmarks.keep(subject, bookmark):
-            core.warn("bookmark_refused", session.principal.name, 1, subscription=subject)
+            core.warn("bookmark_rejected", session.principal.name, 1, subscription=subject)
         else:
             events = durability.events
             core.perform(events.acknowledge(core.at.now, subject, request.entry, (), bookmark))

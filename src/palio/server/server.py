@@ -311,9 +311,7 @@ class Server:
     @staticmethod
     def _report(report: Report) -> None:
         level = logging.getLevelNamesMapping()[report.level.upper()]
-        logging.getLogger("palio.node").log(
-            level, "%s", report.event, extra={"details": report.details}
-        )
+        logging.getLogger("palio.node").log(level, report.event, extra={"details": report.details})
 
     # --- fronts and dialers ---
 
