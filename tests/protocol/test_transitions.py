@@ -15,10 +15,10 @@ PAGE = Path(__file__).parents[2] / "docs" / "concepts" / "protocol.md"
 
 def as_markdown() -> str:
     """The table as docs/concepts/protocol.md shows it; messages marked * are not counted."""
-    lines = ["| message | said by | state | when |", "|---|---|---|---|"]
+    lines = ["| message | sender | state | when |", "|---|---|---|---|"]
     for rule in RULES:
         names = (f"`{each.__name__}`{' *' * (each in UNCOUNTED)}" for each in rule.messages)
-        speakers = "anybody" if len(rule.speakers) == len(Speaker) else _listed(rule.speakers)
+        speakers = "any" if len(rule.speakers) == len(Speaker) else _listed(rule.speakers)
         states = "any" if len(rule.states) == len(State) else _listed(rule.states)
         lines.append(f"| {', '.join(names)} | {speakers} | {states} | {rule.when} |")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""A table of who may send what in which state of a connection, which both ends check.
+"""The legal messages of each sender and state of a connection, which both ends check.
 
 A connection is in its *greeting* until `Welcome`, and *established* from then on. `ALLOWED` holds
 for each speaker and state the types of messages that are legal; a `Node` and a `ClientSession` look
@@ -74,16 +74,16 @@ class State(Enum):
 
 
 class Speaker(Enum):
-    """The sender of a message, and its receiver."""
+    """The sender of a message and, for brokers, its receiver."""
 
-    CALLER = "whoever connects"
+    CALLER = "a caller"
     CLIENT = "a client"
     BROKER = "a broker, to a client"
     NEIGHBOUR = "a broker, to a broker"
 
 
 class Rule(NamedTuple):
-    """Messages that the same speakers may say in the same states."""
+    """Messages that the same speakers may send in the same states."""
 
     messages: tuple[type, ...]
     speakers: tuple[Speaker, ...]
@@ -106,40 +106,40 @@ RULES: Final = (
     Rule((Bye,), tuple(Speaker), tuple(State), "last: why the connection ends"),
     Rule((Ping, Pong), tuple(Speaker), tuple(State), "at any time"),
     Rule((StreamAck,), _KNOWN, _ESTABLISHED, "at any time"),
-    Rule((Subscribe, SubscribeAll), _CLIENT, _ESTABLISHED, "under a key that is not in use"),
-    Rule((Replace, Update), _CLIENT, _ESTABLISHED, "for a key that is subscribed"),
+    Rule((Subscribe, SubscribeAll), _CLIENT, _ESTABLISHED, "under a new key"),
+    Rule((Replace, Update), _CLIENT, _ESTABLISHED, "for a subscribed key"),
     Rule((Unsubscribe, Advertise, Unadvertise, Withdraw), _CLIENT, _ESTABLISHED, "at any time"),
     Rule((Cancel,), _CLIENT, _ESTABLISHED, "under an identity"),
     Rule((Settle, Query), _CLIENT, _ESTABLISHED, "at any time"),
     Rule((Publish,), _CLIENT, _ESTABLISHED, "numbers grow from event to event"),
-    Rule((Acknowledge,), _CLIENT, _ESTABLISHED, "for an entry that was delivered"),
-    Rule((RemoveBroker,), _CLIENT, _ESTABLISHED, "of a broker that is gone, by who may operate"),
-    Rule((Apply,), _CLIENT, _ESTABLISHED, "a plan of groups, by who may operate"),
-    Rule((Drain,), _CLIENT, _ESTABLISHED, "by who may operate"),
-    Rule((AddPeer, RemovePeer), _CLIENT, _ESTABLISHED, "by who may operate"),
+    Rule((Acknowledge,), _CLIENT, _ESTABLISHED, "for a delivered entry"),
+    Rule((RemoveBroker,), _CLIENT, _ESTABLISHED, "of a lost broker, with the grant `operate`"),
+    Rule((Apply,), _CLIENT, _ESTABLISHED, "a plan of groups, with the grant `operate`"),
+    Rule((Drain,), _CLIENT, _ESTABLISHED, "with the grant `operate`"),
+    Rule((AddPeer, RemovePeer), _CLIENT, _ESTABLISHED, "with the grant `operate`"),
     Rule((Done, Failed, Answer), _BROKER, _ESTABLISHED, "once for each request with an `id`"),
-    Rule((Accepted, Refused), _BROKER, _ESTABLISHED, "for what was published"),
+    Rule((Accepted, Refused), _BROKER, _ESTABLISHED, "for published events"),
     Rule((Deliver, Gaps), _BROKER, _ESTABLISHED, "at any time"),
-    Rule((Assembled,), _BROKER, _ESTABLISHED, "for a pattern that was subscribed"),
-    Rule((Bookmarked,), _BROKER, _ESTABLISHED, "before what comes for a subscription taken up"),
-    Rule((Withdrawn,), _BROKER, _ESTABLISHED, "for what was advertised"),
-    Rule((Ended,), _BROKER, _ESTABLISHED, "for what was subscribed"),
+    Rule((Assembled,), _BROKER, _ESTABLISHED, "for a subscribed pattern"),
+    Rule((Bookmarked,), _BROKER, _ESTABLISHED, "before the events of a resumed subscription"),
+    Rule((Withdrawn,), _BROKER, _ESTABLISHED, "for an advertisement"),
+    Rule((Ended,), _BROKER, _ESTABLISHED, "for a subscription"),
     Rule((Redirect,), _BROKER, _ESTABLISHED, "at any time"),
     Rule((Route,), _NEIGHBOUR, _ESTABLISHED, "see `palio.routing.messages`"),
-    Rule((Forward,), _NEIGHBOUR, _ESTABLISHED, "for those who listen beyond the receiver"),
-    Rule((FlowStands,), _NEIGHBOUR, _ESTABLISHED, "from the sender of a flow, on to its receiver"),
-    Rule((Heard,), _NEIGHBOUR, _ESTABLISHED, "from the receiver of a flow, on to its sender"),
-    Rule((Carry,), _NEIGHBOUR, _ESTABLISHED, "from the origin of durable events, on to their home"),
+    Rule((Forward,), _NEIGHBOUR, _ESTABLISHED, "for subscribers at or beyond the receiver"),
+    Rule((FlowStands,), _NEIGHBOUR, _ESTABLISHED, "from the sender of a flow to its receiver"),
+    Rule((Heard,), _NEIGHBOUR, _ESTABLISHED, "from the receiver of a flow to its sender"),
+    Rule((Carry,), _NEIGHBOUR, _ESTABLISHED, "from the origin of durable events to their home"),
     Rule(
         (EntriesStored,),
         _NEIGHBOUR,
         _ESTABLISHED,
-        "from the home of durable events, to their origin",
+        "from the home of durable events to their origin",
     ),
-    Rule((Adopt,), _NEIGHBOUR, _ESTABLISHED, "of a durable subscription that lives there"),
+    Rule((Adopt,), _NEIGHBOUR, _ESTABLISHED, "of a durable subscription that is at home there"),
     Rule((Facts, Digest), _NEIGHBOUR, _ESTABLISHED, "see `palio.node.cluster_state`"),
-    Rule((Probe, Probed), _NEIGHBOUR, _ESTABLISHED, "a question about an event, and its answer"),
-    Rule((Seek, Sought), _NEIGHBOUR, _ESTABLISHED, "a question about a filter, and its answer"),
+    Rule((Probe, Probed), _NEIGHBOUR, _ESTABLISHED, "a query about an event, and its answer"),
+    Rule((Seek, Sought), _NEIGHBOUR, _ESTABLISHED, "a query about a filter, and its answer"),
 )
 
 ALLOWED: Final[Mapping[tuple[Speaker, State], frozenset[type]]] = {
