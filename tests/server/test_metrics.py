@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -13,9 +12,7 @@ from palio.server.run import running
 from palio.server.server import Server
 from palio.server.settings import Broker, Configuration, Listen, Peers
 from tests.server.helpers import Peer, publish
-from tests.tables import code
-
-PAGE: Final = Path(__file__).parents[2] / "docs" / "reference" / "server.md"
+from tests.tables import code, table
 
 
 async def test_what_happened_is_shown(tmp_path: Path) -> None:
@@ -71,14 +68,15 @@ async def test_a_configured_peer_that_never_answered_is_shown_as_down() -> None:
 
 
 def test_the_documentation_lists_every_metric() -> None:
-    rows = [
-        line.split(" | ")
-        for line in PAGE.read_text(encoding="utf-8").splitlines()
-        if line.startswith("| `palio_")
-    ]
-    listed = {code(row[0].strip("| ")): (row[1], row[2].rstrip("| ")) for row in rows}
-    names = {
-        measure.name + ("_total" if measure.kind == "counter" else ""): (measure.kind, measure.help)
+    listed = {
+        code(row["metric"]): (row["type"], code(row["label"]), row["meaning"])
+        for row in table("Metrics", "server.md")
+    }
+    assert listed == {
+        measure.name + "_total" * (measure.kind == "counter"): (
+            measure.kind,
+            measure.label,
+            measure.help,
+        )
         for measure in METRICS
     }
-    assert listed == names

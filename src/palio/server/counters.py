@@ -63,6 +63,6 @@ class Datagrams:
     sent_bytes: int = 0
     unsent: int = 0
     """Those that the system did not take."""
-    heard: int = 0
+    received: int = 0
     """From others; not all can be opened."""
-    heard_bytes: int = 0
+    received_bytes: int = 0

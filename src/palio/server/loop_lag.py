@@ -30,21 +30,14 @@ class Delays(NamedTuple):
     sum_s: float
 
 
-class Worst(NamedTuple):
-    """The longest delay of some time, and how much of it the loop's own thread was computing."""
-
-    late_s: float = 0.0
-    computed_s: float = 0.0
-
-
 class LoopLagMonitor:
     """The delays of the loop that is running.
 
     >>> monitor = LoopLagMonitor()
     >>> monitor.beat(0.07, 0.06), monitor.beat(0.001, 0.0)
     (None, None)
-    >>> monitor.take_worst(), monitor.take_worst(), monitor.delays.counts[3:5]
-    (Worst(late_s=0.07, computed_s=0.06), Worst(late_s=0.0, computed_s=0.0), (1, 2))
+    >>> monitor.delays.counts[3:5]
+    (1, 2)
     """
 
     def __init__(self) -> None:
@@ -53,7 +46,6 @@ class LoopLagMonitor:
         self._kind = ""
         self._counts = [0] * (len(BOUNDS_S) + 1)
         self._sum_s = 0.0
-        self._worst = Worst()
         self._logged_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._due = self._pause_s = self._computed = 0.0
@@ -66,11 +58,6 @@ class LoopLagMonitor:
             total += count
             sums.append(total)
         return Delays(tuple(sums), self._sum_s)
-
-    def take_worst(self) -> Worst:
-        """The longest delay since this was last asked."""
-        worst, self._worst = self._worst, Worst()
-        return worst
 
     def held_by(self, kind: str, seconds: float) -> None:
         """A message took longer than all since the last beat."""
@@ -90,11 +77,8 @@ class LoopLagMonitor:
         """The loop was late by so much, and its thread computed for so long since the last beat."""
         self._counts[bisect_left(BOUNDS_S, late_s)] += 1
         self._sum_s += late_s
-        computed_s = min(computed_s, late_s)
-        if late_s > self._worst.late_s:
-            self._worst = Worst(late_s, computed_s)
         if late_s > HELD_S:
-            self._warn(late_s, computed_s)
+            self._warn(late_s, min(computed_s, late_s))
         self._kind, self.longest_s = "", 0.0
 
     def _warn(self, late_s: float, computed_s: float) -> None:

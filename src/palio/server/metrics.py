@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from palio import __version__
 from palio.server.counters import Datagrams, JournalCounters
 from palio.server.journal.journal import Journal
-from palio.server.loop_lag import BOUNDS_S, Delays, Worst
+from palio.server.loop_lag import BOUNDS_S, Delays
 from palio.server.server import Server
 
 Labelled = Mapping[str, float]
@@ -32,7 +32,6 @@ class _Sources(NamedTuple):
     server: Server
     status: dict[str, Any]
     journal: JournalCounters
-    worst: Worst
     expiries: Labelled
 
 
@@ -165,12 +164,6 @@ METRICS: Final = (
         "How late the loop was",
         attrgetter("server.loop_lag.delays"),
     ),
-    *_measures(
-        "gauge",
-        attrgetter("worst"),
-        ("late_s", "loop_delay_worst_seconds", "The longest since the metrics were last read"),
-        ("computed_s", "loop_delay_worst_computing_seconds", "Of that, what its own work took"),
-    ),
     Measure("palio_build_info", "gauge", "Always 1", lambda _: {__version__: 1.0}, label="version"),
     Measure(
         "palio_credential_expiry_timestamp_seconds",
@@ -190,8 +183,8 @@ METRICS: Final = (
         _datagrams,
         ("sent", "multicast_datagrams_sent", "Datagrams that were sent to groups"),
         ("sent_bytes", "multicast_bytes_sent", "Bytes in them"),
-        ("heard", "multicast_datagrams_heard", "Datagrams that came from others"),
-        ("heard_bytes", "multicast_bytes_heard", "Bytes in them"),
+        ("received", "multicast_datagrams_received", "Datagrams that came from others"),
+        ("received_bytes", "multicast_bytes_received", "Bytes in them"),
     ),
     *_measures(
         "counter",
@@ -239,7 +232,6 @@ class _BrokerCollector(Collector):
             self._server,
             self._server.node.status(),
             self._journal,
-            self._server.loop_lag.take_worst(),
             self._expiries,
         )
         for measure in METRICS:

@@ -152,8 +152,8 @@ async def test_members_of_a_group_hear_what_is_sent_to_it(
         assert await three.heard(2) == [sent[6], sent[7]]
         assert one.has_heard == []
         assert one.sockets.counters.sent == 4
-        assert two.sockets.counters.heard == 2
-        assert two.sockets.counters.heard_bytes < one.sockets.counters.sent_bytes
+        assert two.sockets.counters.received == 2
+        assert two.sockets.counters.received_bytes < one.sockets.counters.sent_bytes
         assert two.server.traffic.events_in == 4
 
 
@@ -201,7 +201,7 @@ async def test_other_keys_ports_and_interfaces_are_not_heard(
             each.cast(1, {"x": 1})
         sent = sender.cast(1)
         assert await one.heard(1) == [sent]
-        assert one.sockets.counters.heard == 2
+        assert one.sockets.counters.received == 2
         assert one.sockets.dropped["forged"] == 1
         assert sum(one.sockets.dropped.values()) == 1
 
@@ -222,7 +222,7 @@ async def test_brokers_of_one_machine_hear_each_other_if_they_shall(
         last = other.cast(1)  # whatever came to the neighbour came before this
         assert await neighbour.heard(2 if loop else 1) == [sent, last][not loop :]
         assert await one.heard(1) == [last]
-        assert one.sockets.counters.heard == 1  # its own is not even opened
+        assert one.sockets.counters.received == 1  # its own is not even opened
 
 
 @on_a_bridge

@@ -171,8 +171,8 @@ class GroupSockets:
             if sender == self._own:
                 continue
             if self._is_lost is None or not self._is_lost():
-                counters.heard += 1
-                counters.heard_bytes += len(piece)
+                counters.received += 1
+                counters.received_bytes += len(piece)
                 datagram = self._opener.open(piece, now())
                 if datagram is not None:
                     owner.receive_datagram(datagram)
