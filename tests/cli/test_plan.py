@@ -68,6 +68,21 @@ def test_a_plan_is_made_from_events_and_subscriptions(run: Palio, home: Path, ki
     assert "found by 45 events, held out" in shown.out
 
 
+def test_a_plan_is_made_from_subscriptions_alone(run: Palio, home: Path) -> None:
+    out = home / "plan.json"
+    made = run(
+        "plan", "make", "--subscriptions", str(home / "wishes.jsonl"), "--groups", "3",
+        "--out", str(out), "--json",
+    )  # fmt: skip
+    assert made.status == 0, made.err
+    assert "32,768 events drawn from the subscriptions" in made.err
+    report = json.loads(made.out)
+    assert (report["method"], report["groups"], report["waste"]) == ("ideal", 3, 0.0)
+    # The sets of brokers that wish for any number: below 10, below 20, and between 20 and 90.
+    ways = [run("plan", "show", str(out), "--to", to).out for to in ("b1,b2", "b2", "b3")]
+    assert [way.partition(" of ")[2] for way in ways] == ["b1, b2\n", "b2\n", "b3\n"]
+
+
 def test_methods_are_compared_the_cheapest_first(run: Palio, home: Path) -> None:
     arguments = ("plan", "compare", "--destinations", str(home / "went.jsonl"),
                  "--network", str(home / "network.json"), "--groups", "4")  # fmt: skip
@@ -120,8 +135,10 @@ def test_a_plan_is_drawn(run: Palio, home: Path, ending: str) -> None:
     ("arguments", "message"),
     [
         ([], "say either where events went"),
-        (["--destinations", "went.jsonl", "--events", "events.csv"], "say either where"),
-        (["--events", "events.csv"], "go together"),
+        (["--destinations", "went.jsonl", "--subscriptions", "wishes.jsonl"], "say either where"),
+        (["--destinations", "went.jsonl", "--events", "events.csv"], "go with --subscriptions"),
+        (["--events", "events.csv"], "say either where"),
+        (["--subscriptions", "wishes.jsonl", "--spark"], "name them by --events"),
         (["--destinations", "nowhere.jsonl"], "cannot read"),
         (["--destinations", "network.json"], '{"brokers": [names], "count": events} is expected'),
         (["--destinations", "events.csv"], "line 1: this is no JSON"),

@@ -57,15 +57,18 @@ Destinations = Annotated[
 ]
 Events = Annotated[
     Path | None,
-    typer.Option("--events", metavar="FILE", help="Events, as JSON lines or Parquet."),
+    typer.Option(
+        "--events", metavar="FILE", help="With --subscriptions: events, as JSON lines or Parquet."
+    ),
 ]
 Subscriptions = Annotated[
     Path | None,
     typer.Option(
         "--subscriptions",
         metavar="FILE",
-        help='With --events. JSON lines such as {"id": 1, "subscriber": "b1", "filter": '
-        '"price < 10"}, as for `palio match`; the subscriber is the broker.',
+        help='JSON lines such as {"id": 1, "subscriber": "b1", "filter": "price < 10"}, as for '
+        "`palio match`; the subscriber is the broker. Without --events, events are drawn from "
+        "what subscriptions name.",
     ),
 ]
 OnSpark = Annotated[

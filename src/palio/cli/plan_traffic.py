@@ -37,16 +37,21 @@ class TrafficFiles(NamedTuple):
     def read(self, limits: PlanLimits) -> tuple[GroupTraffic, PlanLimits]:
         """The traffic, and the limits with what the network's file says."""
         brokers, graph, prices = _network(self.network)
-        if (self.destinations is None) == (self.events is None):
-            raise InvalidInput("say either where events went (--destinations), or --events")
-        if (self.events is None) != (self.subscriptions is None):
-            raise InvalidInput("--events and --subscriptions go together")
+        if (self.destinations is None) == (self.subscriptions is None):
+            raise InvalidInput("say either where events went (--destinations), or --subscriptions")
+        if self.events is None and self.on_spark:
+            raise InvalidInput("--spark matches events; name them by --events")
+        if self.events is not None and self.subscriptions is None:
+            raise InvalidInput("--events go with --subscriptions, not with --destinations")
         if self.destinations is not None:
             traffic = _traffic_of(self.destinations, brokers)
         else:
-            assert self.events is not None and self.subscriptions is not None  # for types
-            find = _found_on_spark if self.on_spark else _observed
-            traffic = find(self.events, self.subscriptions, brokers)
+            assert self.subscriptions is not None  # for types
+            if self.on_spark:
+                assert self.events is not None  # for types
+                traffic = _found_on_spark(self.events, self.subscriptions, brokers)
+            else:
+                traffic = _observed(self.events, self.subscriptions, brokers)
         if not len(traffic):
             raise InvalidInput("no event goes to any broker; there is nothing to plan for")
         print_status(
@@ -105,9 +110,10 @@ def _traffic_of(path: Path, brokers: list[str]) -> GroupTraffic:
     return GroupTraffic.of(known, counted)
 
 
-def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTraffic:
-    """Match the subscriptions of a file with the events of another."""
+def _observed(events: Path | None, subscriptions: Path, brokers: list[str]) -> GroupTraffic:
+    """Match the subscriptions of a file with events of another file, or drawn from them."""
     from palio.language.parsing import parse_filter
+    from palio.multicast.drawn_events import drawn_events, without_residuals
     from palio.multicast.traffic import Observed
 
     rows = []
@@ -121,11 +127,21 @@ def _observed(events: Path, subscriptions: Path, brokers: list[str]) -> GroupTra
             )
         rows.append((line, broker, text, values))
     observed = Observed(brokers or sorted({broker for _, broker, _, _ in rows}))
+    filters = []
     for line, broker, text, values in rows:
         try:
-            observed.subscribe(parse_filter(text), broker, values)
+            filter = parse_filter(text).bind(values)
+            if events is None:
+                filter = without_residuals(filter)
+                filters.append(filter)
+            observed.subscribe(filter, broker)
         except InvalidInput as error:
             raise InvalidInput(f"{subscriptions}, line {line}: {error}") from None
+    if events is None:
+        for batch in drawn_events(filters):
+            observed.take(batch)
+        print_status(f"{observed.tally.events:,} events drawn from the subscriptions")
+        return observed.traffic()
     reported = 0
     for _ in _taken(events, observed):
         if observed.tally.events >= reported + REPORT_EVERY:
