@@ -64,7 +64,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "simulation/member.py": "campaign/test_plays.py",
     # two modules that are one thing to whoever calls them
     "model/parameters.py": "client/test_bus.py",
-    "server/counters.py": "server/test_metrics.py",
     "server/keyfiles.py": "server/test_tokens.py",
 }
 """Sources, or whole folders, whose tests have another name, with that."""

@@ -2,7 +2,74 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from palio.model.parcels import Parcel
+from palio.protocol.messages import Deliver, Message
+
+LATENCY_BOUNDS_S: Final = (
+    *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0),
+)
+"""From a hop on one machine to an event that waited for a slow subscriber."""
+
+
+class Histogram:
+    """Counts of seconds by upper bounds, the last without one; and their sum.
+
+    >>> histogram = Histogram((0.1, 1.0))
+    >>> for seconds in (0.1, 0.5, 7.0):
+    ...     histogram.observe(seconds)
+    >>> histogram.counts, histogram.sum_s
+    ([1, 1, 1], 7.6)
+    """
+
+    __slots__ = ("bounds_s", "counts", "sum_s")
+
+    def __init__(self, bounds_s: Sequence[float]) -> None:
+        self.bounds_s = bounds_s
+        self.counts = [0] * (len(bounds_s) + 1)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one duration."""
+        self.counts[bisect_left(self.bounds_s, seconds)] += 1
+        self.sum_s += seconds
+
+
+class DeliveryLatency:
+    """Seconds from an event's `$time` to its hand-over to the first of its subscribers here.
+
+    What one turn of the loop writes to a connection is observed once, by its first message, and a
+    batch once for all of its subscribers: a single event among others costs nothing.
+    """
+
+    __slots__ = ("_newest", "durable", "live")
+
+    def __init__(self) -> None:
+        self.live = Histogram(LATENCY_BOUNDS_S)
+        self.durable = Histogram(LATENCY_BOUNDS_S)
+        """Of durable queues, whose events may have waited for a subscriber that was away."""
+        self._newest: Parcel | None = None
+
+    def note(self, message: Message) -> None:
+        """Observe a message that is handed over, if it delivers events."""
+        if type(message) is not Deliver:
+            return
+        parcel = message.parcel
+        column = parcel.shape.system_columns[1]
+        if parcel is self._newest or column < 0 or not parcel.count:
+            return
+        self._newest = parcel
+        if parcel.values is not None:
+            since = parcel.values[column].timestamp()
+        else:
+            since = parcel.batch.column(column)[0].value / 1e6
+        histogram = self.durable if message.entry else self.live
+        histogram.observe(max(0.0, time.time() - since))  # the origin's clock may be ahead
 
 
 @dataclass(slots=True)
@@ -31,6 +98,7 @@ class Traffic:
     """Events that were written to subscribers and to other brokers, once for each."""
     node_s: float = 0.0
     """Seconds that the node took for its work: matching, routing, durable events."""
+    latency: DeliveryLatency = field(default_factory=DeliveryLatency)
 
 
 @dataclass(slots=True)

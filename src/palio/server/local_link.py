@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from palio.protocol.messages import Message
+from palio.server.counters import Traffic
 from palio.server.scheduler import LoopScheduler
 from palio.server.transport import Parts, is_large
 
@@ -18,6 +19,7 @@ class Owner(Protocol):
     """The server, as its fronts' links see it."""
 
     scheduler: LoopScheduler
+    traffic: Traffic
 
     def from_front(self, link: LocalLink, message: Message, *, up_to: int | None = None) -> None:
         """Take a front's message; of a large one, what is to be taken now (`Host.receive`)."""
@@ -171,6 +173,8 @@ class NodeEnd:
     def flush(self) -> None:
         """Hand over what the node has sent. Called by the server at the end of a turn."""
         messages, self._out = self._out, []
+        if messages:
+            self._owner.traffic.latency.note(messages[0])
         try:
             for message in messages:
                 if self._has_left:

@@ -12,9 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect_left
-from typing import Final, NamedTuple
+from typing import Final
 
+from palio.server.counters import Histogram
 from palio.server.limits import HELD_EVERY_S, HELD_S, IDLE_LAG_CHECK_S, LAG_CHECK_S
 
 logger: Final = logging.getLogger("palio.server")
@@ -23,41 +23,24 @@ BOUNDS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 """What delays are counted by."""
 
 
-class Delays(NamedTuple):
-    """Counts of the loop's delays, for each of `BOUNDS_S` those up to it, and at last all."""
-
-    counts: tuple[int, ...]
-    sum_s: float
-
-
 class LoopLagMonitor:
     """The delays of the loop that is running.
 
     >>> monitor = LoopLagMonitor()
     >>> monitor.beat(0.07, 0.06), monitor.beat(0.001, 0.0)
     (None, None)
-    >>> monitor.delays.counts[3:5]
-    (1, 2)
+    >>> monitor.delays.counts[:6]
+    [1, 0, 0, 0, 1, 0]
     """
 
     def __init__(self) -> None:
         self.longest_s = 0.0
         """What the longest message since the last beat took."""
         self._kind = ""
-        self._counts = [0] * (len(BOUNDS_S) + 1)
-        self._sum_s = 0.0
+        self.delays = Histogram(BOUNDS_S)
         self._logged_at = float("-inf")
         self._timer: asyncio.TimerHandle | None = None
         self._due = self._pause_s = self._computed = 0.0
-
-    @property
-    def delays(self) -> Delays:
-        """The delays since the start, cumulated as Prometheus wants them."""
-        total, sums = 0, []
-        for count in self._counts:
-            total += count
-            sums.append(total)
-        return Delays(tuple(sums), self._sum_s)
 
     def held_by(self, kind: str, seconds: float) -> None:
         """A message took longer than all since the last beat."""
@@ -75,8 +58,7 @@ class LoopLagMonitor:
 
     def beat(self, late_s: float, computed_s: float) -> None:
         """The loop was late by so much, and its thread computed for so long since the last beat."""
-        self._counts[bisect_left(BOUNDS_S, late_s)] += 1
-        self._sum_s += late_s
+        self.delays.observe(late_s)
         if late_s > HELD_S:
             self._warn(late_s, min(computed_s, late_s))
         self._kind, self.longest_s = "", 0.0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -20,12 +21,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from palio import __version__
-from palio.server.counters import Datagrams, JournalCounters
+from palio.server.counters import Datagrams, Histogram, JournalCounters
 from palio.server.journal.journal import Journal
-from palio.server.loop_lag import BOUNDS_S, Delays
 from palio.server.server import Server
 
 Labelled = Mapping[str, float]
+Reading = float | Histogram
 
 
 class _Sources(NamedTuple):
@@ -42,7 +43,7 @@ class Measure(NamedTuple):
     kind: str
     """`counter`, `gauge` or `histogram`."""
     help: str
-    read: Callable[[_Sources], float | Labelled | Delays]
+    read: Callable[[_Sources], Reading | Mapping[str, Reading]]
     label: str = ""
 
 
@@ -159,6 +160,16 @@ METRICS: Final = (
         ("dial_failures", "dial_failures", "Attempts to reach another broker that failed"),
     ),
     Measure(
+        "palio_delivery_latency_seconds",
+        "histogram",
+        "From an event's $time to its hand-over to a subscriber; live or durable delivery",
+        lambda sources: {
+            "live": sources.server.traffic.latency.live,
+            "durable": sources.server.traffic.latency.durable,
+        },
+        label="delivery",
+    ),
+    Measure(
         "palio_loop_delay_seconds",
         "histogram",
         "How late the loop was",
@@ -228,32 +239,29 @@ class _BrokerCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Read all metrics now (`prometheus_client.registry.Collector`)."""
-        sources = _Sources(
-            self._server,
-            self._server.node.status(),
-            self._journal,
-            self._expiries,
-        )
+        status = self._server.node.status()
+        sources = _Sources(self._server, status, self._journal, self._expiries)
         for measure in METRICS:
             found = measure.read(sources)
-            if isinstance(found, Delays):
-                yield _histogram(measure, found)
-                continue
             labels = [measure.label] if measure.label else []
-            family = CounterMetricFamily if measure.kind == "counter" else GaugeMetricFamily
-            metric = family(measure.name, measure.help, labels=labels)
-            if isinstance(found, Mapping):
-                for name, value in found.items():
-                    metric.add_metric([name], value)
-            else:
-                metric.add_metric([], found)
+            metric = _FAMILIES[measure.kind](measure.name, measure.help, labels=labels)
+            for name, value in (found if isinstance(found, Mapping) else {"": found}).items():
+                shown = _buckets(value) if isinstance(value, Histogram) else (value,)
+                metric.add_metric([name] if labels else [], *shown)
             yield metric
 
 
-def _histogram(measure: Measure, delays: Delays) -> Metric:
-    bounds = [*map(str, BOUNDS_S), "+Inf"]
-    buckets = list(zip(bounds, delays.counts, strict=True))
-    return HistogramMetricFamily(measure.name, measure.help, buckets, delays.sum_s)
+_FAMILIES: Final[dict[str, Any]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
+
+
+def _buckets(histogram: Histogram) -> tuple[list[tuple[str, int]], float]:
+    """Cumulated counts by bound, as Prometheus wants them, and the sum."""
+    bounds = [*map(str, histogram.bounds_s), "+Inf"]
+    return list(zip(bounds, accumulate(histogram.counts), strict=True)), histogram.sum_s
 
 
 def exposition(

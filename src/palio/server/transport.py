@@ -295,6 +295,7 @@ class Connection(asyncio.Protocol):
         self._marked = False
         if self._out and self._transport is not None:
             messages, self._out = self._out, []
+            self._owner.traffic.latency.note(messages[0])
             encode, buffers = self._encoder.encode, []
             try:
                 for message in messages:
