@@ -3,7 +3,7 @@
     python examples/quotes.py               all of it, on Spark in this process; about a minute
     python examples/quotes.py --data DIR    only write the example data, for `palio match`:
 
-    palio match DIR/quotes.parquet --subscriptions DIR/subscriptions.jsonl --out DIR/matches \
+    palio match DIR/quotes.parquet --subscriptions DIR/subscriptions.jsonl --output DIR/matches \
         --key id --as-of at
 
 Read it from top to bottom; each step is a cell of a notebook.

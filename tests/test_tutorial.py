@@ -65,7 +65,7 @@ def test_two_brokers_carry_an_event_as_the_page_says() -> None:
         ports = {"7402": south, "7401": north}
         hears = running.enter_context(process(*arguments_of(lines["sub"], ports)))
         until(hears.stderr, READY)
-        pub = lines["pub --to palio://127.0.0.1:7401"]
+        pub = lines["pub --broker palio://127.0.0.1:7401"]
         event = pub.split("'")[1]
         subprocess.run(
             [sys.executable, "-c", PROGRAM, *arguments_of(pub, ports)],
@@ -75,7 +75,7 @@ def test_two_brokers_carry_an_event_as_the_page_says() -> None:
         )
         assert "IBM" in until(hears.stdout, "9.5")
         assert hears.wait() == 0
-        topology = lines["topology --at palio://127.0.0.1:7401"]
+        topology = lines["topology --broker palio://127.0.0.1:7401"]
         asked = running.enter_context(process(*arguments_of(topology, ports)))
         told, _ = asked.communicate()
         assert "north" in told

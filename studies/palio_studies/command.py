@@ -96,7 +96,7 @@ def run(
         list[str],
         typer.Argument(metavar="NAME...", help=f"Of {', '.join(STUDIES)}.", show_default=False),
     ],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the rows of runs are kept.")],
+    output: Annotated[Path, typer.Option(metavar="DIR", help="Where the rows of runs are kept.")],
     scale: Annotated[
         Scale,
         typer.Option(
@@ -135,7 +135,7 @@ def run(
             lines = ProgressLines(study.name, len(points_of(study, scale)))
             told = progress.show if sys.stderr.isatty() else lines.tell
             try:
-                swept = sweep(study, scale, out, spark, told)
+                swept = sweep(study, scale, output, spark, told)
             except KeyboardInterrupt:
                 print_status(
                     f"{study.name}: what is done is kept; the same command goes on with the rest"
@@ -161,9 +161,9 @@ def run(
                 }
             )
             if not as_json:
-                show(_said(study, swept, out))
+                show(_said(study, swept, output))
     if as_json:
-        show({"out": str(out), "studies": documents})
+        show({"output": str(output), "studies": documents})
     return 1 if failed else 0
 
 

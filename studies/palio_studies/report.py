@@ -63,7 +63,7 @@ def write_report(directory: Path) -> list[StudyReport]:
     if not reports:
         raise InvalidInput(
             f"{str(directory)!r} has no study; run one first: "
-            f"palio study run NAME --out {directory}"
+            f"palio study run NAME --output {directory}"
         )
     if unfinished := [each.study.name for each in reports if not each.results]:
         raise InvalidInput(

@@ -165,7 +165,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     for names, least, default, meaning in (
         (("--seeds",), 1, 100, "how many"),
-        (("--first-seed", "--from"), 0, 0, "the first of them"),
+        (("--first-seed",), 0, 0, "the first of them"),
         (("--jobs",), 1, 1, "processes"),
     ):
         parser.add_argument(

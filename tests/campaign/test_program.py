@@ -70,7 +70,7 @@ def test_a_seed_that_fails_is_told_at_once_and_as_a_short_test_in_the_end(
     [
         (["--algorithm", "magic"], "invalid choice: 'magic'"),
         (["--seeds", "0"], "argument --seeds: '0' is not a number from 1 on"),
-        (["--from", "-1"], "argument --first-seed/--from: '-1' is not a number from 0 on"),
+        (["--first-seed", "-1"], "argument --first-seed: '-1' is not a number from 0 on"),
     ],
 )
 def test_what_makes_no_sense_is_refused(capsys: Output, arguments: list[str], error: str) -> None:

@@ -75,7 +75,7 @@ def stop(archiver: subprocess.Popen[str]) -> tuple[str, str]:
 def test_what_comes_before_sigterm_is_archived(
     url: str, publisher: palio.SyncClient, tmp_path: Path
 ) -> None:
-    arguments = ("archive", "n < :top", "-p", "top=5", "--from", url, "--to", str(tmp_path))
+    arguments = ("archive", "n < :top", "-p", "top=5", "--broker", url, "--output", str(tmp_path))
     with process(*arguments, "--name", "one", "--json") as archiver:
         await_line(archiver)
         publisher.publish([{"n": n} for n in range(10)], durable=True)
@@ -96,7 +96,7 @@ def settled(url: str, subscription: str) -> None:
 def test_what_is_published_while_it_is_away_is_archived(
     url: str, publisher: palio.SyncClient, tmp_path: Path
 ) -> None:
-    arguments = ("archive", "EXISTS n", "--from", url, "--to", str(tmp_path), "--name", "two")
+    arguments = ("archive", "EXISTS n", "--broker", url, "--output", str(tmp_path), "--name", "two")
     with palio.SyncClient(url, name="two") as away:
         away.subscribe("EXISTS n", durable_name="archive")
         away.settled()
@@ -120,7 +120,7 @@ def test_each_event_is_archived_once_however_often_it_is_killed(
     """Files are so small that many are written between two kills."""
     draw = random.Random(5)
     name = f"killed{KILLS}"
-    arguments = ("archive", "EXISTS n", "--from", url, "--to", str(tmp_path), "--name", name)
+    arguments = ("archive", "EXISTS n", "--broker", url, "--output", str(tmp_path), "--name", name)
     n = 0
     for _ in range(KILLS):
         with process(*arguments, *SMALL) as archiver:
@@ -183,7 +183,7 @@ def test_each_event_is_archived_once_though_the_broker_is_killed_too(tmp_path: P
 
         def archive() -> subprocess.Popen[str]:
             started = stack.enter_context(
-                process("archive", "EXISTS n", "--from", where, "--to", str(target), *SMALL)
+                process("archive", "EXISTS n", "--broker", where, "--output", str(target), *SMALL)
             )
             await_line(started)
             return started
@@ -213,11 +213,15 @@ def test_each_event_is_archived_once_though_the_broker_is_killed_too(tmp_path: P
 
 
 def test_mistakes_are_told(palio: Palio, url: str, tmp_path: Path) -> None:
-    nowhere = palio("archive", "x <", "--from", url, "--to", str(tmp_path))
+    nowhere = palio("archive", "x <", "--broker", url, "--output", str(tmp_path))
     assert (nowhere.status, nowhere.err.startswith("palio: ")) == (2, True)
-    assert "cannot name" in palio("archive", "x < 1", "--to", str(tmp_path), "--name", "a/b").err
+    assert (
+        "cannot name" in palio("archive", "x < 1", "--output", str(tmp_path), "--name", "a/b").err
+    )
     with Archive(tmp_path, "busy"):
-        busy = palio("archive", "x < 1", "--from", url, "--to", str(tmp_path), "--name", "busy")
+        busy = palio(
+            "archive", "x < 1", "--broker", url, "--output", str(tmp_path), "--name", "busy"
+        )
     assert "another process" in busy.err
 
 
@@ -253,7 +257,7 @@ def printed(out: str) -> list[int]:
 
 
 def test_events_are_printed_as_they_were(palio: Palio, past: Path) -> None:
-    outcome = palio("replay", str(past), "--to", "-")
+    outcome = palio("replay", str(past), "--print")
     assert printed(outcome.out) == list(range(10))
     assert json.loads(outcome.out.splitlines()[3]) == {
         "publisher": "p1",
@@ -276,14 +280,14 @@ def test_events_are_printed_as_they_were(palio: Palio, past: Path) -> None:
 def test_some_events_are_printed(
     palio: Palio, past: Path, arguments: tuple[str, ...], expected: list[int]
 ) -> None:
-    assert printed(palio("replay", str(past), *arguments, "--to", "-").out) == expected
+    assert printed(palio("replay", str(past), *arguments, "--print").out) == expected
 
 
 def test_events_are_published_again_in_order(
     palio: Palio, url: str, past: Path, publisher: palio.SyncClient
 ) -> None:
     heard = publisher.subscribe("n >= 0 AND n < 100")
-    outcome = palio("replay", str(past), "n > 1", "--to", url, "--as", "past", "--json")
+    outcome = palio("replay", str(past), "n > 1", "--broker", url, "--publisher", "past", "--json")
     assert outcome.document["events"] == 8
     events = [heard.receive(PATIENCE_S) for _ in range(8)]
     assert [event["n"] for event in events] == list(range(2, 10))
@@ -293,7 +297,7 @@ def test_events_are_published_again_in_order(
 
 
 def test_replaying_durably_says_how_many(palio: Palio, url: str, past: Path) -> None:
-    assert "10 events published by" in palio("replay", str(past), "--to", url, "--durable").out
+    assert "10 events published by" in palio("replay", str(past), "--broker", url, "--durable").out
 
 
 @pytest.mark.parametrize(
@@ -310,13 +314,13 @@ def test_replaying_durably_says_how_many(palio: Palio, url: str, past: Path) -> 
 def test_mistakes_in_what_is_replayed(
     palio: Palio, past: Path, arguments: tuple[str, ...], problem: str
 ) -> None:
-    outcome = palio("replay", str(past), *arguments, "--to", "-")
+    outcome = palio("replay", str(past), *arguments, "--print")
     assert outcome.status == 2
     assert problem in outcome.err
 
 
 def test_no_archive(palio: Palio, tmp_path: Path) -> None:
-    assert "no archive" in palio("replay", str(tmp_path), "--to", "-").err
+    assert "no archive" in palio("replay", str(tmp_path), "--print").err
 
 
 @pytest.mark.parametrize("pace", [1.0, 60.0, 0.5])
@@ -384,7 +388,7 @@ def replayed(past: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 
     def replayed(client: Refusing, skip: int = 0, take: int | None = None) -> int:
         monkeypatch.setattr(BrokerAccess, "connect", lambda _, **__: client)
-        return replay(past, "EXISTS n", skip=skip, take=take, as_json=True)
+        return replay(path=past, filter="EXISTS n", skip=skip, take=take, as_json=True)
 
     return replayed
 
@@ -430,7 +434,7 @@ def test_a_part_is_a_number_of_events(replayed: Callable[..., int]) -> None:
 
 
 def test_a_directory_that_cannot_be_made_is_told(palio: Palio, url: str) -> None:
-    outcome = palio("archive", "TRUE", "--from", url, "--to", "/proc/nope")
+    outcome = palio("archive", "TRUE", "--broker", url, "--output", "/proc/nope")
     assert (outcome.status, outcome.out) == (2, "")
     assert outcome.err.startswith("palio: '/proc/nope")
     assert len(outcome.err.splitlines()) == 1

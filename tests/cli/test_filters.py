@@ -276,7 +276,7 @@ def test_from_a_text_a_file_and_standard_input(
     path = tmp_path / "filter"
     path.write_text(source + "\n", encoding="utf-8")
     for arguments, stdin in (([source], ""), ([str(path)], ""), (["-"], source), ([], source)):
-        assert run("convert", "--from", dialect, *arguments, stdin=stdin) == (
+        assert run("convert", "--dialect", dialect, *arguments, stdin=stdin) == (
             0,
             expected + "\n",
             "",
@@ -286,8 +286,8 @@ def test_from_a_text_a_file_and_standard_input(
 
 def test_json_of_a_conversion(run: Palio) -> None:
     dialect, source, expected = CASES[-1]
-    assert run("convert", source, "--from", dialect, "--json").document == {
-        "from": dialect,
+    assert run("convert", source, "--dialect", dialect, "--json").document == {
+        "dialect": dialect,
         "filter": expected,
         "attributes": ["detail.state"],
     }
@@ -307,8 +307,8 @@ def test_json_of_a_conversion(run: Palio) -> None:
     ],
 )
 def test_what_cannot_be_converted(run: Palio, dialect: str, source: str) -> None:
-    outcome = run("convert", "--from", dialect, source)
+    outcome = run("convert", "--dialect", dialect, source)
     assert outcome.status == 2
     assert outcome.out == ""
     assert outcome.err.startswith("palio: ")
-    assert run("convert", "--from", dialect, source, "--json").document["error"]["message"]
+    assert run("convert", "--dialect", dialect, source, "--json").document["error"]["message"]

@@ -79,8 +79,8 @@ def test_version(palio: Palio) -> None:
         (["tset", "a = 1"], "No such command 'tset'. Did you mean 'test'?"),
         (["test"], "Missing argument 'FILTER'"),
         (["test", "a = 1", "--nope"], "--nope"),
-        (["convert", "x"], "--from"),
-        (["convert", "--from", "sql", "x"], "sql"),
+        (["convert", "x"], "--dialect"),
+        (["convert", "--dialect", "sql", "x"], "sql"),
         (["demo", "--seconds", "0"], "seconds"),
         (["demo", "--rate", "many"], "--rate"),
     ],
@@ -321,7 +321,7 @@ def test_the_extras_are_those_of_the_package() -> None:
         ["simulate", "--topology", "ring:12"],
         ["study"],
         ["study", "--help"],
-        ["study", "run", "siena", "--out", "runs"],
+        ["study", "run", "siena", "--output", "runs"],
     ],
 )
 def test_commands_of_the_studies_are_listed_and_say_how_to_install_them(

@@ -18,21 +18,21 @@ from tests.cli.helpers import Palio
 
 def test_a_broker_is_added_listed_and_removed(run: Palio, tmp_path: Path) -> None:
     with broker("b1", tmp_path / "b1") as one, broker("b2") as two:
-        added = run("peer", "add", two, "--at", one)
+        added = run("peer", "add", two, "--broker", one)
         assert (added.status, added.out) == (0, f"b2 is linked, at {two}.\n")
-        assert run("peer", "list", "--at", one).out == f"b2  {two}  added  up\n"
-        assert run("peer", "list", "--at", two).out == "b1  dials this broker  up\n"
-        removed = run("peer", "remove", "b1", "--at", two)
+        assert run("peer", "list", "--broker", one).out == f"b2  {two}  added  up\n"
+        assert run("peer", "list", "--broker", two).out == "b1  dials this broker  up\n"
+        removed = run("peer", "remove", "b1", "--broker", two)
         assert (removed.status, removed.out) == (0, "b1 is linked no longer.\n")
-        assert run("peer", "list", "--at", one).out == ""
-        refused = run("peer", "add", two, "--at", one)
+        assert run("peer", "list", "--broker", one).out == ""
+        refused = run("peer", "add", two, "--broker", one)
         assert refused.status == 2
         assert "'b1' was removed from the peers of 'b2'" in refused.err
-        again = run("peer", "add", one, "--at", two)
+        again = run("peer", "add", one, "--broker", two)
         assert again.out.endswith(
             "has no data directory: after a restart the link is to be added again.\n"
         )
-        assert run("peer", "list", "--at", two, "--json").document["peers"] == [
+        assert run("peer", "list", "--broker", two, "--json").document["peers"] == [
             {"peer": "b1", "url": one, "kind": "added", "up": True}
         ]
 
@@ -42,12 +42,12 @@ def test_a_configured_neighbour_is_removed_until_a_restart(run: Palio, tmp_path:
         with palio.SyncClient(two) as client:
             while not any(each["up"] for each in client.admin.peers()):
                 pass
-        removed = run("peer", "remove", "b1", "--at", two)
+        removed = run("peer", "remove", "b1", "--broker", two)
         assert removed.out.splitlines() == [
             "b1 is linked no longer.",
             f"It is dialled again after a restart; take {one} out of peers.urls.",
         ]
-        assert run("peer", "list", "--at", one).out == ""
+        assert run("peer", "list", "--broker", one).out == ""
 
 
 def test_what_cannot_be_added_is_told(run: Palio) -> None:
@@ -58,7 +58,7 @@ def test_what_cannot_be_added_is_told(run: Palio) -> None:
             (namesake, "as this broker is"),
             ("http://x", "no address of a broker"),
         ):
-            outcome = run("peer", "add", url, "--at", one)
+            outcome = run("peer", "add", url, "--broker", one)
             assert outcome.status == 2
             assert words in outcome.err
 
@@ -100,23 +100,23 @@ def urls(tmp_path: Path) -> Iterator[list[str]]:
 def test_a_drained_broker_is_empty_and_another_has_what_it_had(run: Palio, urls: list[str]) -> None:
     with palio.SyncClient(urls[0], name="ann") as ann:
         ann.subscribe("x > 0", durable_name="kept")
-        outcome = run("peer", "drain", "--at", urls[0])
+        outcome = run("peer", "drain", "--broker", urls[0])
         assert (outcome.status, outcome.out) == (
             0,
             "b1 is empty: it may be stopped, and nothing is lost.\n",
         )
         assert ann.broker == "b2"
-        assert "b1  leaving" in run("topology", "--at", urls[1]).out
-        assert run("peer", "drain", "--undo", "--at", urls[0]).out == "b1 is in service.\n"
-        assert "leaving" not in run("topology", "--at", urls[0]).out
+        assert "b1  leaving" in run("topology", "--broker", urls[1]).out
+        assert run("peer", "drain", "--undo", "--broker", urls[0]).out == "b1 is in service.\n"
+        assert "leaving" not in run("topology", "--broker", urls[0]).out
 
 
 def test_what_nobody_can_take_is_told(run: Palio) -> None:
     with broker() as url, palio.SyncClient(url, name="ann"):
-        outcome = run("peer", "drain", "--at", url, "--timeout", "0")
+        outcome = run("peer", "drain", "--broker", url, "--timeout", "0")
         assert outcome.status == 1
         assert outcome.out.startswith("b1 is in service again, after 0 s. Left: 1 client. No other")
-        found = run("peer", "drain", "--at", url, "--timeout", "0", "--json").document
+        found = run("peer", "drain", "--broker", url, "--timeout", "0", "--json").document
         assert (found["broker"], found["clients"], found["done"]) == ("b1", 1, False)
 
 

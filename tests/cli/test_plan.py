@@ -50,7 +50,7 @@ def test_a_plan_is_made_from_events_and_subscriptions(run: Palio, home: Path, ki
     made = run(
         "plan", "make", "--events", str(home / f"events.{kind}"),
         "--subscriptions", str(home / "wishes.jsonl"), "--network", str(home / "network.json"),
-        "--groups", "3", "--out", str(out), "--json",
+        "--groups", "3", "--output", str(out), "--json",
     )  # fmt: skip
     assert made.status == 0, made.err
     assert "100 events, of which nobody wants 10" in made.err
@@ -72,7 +72,7 @@ def test_a_plan_is_made_from_subscriptions_alone(run: Palio, home: Path) -> None
     out = home / "plan.json"
     made = run(
         "plan", "make", "--subscriptions", str(home / "wishes.jsonl"), "--groups", "3",
-        "--out", str(out), "--json",
+        "--output", str(out), "--json",
     )  # fmt: skip
     assert made.status == 0, made.err
     assert "32,768 events drawn from the subscriptions" in made.err
@@ -110,8 +110,8 @@ def test_events_may_be_matched_on_spark(run: Palio, home: Path) -> None:
         "--events", str(home / "events.parquet"), "--subscriptions", str(home / "wishes.jsonl"),
         "--network", str(home / "network.json"), "--groups", "3", "--json",
     )  # fmt: skip
-    here = run("plan", "make", "--out", str(home / "here.json"), *arguments)
-    spark = run("plan", "make", "--out", str(home / "spark.json"), "--spark", *arguments)
+    here = run("plan", "make", "--output", str(home / "here.json"), *arguments)
+    spark = run("plan", "make", "--output", str(home / "spark.json"), "--spark", *arguments)
     assert (here.status, spark.status) == (0, 0), spark.err
     assert (home / "here.json").read_bytes() == (home / "spark.json").read_bytes()
     lost = run("plan", "compare", "--spark", "--events", str(home / "no.parquet"),
@@ -123,7 +123,7 @@ def test_events_may_be_matched_on_spark(run: Palio, home: Path) -> None:
 @pytest.mark.parametrize("ending", ["svg", "png"])
 def test_a_plan_is_drawn(run: Palio, home: Path, ending: str) -> None:
     out, picture = home / "plan.json", home / f"plan.{ending}"
-    run("plan", "make", "--destinations", str(home / "went.jsonl"), "--out", str(out))
+    run("plan", "make", "--destinations", str(home / "went.jsonl"), "--output", str(out))
     assert run("plan", "show", str(out), "--picture", str(picture)).status == 0
     begin = picture.read_bytes()[:100]
     assert begin.startswith(b"<?xml" if ending == "svg" else b"\x89PNG")
@@ -153,7 +153,7 @@ def test_a_plan_is_drawn(run: Palio, home: Path, ending: str) -> None:
 )
 def test_what_is_wrong_is_told(run: Palio, home: Path, arguments: list[str], message: str) -> None:
     given = [str(home / each) if "." in each else each for each in arguments]
-    outcome = run("plan", "make", "--out", str(home / "plan.json"), *given)
+    outcome = run("plan", "make", "--output", str(home / "plan.json"), *given)
     assert outcome.status == 2
     assert message in outcome.err
     assert not (home / "plan.json").exists()
@@ -201,16 +201,16 @@ def test_a_count_is_a_number_of_events(run: Palio, home: Path, count: str) -> No
 def test_a_plan_is_changed_by_a_few_groups(run: Palio, home: Path) -> None:
     network, old, new = (str(home / name) for name in ("network.json", "old.json", "new.json"))
     made = run("plan", "make", "--destinations", str(home / "went.jsonl"), "--network", network,
-                 "--groups", "3", "--method", "approximated", "--out", old)  # fmt: skip
+                 "--groups", "3", "--method", "approximated", "--output", old)  # fmt: skip
     assert made.status == 0
     (home / "other.jsonl").write_text('{"brokers": ["b3", "b4"], "count": 5}\n')
     now = ("plan", "make", "--destinations", str(home / "other.jsonl"), "--network", network)
-    assert run(*now, "--out", new, "--change", old, "--changes", "1").status == 0
+    assert run(*now, "--output", new, "--change", old, "--changes", "1").status == 0
     before, after = (decode(Path(each).read_bytes())[0] for each in (old, new))
     assert (before.group_count, after.group_count) == (3, 3)
     assert run("plan", "show", new, "--to", "b3,b4").out == "group 0 of b3, b4\n"
-    run(*now, "--method", "flooding", "--out", old)
-    refused = run(*now, "--out", new, "--change", old)
+    run(*now, "--method", "flooding", "--output", old)
+    refused = run(*now, "--output", new, "--change", old)
     assert (refused.status, "only an approximated plan" in refused.err) == (2, True)
 
 
@@ -224,11 +224,11 @@ def test_of_a_few_events_none_are_held_out(run: Palio, home: Path) -> None:
 
 def test_a_plan_for_nobody_is_none(run: Palio, home: Path) -> None:
     (home / "none.jsonl").write_text('{"brokers": []}\n')
-    outcome = run("plan", "make", "--out", str(home / "p.json"),
+    outcome = run("plan", "make", "--output", str(home / "p.json"),
                     "--destinations", str(home / "none.jsonl"),
                     "--network", str(home / "network.json"))  # fmt: skip
     assert (outcome.status, "nothing to plan for" in outcome.err) == (2, True)
-    begin = run("plan", "show", str(home / "none.jsonl"), "--from", "b1")
+    begin = run("plan", "show", str(home / "none.jsonl"), "--source", "b1")
     assert begin.status == 2
 
 
@@ -258,25 +258,25 @@ def plan(tmp_path: Path) -> str:
 def test_brokers_without_a_multicast_way_know_the_plan_and_go_by_links(
     run: Palio, urls: list[str], plan: str
 ) -> None:
-    outcome = run("plan", "apply", plan, "--at", urls[0])
+    outcome = run("plan", "apply", plan, "--broker", urls[0])
     assert outcome.status == 0, outcome.err
     first, last = outcome.out.splitlines()
     assert first.startswith("flooding, 1 groups for 2 brokers, applied at b1, epoch 20")
     assert last == "By links, for they have no multicast way: b1, b2"
     assert "not known in this network: far" in outcome.err
     assert "in no group, and get events by links: b2" in outcome.err
-    shown = run("topology", "--at", urls[1]).out.splitlines()
+    shown = run("topology", "--broker", urls[1]).out.splitlines()
     assert shown[:2] == ["b2  by links", "└── b1  by links"]
     assert shown[-1] == f"plan: {first}"
 
-    again = json.loads(run("plan", "apply", plan, "--at", urls[1], "--json").out)
+    again = json.loads(run("plan", "apply", plan, "--broker", urls[1], "--json").out)
     assert (again["in_use"], again["links"], again["waiting"]) == (True, ["b1", "b2"], [])
     assert again["plan"]["origin"] == "b2"
 
-    ended = run("plan", "apply", "--none", "--at", urls[1])
+    ended = run("plan", "apply", "--none", "--broker", urls[1])
     assert (ended.status, ended.out) == (0, "No plan is in use: brokers send by links.\n")
-    assert run("topology", "--at", urls[0]).out == "b1\n└── b2\n"
-    assert run("plan", "apply", "--none", "--at", urls[1], "--json").document["plan"] is None
+    assert run("topology", "--broker", urls[0]).out == "b1\n└── b2\n"
+    assert run("plan", "apply", "--none", "--broker", urls[1], "--json").document["plan"] is None
 
 
 def test_who_has_not_joined_in_time_is_named(run: Palio, plan: str) -> None:
@@ -286,7 +286,7 @@ def test_who_has_not_joined_in_time_is_named(run: Palio, plan: str) -> None:
                 pass
         while client.admin.topology()["brokers"]["b2"]["reachable"]:
             pass
-        outcome = run("plan", "apply", plan, "--at", one, "--timeout", "0.2")
+        outcome = run("plan", "apply", plan, "--broker", one, "--timeout", "0.2")
         assert outcome.status == 1
         assert outcome.out.splitlines()[-1] == "Not joined within 0.2 s: b2"
         assert "not in force beyond b2" in outcome.err
@@ -299,5 +299,3 @@ def test_what_is_no_plan_and_no_choice_is_refused(run: Palio, plan: str, tmp_pat
     (tmp_path / "none.json").write_text("{}")
     refused = run("plan", "apply", str(tmp_path / "none.json"))
     assert (refused.status, "no plan of groups" in refused.err) == (2, True)
-    shown = run("plan", "apply", "--help").out
-    assert "Example: palio plan apply plan.json --at palio://" in shown

@@ -36,7 +36,7 @@ def listener(url: str) -> Iterator[palio.SyncClient]:
 
 def test_json_lines_are_published(run: Palio, url: str, listener: palio.SyncClient) -> None:
     heard = listener.subscribe("EXISTS x")
-    outcome = run("pub", "--to", url, "--json", stdin='{"x": 1}\n{"x": {"y": 2}}\n{"x": 3}')
+    outcome = run("pub", "--broker", url, "--json", stdin='{"x": 1}\n{"x": {"y": 2}}\n{"x": 3}')
     assert outcome.status == 0
     receipt = outcome.document
     assert (receipt["events"], receipt["last_seq"], receipt["level"]) == (3, 3, "memory")
@@ -47,11 +47,11 @@ def test_csv_is_published(run: Palio, url: str, listener: palio.SyncClient, tmp_
     heard = listener.subscribe("EXISTS price")
     file = tmp_path / "quotes.csv"
     file.write_text("price,name,at\n1.5,IBM,2026-01-01T00:00:00\n,HAL,\n2.5,,\n")
-    outcome = run("pub", str(file), "--to", url, "--durable")
+    outcome = run("pub", str(file), "--broker", url, "--durable")
     assert outcome.status == 0
     assert "3 events published" in outcome.out
     assert "disk" in outcome.out
-    assert "all homes" in run("pub", '{"name": "late"}', "--to", url, "--at-homes").out
+    assert "all homes" in run("pub", '{"name": "late"}', "--broker", url, "--at-homes").out
     first, second = heard.receive(5), heard.receive(5)
     assert (first["price"], first["name"], first["at"].isoformat()) == (
         1.5,
@@ -67,7 +67,7 @@ def test_parquet_is_published_in_batches(
     heard = listener.subscribe("row >= 0")
     file = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"row": list(range(2500))}), file)
-    assert run("pub", str(file), "--to", url).status == 0
+    assert run("pub", str(file), "--broker", url).status == 0
     batches = iter(heard.batches())
     rows: list[int | None] = []
     while len(rows) < 2500:
@@ -83,21 +83,21 @@ def test_a_file_that_cannot_be_read(
     run: Palio, url: str, tmp_path: Path, name: str, content: bytes
 ) -> None:
     (tmp_path / name).write_bytes(content)
-    outcome = run("pub", str(tmp_path / name), "--to", url)
+    outcome = run("pub", str(tmp_path / name), "--broker", url)
     assert outcome.status == 2
     assert outcome.err.startswith("palio: ")
     assert "Traceback" not in outcome.err
 
 
 def test_a_bad_line_is_named(run: Palio, url: str) -> None:
-    outcome = run("pub", "--to", url, stdin='{"x": 1}\n7\n')
+    outcome = run("pub", "--broker", url, stdin='{"x": 1}\n7\n')
     assert outcome.status == 2
     assert "line 2" in outcome.err
 
 
 def test_what_was_published_before_a_failure_is_told(run: Palio, url: str) -> None:
     """Else whoever mends the input publishes it twice."""
-    outcome = run("pub", "--to", url, stdin='{"x": 1}\n{"x": 2}\n7\n')
+    outcome = run("pub", "--broker", url, stdin='{"x": 1}\n{"x": 2}\n7\n')
     assert outcome.status == 2
     first, *error = outcome.err.splitlines()
     assert first == "palio: 2 events were published"
@@ -105,13 +105,13 @@ def test_what_was_published_before_a_failure_is_told(run: Palio, url: str) -> No
 
 
 def test_nobody_answers(run: Palio) -> None:
-    outcome = run("pub", '{"x": 1}', "--to", "palio://127.0.0.1:1", "--json")
+    outcome = run("pub", '{"x": 1}', "--broker", "palio://127.0.0.1:1", "--json")
     assert outcome.status == 2
     assert outcome.document["error"]["type"] == "Unreachable"
 
 
 def test_what_is_no_address(run: Palio) -> None:
-    outcome = run("sub", "TRUE", "--from", "localhost")
+    outcome = run("sub", "TRUE", "--broker", "localhost")
     assert outcome.status == 2
     assert "palio://" in outcome.err
 
@@ -119,7 +119,7 @@ def test_what_is_no_address(run: Palio) -> None:
 def test_a_durable_subscription_prints_what_waited_and_acknowledges_it(
     run: Palio, url: str, listener: palio.SyncClient
 ) -> None:
-    options = ["sub", "z < :most", "--from", url, "--name", "ann", "--durable", "low", "--json"]
+    options = ["sub", "z < :most", "--broker", url, "--name", "ann", "--durable", "low", "--json"]
     with client_of(url, "ann") as ann:
         ann.subscribe("z < 10", durable_name="low")
     for z in range(3):
@@ -141,7 +141,9 @@ def printing(
     """`palio sub` on a thread, until its first event; what it tells, beginning with some words."""
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
-    thread = threading.Thread(target=sub, args=(filter, [url]), kwargs={"count": 1, **options})
+    thread = threading.Thread(
+        target=sub, kwargs={"filter": filter, "broker": [url], "count": 1, **options}
+    )
     thread.start()
     while until not in told.getvalue():
         assert thread.is_alive()
@@ -197,7 +199,7 @@ def test_a_reorder_window_is_for_patterns_and_has_bounds(run: Palio, url: str) -
         ("w = 1 THEN w = 2", "-1", "reorder_timeout is -1"),
         ("w = 1 THEN w = 2", "3601", "MAX_REORDER_S"),
     ):
-        outcome = run("sub", filter, "--from", url, "--reorder", seconds)
+        outcome = run("sub", filter, "--broker", url, "--reorder", seconds)
         assert outcome.status == 2
         assert said in outcome.err
 
@@ -218,13 +220,13 @@ def test_an_event_is_described_with_its_parts() -> None:
 
 
 def test_where_nobody_knows_of_sources_a_lifetime_is_refused(run: Palio, url: str) -> None:
-    outcome = run("sub", "x > 0", "--from", url, "--lifetime", "0")
+    outcome = run("sub", "x > 0", "--broker", url, "--lifetime", "0")
     assert outcome.status == 2
     assert "routing has no advertisements, so it cannot find sources" in outcome.err
 
 
 def test_a_subscription_without_a_source_ends_and_says_so(run: Palio, tmp_path: Path) -> None:
     with broker("b1", tmp_path, routing="proxies") as url:
-        outcome = run("sub", "x > 0", "--from", url, "--lifetime", "0")
+        outcome = run("sub", "x > 0", "--broker", url, "--lifetime", "0")
     assert "nobody advertises what x > 0 wants" in outcome.err
     assert outcome.status == 2

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from palio import SyncClient
+from palio.cli.main import INTERRUPTED
 from palio.cli.serve import listen_settings
 from palio.errors import InvalidConfiguration
 from palio.matching import warming
@@ -115,7 +116,8 @@ def test_a_broker_serves_until_it_is_told_to_stop(tmp_path: Path, number: signal
         process.send_signal(number)
         assert rest(connection) == [Redirect(), Bye("closed", "the broker is going down")]
         out, err = process.communicate(timeout=PATIENCE_S)
-        assert (process.returncode, out) == (0, "")
+        status = INTERRUPTED if number == signal.SIGINT else 0
+        assert (process.returncode, out) == (status, "")
         assert "broker_stopping" in err
     assert (tmp_path / "journal.sqlite").is_file()
 

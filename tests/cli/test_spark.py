@@ -5,15 +5,22 @@ without Spark, for tests/spark/test_pipeline.py has the rest.
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
+from contextlib import nullcontext
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from palio.cli.main import INTERRUPTED
 from palio.cli.spark import REJECTS, spark_session
+from tests.cli.brokers import PATIENCE_S
 from tests.cli.helpers import Palio
 
 pytestmark = pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
@@ -39,8 +46,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ({"events": "nowhere.parquet"}, "cannot read events from"),
         ({"subs": "nowhere.jsonl"}, "cannot read subscriptions from"),
-        ({"out": "subs.jsonl"}, "is there already"),
-        ({"out": "."}, "is there already"),
+        ({"out": "subs.jsonl"}, "is not empty"),
+        ({"out": "."}, "is not empty"),
     ],
 )
 def test_what_is_wrong_is_told_before_spark_starts(
@@ -48,7 +55,7 @@ def test_what_is_wrong_is_told_before_spark_starts(
 ) -> None:
     names = {"events": "events.parquet", "subs": "subs.jsonl", "out": "out"} | changed
     events, subs, out = (str(home / each) for each in names.values())
-    outcome = palio("match", events, "--subscriptions", subs, "--out", out)
+    outcome = palio("match", events, "--subscriptions", subs, "--output", out)
     assert outcome.status == 2
     assert message in outcome.err
     assert outcome.out == ""
@@ -59,7 +66,7 @@ def test_matching_writes_parquet(palio: Palio, home: Path) -> None:
     def run(out: str, *more: str) -> list[tuple[Any, ...]]:
         outcome = palio(
             *("match", str(home / "events.parquet"), "--subscriptions", str(home / "subs.jsonl")),
-            *("--out", str(home / out), *more),
+            *("--output", str(home / out), *more),
         )
         assert outcome.status == 0, outcome.err
         assert "1 subscriptions compiled, 2 rejected" in outcome.err
@@ -76,18 +83,18 @@ def test_matching_writes_parquet(palio: Palio, home: Path) -> None:
     (home / "events.jsonl").write_text('{"id": "x", "n": 5}\n{"id": "y"}\n')
     outcome = palio(
         *("match", str(home / "events.jsonl"), "--subscriptions", str(home / "subs.jsonl")),
-        *("--out", str(home / "json"), "--key", "id", "--json"),
+        *("--output", str(home / "json"), "--key", "id", "--json"),
     )
     assert json.loads(outcome.out)["rows"] == 1
     outcome = palio(
         *("match", str(home / "events.jsonl"), "--subscriptions", str(home / "subs.jsonl")),
-        *("--out", str(home / "keyless")),
+        *("--output", str(home / "keyless")),
     )
     assert outcome.status == 2
     assert "need --key" in outcome.err
     outcome = palio(
         *("match", path, "--subscriptions", str(home / "subs.jsonl")),
-        *("--out", str(home / "nokey"), "--key", "nope"),
+        *("--output", str(home / "nokey"), "--key", "nope"),
     )
     assert outcome.status == 2
     assert "no column 'nope'" in outcome.err
@@ -150,3 +157,25 @@ def test_a_command_stops_the_session_that_it_started(
         raise ZeroDivisionError
     assert done == [{"spark.ui.showConsoleProgress": False, "master": "local[2]"}, "session"]
     assert capsys.readouterr().err == "palio: starting Spark\n"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, 0)])
+def test_a_stream_reports_before_a_signal_ends_it(
+    palio: Palio,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    status: int,
+) -> None:
+    def run_pipeline(_plan: Any, _spark: Any, _log: Any, stop: threading.Event) -> Any:
+        os.kill(os.getpid(), number)
+        assert stop.wait(PATIENCE_S)
+        return SimpleNamespace(markdown=lambda: "the report")
+
+    file = tmp_path / "pipeline.toml"
+    plan = PLAN.replace("[source]", 'checkpoint = "checkpoint"\n\n[source]\nstream = true')
+    file.write_text(plan)
+    monkeypatch.setattr("palio.cli.spark.spark_session", lambda **_: nullcontext())
+    monkeypatch.setattr("palio.spark.pipeline.run_pipeline", run_pipeline)
+    outcome = palio("pipeline", "run", str(file))
+    assert outcome == (status, "the report\n", "palio: stopping\n")

@@ -53,7 +53,7 @@ def test_studies_are_listed(palio: Palio) -> None:
 
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="needs palio[spark]")
 def test_an_unknown_study_is_told_before_spark_starts(palio: Palio, tmp_path: Path) -> None:
-    outcome = palio("study", "run", "podc", "--out", str(tmp_path))
+    outcome = palio("study", "run", "podc", "--output", str(tmp_path))
     assert outcome.status == 2
     assert "'podc' is no study" in outcome.err
     assert not list(tmp_path.iterdir())

@@ -131,7 +131,7 @@ def test_a_token_is_written_for_its_owner_only(
     key: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = key.with_name("alice.token")
-    arguments = ("token", "create", "alice", "--key", str(key), "--out", str(out))
+    arguments = ("token", "create", "alice", "--key", str(key), "--output", str(out))
     made = document(capsys, *arguments)
     assert made["file"] == str(out)
     assert "token" not in made
@@ -150,7 +150,7 @@ def test_a_token_that_others_may_read_is_refused(
     path.chmod(0o644)
     for arguments in (
         ("token", "inspect", str(path)),
-        ("sub", "TRUE", "--from", "palio://127.0.0.1:9", "--token-file", str(path)),
+        ("sub", "TRUE", "--broker", "palio://127.0.0.1:9", "--token-file", str(path)),
     ):
         status, _, err = run(capsys, *arguments)
         assert status == 2
@@ -232,15 +232,15 @@ def test_a_token_of_a_broker_is_bound_to_its_key(
 ) -> None:
     own = key.with_name("north")
     run(capsys, "keys", "create", str(own))
-    asked = ("token", "create", "north", "--key", str(key), "--broker", f"{own}.pub")
-    given = ("--allow-publish", "TRUE", "--out", f"{own}.token")
+    asked = ("token", "create", "north", "--key", str(key), "--broker-key", f"{own}.pub")
+    given = ("--allow-publish", "TRUE", "--output", f"{own}.token")
     document(capsys, *asked, *given)
     token = (own.with_suffix(".token")).read_text().strip()
     _, out, _ = run(capsys, "token", "inspect", f"{own}.token", "--keys", f"{key}.pub")
     bound = keyfiles.public_key_text(keyfiles.load_private_key(own).public_key())
     assert f"broker          with the key {bound}" in out
     assert tokens.BoundToken(token, keyfiles.load_private_key(own)).name == "north"
-    document(capsys, *asked[:5], "--out", f"{own}.plain")
+    document(capsys, *asked[:5], "--output", f"{own}.plain")
     _, out, _ = run(capsys, "token", "inspect", f"{own}.plain")
     assert "broker          no" in out
     run(capsys, "keys", "create", str(key.with_name("south")))

@@ -52,12 +52,12 @@ def listener(urls: list[str]) -> Iterator[palio.SyncClient]:
 def test_a_topology_is_a_tree(run: Palio, urls: list[str], listener: palio.SyncClient) -> None:
     listener.subscribe("y > 5", durable_name="high")
     listener.settled()
-    assert run("topology", "--at", urls[0]).out.splitlines() == [
+    assert run("topology", "--broker", urls[0]).out.splitlines() == [
         "b1",
         "└── b2",
         "          keeps events for ann/high",
     ]
-    assert run("topology", "--at", urls[1], "--json").document["asked"] == "b2"
+    assert run("topology", "--broker", urls[1], "--json").document["asked"] == "b2"
 
 
 def test_a_broker_that_is_gone_is_retired(run: Palio) -> None:
@@ -70,15 +70,15 @@ def test_a_broker_that_is_gone_is_retired(run: Palio) -> None:
         with broker("b2", None, one), broker("b3", None, one):
             while sum(reachable().values()) < 3:
                 pass
-            refused = run("broker", "remove", "b2", "--at", one)
+            refused = run("broker", "remove", "b2", "--broker", one)
             assert refused.status == 2
             assert "b2' is not gone" in refused.err
         while sum(reachable().values()) > 1:
             pass
-        retired = run("broker", "remove", "b2", "--at", one)
+        retired = run("broker", "remove", "b2", "--broker", one)
         assert retired.status == 2
         assert "not in force beyond b3" in retired.err
-        retired = run("broker", "remove", "b3", "--at", one, "--json")
+        retired = run("broker", "remove", "b3", "--broker", one, "--json")
         assert json.loads(retired.out) == {"removed": "b3"}
         assert reachable() == {"b1": True}
         with broker("b2", None, one):  # it comes back in spite of this
@@ -87,7 +87,7 @@ def test_a_broker_that_is_gone_is_retired(run: Palio) -> None:
         while sum(reachable().values()) > 1:
             pass
         assert (
-            run("broker", "remove", "b2", "--at", one).out
+            run("broker", "remove", "b2", "--broker", one).out
             == "b2 is gone for good; all others know.\n"
         )
         assert reachable() == {"b1": True}
@@ -150,7 +150,7 @@ def test_a_trace_says_who_would_hear(
     listener.subscribe("traced < :top", {"top": 10})
     listener.subscribe("traced = 1", durable_name="ones")
     listener.settled()
-    heard = run("trace", '{"traced": 1}', "--at", urls[0])
+    heard = run("trace", '{"traced": 1}', "--broker", urls[0])
     assert heard.status == 0
     assert heard.out.splitlines() == [
         "b1",
@@ -160,16 +160,16 @@ def test_a_trace_says_who_would_hear(
         "    heard by ann: traced < :top, :top = 10",
         "    heard by ann/ones: traced = 1",
     ]
-    assert run("trace", '{"traced": 1}', "--at", urls[0], "--json").document["heard"] is True
+    assert run("trace", '{"traced": 1}', "--broker", urls[0], "--json").document["heard"] is True
 
 
 def test_a_trace_says_that_nobody_listens(run: Palio, urls: list[str]) -> None:
-    unheard = run("trace", '{"unheard": 2}', "--at", urls[0])
+    unheard = run("trace", '{"unheard": 2}', "--broker", urls[0])
     assert (unheard.status, unheard.out.splitlines()) == (
         1,
         ["b1", "    stops here: nothing matches", "nobody listens"],
     )
-    assert run("trace", '{"x": 1}\n{"x": 2}', "--at", urls[0]).status == 2
+    assert run("trace", '{"x": 1}\n{"x": 2}', "--broker", urls[0]).status == 2
 
 
 def test_a_broker_that_does_not_answer_a_trace_is_named() -> None:
@@ -207,7 +207,7 @@ def show_token(guarded: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> Ca
 
 
 def test_without_a_token_one_is_asked_for(run: Palio, guarded: tuple[str, Path]) -> None:
-    refused = run("topology", "--at", guarded[0])
+    refused = run("topology", "--broker", guarded[0])
     assert refused.status == 2
     assert "no token; show a token: $PALIO_TOKEN or --token-file" in refused.err
     assert "certificate" not in refused.err
@@ -218,21 +218,21 @@ def test_what_shows_others_names_the_grant_that_is_missing(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None], command: tuple[str, ...]
 ) -> None:
     show_token("ann", allow_subscribe="TRUE", allow_publish="TRUE")
-    refused = run(*command, "--from", guarded[0])
+    refused = run(*command, "--broker", guarded[0])
     assert (refused.status, refused.out) == (2, "")
     assert "needs the grant `monitor`" in refused.err
     show_token("ops", monitor=True)
-    assert run(*command, "--from", guarded[0]).status == 0
+    assert run(*command, "--broker", guarded[0]).status == 0
 
 
 def test_a_trace_without_the_grant_is_of_ones_own(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
 ) -> None:
     show_token("ann", allow_subscribe="TRUE", allow_publish="TRUE")
-    traced = run("trace", '{"x": 1}', "--at", guarded[0])
+    traced = run("trace", '{"x": 1}', "--broker", guarded[0])
     assert traced.status == 1
     assert traced.out.splitlines()[-1].startswith("only what belongs to 'ann'; what concerns")
-    assert "limited" in run("trace", '{"x": 1}', "--at", guarded[0], "--json").document
+    assert "limited" in run("trace", '{"x": 1}', "--broker", guarded[0], "--json").document
 
 
 # --- advertisements ---
@@ -242,10 +242,10 @@ def test_what_one_may_publish_is_announced_until_ctrl_c(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
 ) -> None:
     show_token("ann", allow_publish="region = 'EU'")
-    refused = run("adv", "region = 'US'", "--at", guarded[0])
+    refused = run("advertise", "region = 'US'", "--broker", guarded[0])
     assert refused.status == 2
     assert "'ann' may publish nothing that region = 'US' announces" in refused.err
-    with process("adv", "region = :own", "-p", "own=EU", "--at", guarded[0]) as running:
+    with process("advertise", "region = :own", "-p", "own=EU", "--broker", guarded[0]) as running:
         assert running.stderr is not None
         assert running.stderr.readline().startswith("palio: advertised region = 'EU' at b1; Ctrl-C")
         running.send_signal(signal.SIGINT)
@@ -260,7 +260,7 @@ def test_who_may_announce_no_longer_is_told(
 ) -> None:
     monkeypatch.setattr(pub, "LOOK_S", 0.05)
     show_token("ann", allow_publish="TRUE", expires=int(time.time()) + 2)
-    ended = run("adv", "TRUE", "--at", guarded[0])
+    ended = run("advertise", "TRUE", "--broker", guarded[0])
     assert ended.status == 2
     assert "the connection has ended for good" in ended.err
 
@@ -271,7 +271,7 @@ def test_an_identity_advertises_in_one_process_and_publishes_in_another(
     monkeypatch.delenv("PALIO_TOKEN", raising=False)
     with (
         broker("b1", tmp_path, routing="advertised") as url,
-        process("adv", "x > 0", "--at", url, "--as", "ann") as running,
+        process("advertise", "x > 0", "--broker", url, "--identity", "ann") as running,
         palio.SyncClient(url) as listener,
     ):
         assert running.stderr is not None
@@ -280,14 +280,14 @@ def test_an_identity_advertises_in_one_process_and_publishes_in_another(
         heard = listener.subscribe("TRUE")
         assert (
             "1 event published by ann/"
-            in run("pub", "--to", url, "--as", "ann", stdin='{"x": 1}').out
+            in run("pub", "--broker", url, "--identity", "ann", stdin='{"x": 1}').out
         )
         assert dict(heard.receive(PATIENCE_S)) == {"x": 1}
-        alone = run("pub", "--to", url, stdin='{"x": 1}')
+        alone = run("pub", "--broker", url, stdin='{"x": 1}')
         assert alone.status == 2
         assert "1 of 1 events were not published" in alone.err
-        assert run("adv", "EXISTS x", "--at", url, "--withdraw").status == 2
-        words = ("adv", "EXISTS x", "--at", url, "--as", "ann", "--withdraw")
+        assert run("advertise", "EXISTS x", "--broker", url, "--withdraw").status == 2
+        words = ("advertise", "EXISTS x", "--broker", url, "--identity", "ann", "--withdraw")
         withdrawn = run(*words)
         assert withdrawn.status == 0
         assert withdrawn.err.endswith(
@@ -295,7 +295,7 @@ def test_an_identity_advertises_in_one_process_and_publishes_in_another(
         )
         as_json = run(*words, "--json").document
         assert as_json == {"broker": "b1", "identity": "ann", "withdrawn": "EXISTS x"}
-        again = run("pub", "--to", url, "--as", "ann", stdin='{"x": 1}')
+        again = run("pub", "--broker", url, "--identity", "ann", stdin='{"x": 1}')
         assert "no advertisement of the identity 'ann'" in again.err
 
 
@@ -303,10 +303,10 @@ def test_who_shows_a_token_acts_under_its_own_name(
     run: Palio, guarded: tuple[str, Path], show_token: Callable[..., None]
 ) -> None:
     show_token("ann", allow_publish="TRUE")
-    refused = run("pub", "--to", guarded[0], "--as", "bob", stdin='{"x": 1}')
+    refused = run("pub", "--broker", guarded[0], "--identity", "bob", stdin='{"x": 1}')
     assert refused.status == 2
     assert "'ann' may not act as 'bob'" in refused.err
-    assert "1 of 1" in run("pub", "--to", guarded[0], "--as", "ann", stdin='{"x": 1}').err
+    assert "1 of 1" in run("pub", "--broker", guarded[0], "--identity", "ann", stdin='{"x": 1}').err
 
 
 def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
@@ -323,7 +323,7 @@ def test_who_advertises_is_told_that_another_client_has_withdrawn_it(
             client.unadvertise("EXISTS x")
 
         monkeypatch.setattr(pub, "print_status", tell_and_withdraw)
-        ended = run("adv", "x > 0", "--at", url, "--as", "ann", "--json")
+        ended = run("advertise", "x > 0", "--broker", url, "--identity", "ann", "--json")
         assert ended.status == 0
         offered = {"broker": "b1", "identity": "ann", "advertised": "x > 0"}
         assert json.loads(ended.out) == offered
@@ -336,7 +336,7 @@ def test_an_identity_cancels_in_one_process_what_it_hears_in_another(
     monkeypatch.delenv("PALIO_TOKEN", raising=False)
     with (
         broker("b1", tmp_path) as url,
-        process("sub", "x > 5 THEN x > 6", "--at", url, "--as", "ann") as running,
+        process("sub", "x > 5 THEN x > 6", "--broker", url, "--identity", "ann") as running,
     ):
         assert running.stderr is not None
         assert running.stderr.readline().startswith("palio: hearing x > 5 THEN x > 6 at b1")
@@ -346,13 +346,15 @@ def test_an_identity_cancels_in_one_process_what_it_hears_in_another(
             "x > :low THEN TRUE",
             "-p",
             "low=5",
-            "--at",
+            "--broker",
             url,
-            "--as",
+            "--identity",
             "bob",
         )
         assert (ended.status, ended.out) == (0, "0 subscriptions of bob cancelled\n")
-        ended = run("subscription", "cancel", "TRUE", "--at", url, "--as", "bob", "--json")
+        ended = run(
+            "subscription", "cancel", "TRUE", "--broker", url, "--identity", "bob", "--json"
+        )
         assert ended.document == {"identity": "bob", "cancelled": 0}
         ended = run(
             "subscription",
@@ -360,9 +362,9 @@ def test_an_identity_cancels_in_one_process_what_it_hears_in_another(
             "x > :low THEN TRUE",
             "-p",
             "low=5",
-            "--at",
+            "--broker",
             url,
-            "--as",
+            "--identity",
             "ann",
         )
         assert (ended.status, ended.out) == (0, "1 subscription of ann cancelled\n")
@@ -406,17 +408,17 @@ def test_a_broker_that_was_started_anew_has_no_rates_yet() -> None:
 
 def test_once_for_scripts(run: Palio, urls: list[str], listener: palio.SyncClient) -> None:
     listener.subscribe("z > 0")
-    outcome = run("top", "--from", urls[1], "--once", "--interval", "0.05", "--json")
+    outcome = run("top", "--broker", urls[1], "--once", "--interval", "0.05", "--json")
     document = outcome.document
     assert document["broker"] == "b2"
     assert document["peers"]["b1"]["up"] is True
     assert document["per_second"].keys() == {"published", "routed", "delivered", "dropped"}
-    assert run("top", "--from", urls[1], "--json").status == 2
-    assert run("top", "--from", urls[1], "--once", "--interval", "nan").status == 2
+    assert run("top", "--broker", urls[1], "--json").status == 2
+    assert run("top", "--broker", urls[1], "--once", "--interval", "nan").status == 2
 
 
 def test_once_for_people(run: Palio, urls: list[str]) -> None:
-    lines = run("top", "--from", urls[0], "--once", "--interval", "0.05").out.splitlines()
+    lines = run("top", "--broker", urls[0], "--once", "--interval", "0.05").out.splitlines()
     assert lines[0] == "b1: events"
     assert next(line.split() for line in lines if "b2" in line)[:2] == ["b2", "up"]
 
@@ -462,13 +464,13 @@ def test_where_there_is_no_terminal_a_look_is_a_line(capsys: pytest.CaptureFixtu
 
 
 def test_ctrl_c_ends_it_cleanly(urls: list[str]) -> None:
-    with process("top", "--from", urls[0], "--interval", "0.05") as watcher:
+    with process("top", "--broker", urls[0], "--interval", "0.05") as watcher:
         assert watcher.stdout is not None
         for _ in range(3):
             assert watcher.stdout.readline().startswith("b1  published ")
         watcher.send_signal(signal.SIGINT)
         _, err = watcher.communicate(timeout=PATIENCE_S)
-    assert (watcher.returncode, err) == (0, "")
+    assert (watcher.returncode, err) == (INTERRUPTED, "")
 
 
 @pytest.mark.parametrize(

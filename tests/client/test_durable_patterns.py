@@ -492,7 +492,7 @@ class Real(Changing):
         """Bob hears his pattern from now on."""
         options = ("--durable", "d", "--name", "bob", "--reorder", "0.3", "--json")
         self._sub = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "palio", "sub", REAL, "--from", self.url, *options),
+            *(sys.executable, "-m", "palio", "sub", REAL, "--broker", self.url, *options),
             stdin=PIPE,
             stdout=PIPE,
             stderr=PIPE,

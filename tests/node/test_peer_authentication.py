@@ -90,7 +90,7 @@ def test_a_token_without_that_grant_makes_no_broker(ring: Keyring, grants: Any) 
     node = guarded(ring)
     node.accept(1, AT)
     hello = Hello("broker", "south", PROTOCOL_VERSION, ring.token("south", **grants))
-    assert "--broker south.pub" in refusal(node.receive(1, hello, AT)).replace("NAME", "south")
+    assert "--broker-key south.pub" in refusal(node.receive(1, hello, AT)).replace("NAME", "south")
     assert node.status()["peers"] == {}
 
 
@@ -114,7 +114,7 @@ def test_a_certificate_makes_no_broker_at_either_end(ring: Keyring, has_keys: bo
     welcomed = refusal(node.receive(2, Welcome("south", "s", resumed=False, received=0), AT))
     for reason in (answered, welcomed):
         assert f"the broker '{bare}' has no token to show" in reason
-        assert "palio token create NAME --broker NAME.pub" in reason
+        assert "palio token create NAME --broker-key NAME.pub" in reason
     assert node.status()["peers"] == {}
 
 

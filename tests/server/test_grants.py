@@ -270,7 +270,7 @@ async def test_a_token_that_is_not_the_brokers_own_keeps_it_from_starting(ring: 
     with files.create(ring.directory / "plain") as file:
         file.write(ring.token("north", exp=FAR).encode())
     plain = Auth(keys=keys, token_file=str(ring.directory / "plain"), broker_key=key)
-    assert "palio token create north --broker north.pub" in await refused(plain)
+    assert "palio token create north --broker-key north.pub" in await refused(plain)
     foreign = Ed25519PrivateKey.generate().public_key()
     (ring.directory / "foreign.pub").write_bytes(
         foreign.public_bytes(

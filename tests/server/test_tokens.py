@@ -519,7 +519,7 @@ def test_a_bound_token_is_a_brokers_and_no_clients(keys: Path) -> None:
     assert (principal.name, principal.key) == ("north", NORTH.broker)
     with pytest.raises(NotAuthenticated, match="no client's"):
         authority.authenticate(token, "", at(0.0))
-    with pytest.raises(NotAuthenticated, match=r"'alice' may not be a broker; .*--broker"):
+    with pytest.raises(NotAuthenticated, match=r"'alice' may not be a broker; .*--broker-key"):
         authority.authenticate_broker(sign(ALICE, key), at(0.0))
     with pytest.raises(NotAuthenticated, match="expired"):
         authority.authenticate_broker(token, at(0.0, 200))
@@ -576,5 +576,5 @@ def test_a_claim_that_is_no_key_is_refused(text: str) -> None:
 def test_a_bound_token_needs_the_key_that_it_is_bound_to() -> None:
     with pytest.raises(InvalidInput, match="bound to another key"):
         BoundToken(sign(NORTH, KEY), KEY)
-    with pytest.raises(InvalidInput, match=r"palio token create alice --broker alice\.pub"):
+    with pytest.raises(InvalidInput, match=r"palio token create alice --broker-key alice\.pub"):
         BoundToken(TOKEN, OWN)

@@ -27,7 +27,16 @@ def run_on_cluster(name: str, home: Path) -> None:
             "SPARK_EXECUTOR_MEMORY": MEMORY,
             "PYSPARK_PYTHON": sys.executable,
         }
-        command = [sys.executable, "-m", "palio", "study", "run", name, "--out", str(home / "far")]
+        command = [
+            sys.executable,
+            "-m",
+            "palio",
+            "study",
+            "run",
+            name,
+            "--output",
+            str(home / "far"),
+        ]
         done = subprocess.run(
             [*command, "--master", running.url],
             env=settings,

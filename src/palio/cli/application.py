@@ -6,17 +6,30 @@ so that `palio --help` answers at once; each command imports its package when it
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from palio.cli.connecting import DEFAULT_BROKER
+from palio.cli.connecting import DEFAULT_BROKER, BrokerAccess
+
+
+def examples(*commands: str) -> str:
+    r"""Return the end of a help: whole commands, which the tests run.
+
+    >>> examples("topology --json")
+    '\x08\nExamples:\n  palio topology --json'
+    """
+    return "\n  palio ".join(("\b\nExamples:", *commands))  # \b: the lines stay as they are
+
 
 app: Final = typer.Typer(
     help="Content-based publish/subscribe: filters over typed events.",
+    epilog=examples("demo", "serve --http 8400", "sub \"symbol = 'IBM' AND price < 10\""),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -51,32 +64,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, e
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings, as TOML.")
 ]
-
-
-def _broker_option(*flags: str) -> Any:
-    return typer.Option(
-        *flags,
-        metavar="URL",
-        help="A broker: palio://host:port. May be repeated: the first that answers is taken.",
-        show_default=DEFAULT_BROKER,
-    )
-
-
-Broker = Annotated[list[str] | None, _broker_option("--at", "--to", "--from")]
-Source = Annotated[list[str] | None, _broker_option("--from", "--at")]
-TokenFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--token-file", metavar="FILE", help="Holds a token. Without it, $PALIO_TOKEN may."
-    ),
-]
-Authorities = Annotated[
-    Path | None, typer.Option("--ca", metavar="FILE", help="Certificates to trust, for TLS.")
-]
 Identity = Annotated[
     str,
     typer.Option(
-        "--as",
+        "--identity",
         metavar="NAME",
         help="Act under this identity: advertisements count for all who do, and each may cancel "
         "what any of them hears.",
@@ -85,3 +76,45 @@ Identity = Annotated[
 ClientName = Annotated[
     str, typer.Option("--name", help="Whom durable subscriptions and publications belong to.")
 ]
+BrokerName = Annotated[
+    str, typer.Argument(metavar="NAME", help="A broker's name.", show_default=False)
+]
+
+
+def _access(
+    broker: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--broker",
+            "-b",
+            metavar="URL",
+            help="A broker: palio://host:port. May be repeated: the first that answers is taken.",
+            show_default=DEFAULT_BROKER,
+        ),
+    ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Holds a token. Without it, $PALIO_TOKEN may."),
+    ] = None,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificates to trust, for TLS.")
+    ] = None,
+) -> BrokerAccess:
+    return BrokerAccess(broker, token_file, ca)
+
+
+def with_broker(command: Callable[..., int]) -> Callable[..., int]:
+    """Make the first parameter of a command, a `BrokerAccess`, from the options of `_access`."""
+    options = inspect.signature(_access, eval_str=True).parameters
+
+    @wraps(command)
+    def call(**given: Any) -> int:
+        access = _access(**{name: given.pop(name, None) for name in options})
+        return command(access, **given)
+
+    _, *own, as_json = inspect.signature(command, eval_str=True).parameters.values()
+    parameters = (*own, *options.values(), as_json)
+    call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # typer reads it
+        [each.replace(kind=each.KEYWORD_ONLY) for each in parameters]
+    )
+    return call

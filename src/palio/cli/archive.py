@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from palio.cli import inputs
-from palio.cli.application import AsJson, Authorities, FilterText, Parameters, Source, TokenFile
+from palio.cli.application import AsJson, FilterText, Parameters, app, examples, with_broker
 from palio.cli.connecting import BrokerAccess, ProgressLine, print_gap
 from palio.cli.reporting import print_status, show
 
@@ -50,10 +50,19 @@ class Rolling(NamedTuple):
         return max(0.0, archive.staged_at + self.seconds - time.monotonic())
 
 
-def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+@app.command(
+    epilog=examples(
+        'archive "EXISTS symbol" --output /var/lib/palio/archive',
+        "archive TRUE --broker palio://north --output archive --name quotes --file-s 60",
+    )
+)
+@with_broker
+def archive(  # typer makes an option of each
+    access: BrokerAccess,
     filter: FilterText,
-    to: Annotated[Path, typer.Option(metavar="DIR", help="Where Parquet is written.")],
-    source: Source = None,
+    output: Annotated[
+        Path, typer.Option("--output", metavar="DIR", help="Where Parquet is written.")
+    ],
     param: Parameters = None,
     name: Annotated[
         str, typer.Option("--name", help="Whose durable subscription it is; one for each archive.")
@@ -64,8 +73,6 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     file_s: Annotated[
         float, typer.Option(min=0.1, help="...or when the first of it came so long ago.")
     ] = 900.0,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Write events to Parquet, each exactly once.
@@ -79,30 +86,31 @@ def archive(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     from palio.client.archive import Archive
 
     rolling = Rolling(int(file_mib * (1 << 20)), file_s)
-    access = BrokerAccess(source, token_file, ca, name)
-    with Archive(to, name) as opened:
-        try:
-            asyncio.run(_archive(filter, access, inputs.bindings(param), opened, rolling))
-        except asyncio.CancelledError:  # before it began
-            raise KeyboardInterrupt from None
+    access = access._replace(name=name)
+    with Archive(output, name) as opened:
+        number = asyncio.run(_archive(filter, access, inputs.bindings(param), opened, rolling))
         if as_json:
-            show({"events": opened.events, "files": opened.files, "directory": str(to)})
+            show({"events": opened.events, "files": opened.files, "directory": str(output)})
         else:
-            show(f"{opened.events:,} events archived, {opened.files:,} files written to {to}")
+            show(f"{opened.events:,} events archived, {opened.files:,} files written to {output}")
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     return 0
 
 
 async def _archive(
     filter: str, access: BrokerAccess, values: dict[str, Any], archive: Archive, rolling: Rolling
-) -> None:
+) -> int:
+    """Archive until a signal comes, and return its number; 0 if the client was closed."""
     import asyncio
 
-    stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    starting = asyncio.current_task()
-    assert starting is not None
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, starting.cancel)
+    stopped = loop.create_future()
+
+    def stop(number: int) -> None:
+        if not stopped.done():
+            stopped.set_result(number)
+
     progress = ProgressLine()
     try:
         async with access.connect() as client:
@@ -115,31 +123,33 @@ async def _archive(
                 on_gap=print_gap,
             )
             for number in (signal.SIGINT, signal.SIGTERM):  # what is staged is written first
-                loop.add_signal_handler(number, stopped.set)
+                loop.add_signal_handler(number, stop, number)
             print_status(f"archiving {subscription.filter} from {client.broker} to {archive.path}")
             async for _ in _taken(subscription, archive, rolling, stopped):
                 progress.show(archive.events)
     finally:
         progress.end()
     await asyncio.to_thread(archive.roll)
+    return stopped.result() if stopped.done() else 0
 
 
 async def _taken(
-    subscription: Subscription, archive: Archive, rolling: Rolling, stopped: asyncio.Event
+    subscription: Subscription, archive: Archive, rolling: Rolling, stopped: asyncio.Future[Any]
 ) -> AsyncIterator[None]:
-    """Take events until `stopped` is set: to the disk first, and only then acknowledged."""
+    """Take events until `stopped` is done: to the disk first, and only then acknowledged."""
     import asyncio
 
     parcels = subscription.parcels()
-    end = asyncio.ensure_future(stopped.wait())
     coming = asyncio.ensure_future(anext(parcels))
     try:
-        while not end.done():
+        while not stopped.done():
             wait_s = rolling.wait_s(archive)
             if wait_s == 0:
                 await asyncio.to_thread(archive.roll)
                 continue
-            await asyncio.wait({end, coming}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(
+                {stopped, coming}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED
+            )
             if not coming.done():
                 continue
             group = await _group(coming, parcels, subscription)
@@ -150,7 +160,6 @@ async def _taken(
     except StopAsyncIteration:
         return  # the client was closed
     finally:
-        end.cancel()
         coming.cancel()
         with suppress(asyncio.CancelledError, StopAsyncIteration):
             await coming

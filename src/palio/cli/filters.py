@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from palio.cli.application import AsJson, FilterText, Parameters, event_argument
+from palio.cli.application import (
+    AsJson,
+    FilterText,
+    Parameters,
+    app,
+    event_argument,
+    examples,
+)
 from palio.cli.inputs import bindings, check_bindings, events, names_a_file, text_of
 from palio.cli.reporting import print_status, show
 from palio.errors import InvalidEvent
@@ -27,6 +34,12 @@ class Dialect(StrEnum):
     EVENTBRIDGE = "eventbridge"
 
 
+@app.command(
+    epilog=examples(
+        'test "symbol = \'IBM\' AND price < 10" \'{"symbol": "IBM", "price": 9}\'',
+        'test "price < :limit" quotes.jsonl --param limit=10',
+    )
+)
 def test(
     filter: FilterText,
     event: Annotated[str, event_argument("A JSON object or JSON lines")] = "-",
@@ -61,6 +74,12 @@ def test(
     return 0 if matched else 1
 
 
+@app.command(
+    epilog=examples(
+        "explain \"price BETWEEN 5 AND 10 OR symbol LIKE 'I%'\"",
+        'explain "price < :limit" \'{"price": 12}\' --param limit=10',
+    )
+)
 def explain(
     filter: FilterText,
     event: Annotated[
@@ -115,9 +134,15 @@ def explain(
     return 0
 
 
+@app.command(
+    epilog=examples(
+        'convert \'{"exact": {"type": "quote"}}\' --dialect cloudevents',
+        "convert \"symbol = 'IBM'\" --dialect cesql",
+    )
+)
 def convert(
     dialect: Annotated[
-        Dialect, typer.Option("--from", help="The language that the filter is written in.")
+        Dialect, typer.Option("--dialect", help="The language that the filter is written in.")
     ],
     source: Annotated[
         str,
@@ -141,7 +166,7 @@ def convert(
     filter: Filter = import_module(f"palio.language.{dialect}").loads(text)
     if as_json:
         attributes = sorted(filter.attributes)
-        show({"from": dialect, "filter": str(filter), "attributes": attributes})
+        show({"dialect": dialect, "filter": str(filter), "attributes": attributes})
     else:
         show(str(filter))
     return 0

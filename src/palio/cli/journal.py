@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from palio.cli.application import AsJson
+from palio.cli.application import AsJson, examples
 from palio.cli.reporting import show
 
 if TYPE_CHECKING:
     from palio.server.journal.maintenance import Findings
 
 journal_commands: Final = typer.Typer(
-    no_args_is_help=True, help="Check, copy and salvage what a broker keeps on its disk."
+    no_args_is_help=True,
+    help="Check, copy and salvage what a broker keeps on its disk.",
+    epilog=examples("journal check /var/lib/palio/north"),
 )
 
 DataDirectory = Annotated[
@@ -25,7 +27,7 @@ NewDirectory = Annotated[
 ]
 
 
-@journal_commands.command("check")
+@journal_commands.command("check", epilog=examples("journal check /var/lib/palio/north"))
 def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
     """Report what is damaged in a journal; ends with 1 if anything is. The broker may run."""
     from palio.server.journal.maintenance import check
@@ -33,7 +35,9 @@ def journal_check(data: DataDirectory, as_json: AsJson = False) -> int:
     return _show(check(data), as_json=as_json)
 
 
-@journal_commands.command("backup")
+@journal_commands.command(
+    "backup", epilog=examples("journal backup /var/lib/palio/north /mnt/backup/north")
+)
 def journal_backup(data: DataDirectory, new: NewDirectory, as_json: AsJson = False) -> int:
     """Copy a journal as it is now. The broker may be running.
 
@@ -45,7 +49,9 @@ def journal_backup(data: DataDirectory, new: NewDirectory, as_json: AsJson = Fal
     return _show(backup(data, new), as_json=as_json)
 
 
-@journal_commands.command("salvage")
+@journal_commands.command(
+    "salvage", epilog=examples("journal salvage /var/lib/palio/north /var/lib/palio/north-2")
+)
 def journal_salvage(data: DataDirectory, new: NewDirectory, as_json: AsJson = False) -> int:
     """Write what is sound of a damaged journal to another directory; 1 if anything is lost.
 

@@ -23,7 +23,7 @@ from palio.cli.filters import convert, explain, test
 from palio.cli.journal import journal_commands
 from palio.cli.peers import peer_commands
 from palio.cli.plan import plan_commands
-from palio.cli.pub import adv, pub
+from palio.cli.pub import advertise, pub
 from palio.cli.replay import replay
 from palio.cli.reporting import show, show_error
 from palio.cli.serve import config_commands, serve, warm
@@ -66,9 +66,9 @@ STUDIES_COMMANDS: Final = {
 
 COMMANDS: Final = (
     *(serve, test, explain, convert, match, warm, demo),
-    *(pub, sub, adv, topology, trace, top, archive, replay),
+    *(pub, sub, advertise, topology, trace, top, archive, replay),
 )
-"""Commands of one word, each the name of its function."""
+"""Commands of one word, each the name of its function, in the order of `--help`."""
 
 GROUPS: Final = {
     "config": config_commands,
@@ -84,8 +84,7 @@ GROUPS: Final = {
 }
 """Commands of two words, by the first."""
 
-for _command in COMMANDS:
-    app.command()(_command)
+app.registered_commands.sort(key=lambda command: COMMANDS.index(command.callback))
 for _name, _group in GROUPS.items():
     app.add_typer(_group, name=_name)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from palio.cli.application import AsJson, Authorities, Broker, TokenFile
+from palio.cli.application import AsJson, BrokerName, examples, with_broker
 from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import print_status, show
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from palio.client.connection import Client
 
 peer_commands: Final = typer.Typer(
-    no_args_is_help=True, help="Have brokers join a network, or leave it."
+    no_args_is_help=True,
+    help="Have brokers join a network, or leave it.",
+    epilog=examples("peer list", "peer add palio://south --broker palio://north"),
 )
 
 _KINDS: Final = {
@@ -30,17 +32,18 @@ AGAIN_S: Final = 0.2
 """How often it is asked what is left."""
 
 
-@peer_commands.command()
+@peer_commands.command(
+    epilog=examples("peer drain --broker palio://far", "peer drain --undo --broker palio://far")
+)
+@with_broker
 def drain(
-    at: Broker = None,
+    access: BrokerAccess,
     undo: Annotated[
         bool, typer.Option("--undo", help="Have a broker that was drained in service again.")
     ] = False,
     timeout: Annotated[
         float, typer.Option(min=0.0, metavar="SECONDS", help="To wait; then it is undone.")
     ] = 300.0,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Have a broker hand over its clients, durable subscriptions and events to others.
@@ -53,7 +56,7 @@ def drain(
         broker = client.broker
         return broker, await (client.admin.drain(undo=True) if undo else _drain(client, timeout))
 
-    broker, remains = BrokerAccess(at, token_file, ca).ask(drained)
+    broker, remains = access.ask(drained)
     if as_json:
         show({"broker": broker, **remains})
     elif undo:
@@ -116,21 +119,20 @@ def left(remains: DrainStatus) -> str:
     return words
 
 
-@peer_commands.command()
+@peer_commands.command(epilog=examples("peer add palio://south --broker palio://north"))
+@with_broker
 def add(
+    access: BrokerAccess,
     url: Annotated[
         str, typer.Argument(help="Where the other broker is: palio://host.", show_default=False)
     ],
-    at: Broker = None,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Link a broker to another, now and after a restart. Ends when the link is up.
 
     One end is enough. Fails at the first try that fails, or after 10 heartbeats of silence.
     """
-    added = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.add_peer(url))
+    added = access.ask(lambda client: client.admin.add_peer(url))
     if as_json:
         show(added)
         return 0
@@ -140,19 +142,14 @@ def add(
     return 0
 
 
-@peer_commands.command()
-def remove(
-    name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
-    at: Broker = None,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
-    as_json: AsJson = False,
-) -> int:
+@peer_commands.command(epilog=examples("peer remove south --broker palio://north"))
+@with_broker
+def remove(access: BrokerAccess, name: BrokerName, as_json: AsJson = False) -> int:
     """Part a broker from a neighbour, once ways lead round the link.
 
     Until that broker starts again: take its address out of peers.urls as well.
     """
-    removed = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.remove_peer(name))
+    removed = access.ask(lambda client: client.admin.remove_peer(name))
     if as_json:
         show(removed)
         return 0
@@ -163,15 +160,11 @@ def remove(
     return 0
 
 
-@peer_commands.command(name="list")
-def list_peers(
-    at: Broker = None,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
-    as_json: AsJson = False,
-) -> int:
+@peer_commands.command(name="list", epilog=examples("peer list", "peer list --json"))
+@with_broker
+def list_peers(access: BrokerAccess, as_json: AsJson = False) -> int:
     """Show the neighbours of a broker, and where it dials."""
-    peers = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.peers())
+    peers = access.ask(lambda client: client.admin.peers())
     if as_json:
         show({"peers": peers})
         return 0

@@ -11,7 +11,7 @@ import typer
 
 from palio import files
 from palio.cli import inputs
-from palio.cli.application import AsJson, Authorities, Broker, TokenFile
+from palio.cli.application import AsJson, examples, with_broker
 from palio.cli.connecting import BrokerAccess, ProgressLine
 from palio.cli.plan_traffic import TrafficFiles
 from palio.cli.reporting import print_status, show
@@ -30,7 +30,9 @@ AGAIN_S: Final = 0.1
 """How often it is asked who has joined."""
 
 plan_commands: Final = typer.Typer(
-    no_args_is_help=True, help="Plan which multicast groups carry events to brokers."
+    no_args_is_help=True,
+    help="Plan which multicast groups carry events to brokers.",
+    epilog=examples("plan show plan.json", "plan apply plan.json --broker palio://north"),
 )
 
 
@@ -102,9 +104,16 @@ SendPrice = Annotated[
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan that `make` wrote.")]
 
 
-@plan_commands.command()
+@plan_commands.command(
+    epilog=examples(
+        "plan make --destinations went.jsonl --groups 200 --output plan.json",
+        "plan make --events quotes.parquet --subscriptions wishes.jsonl --output plan.json",
+    )
+)
 def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
-    out: Annotated[Path, typer.Option("--out", metavar="PLAN", help="Where the plan is written.")],
+    out: Annotated[
+        Path, typer.Option("--output", metavar="PLAN", help="Where the plan is written.")
+    ],
     destinations: Destinations = None,
     events: Events = None,
     subscriptions: Subscriptions = None,
@@ -142,7 +151,7 @@ def make(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     with files.replaced(out, shared=True) as file:
         file.write(encode(plan, report.row()))
     if as_json:
-        show({**report.row(), "out": str(out)})
+        show({**report.row(), "output": str(out)})
     else:
         show(_table([report]))
         show(f"The plan is in {out}.")
@@ -193,7 +202,7 @@ def _plan_in(path: Path) -> tuple[GroupPlan, dict[str, Any]]:
     return decode(inputs.text_of(str(path), is_text=False).encode())
 
 
-@plan_commands.command()
+@plan_commands.command(epilog=examples("plan compare --destinations went.jsonl --groups 200"))
 def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     destinations: Destinations = None,
     events: Events = None,
@@ -231,7 +240,9 @@ def compare(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     return 0
 
 
-@plan_commands.command("show")
+@plan_commands.command(
+    "show", epilog=examples("plan show plan.json", "plan show plan.json --to b1,b2 --source b1")
+)
 def show_plan(
     plan: PlanFile,
     to: Annotated[
@@ -239,7 +250,7 @@ def show_plan(
         typer.Option("--to", metavar="BROKERS", help="The way of an event to b1,b2,..."),
     ] = None,
     publisher: Annotated[
-        str | None, typer.Option("--from", metavar="BROKER", help="With --to: where it begins.")
+        str | None, typer.Option("--source", metavar="BROKER", help="With --to: where it begins.")
     ] = None,
     picture: Annotated[
         Path | None,
@@ -252,7 +263,7 @@ def show_plan(
 
     made, report = _plan_in(plan)
     if publisher is not None and to is None:
-        raise InvalidInput("--from is the begin of the way that --to asks for")
+        raise InvalidInput("--source requires --to")
     way = None if to is None else explain(made, [each for each in to.split(",") if each], publisher)
     if picture is not None:
         _draw(made, picture)
@@ -323,21 +334,23 @@ def _draw(plan: GroupPlan, path: Path) -> None:
 
 
 @plan_commands.command(
-    epilog="Example: palio plan apply plan.json --at palio://b1.example:7741 --timeout 60"
+    epilog=examples(
+        "plan apply plan.json --broker palio://north --timeout 60",
+        "plan apply --none --broker palio://north",
+    )
 )
+@with_broker
 def apply(
+    access: BrokerAccess,
     plan: Annotated[
         Path | None,
         typer.Argument(metavar="PLAN", help="A plan that `make` wrote.", show_default=False),
     ] = None,
     none: Annotated[bool, typer.Option("--none", help="No plan is to be in use.")] = False,
-    at: Broker = None,
     timeout_s: Annotated[
         float,
         typer.Option("--timeout", min=0.0, metavar="SECONDS", help="How long brokers may take."),
     ] = 30.0,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Put a plan in use on a network, and wait until all brokers have joined its groups.
@@ -349,7 +362,6 @@ def apply(
 
     if none == (plan is not None):
         raise InvalidInput("name a plan, or say --none")
-    access = BrokerAccess(at, token_file, ca)
     if plan is None:
         return access.ask(lambda client: _end(client, as_json=as_json))
     document = inputs.text_of(str(plan), is_text=False).encode()

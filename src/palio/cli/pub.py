@@ -1,4 +1,4 @@
-"""`palio pub` and `palio adv`: publish events at a broker, and announce what will be published."""
+"""`palio pub` and `palio advertise`: publish events, and announce what will be published."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import typer
 from palio.cli import inputs
 from palio.cli.application import (
     AsJson,
-    Authorities,
-    Broker,
     ClientName,
     FilterText,
     Identity,
     Parameters,
-    TokenFile,
+    app,
+    examples,
+    with_broker,
 )
 from palio.cli.connecting import UNDER_WAY, BrokerAccess, ProgressLine
 from palio.cli.reporting import print_status, show
@@ -39,7 +39,15 @@ LOOK_S: Final = 30.0
 """Seconds between two looks whether the broker has not turned the client away for good."""
 
 
-def pub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+@app.command(
+    epilog=examples(
+        'pub \'{"symbol": "IBM", "price": 9.5}\'',
+        "pub quotes.csv --broker palio://north --durable",
+    )
+)
+@with_broker
+def pub(  # typer makes an option of each
+    access: BrokerAccess,
     source: Annotated[
         str,
         typer.Argument(
@@ -48,7 +56,6 @@ def pub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             show_default=False,
         ),
     ] = "-",
-    at: Broker = None,
     durable: Annotated[
         bool, typer.Option("--durable", help="Return once the events are on the broker's disk.")
     ] = False,
@@ -62,12 +69,10 @@ def pub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     ] = False,
     identity: Identity = "",
     name: ClientName = "",
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Publish events."""
-    access = BrokerAccess(at, token_file, ca, name, identity)
+    access = access._replace(name=name, identity=identity)
     stored_at: StoredAt = "home" if at_homes else durable
     published = access.ask(lambda client: _publish(client, source, durable=stored_at))
     if as_json:
@@ -127,32 +132,35 @@ async def _publish(client: Client, source: str, *, durable: StoredAt) -> dict[st
     }
 
 
-def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+@app.command(
+    epilog=examples(
+        "advertise \"region = 'EU'\" --broker palio://north --identity ann",
+        'advertise "EXISTS region" --identity ann --withdraw',
+    )
+)
+@with_broker
+def advertise(  # typer makes an option of each
+    access: BrokerAccess,
     filter: FilterText,
-    at: Broker = None,
     param: Parameters = None,
     identity: Identity = "",
     withdraw: Annotated[
         bool,
         typer.Option(
             "--withdraw",
-            help="Withdraw all that the filter covers, whoever announced it; give --as.",
+            help="Withdraw all that the filter covers, whoever announced it; give --identity.",
         ),
     ] = False,
     name: ClientName = "",
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Announce what will be published, until Ctrl-C."""
     values = inputs.bindings(param)
     if withdraw and not identity:
-        raise InvalidInput(
-            "--withdraw is for what is advertised under an identity; give --as its name"
-        )
+        raise InvalidInput("--withdraw requires --identity: whose advertisements")
     under = f" as {identity}" if identity else ""
 
-    async def advertise(client: Client) -> None:
+    async def advertised(client: Client) -> None:
         """Until Ctrl-C: an advertisement lasts as long as its client is there."""
         import asyncio
 
@@ -170,7 +178,7 @@ def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
                 await client.admin.status()
         print_status(f"{offer.advertisement} was withdrawn by another client{under}")
 
-    async def unadvertise(client: Client) -> None:
+    async def withdrawn(client: Client) -> None:
         """Withdraw what other clients of the identity advertise."""
         await client.unadvertise(filter, values)
         if as_json:
@@ -180,6 +188,6 @@ def adv(  # noqa: PLR0913, PLR0917  # typer makes an option of each
                 f"nothing that {filter} covers is advertised at {client.broker}{under} any longer"
             )
 
-    access = BrokerAccess(at, token_file, ca, name, identity)
-    access.ask(unadvertise if withdraw else advertise)
+    access = access._replace(name=name, identity=identity)
+    access.ask(withdrawn if withdraw else advertised)
     return 0

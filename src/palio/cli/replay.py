@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from palio.cli import inputs
-from palio.cli.application import AsJson, Authorities, Parameters, TokenFile
-from palio.cli.connecting import DEFAULT_BROKER, UNDER_WAY, BrokerAccess, ProgressLine
+from palio.cli.application import AsJson, Parameters, app, examples, with_broker
+from palio.cli.connecting import UNDER_WAY, BrokerAccess, ProgressLine
 from palio.cli.reporting import print_status, show
 from palio.cli.sub import show_event
 from palio.errors import InvalidInput, PalioError, Unreachable
@@ -26,17 +26,20 @@ if TYPE_CHECKING:
     from palio.client.events import PublishReceipt
 
 
+@app.command(
+    epilog=examples(
+        "replay archive --broker palio://test --speed 10 --publisher january",
+        "replay archive \"symbol = 'IBM'\" --since 2026-01-31T09:00Z --until 2026-02-01 --print",
+    )
+)
+@with_broker
 def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    access: BrokerAccess,
     path: Annotated[Path, typer.Argument(metavar="DIR", help="What `palio archive` has written.")],
     filter: Annotated[str, typer.Argument(metavar="[FILTER]")] = "TRUE",
-    to: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="URL|-",
-            help="A broker: palio://host:port. - prints a JSON document a line.",
-            show_default=DEFAULT_BROKER,
-        ),
-    ] = None,
+    is_printed: Annotated[
+        bool, typer.Option("--print", help="Print a JSON document a line, and publish nothing.")
+    ] = False,
     param: Parameters = None,
     since: Annotated[
         str, typer.Option(metavar="TIME", help="From this time on: 2026-01-31, 2026-01-31T09:30Z.")
@@ -49,14 +52,12 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     speed: Annotated[
         str, typer.Option(metavar="X|max", help="1 keeps their pace, 10 is ten times as fast.")
     ] = "max",
-    as_publisher: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="Who publishes them now.")
+    publisher: Annotated[
+        str, typer.Option("--publisher", metavar="NAME", help="Who publishes them now.")
     ] = "",
     durable: Annotated[
         bool, typer.Option("--durable", help="Keep them on the broker's disk.")
     ] = False,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Publish archived events again, by time, or print them."""
@@ -70,10 +71,10 @@ def replay(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         raise InvalidInput("--skip and --take are numbers of events, 0 or more")
     archived = history(path, bound, since=moment(since), until=moment(until))
     pieces, pace = _part(archived, skip, take), _pace(speed)
-    if to == ["-"]:
+    if is_printed:
         asyncio.run(_print(pieces, pace))
         return 0
-    access = BrokerAccess(to, token_file, ca, as_publisher)
+    access = access._replace(name=publisher)
     publisher, sent = access.ask(lambda client: _publish(client, pieces, pace, durable=durable))
     count = sum(each.events for each in sent if each.error is None)
     errors = [each.error for each in sent if each.error is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from palio.cli.application import AsJson, ConfigFile
+from palio.cli.application import AsJson, ConfigFile, app, examples
 from palio.cli.reporting import show
 from palio.errors import InvalidConfiguration
 from palio.routing.algorithms import ALGORITHMS
@@ -23,9 +24,20 @@ if TYPE_CHECKING:
     from palio.server.configuring import Configured, Setting
     from palio.server.run import Running
 
-config_commands: Final = typer.Typer(no_args_is_help=True, help="Show and check settings.")
+config_commands: Final = typer.Typer(
+    no_args_is_help=True,
+    help="Show and check settings.",
+    epilog=examples("config show --origin", "config check --config palio.toml"),
+)
 
 
+@app.command(
+    epilog=examples(
+        "serve --name north --listen 127.0.0.1:7401 --data north --http 8400",
+        "serve --name south --listen 127.0.0.1:7402 --peer palio://127.0.0.1:7401",
+        "serve --config palio.toml",
+    )
+)
 def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     config: ConfigFile = None,
     name: Annotated[str | None, typer.Option(help="The broker's name.")] = None,
@@ -53,8 +65,8 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 ) -> int:
     """Run a broker.
 
-    Prints one line once it can be reached. A signal (Ctrl-C, TERM) stops it in order: it sends its
-    clients to other brokers, closes its sessions, and ends with 0. A second one cuts that short: 1.
+    Prints one line once it can be reached. SIGTERM or Ctrl-C stops it in order: it sends its
+    clients to other brokers and closes its sessions. A second one cuts that short: status 1.
     """
     import asyncio
 
@@ -90,9 +102,11 @@ def serve(  # noqa: PLR0913, PLR0917  # typer makes an option of each
 
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         try:
-            runner.run(run(configuration, announce))
+            number = runner.run(run(configuration, announce))
         except asyncio.CancelledError:
             return 1
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
     return 0
 
 
@@ -152,7 +166,9 @@ def leave_out_pandas() -> None:
 # --- settings ---
 
 
-@config_commands.command("show")
+@config_commands.command(
+    "show", epilog=examples("config show", "config show --config palio.toml --origin")
+)
 def config_show(
     config: ConfigFile = None,
     origin: Annotated[bool, typer.Option("--origin", help="Say where each was set.")] = False,
@@ -170,7 +186,9 @@ def config_show(
     return 0
 
 
-@config_commands.command("check")
+@config_commands.command(
+    "check", epilog=examples("config check", "config check --config palio.toml --json")
+)
 def config_check(config: ConfigFile = None, as_json: AsJson = False) -> int:
     """Check the settings; ends with 2 if they are not good."""
     changed = sum(each.origin != "default" for each in _configured(config).settings)
@@ -199,6 +217,7 @@ def _assignment(setting: Setting) -> str:
 # --- kernels ---
 
 
+@app.command(epilog=examples("warm"))
 def warm(as_json: AsJson = False) -> int:
     """Compile the matching engine's kernels.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from palio.cli.application import AsJson
+from palio.cli.application import AsJson, app, examples
 from palio.cli.reporting import print_status, show
 from palio.errors import InvalidInput, PalioError
 
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from palio.spark.sets import SubscriptionSet
 
 pipeline_commands: Final = typer.Typer(
-    no_args_is_help=True, help="Run a data pipeline on Spark, or check it."
+    no_args_is_help=True,
+    help="Run a data pipeline on Spark, or check it.",
+    epilog=examples("pipeline check pipeline.toml", "pipeline run pipeline.toml"),
 )
 
 REJECTS: Final = "_rejects.jsonl"
@@ -51,6 +53,12 @@ _NOUNS: Final = {
 }
 
 
+@app.command(
+    epilog=examples(
+        "match quotes.parquet --subscriptions subscriptions.jsonl --output matches",
+        "match quotes.jsonl --subscriptions subscriptions.jsonl --output counts --how count",
+    )
+)
 def match(
     events: Annotated[
         str,
@@ -68,7 +76,7 @@ def match(
             "valid_from, valid_to.",
         ),
     ],
-    out: Annotated[str, typer.Option(metavar="DIR", help="Where Parquet is written.")],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Where Parquet is written.")],
     how: Annotated[
         How,
         typer.Option(help="Events with each subscription they match, with any, or counts."),
@@ -92,9 +100,9 @@ def match(
     palio[spark].
     """
     began = perf_counter()
-    target = Path(out)
+    target = Path(output)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidInput(f"{out!r} is there already; name another directory, or remove it")
+        raise InvalidInput(f"output directory {output!r} is not empty; choose another or delete it")
     if not Path(events).exists():
         raise InvalidInput(f"cannot read events from {events!r}: no such file or directory")
     import palio.spark
@@ -104,7 +112,7 @@ def match(
     with spark_session() as spark:
         report = _written(spark, Path(events), standing, target, how, key)
     rejected = _write_rejects(standing, target)
-    report |= {"subscriptions": len(standing), "rejected": len(rejected), "out": out}
+    report |= {"subscriptions": len(standing), "rejected": len(rejected), "output": output}
     report["seconds"] = round(perf_counter() - began, 1)
     if as_json:
         show({**report, "rejects": rejected[:SHOWN_REJECTS]})
@@ -114,7 +122,7 @@ def match(
         print_status(f"rejected: subscription {row['id']!r}: {reason}")
     if len(rejected) > SHOWN_REJECTS:
         print_status(f"...and {len(rejected) - SHOWN_REJECTS:,} others, in {target / REJECTS}")
-    show(f"{report['rows']:,} {_NOUNS[how]} written to {out} in {report['seconds']:.1f} s")
+    show(f"{report['rows']:,} {_NOUNS[how]} written to {output} in {report['seconds']:.1f} s")
     return 0
 
 
@@ -185,7 +193,7 @@ PipelineFile = Annotated[
 ]
 
 
-@pipeline_commands.command("run")
+@pipeline_commands.command("run", epilog=examples("pipeline run pipeline.toml"))
 def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
     """Run a pipeline: read, normalize, match, find sequences, write, report.
 
@@ -198,10 +206,10 @@ def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
     from palio.spark.plan import read_plan
     from palio.spark.report import write_report
 
-    plan = read_plan(file)
+    plan, received = read_plan(file), list[int]()
     with spark_session(**plan.spark) as spark:
         if plan.source.stream:
-            with _stop_signals() as stop:
+            with _stop_signals(received) as stop:
                 report = run_pipeline(plan, spark, print_status, stop)
         else:
             report = run_pipeline(plan, spark, print_status)
@@ -210,10 +218,12 @@ def pipeline_run(file: PipelineFile, as_json: AsJson = False) -> int:
         show({**msgspec.to_builtins(report, enc_hook=str), "files": files})
     else:
         show(report.markdown() if not files else f"{plan.name}: the report is in {files[0]}")
+    if signal.SIGINT in received:
+        raise KeyboardInterrupt
     return 0
 
 
-@pipeline_commands.command("check")
+@pipeline_commands.command("check", epilog=examples("pipeline check pipeline.toml"))
 def pipeline_check(file: PipelineFile, as_json: AsJson = False) -> int:
     """Check a pipeline and say what it would do, without starting Spark."""
     from palio.spark.pipeline import explain
@@ -229,12 +239,13 @@ def pipeline_check(file: PipelineFile, as_json: AsJson = False) -> int:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[Event]:
+def _stop_signals(received: list[int]) -> Iterator[Event]:
     """An event that Ctrl-C and SIGTERM set: the queries then stop, and go on the next time."""
     stop = Event()
 
-    def asked(_number: int, _frame: FrameType | None) -> None:
+    def asked(number: int, _frame: FrameType | None) -> None:
         print_status("stopping")
+        received.append(number)
         stop.set()
 
     before = {number: signal.signal(number, asked) for number in (signal.SIGINT, signal.SIGTERM)}

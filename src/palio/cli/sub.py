@@ -10,13 +10,13 @@ import typer
 from palio.cli import inputs
 from palio.cli.application import (
     AsJson,
-    Authorities,
-    Broker,
     ClientName,
     FilterText,
     Identity,
     Parameters,
-    TokenFile,
+    app,
+    examples,
+    with_broker,
 )
 from palio.cli.connecting import BrokerAccess, print_gap
 from palio.cli.reporting import print_status, show
@@ -28,12 +28,24 @@ if TYPE_CHECKING:
     from palio.client.subscription import Subscription
 
 
-subscription_commands: Final = typer.Typer(no_args_is_help=True, help="End subscriptions.")
+subscription_commands: Final = typer.Typer(
+    no_args_is_help=True,
+    help="End subscriptions.",
+    epilog=examples('subscription cancel "price > 0" --identity ann'),
+)
 
 
+@app.command(
+    epilog=examples(
+        "sub \"symbol = 'IBM' AND price < :limit\" --param limit=10",
+        'sub "EXISTS order" --broker palio://north --name ann --durable orders --json',
+        "sub \"alarm = 1 THEN door = 'open' WITHIN 1m\" --count 1",
+    )
+)
+@with_broker
 def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
+    access: BrokerAccess,
     filter: FilterText,
-    at: Broker = None,
     param: Parameters = None,
     durable: Annotated[
         str,
@@ -65,8 +77,6 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     ] = False,
     identity: Identity = "",
     name: ClientName = "",
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON document a line.")] = False,
 ) -> int:
     """Print events as they come, until Ctrl-C.
@@ -105,7 +115,7 @@ def sub(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             for helper in helpers:
                 helper.cancel()
 
-    BrokerAccess(at, token_file, ca, name, identity).ask(print_events)
+    access._replace(name=name, identity=identity).ask(print_events)
     return 0
 
 
@@ -170,19 +180,24 @@ def _jsonable(value: Any) -> str:
     return str(value.isoformat()) if hasattr(value, "isoformat") else str(value)
 
 
-@subscription_commands.command()
-def cancel(  # typer makes an option of each
+@subscription_commands.command(
+    epilog=examples(
+        'subscription cancel "price > 0" --identity ann',
+        "subscription cancel TRUE --identity ann --delete --broker palio://north",
+    )
+)
+@with_broker
+def cancel(
+    access: BrokerAccess,
     filter: FilterText,
     identity: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="Whose subscriptions.", show_default=False)
+        str,
+        typer.Option("--identity", metavar="NAME", help="Whose subscriptions.", show_default=False),
     ],
-    at: Broker = None,
     param: Parameters = None,
-    forget: Annotated[
-        bool, typer.Option("--forget", help="End durable ones for good; else they wait.")
+    delete: Annotated[
+        bool, typer.Option("--delete", help="End durable ones for good; else they wait.")
     ] = False,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """End the subscriptions of an identity that a filter covers.
@@ -190,8 +205,8 @@ def cancel(  # typer makes an option of each
     A pattern ends patterns of as many steps, each covered by its own.
     """
     values = inputs.bindings(param)
-    access = BrokerAccess(at, token_file, ca, identity=identity)
-    ended = access.ask(lambda client: client.cancel(filter, values, delete=forget))
+    access = access._replace(identity=identity)
+    ended = access.ask(lambda client: client.cancel(filter, values, delete=delete))
     if as_json:
         show({"identity": identity, "cancelled": ended})
         return 0

@@ -12,18 +12,26 @@ import typer
 
 from palio import files
 from palio.cli import inputs
-from palio.cli.application import AsJson
+from palio.cli.application import AsJson, examples
 from palio.cli.reporting import show
 from palio.errors import InvalidInput, NotAuthenticated
 
 if TYPE_CHECKING:
     from palio.server.tokens import Claims, Header
 
-keys_commands: Final = typer.Typer(no_args_is_help=True, help="Make and list the keys of tokens.")
-token_commands: Final = typer.Typer(no_args_is_help=True, help="Make and read tokens.")
+keys_commands: Final = typer.Typer(
+    no_args_is_help=True,
+    help="Make and list the keys of tokens.",
+    epilog=examples("keys create north", "keys list keys"),
+)
+token_commands: Final = typer.Typer(
+    no_args_is_help=True,
+    help="Make and read tokens.",
+    epilog=examples("token create ann --key signing --allow-subscribe TRUE --output ann.token"),
+)
 
 
-@keys_commands.command("create")
+@keys_commands.command("create", epilog=examples("keys create north"))
 def keys_create(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="Where the private key goes.")],
     as_json: AsJson = False,
@@ -40,7 +48,7 @@ def keys_create(
     return 0
 
 
-@keys_commands.command("list")
+@keys_commands.command("list", epilog=examples("keys list signing.pub", "keys list keys"))
 def keys_list(
     path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A public key, or many.")],
     as_json: AsJson = False,
@@ -53,7 +61,14 @@ def keys_list(
     return 0 if numbers else 1
 
 
-@token_commands.command("create")
+@token_commands.command(
+    "create",
+    epilog=examples(
+        'token create ann --key signing --allow-subscribe "price < 10" --output ann.token',
+        "token create north --broker-key north.pub --key signing --allow-publish TRUE "
+        "--allow-subscribe TRUE --output north.token",
+    ),
+)
 def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
     key: Annotated[Path, typer.Option(metavar="FILE", help="The private key that signs it.")],
@@ -71,7 +86,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         list[str] | None,
         typer.Option(metavar="NAME", help="Another name under which it may act."),
     ] = None,
-    broker: Annotated[
+    broker_key: Annotated[
         Path | None,
         typer.Option(metavar="FILE.pub", help="For the broker that has the key to this one."),
     ] = None,
@@ -85,7 +100,7 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
             metavar="NAME=NUMBER", help="sessions, subscriptions, events_per_s or bytes_per_s."
         ),
     ] = None,
-    out: Annotated[
+    output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="A new file, for its owner only.")
     ] = None,
     as_json: AsJson = False,
@@ -110,22 +125,24 @@ def token_create(  # noqa: PLR0913, PLR0917  # typer makes an option of each
         operate=operate,
         identities=tuple(identity or ()),
         limits=dict(map(_limit, limit or ())),
-        broker="" if broker is None else _broker_key(broker),
+        broker="" if broker_key is None else _broker_key(broker_key),
     )
     token = tokens.sign(claims, keyfiles.load_private_key(key))
-    if out is None:
+    if output is None:
         show({"token": token, "id": claims.jti} if as_json else token)
         return 0
     try:
-        with files.create(out) as file:
+        with files.create(output) as file:
             file.write(f"{token}\n".encode())
     except OSError as error:
-        raise InvalidInput(f"cannot write the token {str(out)!r}: {error.strerror}") from None
-    show({"file": str(out), "id": claims.jti} if as_json else f"token {claims.jti}: {out}")
+        raise InvalidInput(f"cannot write the token {str(output)!r}: {error.strerror}") from None
+    show({"file": str(output), "id": claims.jti} if as_json else f"token {claims.jti}: {output}")
     return 0
 
 
-@token_commands.command("inspect")
+@token_commands.command(
+    "inspect", epilog=examples("token inspect ann.token", "token inspect ann.token --keys keys")
+)
 def token_inspect(
     token: Annotated[
         str, typer.Argument(metavar="FILE", help="Holds the token; - for standard input.")
@@ -159,7 +176,7 @@ def token_inspect(
     return 1 if expired or (keys is not None and problem) else 0
 
 
-@token_commands.command("revoke")
+@token_commands.command("revoke", epilog=examples("token revoke ann.token --file revoked"))
 def token_revoke(
     token: Annotated[
         str, typer.Argument(metavar="ID|FILE|-", help="A token's id, or a file with the token.")
@@ -205,7 +222,7 @@ def _broker_key(path: Path) -> str:
 
     keys = list(keyfiles.load_public_keys(path).values())
     if len(keys) != 1:
-        raise InvalidInput(f"--broker {str(path)!r}: give the one public key of that broker")
+        raise InvalidInput(f"--broker-key {str(path)!r}: give the one public key of that broker")
     return keyfiles.public_key_text(keys[0])
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, Self
 
 import typer
 
-from palio.cli.application import AsJson, Authorities, Broker, TokenFile
+from palio.cli.application import AsJson, app, examples, with_broker
 from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import show
 from palio.errors import InvalidInput, NoAnswer, NotPermitted, Unreachable
@@ -53,14 +52,14 @@ def figures(before: Sample, now: Sample) -> dict[str, Any]:
     return {**now.status, "per_second": rates}
 
 
+@app.command(epilog=examples("top", "top --broker palio://north --once --json"))
+@with_broker
 def top(
-    at: Broker = None,
+    access: BrokerAccess,
     interval: Annotated[
         float, typer.Option(min=0.05, max=3600, metavar="SECONDS", help="Between two looks.")
     ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look for one interval, then end.")] = False,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Watch a broker: rates, sessions, queues, custody, peers.
@@ -84,8 +83,7 @@ def top(
         now = figures(before, await _sample(client))
         show(now if as_json else "\n".join(_plain(now)))
 
-    with suppress(KeyboardInterrupt):
-        BrokerAccess(at, token_file, ca).ask(watch, warns=False)  # the screen says it
+    access.ask(watch, warns=False)  # the screen says it
     return 0
 
 

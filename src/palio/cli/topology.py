@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from palio.cli import inputs
-from palio.cli.application import AsJson, Authorities, Broker, TokenFile, event_argument
+from palio.cli.application import (
+    AsJson,
+    BrokerName,
+    app,
+    event_argument,
+    examples,
+    with_broker,
+)
 from palio.cli.connecting import BrokerAccess
 from palio.cli.reporting import show
 from palio.errors import InvalidInput
@@ -17,7 +24,11 @@ from palio.errors import InvalidInput
 if TYPE_CHECKING:
     from palio.client.answers import PlanInUse
 
-broker_commands: Final = typer.Typer(no_args_is_help=True, help="Remove brokers of a network.")
+broker_commands: Final = typer.Typer(
+    no_args_is_help=True,
+    help="Remove brokers of a network.",
+    epilog=examples("broker remove far"),
+)
 
 _STANDINGS: Final = {
     "": "",
@@ -29,14 +40,11 @@ _STANDINGS: Final = {
 """The words for a broker's part in the plan in use."""
 
 
-def topology(
-    at: Broker = None,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
-    as_json: AsJson = False,
-) -> int:
+@app.command(epilog=examples("topology", "topology --broker palio://north --json"))
+@with_broker
+def topology(access: BrokerAccess, as_json: AsJson = False) -> int:
     """Show the brokers of a network and their links."""
-    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.topology())
+    found = access.ask(lambda client: client.admin.topology())
     if as_json:
         show(found)
         return 0
@@ -118,28 +126,23 @@ def _keeps(broker: Mapping[str, Any], lead: str) -> Iterator[str]:
         yield f"{lead}keeps events for {subscription}"
 
 
-@broker_commands.command()
-def remove(
-    broker: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
-    at: Broker = None,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
-    as_json: AsJson = False,
-) -> int:
+@broker_commands.command(epilog=examples("broker remove far --broker palio://north"))
+@with_broker
+def remove(access: BrokerAccess, name: BrokerName, as_json: AsJson = False) -> int:
     """Remove a broker that was stopped and will not come back.
 
     The other brokers drop what they keep for its durable subscriptions, and wait for it no longer.
     """
-    BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.remove_broker(broker))
-    show({"removed": broker} if as_json else f"{broker} is gone for good; all others know.")
+    access.ask(lambda client: client.admin.remove_broker(name))
+    show({"removed": name} if as_json else f"{name} is gone for good; all others know.")
     return 0
 
 
+@app.command(epilog=examples('trace \'{"symbol": "IBM", "price": 9}\'', "trace event.jsonl --json"))
+@with_broker
 def trace(
+    access: BrokerAccess,
     event: Annotated[str, event_argument("A JSON object")] = "-",
-    at: Broker = None,
-    token_file: TokenFile = None,
-    ca: Authorities = None,
     as_json: AsJson = False,
 ) -> int:
     """Show the path of an event, hop by hop, without sending it.
@@ -149,7 +152,7 @@ def trace(
     listed = list(inputs.events(event))
     if len(listed) != 1:
         raise InvalidInput(f"trace takes one event, not {len(listed)}")
-    found = BrokerAccess(at, token_file, ca).ask(lambda client: client.admin.trace(listed[0][1]))
+    found = access.ask(lambda client: client.admin.trace(listed[0][1]))
     hops = found["hops"]
     limited = {"limited": found["limited"]} if "limited" in found else {}
     hops.sort(key=lambda hop: hop.get("path", [hop["broker"]]))

@@ -108,7 +108,7 @@ NO_IDENTITY: Final = (
 """The permission that is missing, and how it is granted."""
 
 NO_BROKER: Final = (
-    "brokers know each other by keys: palio keys create NAME, palio token create NAME --broker "
+    "brokers know each other by keys: palio keys create NAME, palio token create NAME --broker-key "
     "NAME.pub, and there auth.keys, auth.token_file and auth.broker_key"
 )
 """The permission that is missing, and how it is granted."""
@@ -229,7 +229,7 @@ class Principal:
         if self.key:
             raise NotAuthenticated(
                 f"the token of the broker {self.name!r} is bound to its key, and no client's; "
-                "sign one without --broker"
+                "sign one without --broker-key"
             )
 
     def check(self, at: Moment) -> None:

@@ -195,7 +195,7 @@ _NUMBERS: Final = re.compile(r"[0-9.]+")
 
 _KEYS: Final = (
     "set auth.keys, auth.token_file and auth.broker_key (palio keys create NAME; palio token "
-    "create NAME --broker NAME.pub --key signing --out NAME.token)"
+    "create NAME --broker-key NAME.pub --key signing --output NAME.token)"
 )
 """What a broker of a network with keys needs, and how it is made."""
 

@@ -140,26 +140,30 @@ async def running(
             raise
 
 
-async def run(configuration: Configuration, announce: Callable[[Running], None]) -> None:
-    """Run a broker until SIGTERM or SIGINT stops it in order; a second signal cuts that short."""
+async def run(configuration: Configuration, announce: Callable[[Running], None]) -> int:
+    """Run a broker until SIGTERM or SIGINT stops it in order, and return the signal's number;
+    a second signal cuts that short.
+    """
     gc.set_threshold(*GC_THRESHOLDS)
     loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
+    stopped: asyncio.Future[int] = loop.create_future()
     task = asyncio.current_task()
     assert task is not None
 
-    def stop() -> None:
-        if asked.is_set():
+    def stop(number: int) -> None:
+        if stopped.done():
             task.cancel()
-        asked.set()
+        else:
+            stopped.set_result(number)
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop)
+        loop.add_signal_handler(number, stop, number)
     loop.add_signal_handler(signal.SIGHUP, _ignore_reload)
     async with running(configuration) as found:
         announce(found)
-        await asked.wait()
+        received = await stopped
         logger.info("broker_stopping", extra={"details": {"connections": found.server.connections}})
+    return received
 
 
 def _ignore_reload() -> None:

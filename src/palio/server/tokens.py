@@ -203,12 +203,12 @@ class BoundToken:
         if not claims.broker:
             raise InvalidInput(
                 f"the token of {claims.sub!r} is not bound to a broker's key; "
-                f"make one with palio token create {claims.sub} --broker {claims.sub}.pub"
+                f"make one with palio token create {claims.sub} --broker-key {claims.sub}.pub"
             )
         if claims.broker != public_key_text(key.public_key()):
             raise InvalidInput(
                 f"the token of {claims.sub!r} is bound to another key than this one; "
-                "give the key whose .pub was named by --broker"
+                "give the key whose .pub was named by --broker-key"
             )
         self.token = token
         self.name = claims.sub

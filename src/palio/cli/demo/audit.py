@@ -180,7 +180,7 @@ def write_job(
         for period in promise.periods
     ]
     subscriptions.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
-    options = ("--subscriptions", str(subscriptions), "--out", str(folder / "matches"))
+    options = ("--subscriptions", str(subscriptions), "--output", str(folder / "matches"))
     return ("match", str(quotes), *options, "--key", SEQ, "--as-of", TIME)
 
 

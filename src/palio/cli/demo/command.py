@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from palio.cli.application import AsJson
+from palio.cli.application import AsJson, app, examples
 
 
+@app.command(epilog=examples("demo", "demo --seconds 20 --rate 1000 --no-spark"))
 def demo(
     seconds: Annotated[
         float, typer.Option(min=0.1, max=600, help="How long the market is open.")
