@@ -12,6 +12,7 @@ from palio.node.authority import Principal
 from palio.node.effects import Answered, Close, Effect, Moment, Report, Send
 from palio.node.host import Host, numbered_ids
 from palio.node.operations import Append, DropRecord, PutRecord, PutTime, Record
+from palio.node.readiness import Readiness
 from palio.protocol.messages import Bye, Message, Ping, Pong
 
 
@@ -90,6 +91,9 @@ class Scripted:
 
     def status(self) -> dict[str, Any]:
         return {}
+
+    def readiness(self) -> Readiness:
+        return Readiness()
 
 
 class Ports:

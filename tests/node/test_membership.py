@@ -69,6 +69,15 @@ def test_a_broker_is_added_and_dialled_again_after_a_restart() -> None:
     assert listed == {"peer": "b2", "url": address_of("b2"), "kind": "added", "up": True}
 
 
+def test_a_configured_peer_that_has_dialed_this_broker_is_known_by_its_address() -> None:
+    world = world_of(line(2), peers=(address_of("b1"), address_of("b2")))
+    world.run(3.0)
+    for one, other in (("b1", "b2"), ("b2", "b1")):
+        listed = world.nodes[one].status()["links"]
+        (peer,) = [each for each in listed if each["url"] == address_of(other)]
+        assert peer == {"peer": other, "url": address_of(other), "kind": "configured", "up": True}
+
+
 @pytest.mark.parametrize("one", ["b1", "b2"])
 def test_who_is_linked_already_is_added_without_another_link(one: str) -> None:
     """Whoever of the two dialled."""

@@ -75,7 +75,7 @@ async def asked(
     delivery = HttpSubscribers(
         server.connect_local, access, Directory(server.host.keep, {}), **options
     )
-    app = application(server.connect_local, access, delivery)
+    app = application(server.connect_local, access, delivery, readiness=server.readiness)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://palio") as client:
         yield client

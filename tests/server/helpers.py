@@ -18,6 +18,7 @@ from palio.multicast.datagrams import Datagram
 from palio.node.authority import ANYONE, Principal
 from palio.node.effects import Answered, Close, Effect, Moment, Send
 from palio.node.operations import Append, Operation, Put, Record, Releasing, Target
+from palio.node.readiness import Readiness
 from palio.protocol.limits import PROTOCOL_VERSION
 from palio.protocol.messages import (
     Bye,
@@ -281,6 +282,9 @@ class Scripted:
 
     def status(self) -> dict[str, Any]:
         return {}
+
+    def readiness(self) -> Readiness:
+        return Readiness()
 
 
 def pong(link: int, message: Message) -> Sequence[Effect]:

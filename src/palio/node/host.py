@@ -40,6 +40,7 @@ from palio.node.effects import (
     Tune,
 )
 from palio.node.operations import Append, Record
+from palio.node.readiness import Readiness
 from palio.protocol.messages import Message
 
 
@@ -117,6 +118,9 @@ class Machine(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Return counts for people and metrics."""
+
+    def readiness(self) -> Readiness:
+        """Return what keeps the broker from serving clients, and warnings."""
 
 
 class LinkPort(Protocol):

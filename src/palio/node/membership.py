@@ -191,7 +191,7 @@ class Membership:
         }
         listed = []
         for url, kind in dialed.items():
-            name = self._names.get(url, "")
+            name = self._names.get(url, "") or self._neighbour_at(url)
             listed.append({"peer": name, "url": url, "kind": kind, "up": self._is_up(name)})
         names = {each["peer"] for each in listed}
         listed += [

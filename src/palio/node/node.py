@@ -36,6 +36,7 @@ from palio.node.operations import Record
 from palio.node.peer_discovery import PeerDiscovery
 from palio.node.peers import STEPS, Peers
 from palio.node.publishing import Publishing
+from palio.node.readiness import CATCHING_UP, DRAINING, UNWRITABLE, Readiness, disconnected
 from palio.node.requests import RequestHandler
 from palio.node.sessions import Neighbour
 from palio.node.settings import Settings
@@ -479,3 +480,14 @@ class Node:
     def status(self) -> dict[str, Any]:
         """Return counts for people and metrics."""
         return self._admin_queries.status()
+
+    def readiness(self) -> Readiness:
+        """Return what keeps this broker from serving clients, and warnings."""
+        events = self._core.durability.events
+        found, warnings = disconnected(self._membership.peers())
+        present = {
+            DRAINING: self.is_leaving,
+            CATCHING_UP: not events.is_ready,
+            UNWRITABLE: events.log.is_refusing,
+        }
+        return Readiness((*(each for each, is_so in present.items() if is_so), *found), warnings)

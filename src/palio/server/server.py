@@ -31,6 +31,7 @@ from palio.errors import IllegalMessage, LimitExceeded
 from palio.multicast.datagrams import Datagram
 from palio.node.effects import Moment, Report
 from palio.node.host import Host, LinkPort, Machine
+from palio.node.readiness import DRAINING, Readiness
 from palio.protocol.limits import ANSWER_S, GREETING_S, MAX_BATCH_ROWS
 from palio.protocol.messages import Bye, EventMessage, Message
 from palio.server.connection_limiter import ConnectionLimiter
@@ -200,6 +201,10 @@ class Server:
         if self.multicast is not None:
             self.multicast.close()
         await asyncio.to_thread(self.journal.close)
+
+    def readiness(self) -> Readiness:
+        """Return what keeps the broker from serving clients, and warnings."""
+        return Readiness((DRAINING,)) if self._closing else self.node.readiness()
 
     @property
     def connections(self) -> int:

@@ -31,6 +31,7 @@ from palio.model.filters import FALSE, TRUE
 from palio.model.limits import MAX_EVENT_TEXT_BYTES
 from palio.node.authority import NamedAuthority, OpenAuthority, Principal
 from palio.node.effects import Moment
+from palio.node.settings import Settings
 from palio.protocol.messages import Bye, Welcome
 from palio.server.http.access import MAX_BODY_BYTES
 from palio.server.http.app import serve
@@ -71,6 +72,7 @@ def tokens() -> Tokens:
             "bob": Principal("bob", small, small),
             "mute": Principal("mute", FALSE, TRUE),
             "deaf": Principal("deaf", TRUE, FALSE),
+            "ops": Principal("ops", FALSE, FALSE, may_monitor=True),
         }
     )
 
@@ -301,7 +303,8 @@ async def test_subscriptions_are_their_owners_own() -> None:
 async def test_health_metrics_topology_and_description() -> None:
     async with broker() as server, listening(server) as client:
         assert (await client.get("/healthz")).json() == {"status": "ok"}
-        assert (await client.get("/readyz")).json() == {"status": "ready"}
+        ready = {"status": "ready", "reasons": [], "warnings": []}
+        assert (await client.get("/readyz")).json() == ready
         measured = await client.get("/metrics")
         assert measured.text == "palio_up 1\n"
         assert measured.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -309,21 +312,23 @@ async def test_health_metrics_topology_and_description() -> None:
         assert (await client.get("/openapi.json")).json()["openapi"] == "3.1.0"
 
 
-async def test_a_broker_that_is_about_to_go_is_not_ready() -> None:
-    async with broker() as server, asked(server) as client:
-        assert (await publish_one(client, EVENT)).status_code == 202
-        server.host.leave()
-        answer = await client.get("/readyz")
-        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Unreachable")
-        assert "about to go" in answer.json()["error"]["message"]
-
-
 async def test_a_broker_that_stops_is_not_ready() -> None:
     async with broker() as server, asked(server) as client:
         await server.close()
         answer = await client.get("/readyz")
-        assert (answer.status_code, answer.json()["error"]["type"]) == (503, "Unreachable")
+        assert (answer.status_code, answer.json()["reasons"][0]["code"]) == (503, "draining")
         assert (await publish_one(client, EVENT)).status_code == 503
+
+
+async def test_only_those_who_may_monitor_are_told_which_peers_are_away() -> None:
+    settings = Settings(peers=("palio://far",))
+    async with (
+        broker(authority=tokens(), settings=settings) as server,
+        asked(server, tokens()) as client,
+    ):
+        for headers, is_told in (({}, False), (bearer("bob"), False), (bearer("ops"), True)):
+            answer = await client.get("/readyz", headers=headers)
+            assert (answer.status_code, "palio://far" in answer.text) == (503, is_told)
 
 
 async def test_other_addresses_and_methods_are_told_in_the_same_form() -> None:

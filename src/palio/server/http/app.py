@@ -32,6 +32,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from palio.errors import InvalidConfiguration, PalioError
 from palio.node.authority import Authority
 from palio.node.limits import FEW_RECEIVERS
+from palio.node.readiness import Readiness
 from palio.protocol.addresses import bracketed
 from palio.server.configuring import is_any
 from palio.server.hosts import Hosts
@@ -69,6 +70,7 @@ def application(
     access: Access,
     delivery: HttpSubscribers,
     metrics: Callable[[], bytes] = bytes,
+    readiness: Callable[[], Readiness] = Readiness,
 ) -> Starlette:
     """The front as an ASGI application."""
     publishing = HttpPublishers(connect, access)
@@ -77,9 +79,18 @@ def application(
     async def healthy(_: Request) -> Response:
         return JSONResponse({"status": "ok"})
 
-    async def ready(_: Request) -> Response:
-        await publishing.ready()
-        return JSONResponse({"status": "ready"})
+    async def ready(request: Request) -> Response:
+        found = readiness()
+        try:
+            with_peers = access.caller(request).principal.may_monitor
+        except PalioError:  # anybody may ask, without names
+            with_peers = False
+        problems = {
+            field: [each.shown(with_peers=with_peers) for each in listed]
+            for field, listed in found._asdict().items()
+        }
+        status = "ready" if found.is_ready else "not ready"
+        return JSONResponse({"status": status} | problems, 200 if found.is_ready else 503)
 
     async def measured(request: Request) -> Response:
         access.caller(request).principal.check_monitor("the metrics of this broker")
@@ -262,7 +273,8 @@ async def serve(
         server.connect_local, access, directory, keep_bytes=keep_bytes, sinks=sinks
     )
     app = HostCheck(
-        application(server.connect_local, access, delivery, metrics), own_names(configuration)
+        application(server.connect_local, access, delivery, metrics, server.readiness),
+        own_names(configuration),
     )
     config = uvicorn.Config(
         accounted(_logged(app)),

@@ -197,7 +197,9 @@ def _running() -> dict[str, Any]:
     text = ("In Prometheus' format.", {"type": "string"}, "text/plain")
     health = _operation("Whether it runs.", {"200": ("It does.", "Status")}, ("421",))
     ready = _operation(
-        "Whether it takes sessions.", {"200": ("It does.", "Status")}, ("421", "503")
+        "Whether it serves clients in full; names of peers need the grant `monitor`.",
+        {"200": ("It does.", "Readiness"), "503": ("It does not.", "Readiness")},
+        ("421",),
     )
     metrics = _operation(
         "Counts, for Prometheus; needs the grant `monitor`.", {"200": text}, _ASKED
@@ -387,6 +389,14 @@ def _schemas() -> dict[str, Any]:
         "Advertisement": _object(advertised, *advertised),
         "Cancelled": _object({"cancelled": _NUMBER}, "cancelled"),
         "Status": _object({"status": _TEXT}, "status"),
+        "Readiness": _object(
+            {"status": _TEXT, "reasons": _listed("Problem"), "warnings": _listed("Problem")},
+            *("status", "reasons", "warnings"),
+        ),
+        "Problem": _object(
+            {"code": _TEXT, "message": _TEXT, "peers": {"type": "array", "items": _TEXT}},
+            *("code", "message"),
+        ),
         "Failure": _object(failure, "type", "message"),
         "Error": _object({"error": _ref("Failure")}, "error"),
     }

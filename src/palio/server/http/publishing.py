@@ -11,7 +11,7 @@ import pyarrow as pa
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from palio.errors import InvalidEvent, InvalidInput, LimitExceeded, Unreachable
+from palio.errors import InvalidEvent, InvalidInput, LimitExceeded
 from palio.language.http_events import BATCH_TYPE, JSON_TYPE, from_binary, from_json
 from palio.model.events import to_batches
 from palio.model.limits import check_limit
@@ -88,16 +88,6 @@ class HttpPublishers:
         """Ask the broker and return its answer."""
         client = await self.client(caller)
         return await client.ask(Query(0, what))
-
-    async def ready(self) -> None:
-        """Return if the broker takes sessions; `Unreachable` while it does not."""
-        ended: list[str] = []
-        link = self._connect(lambda _: None, ended.append)
-        await asyncio.sleep(0)  # a broker that is stopping says so in the next turn
-        await asyncio.sleep(0)
-        link.close()
-        if ended:
-            raise Unreachable(f"the broker takes nobody: {ended[0]}")
 
     async def client(self, caller: HttpCaller, identity: str = "") -> InternalClient:
         """The session of a token, opened when it is first needed or was closed."""
