@@ -19,7 +19,6 @@ ENGINES: Final = "matching/test_engines.py"
 ELSEWHERE: Final[Mapping[str, str]] = {
     # a line or two, or only names: what uses them is tested
     "__main__.py": "cli/test_main.py",
-    "errors.py": "protocol/test_failures.py",
     "multicast/flow_paths.py": "multicast/test_outflows.py",
     "node/effects.py": "node/test_node.py",
     "node/limits.py": "node/test_rate_limiters.py",

@@ -3,28 +3,7 @@
 A message says what was wrong, where, and what to do about it. The classes are few, so that a
 caller can decide by type; the details are attributes, so that a program need not read prose.
 
-    PalioError
-    ├── InvalidInput (also a ValueError)
-    │   ├── ParseError              a text that is not a filter: line, column, what was expected
-    │   ├── InvalidFilter           a well-formed filter that means nothing
-    │   ├── InvalidEvent            an event, or a value in it, outside the data model
-    │   ├── InvalidBinding          a parameter that is missing, unknown or of a wrong type
-    │   ├── InvalidConfiguration    a setting that is unknown, or has no such value
-    │   ├── FileDamaged             a saved file that is not what was written
-    │   ├── UnsafeFile              a link where none may be, a secret that others may read
-    │   ├── LimitExceeded           anything larger than a named limit
-    │   └── NotSupported            what the routing of these brokers has no meaning for
-    ├── NotAuthenticated            a token or certificate that proves nothing
-    ├── NotPermitted                beyond what the principal was granted
-    ├── NotAdvertised               published, where only what was advertised is delivered
-    ├── SubscriptionEnded           a subscription that its client has not ended
-    ├── Unreachable                 no broker answers, or the connection was lost for good
-    ├── Unsettled                   a change that did not reach some brokers
-    ├── IllegalMessage              a peer sent what it may not send
-    ├── NotStored                   a broker's disk did not take what it was to keep
-    ├── JournalDamaged              stored data that is not what was written
-    ├── Closed                      a bus, client or subscription used after it was closed
-    └── HandlerFailed               an application's own callback raised
+docs/reference/api.md tells of each when it is raised and what to do; a test compares them.
 """
 
 from __future__ import annotations
@@ -42,6 +21,7 @@ __all__ = [
     "InvalidInput",
     "JournalDamaged",
     "LimitExceeded",
+    "NoAnswer",
     "NotAdvertised",
     "NotAuthenticated",
     "NotPermitted",
