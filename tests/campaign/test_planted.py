@@ -42,7 +42,7 @@ UNNOTICED: Final[Mapping[str, str]] = {
     "waves do not wait for the tree": "a publisher has to be quicker than three messages",
     "who was away is not missed": "the only way between two has to be stopped in order",
 }
-"""What it has not noticed in the seeds that docs/failures.md names, and what that would take."""
+"""Bugs undetected in the seeds of docs/failures.md, and the conditions that would show them."""
 
 
 OF_ONE: Final[Mapping[str, str]] = {
