@@ -52,7 +52,7 @@ REST_S: Final = 60.0
 BEGIN: Final = "<!-- measured: python -m benchmarks.healing --docs docs -->"
 
 LINKED: Final = "links are left"
-LOOKING: Final = "a way is to be found"
+LOOKING: Final = "needs another path"
 CUT_OFF: Final = "cut off"
 AFTER: Final = "after its end"
 """Of which pairs a row tells, in which time."""
@@ -266,7 +266,7 @@ async def run(
 def as_markdown(found: list[Row]) -> str:
     """A table of faults, and what else there is to tell of each network."""
     head = ["fault", "routing", *(f"{which}, s" for which in (LINKED, LOOKING, AFTER))]
-    head += ["live events lost", "of them not told"]
+    head += ["live events lost", "of them unreported"]
     lines = [head, ["---"] * len(head)]
     for name in dict.fromkeys(row["fault"] for each in found for row in each["faults"]):
         for each in found:
